@@ -1,0 +1,51 @@
+# Everything sets itself up: a .venv is made once and reused. Nothing but Python 3.11+, git and make is needed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format bench wheel clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(VENV)/run.stamp  ## Set up what the tour needs, and take it
+	@$(BIN)/leafwise tour
+
+test: $(VENV)/dev.stamp  ## Run the tests, and every example in the docs
+	@$(BIN)/python -m pytest -q
+
+check: $(VENV)/dev.stamp  ## Lint, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/dev.stamp  ## Put the code in order
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/dev.stamp  ## Measure, beside the peers
+	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and prove the wheel in an empty environment
+	@rm -rf dist build/wheel && $(BIN)/python -m build --outdir dist . > /dev/null
+	@$(PYTHON) -m venv build/wheel
+	@build/wheel/bin/python -m pip --disable-pip-version-check --quiet install --no-index dist/*.whl
+	@$(BIN)/python tools/prove_wheel.py build/wheel/bin
+	@ls dist
+
+clean:  ## Remove what was built, the environment included
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+
+# The package goes in without its dependencies first being widened: constraints.txt keeps torch where it is.
+$(VENV)/run.stamp: pyproject.toml constraints.txt
+	@test -d $(VENV) || { echo "Setting up $(VENV) (once) ..."; $(PYTHON) -m venv $(VENV); }
+	@$(PIP) install --constraint constraints.txt --editable '.[torch]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --constraint constraints.txt --group dev
+	@touch $@

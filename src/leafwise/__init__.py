@@ -1,0 +1,66 @@
+"""leafwise: parameter management for neural networks. Inspect, iterate, share, save.
+
+>>> import torch, leafwise as lw
+>>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+>>> t = lw.tree(net)
+>>> t["2.weight"].value is net[2].weight
+True
+
+Public names are resolved when they are first used: importing leafwise loads no framework, not even NumPy.
+"""
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Error",
+    "FileError",
+    "Leaf",
+    "Name",
+    "Node",
+    "Path",
+    "PathError",
+    "Query",
+    "QueryError",
+    "Tie",
+    "Tree",
+    "Unsupported",
+    "WalkError",
+    "WriteError",
+    "add_roles",
+    "tree",
+    "where",
+]
+
+_HOLDS = {
+    "leafwise.core.leaf": ("Leaf", "Name", "Node", "Tie"),
+    "leafwise.core.path": ("Path",),
+    "leafwise.core.query": ("Query", "where"),
+    "leafwise.core.tree": ("Tree", "tree"),
+    "leafwise.errors": ("Error", "FileError", "PathError", "QueryError", "Unsupported", "WalkError", "WriteError"),
+    "leafwise.homes.roles": ("add_roles",),
+}
+_MODULE_OF = {name: module for module, names in _HOLDS.items() for name in names}
+
+TYPE_CHECKING = False  # what typing calls by this name, without the cost of importing it
+if TYPE_CHECKING:
+    from leafwise.core.leaf import Leaf, Name, Node, Tie
+    from leafwise.core.path import Path
+    from leafwise.core.query import Query, where
+    from leafwise.core.tree import Tree, tree
+    from leafwise.errors import Error, FileError, PathError, QueryError, Unsupported, WalkError, WriteError
+    from leafwise.homes.roles import add_roles
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'leafwise' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,34 @@
+"""The command line: one short file a verb."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from leafwise import __version__
+from leafwise.cli import show, tour
+from leafwise.errors import Error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs `leafwise`; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="leafwise",
+        description="Parameter management for neural networks: inspect, iterate, share, save.",
+    )
+    parser.add_argument("--version", action="version", version=f"leafwise {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for module in (show, tour):
+        module.add_to(verbs)
+    options = parser.parse_args(arguments)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+        return status
+    except Error as error:
+        print(f"leafwise: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # `leafwise show … | head` is no failure; nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

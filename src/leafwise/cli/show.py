@@ -1,0 +1,51 @@
+"""`leafwise show`: the tree of a model or of a file."""
+
+import argparse
+import sys
+from typing import Any
+
+from leafwise.cli import target
+
+
+def add_to(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "show",
+        help="draw the tree of a model or of a file",
+        description="Draws nodes, leaves, shapes, dtypes, sizes and ties. Of a file, only the header is read.",
+        epilog="example: leafwise show model.safetensors --query '**.weight' --depth 2",
+    )
+    parser.add_argument("target", metavar="TARGET", help=target.HELP)
+    parser.add_argument("--query", metavar="GLOB", help="only leaves that match, e.g. 'layers.{0..3}.**.weight'")
+    parser.add_argument("--depth", type=_depth, metavar="N", help="draw N levels")
+    parser.add_argument("--full", action="store_true", help="draw everything: nothing folded or left out")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a picture")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from leafwise.core.tree import tree
+    from leafwise.errors import Error
+
+    found = tree(target.resolve(options.target))
+    if options.query is not None:
+        found = found.select(options.query)
+        if not len(found):
+            raise Error(f"no leaf of {options.target} matches {options.query!r}")
+    if options.json:
+        import json
+
+        json.dump(found.json(), sys.stdout, indent=2)
+        print()
+        return 0
+    from leafwise.render import tree_text
+    from leafwise.render.terminal import Terminal
+
+    print(tree_text(found, depth=options.depth, full=options.full, terminal=Terminal.of(sys.stdout)))
+    return 0
+
+
+def _depth(text: str) -> int:
+    depth = int(text)
+    if depth < 0:
+        raise argparse.ArgumentTypeError("a depth is 0 or more")
+    return depth

@@ -1,0 +1,54 @@
+"""What TARGET means on the command line."""
+
+import importlib
+import os
+import re
+import sys
+import traceback
+from typing import Any
+
+from leafwise.errors import Error
+
+HELP = "a safetensors file, or package.module:name of a model or of a function that builds one"
+
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def resolve(target: str) -> Any:
+    """The object that TARGET names: the path of a file, or what an import path leads to."""
+    if os.path.exists(target) or not _DOTTED.fullmatch(target):
+        if not os.path.exists(target):
+            raise Error(f"{target!r} is no file, and not of the form package.module:name")
+        return target
+    module_name, _, attributes = target.partition(":")
+    sys.path.insert(0, os.getcwd())  # as python -m does
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise Error(f"cannot import {module_name}: {error}") from error
+    for name in attributes.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError as error:
+            raise Error(f"cannot find {target}: {error}") from error
+    if isinstance(found, type) or not _is_model(found):
+        return _call(target, found)
+    return found
+
+
+def _is_model(obj: Any) -> bool:
+    from leafwise.core.home import find
+
+    return find(type(obj)) is not None
+
+
+def _call(target: str, build: Any) -> Any:
+    if not callable(build):
+        return build  # the walk says what it is, and what could be walked
+    try:
+        return build()
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise Error(
+            f"{target}() raised {type(error).__name__}: {error} ({os.path.basename(where.filename)}:{where.lineno})"
+        ) from error

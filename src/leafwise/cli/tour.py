@@ -1,0 +1,154 @@
+"""`leafwise tour`: a newcomer's walk through leafwise, in the order of a lecture.
+
+What is shown is what runs: each step is code, executed line by line, with what it gives printed below it.
+"""
+
+import argparse
+import ast
+import sys
+from typing import Any
+
+from leafwise.errors import Error
+from leafwise.render.terminal import Terminal
+
+# Title, a sentence or two, and code; the value of an expression is shown as an interactive session would.
+STEPS = (
+    (
+        "A network is a tree",
+        "Modules are its nodes, weights and biases its leaves. Layer 2 is used again at 4.",
+        """
+import torch
+from torch import nn
+import leafwise as lw
+shared = nn.Linear(8, 8)
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), shared, nn.ReLU(), shared, nn.Linear(8, 1))
+t = lw.tree(net)
+print(t)
+""",
+    ),
+    (
+        "Reach a leaf by its path",
+        "A leaf hands out the framework's own tensor, never a copy, and says what it is for.",
+        """
+t["5.weight"].value
+t["5.weight"].value is net[5].weight
+t["5.weight"].path.code("net")
+t["5.weight"].role, t["5.weight"].axes
+""",
+    ),
+    (
+        "Its gradient, before and after backward",
+        "",
+        """
+print(t["5.bias"].grad)
+x, y = torch.randn(16, 4), torch.randn(16, 1)
+nn.functional.mse_loss(net(x), y).backward()
+t["5.bias"].grad
+""",
+    ),
+    (
+        "Walk once, use many ways",
+        "Every leaf once, in PyTorch's own order; queries pick some of them.",
+        """
+for path, leaf in t.items(): print(f"{path!s:9} {leaf.role:14} |grad| = {leaf.grad.norm():.3f}")
+[str(path) for path, leaf in t.select("**.bias").items()]
+[str(path) for path, leaf in t.select(lw.where(role="linear.*", tied=True)).items()]
+""",
+    ),
+    (
+        "An optimizer is one of those uses",
+        "",
+        """
+optimizer = torch.optim.SGD([leaf.value for leaf in t], lr=0.1)
+before = t["2.weight"].value.detach().clone()
+optimizer.step()
+torch.allclose(t["2.weight"].value, before - 0.1 * t["2.weight"].grad)
+""",
+    ),
+    (
+        "Shared means one: the proof",
+        "One edit is seen under both names.",
+        """
+t["4.weight"] is t["2.weight"]
+t["2.weight"].value.data[0, 0] = 100
+net[4].weight[0, 0].item()
+""",
+    ),
+    (
+        "",
+        "The gradients of both uses are added up. An untied copy shows the two summands.",
+        """
+import copy
+untied = copy.deepcopy(net); untied[4] = copy.deepcopy(untied[2])
+for model in (net, untied): model.zero_grad(); nn.functional.mse_loss(model(x), y).backward()
+first, second = untied[2].weight.grad, untied[4].weight.grad
+first.norm(), second.norm(), t["2.weight"].grad.norm()
+torch.allclose(t["2.weight"].grad, first + second)
+""",
+    ),
+    (
+        "",
+        "And it is counted once: two leaves fewer than names.",
+        """
+t.counts.names, t.counts.leaves, t.counts.parameters
+lw.tree(untied).counts.parameters - t.counts.parameters
+""",
+    ),
+)
+
+END = """Where to go from here
+  leafwise show FILE.safetensors         the same tree over a file, reading only its header
+  leafwise show package.module:build     over a model of yours
+  docs/guide.md                          the same walk at leisure
+"""
+
+
+def add_to(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "tour",
+        help="a short walk through leafwise",
+        description="Builds a small network in the terminal and shows what leafwise does with it. Needs PyTorch.",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        import torch
+    except ImportError as error:
+        raise Error("the tour needs PyTorch: pip install 'leafwise[torch]'") from error
+    torch.manual_seed(0)
+    terminal = Terminal.of(sys.stdout)
+    scope: dict[str, Any] = {"__name__": "tour"}
+    for number, (title, text, code) in enumerate(_numbered(STEPS)):
+        print("\n" * (number > 0) + _styled(title, "1;36", terminal) if title else "")
+        if text:
+            print(text)
+        play(code, scope, terminal)
+    print("\n" + END.rstrip())
+    return 0
+
+
+def _numbered(steps: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str, str]]:
+    numbered, count = [], 0
+    for title, text, code in steps:
+        count += bool(title)
+        numbered.append((f"{count}. {title}" if title else "", text, code.strip()))
+    return numbered
+
+
+def play(code: str, scope: dict[str, Any], terminal: Terminal) -> None:
+    """Shows and runs code, one line at a time."""
+    for statement in ast.parse(code).body:
+        source = ast.get_source_segment(code, statement) or ""
+        print(_styled(">>> ", "2", terminal) + _styled(source, "33", terminal))
+        if isinstance(statement, ast.Expr):
+            value = eval(compile(ast.Expression(statement.value), "<tour>", "eval"), scope)
+            if value is not None:
+                print(repr(value))
+        else:
+            exec(compile(ast.Module([statement], []), "<tour>", "exec"), scope)
+
+
+def _styled(text: str, code: str, terminal: Terminal) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if terminal.color and text else text

@@ -1,0 +1,170 @@
+"""What a home must say, and how core finds the home of an object.
+
+A home is where parameters live: PyTorch modules, optimizers, plain containers, files. It states only what
+differs. The walk, ties, queries and the picture are made here in core, from what it says.
+"""
+
+import sys
+from collections.abc import Callable, Collection
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
+
+from leafwise.core.path import Entry, Path
+from leafwise.errors import Unsupported, WalkError
+
+# What the walk writes down about a leaf. "transient" is a buffer that no checkpoint holds; "array" is an
+# array found in a plain container, which counts as a parameter because nothing says otherwise.
+LeafKind = Literal["parameter", "buffer", "transient", "state", "array"]
+
+Pairs = Collection[tuple[str, Any]]
+
+
+# What a node holds: leaves by kind, known to be leaves; children, told apart by their type; and the kind of
+# every array below that is not listed as a leaf, where the node knows it. A bare tuple, because the walk
+# makes one for each module and a named one costs a fifth of the walk.
+Visit = tuple[tuple[tuple[LeafKind, Pairs], ...], Pairs, LeafKind | None]
+
+Axes = tuple[str, ...] | None
+
+
+class Spec(NamedTuple):
+    """The facts of an array that need no look at its elements."""
+
+    shape: tuple[int, ...] | None
+    dtype: str
+    device: str
+    size: int
+    nbytes: int
+
+
+class Memory(NamedTuple):
+    """Which bytes of which storage an array covers; everything counted in bytes."""
+
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+    dtype: str
+
+
+class Home:
+    """The base of every home: says no to everything that a home does not say for itself."""
+
+    name = "home"
+
+    # -- the walk ------------------------------------------------------------------------------------
+
+    def handles(self, cls: type) -> Literal["node", "leaf"] | None:
+        """Whether objects of this type are nodes or leaves of this home."""
+        raise NotImplementedError
+
+    def visit(self, obj: Any) -> Visit | None:
+        """The leaves and the children of a node; None where it turns out to be a plain value."""
+        raise NotImplementedError
+
+    def visitor(self, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+        """`visit`, for a home that names things after where `naming` finds them in the same tree."""
+        return self.visit
+
+    def hides_children(self, cls: type) -> bool:
+        """Whether this type is a wrapper, whose step does not show in a path."""
+        return False
+
+    def entry(self, owner: Any, name: str, value: Any) -> Entry:
+        """The step from `owner` to the child or leaf `value` called `name`."""
+        return Entry(name, "attribute")
+
+    def type_name(self, obj: Any) -> str:
+        return type(obj).__name__
+
+    def role(
+        self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
+    ) -> tuple[str | None, Axes]:
+        """What the leaf `name` is for, and its axes. `lineage()` is its owner, the owner's parent, and so on up."""
+        return None, None
+
+    # -- a leaf --------------------------------------------------------------------------------------
+
+    def spec(self, value: Any) -> Spec:
+        raise NotImplementedError
+
+    def trainable(self, value: Any) -> bool | None:
+        """Whether training changes it; None where nobody says."""
+        return None
+
+    def value(self, value: Any) -> Any:
+        """The framework's own array, never a copy."""
+        return value
+
+    def grad(self, value: Any) -> Any:
+        return None
+
+    def numpy(self, value: Any) -> Any:
+        raise Unsupported(self.name, "give a NumPy array")
+
+    def write(self, value: Any, array: Any) -> None:
+        raise Unsupported(self.name, "write in place")
+
+    # -- sharing -------------------------------------------------------------------------------------
+
+    def storage(self, value: Any) -> object | None:
+        """A key that two arrays over one storage have in common; None for what has no memory."""
+        return None
+
+    def memory(self, value: Any) -> Memory | None:
+        """Where in its storage the array lies; None where it does not say."""
+        return None
+
+    def own_gradient(self, value: Any) -> bool:
+        """Whether the array has a gradient of its own, so that it is a leaf whatever memory it shares."""
+        return False
+
+
+# Framework module → the modules of its homes, asked in this order. Only what the program has already
+# imported is looked at, so that a walk never imports a framework.
+FRAMEWORKS: dict[str, tuple[str, ...]] = {
+    "torch": ("leafwise.homes.torch", "leafwise.homes.optimizer"),
+    "numpy": ("leafwise.homes.numpy",),
+    "leafwise.files": ("leafwise.files.home",),
+    "builtins": ("leafwise.homes.containers",),
+}
+
+_registered: list[Home] = []
+
+
+def register(home: Home) -> None:
+    """Adds a home of your own, asked before those of leafwise."""
+    if home not in _registered:
+        _registered.insert(0, home)
+
+
+def unregister(home: Home) -> None:
+    _registered.remove(home)
+
+
+def homes() -> list[Home]:
+    """The homes that may be asked now: registered ones, then those of imported frameworks."""
+    found = list(_registered)
+    for framework, modules in FRAMEWORKS.items():
+        if framework in sys.modules:
+            found.extend(import_module(module).HOME for module in modules)
+    return found
+
+
+def find(cls: type) -> tuple[Home, Literal["node", "leaf"]] | None:
+    """The home of a type, and whether its objects are nodes or leaves there."""
+    for home in homes():
+        handled = home.handles(cls)
+        if handled is not None:
+            return home, handled
+    return None
+
+
+def unwalkable(obj: Any) -> WalkError:
+    """The error for a type that no home knows, with what can be walked."""
+    cls = type(obj)
+    return WalkError(
+        f"cannot walk {cls.__module__}.{cls.__qualname__}; leafwise walks: torch.nn.Module, torch.optim.Optimizer, "
+        "dicts, lists, tuples and dataclasses of those or of tensors and arrays, a Tree, "
+        "and the path of a safetensors file"
+    )

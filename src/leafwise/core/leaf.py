@@ -1,0 +1,260 @@
+"""Leaf, Name, Node and Tie: thin views of the columns that the walk wrote."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+from leafwise.core.home import Axes, Home, Spec
+from leafwise.core.memory import Op
+from leafwise.core.path import Path
+from leafwise.errors import Error, WalkError, WriteError
+
+if TYPE_CHECKING:
+    from leafwise.core.walk import Columns
+
+T = TypeVar("T")
+
+
+class Name(NamedTuple):
+    """One use of a leaf: where, in what kind of layer, for what, and how it is seen from there."""
+
+    path: Path
+    owner: str
+    role: str | None
+    axes: Axes
+    op: Op
+
+
+class Leaf:
+    """One region of memory that holds numbers and has one gradient, under one or several names.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    >>> leaf = lw.tree(net)["0.weight"]
+    >>> leaf
+    <Leaf 0.weight: parameter 8×4 float32>
+    >>> leaf.role, leaf.axes, leaf.owner
+    ('linear.weight', ('out', 'in'), 'Linear')
+    >>> leaf.value is net[0].weight
+    True
+    """
+
+    __slots__ = ("_columns", "_index", "_row")
+
+    def __init__(self, columns: "Columns", index: int, row: int) -> None:
+        self._columns = columns
+        self._index = index
+        self._row = row
+
+    # -- names -----------------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """Every use, this one first."""
+        columns = self._columns
+        rows = columns.rows_of(self._index)
+        rows = [self._row, *(row for row in rows if row != self._row)]
+        return tuple([columns.name(row) for row in rows])
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple([name.path for name in self.names])
+
+    @property
+    def path(self) -> Path:
+        return self._columns.row_path(self._row)
+
+    @property
+    def owner(self) -> str:
+        return self._columns.type_name(self._columns.row_nodes[self._row])
+
+    @property
+    def role(self) -> str | None:
+        return self._columns.row_role(self._row)[0]
+
+    @property
+    def axes(self) -> Axes:
+        return self._columns.row_role(self._row)[1]
+
+    # -- facts -----------------------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> Literal["parameter", "buffer", "state"]:
+        return self._columns.leaf_kind(self._index)
+
+    @property
+    def persistent(self) -> bool:
+        """Whether checkpoints hold it; False for buffers registered with `persistent=False`."""
+        return self._columns.row_kinds[self._index] != "transient"
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """None while not known yet, as of a lazy layer."""
+        return self._facts().shape
+
+    @property
+    def ndim(self) -> int | None:
+        shape = self._facts().shape
+        return None if shape is None else len(shape)
+
+    @property
+    def dtype(self) -> str:
+        """A plain name: `float32`, `bfloat16`, `float8_e4m3fn`."""
+        return self._facts().dtype
+
+    @property
+    def device(self) -> str:
+        return self._facts().device
+
+    @property
+    def size(self) -> int:
+        """How many numbers it holds; 0 while the shape is not known."""
+        return self._facts().size
+
+    @property
+    def nbytes(self) -> int:
+        return self._facts().nbytes
+
+    @property
+    def trainable(self) -> bool | None:
+        """Whether training changes it; None where nobody says, as in a file."""
+        return self._ask(lambda home, raw: home.trainable(raw), "whether it is trainable")
+
+    # -- handle ----------------------------------------------------------------------------------------
+
+    @property
+    def value(self) -> Any:
+        """The framework's own array, never a copy."""
+        return self._ask(lambda home, raw: home.value(raw), "its value")
+
+    @property
+    def grad(self) -> Any:
+        """The gradient, or None before any backward."""
+        return self._ask(lambda home, raw: home.grad(raw), "its gradient")
+
+    def numpy(self) -> Any:
+        """The value as a NumPy array, without a copy where the memory allows it."""
+        return self._ask(lambda home, raw: home.numpy(raw), "its value")
+
+    def write(self, array: Any) -> None:
+        """Writes in place, so that every name sees it. Shape and dtype must agree, or nothing changes.
+
+        >>> import torch, leafwise as lw
+        >>> state = {"weight": torch.zeros(2)}
+        >>> lw.tree(state)["weight"].write(torch.ones(2))
+        >>> state["weight"]
+        tensor([1., 1.])
+        """
+        try:
+            self._ask(lambda home, raw: home.write(raw, array), "a write")
+        except WriteError as error:
+            raise WriteError(f"{self.path}: {error}; nothing was changed") from error
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _facts(self) -> Spec:
+        return self._ask(lambda home, raw: home.spec(raw), "its shape and dtype")
+
+    def _ask(self, question: Callable[[Home, Any], T], what: str) -> T:
+        raw = self._columns.row_values[self._row]
+        try:
+            return question(self._columns.home(raw), raw)
+        except Error:
+            raise
+        except Exception as error:
+            raise WalkError(f"{self.path}: asking for {what} raised {type(error).__name__}: {error}") from error
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Leaf):
+            return NotImplemented
+        return self._columns is other._columns and self._index == other._index
+
+    def __hash__(self) -> int:
+        return hash((id(self._columns), self._index))
+
+    def __repr__(self) -> str:
+        further = len(self._columns.rows_of(self._index)) - 1
+        also = f", {further + 1} names" if further else ""
+        return f"<Leaf {self.path}: {self.kind} {shape_text(self.shape)} {self.dtype}{also}>"
+
+
+class Node:
+    """A module or container: its path, its type, what is below it. Parameterless ones are nodes too.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+    >>> [(str(node.path), node.type) for node in lw.tree(net).nodes]
+    [('', 'Sequential'), ('0', 'Linear'), ('1', 'ReLU')]
+    """
+
+    __slots__ = ("_columns", "_index")
+
+    def __init__(self, columns: "Columns", index: int) -> None:
+        self._columns = columns
+        self._index = index
+
+    @property
+    def path(self) -> Path:
+        return self._columns.node_path(self._index)
+
+    @property
+    def type(self) -> str:
+        return self._columns.type_name(self._index)
+
+    @property
+    def value(self) -> Any:
+        """The module or container itself."""
+        return self._columns.node_objects[self._index]
+
+    @property
+    def children(self) -> "tuple[Node, ...]":
+        return tuple([Node(self._columns, child) for child in self._columns.children(self._index)])
+
+    @property
+    def same_as(self) -> Path | None:
+        """The path under which this very object came first, where it is used more than once."""
+        first = self._columns.repeats.get(self._index)
+        return None if first is None else self._columns.node_path(first)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Node):
+            return NotImplemented
+        return self._columns is other._columns and self._index == other._index
+
+    def __hash__(self) -> int:
+        return hash((id(self._columns), self._index))
+
+    def __repr__(self) -> str:
+        return f"<Node {str(self.path) or 'root'}: {self.type}>"
+
+
+class Tie(NamedTuple):
+    """Several names, one leaf.
+
+    `op` is `same` where every name sees the whole leaf as it is; otherwise the first op that differs.
+    """
+
+    leaf: Leaf
+    names: tuple[Name, ...]
+    op: Op
+
+
+class SharedMemory(NamedTuple):
+    """Leaves over common memory that are not one leaf, because each has a gradient of its own, or
+    because neither lies wholly inside the other.
+
+    `reason` says which: "shared memory, separate gradients" or "partly shared memory".
+    """
+
+    leaves: tuple[Leaf, ...]
+    reason: str
+
+
+def shape_text(shape: tuple[int, ...] | None) -> str:
+    """A shape as the picture shows it.
+
+    >>> shape_text((8, 4)), shape_text(()), shape_text(None)
+    ('8×4', 'scalar', '?')
+    """
+    if shape is None:
+        return "?"
+    return "×".join(map(str, shape)) or "scalar"

@@ -1,0 +1,282 @@
+"""Which arrays lie over the same elements.
+
+Arrays of one storage are tied only where their elements meet: neighbours in a flat buffer are not. What
+lies wholly inside another array, and has no gradient of its own, is a second name of it, with an op that
+says how it is seen from there: `same`, `transpose` or `view`.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise, product
+from math import prod
+from typing import Literal, NamedTuple
+
+from leafwise.core.home import Memory
+
+Relation = Literal["apart", "inside", "overlapping"]
+
+# Above this many elements, two arrays with strides that do not divide each other are called overlapping
+# without a look at each element.
+_ENUMERATE = 1 << 16
+
+
+class Op(str):
+    """How a name sees its leaf: `same`, `transpose` or `view`, which it equals as a string.
+
+    `slices` is the index that gives a view, and `order` the order of axes that gives a transpose, where
+    they can be said.
+
+    >>> op = Op("view", slices=(slice(0, 64), slice(None)))
+    >>> op == "view", op.describe()
+    (True, '[0:64, :]')
+    """
+
+    slices: tuple[slice | int, ...] | None
+    order: tuple[int, ...] | None
+    __slots__ = ("order", "slices")
+
+    def __new__(
+        cls,
+        kind: str,
+        slices: tuple[slice | int, ...] | None = None,
+        order: tuple[int, ...] | None = None,
+    ) -> "Op":
+        op = super().__new__(cls, kind)
+        op.slices = slices
+        op.order = order
+        return op
+
+    def __reduce__(self) -> tuple[type["Op"], tuple[object, ...]]:
+        return Op, (str(self), self.slices, self.order)
+
+    def describe(self) -> str:
+        """The op as one would write it: `[0:64, :]`, `.T`, or nothing for the same."""
+        text = ""
+        if self.slices is not None:
+            text = "[" + ", ".join(map(_slice_text, self.slices)) + "]"
+        if self.order is not None:
+            text += ".T" if self.order == (1, 0) else f".permute{self.order}"
+        return text or ("" if self == "same" else f" ({self})")
+
+
+SAME = Op("same")
+
+
+def _slice_text(index: slice | int) -> str:
+    if isinstance(index, int):
+        return str(index)
+    ends = ["" if end is None else str(end) for end in (index.start, index.stop)]
+    return ":".join(ends if index.step is None else [*ends, str(index.step)])
+
+
+class Overlap(NamedTuple):
+    """Leaves whose memory meets although they are not one leaf; positions in the list that was given."""
+
+    members: tuple[int, ...]
+    separate_gradients: bool
+
+
+class Region:
+    """An array to compare: who it is, where it lies, and whether it has a gradient of its own."""
+
+    __slots__ = ("memory", "own_gradient", "start", "stop", "who")
+
+    def __init__(self, who: int, memory: Memory, own_gradient: bool) -> None:
+        self.who = who
+        self.memory = memory
+        self.own_gradient = own_gradient
+        self.start, self.stop = extent(memory)
+
+
+def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[Overlap]]:
+    """For arrays of one storage: who is a second name of whom, and whose memory else meets."""
+    # Whoever holds another comes before it: earlier start, then later stop, then those that stay leaves.
+    order = sorted(regions, key=lambda r: (r.start, -r.stop, not r.own_gradient, r.who))
+    merged: dict[int, tuple[int, Op]] = {}
+    meets: list[tuple[Region, Region]] = []
+    active: list[Region] = []
+    for region in order:
+        active = [other for other in active if other.stop > region.start]
+        for other in active:
+            how = relation(region.memory, other.memory)
+            if how == "inside" and not region.own_gradient:
+                merged[region.who] = other.who, view_op(region.memory, other.memory)
+                break
+            if how != "apart":
+                meets.append((other, region))
+        else:
+            active.append(region)
+    return merged, _components([(a, b) for a, b in meets if a.who not in merged and b.who not in merged])
+
+
+def _components(meets: list[tuple[Region, Region]]) -> list[Overlap]:
+    component: dict[int, set[int]] = {}
+    separate: set[int] = set()
+    for a, b in meets:
+        joined = component.get(a.who, {a.who}) | component.get(b.who, {b.who})
+        for who in joined:
+            component[who] = joined
+        if a.own_gradient and b.own_gradient:
+            separate |= {a.who, b.who}
+    distinct = {id(members): members for members in component.values()}
+    return [Overlap(tuple(sorted(members)), bool(members & separate)) for members in distinct.values()]
+
+
+def extent(memory: Memory) -> tuple[int, int]:
+    """The first byte, and the byte after the last, that an array touches."""
+    low, axes = _axes(memory)
+    return low, low + sum((size - 1) * stride for size, stride in axes) + memory.itemsize
+
+
+def _axes(memory: Memory) -> tuple[int, list[tuple[int, int]]]:
+    """The lowest address, and the axes that move, as if every stride ran upwards."""
+    low = memory.offset
+    axes = []
+    for size, stride in zip(memory.shape, memory.strides, strict=True):
+        if size > 1 and stride:
+            low += min(0, (size - 1) * stride)
+            axes.append((size, abs(stride)))
+    return low, axes
+
+
+def relation(inner: Memory, outer: Memory) -> Relation:
+    """Whether the elements of `inner` all lie in `outer`, or some do, or none.
+
+    >>> row = Memory(0, (4,), (4,), 4, "float32")
+    >>> column = Memory(4, (2,), (16,), 4, "float32")
+    >>> relation(row, Memory(0, (2, 4), (16, 4), 4, "float32"))
+    'inside'
+    >>> relation(row, column), relation(column, Memory(0, (2,), (16,), 4, "float32"))
+    ('overlapping', 'apart')
+    """
+    inner_low, inner_high = extent(inner)
+    outer_low, outer_high = extent(outer)
+    if inner_low >= outer_high or outer_low >= inner_high:
+        return "apart"
+    if (inner.itemsize, inner.dtype) != (outer.itemsize, outer.dtype):
+        return "overlapping"
+    if (inner_low - outer_low) % outer.itemsize:
+        return "overlapping"
+    if _dense(outer):
+        return "inside" if outer_low <= inner_low and inner_high <= outer_high else "overlapping"
+    boxes = _boxes(inner, outer)
+    if boxes is not None:
+        if all(map(_range_inside, *boxes)):
+            return "inside"
+        return "overlapping" if all(map(_ranges_meet, *boxes)) else "apart"
+    if prod(inner.shape) + prod(outer.shape) > _ENUMERATE:
+        return "overlapping"
+    inner_bytes, outer_bytes = _addresses(inner), _addresses(outer)
+    if inner_bytes <= outer_bytes:
+        return "inside"
+    return "apart" if inner_bytes.isdisjoint(outer_bytes) else "overlapping"
+
+
+def view_op(inner: Memory, outer: Memory) -> Op:
+    """How `inner`, whose elements all lie in `outer`, is seen from there."""
+    if (inner.offset, inner.shape) == (outer.offset, outer.shape) and _strides_agree(inner, outer):
+        return SAME
+    starts = _position(inner.offset - outer.offset, outer)
+    along = None if starts is None else _axes_along(inner, outer, starts)
+    if starts is None or along is None:
+        return Op("view")
+    slices: list[slice | int] = list(starts)  # an axis that is indexed away, unless `inner` runs along it
+    for (axis, step), size in zip(along, inner.shape, strict=True):
+        start, stop = starts[axis], starts[axis] + (size - 1) * step + 1
+        whole = (start, stop, step) == (0, outer.shape[axis], 1)
+        slices[axis] = slice(None) if whole else slice(start, stop, step if step > 1 else None)
+    # The axes that indexing leaves, renumbered, in the order in which `inner` has them.
+    left = sorted(axis for axis, _ in along)
+    order = tuple(left.index(axis) for axis, _ in along)
+    moved = None if order == tuple(range(len(order))) else order
+    if all(part == slice(None) for part in slices):
+        return Op("transpose", order=moved) if moved else SAME
+    return Op("view", slices=tuple(slices), order=moved)
+
+
+def _position(offset: int, outer: Memory) -> list[int] | None:
+    """The index in `outer` of the element that lies so many bytes from its first."""
+    index = [0] * len(outer.shape)
+    for axis in sorted(range(len(index)), key=lambda axis: -outer.strides[axis]):
+        if outer.shape[axis] > 1 and outer.strides[axis] > 0:
+            index[axis], offset = divmod(offset, outer.strides[axis])
+    return None if offset else index
+
+
+def _axes_along(inner: Memory, outer: Memory, starts: list[int]) -> list[tuple[int, int]] | None:
+    """For each axis of `inner`, the axis of `outer` along which it runs, and in what steps."""
+    free = sorted(range(len(outer.shape)), key=lambda axis: -outer.strides[axis])
+    found: dict[int, tuple[int, int]] = {}
+    # Axes that move choose first; those of length one take what is left, in order.
+    for mine in sorted(range(len(inner.shape)), key=lambda axis: inner.shape[axis] == 1):
+        size, stride = inner.shape[mine], inner.strides[mine]
+        for axis in free if size > 1 else sorted(free):
+            span = outer.strides[axis]
+            if size > 1 and (span <= 0 or stride <= 0 or stride % span):
+                continue
+            step = stride // span if size > 1 else 1
+            if starts[axis] + (size - 1) * step < outer.shape[axis]:
+                found[mine] = axis, step
+                free.remove(axis)
+                break
+        else:
+            return None
+    return [found[mine] for mine in range(len(inner.shape))]
+
+
+def _strides_agree(a: Memory, b: Memory) -> bool:
+    return all(
+        size == 1 or stride_a == stride_b
+        for size, stride_a, stride_b in zip(a.shape, a.strides, b.strides, strict=True)
+    )
+
+
+def _dense(memory: Memory) -> bool:
+    """Whether the array touches every element between its first and its last."""
+    low, high = extent(memory)
+    _, axes = _axes(memory)
+    return high - low == prod(size for size, _ in axes) * memory.itemsize
+
+
+def _boxes(a: Memory, b: Memory) -> tuple[list[range], list[range]] | None:
+    """Both arrays as boxes in one grid, where their strides divide each other; None where they do not."""
+    (low_a, axes_a), (low_b, axes_b) = _axes(a), _axes(b)
+    strides = sorted({a.itemsize, *(stride for _, stride in axes_a + axes_b)}, reverse=True)
+    if any(long % short for long, short in pairwise(strides)):
+        return None
+    origin = min(low_a, low_b)
+    box_a = _box(low_a - origin, axes_a, strides)
+    box_b = _box(low_b - origin, axes_b, strides)
+    return None if box_a is None or box_b is None else (box_a, box_b)
+
+
+def _box(offset: int, axes: list[tuple[int, int]], strides: list[int]) -> list[range] | None:
+    sizes: dict[int, int] = {}
+    for size, stride in axes:
+        if stride in sizes:
+            return None
+        sizes[stride] = size
+    box = []
+    room = None
+    for stride in strides:
+        start, offset = divmod(offset, stride)
+        stop = start + sizes.get(stride, 1)
+        # A run that wraps into the next longer stride is no box in this grid.
+        if room is not None and stop * stride > room:
+            return None
+        box.append(range(start, stop))
+        room = stride
+    return box
+
+
+def _range_inside(inner: range, outer: range) -> bool:
+    return outer.start <= inner.start and inner.stop <= outer.stop
+
+
+def _ranges_meet(a: range, b: range) -> bool:
+    return a.start < b.stop and b.start < a.stop
+
+
+def _addresses(memory: Memory) -> set[int]:
+    low, axes = _axes(memory)
+    steps = [range(0, size * stride, stride) for size, stride in axes]
+    return {low + sum(step) for step in product(*steps)}

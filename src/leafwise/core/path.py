@@ -1,0 +1,209 @@
+"""Paths are values: they compare by name, print, parse back, fetch, and write themselves as code.
+
+A step of a path has a name, which is all that equality sees, and a kind, which serves only to fetch and
+to write code. So `layers.0.weight` of a file, of a PyTorch model and of a JAX model are one path.
+"""
+
+import json
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from leafwise.errors import PathError, QueryError
+
+Kind = Literal["attribute", "index", "key", "part", "step", "any"]
+
+
+class Entry(NamedTuple):
+    """One step of a path.
+
+    `raw` is what fetches, where the name alone does not: the position in a list, the key of a dict.
+    A `part` is the front of a dotted key: it prints and compares, but fetches nothing by itself.
+    A `step` goes where no subscript does: `raw` is a function, `spelling` how it reads in code. `any` was
+    parsed from text, so that only its name is known. A `hidden` step (the `module` of a wrapper) fetches
+    and writes code, but does not print and does not compare.
+    """
+
+    name: str
+    kind: Kind
+    raw: Any = None
+    hidden: bool = False
+    spelling: str = ""
+
+    def fetch(self, obj: Any) -> Any:
+        if self.kind == "attribute":
+            return getattr(obj, self.name)
+        if self.kind == "part":
+            return obj
+        if self.kind == "any":
+            return _fetch_by_name(obj, self.name)
+        return self.raw(obj) if self.kind == "step" else obj[self.raw]
+
+    def code(self, root: str) -> str:
+        if self.kind == "step":
+            return self.spelling.replace("{root}", root)
+        if self.kind == "part":
+            return root
+        if self.kind == "attribute" or (self.kind == "any" and not self.name.isdecimal()):
+            if self.name.isidentifier() and not keyword.iskeyword(self.name):
+                return f"{root}.{self.name}"
+            return f"getattr({root}, {self.name!r})"
+        if self.kind == "any":
+            return f"{root}[{self.name}]"
+        return f"{root}[{self.raw!r}]"
+
+
+class Path:
+    """Where something lives in a tree.
+
+    >>> from leafwise.core.path import Path
+    >>> path = Path.parse('layers.0."a.b".weight')
+    >>> path.names
+    ('layers', '0', 'a.b', 'weight')
+    >>> print(path)
+    layers.0."a.b".weight
+    >>> path.parent
+    Path('layers.0."a.b"')
+    """
+
+    __slots__ = ("entries", "names")
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.entries = tuple(entries)
+        self.names = tuple([entry.name for entry in self.entries if not entry.hidden])
+
+    @classmethod
+    def parse(cls, text: "str | Path") -> "Path":
+        """The path that prints as `text`; a path passes through."""
+        if isinstance(text, Path):
+            return text
+        return cls(Entry(name, "any") for name in split_names(text))
+
+    def fetch(self, obj: Any) -> Any:
+        """What lives here in `obj`: a module, a tensor, whatever the steps lead to.
+
+        >>> Path.parse("a.1").fetch({"a": [10, 20]})
+        20
+        """
+        if len(self.entries) > 1 and isinstance(obj, Mapping) and self.entries[0].kind == "any":
+            raw = ".".join(self.names)
+            if raw in obj:  # a flat mapping of dotted strings
+                return obj[raw]
+        here = obj
+        for depth, entry in enumerate(self.entries):
+            try:
+                here = entry.fetch(here)
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                at = f' below "{Path(self.entries[:depth])}"' if depth else ""
+                raise PathError(f'nothing at "{self}": {type(here).__name__}{at} has no {quote(entry.name)}') from error
+        return here
+
+    def code(self, root: str = "model") -> str:
+        """The Python expression that reaches this place from a variable called `root`.
+
+        >>> Path.parse("2.weight").code("net")
+        'net[2].weight'
+        """
+        for entry in self.entries:
+            root = entry.code(root)
+        return root
+
+    @property
+    def parent(self) -> "Path":
+        """The path one visible step up; the root is its own parent."""
+        entries = list(self.entries)
+        while entries and entries.pop().hidden:
+            pass
+        return Path(entries)
+
+    @property
+    def name(self) -> str:
+        """The last visible step, or an empty string at the root."""
+        return self.names[-1] if self.names else ""
+
+    def __str__(self) -> str:
+        return ".".join(map(quote, self.names))
+
+    def __repr__(self) -> str:
+        return f"Path({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self.names == other.names if isinstance(other, Path) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+
+# A bare name stands as it is; whatever would not parse back, or not show, is quoted as JSON quotes it.
+_BARE = re.compile(r'[^."\\]+')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^."]+')
+
+
+def quote(name: str) -> str:
+    """A name as it stands in a printed path.
+
+    >>> quote("weight"), quote("a.b"), quote("")
+    ('weight', '"a.b"', '""')
+    >>> print(quote("red\\x1b[31m"))
+    "red\\u001b[31m"
+    """
+    if name.isprintable() and _BARE.fullmatch(name):
+        return name
+    return '"' + escape(json.dumps(name, ensure_ascii=False)[1:-1]) + '"'
+
+
+def escape(text: str) -> str:
+    """Text with everything that does not show (control characters, bidi overrides) spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char, ensure_ascii=True)[1:-1] for char in text)
+
+
+def split_names(text: str) -> list[str]:
+    """The names in a printed path: split at dots, quoted names taken whole.
+
+    >>> split_names('layers.0."a.b"')
+    ['layers', '0', 'a.b']
+    """
+    if not text:
+        return []
+    names = []
+    position = 0
+    while True:
+        token = _TOKEN.match(text, position)
+        if token is None:
+            raise QueryError(f"cannot read the path {text!r}: a name is missing at character {position}")
+        word = token.group()
+        if word.startswith('"'):
+            try:
+                word = json.loads(word)
+            except ValueError as error:
+                raise QueryError(f"cannot read the path {text!r}: {word} is no quoted name") from error
+        names.append(word)
+        position = token.end()
+        if position == len(text):
+            return names
+        if text[position] != ".":
+            raise QueryError(f"cannot read the path {text!r}: expected a dot at character {position}")
+        position += 1
+
+
+def _fetch_by_name(obj: Any, name: str) -> Any:
+    """A step known by name only: a key where there are keys, an attribute, else a position."""
+    if isinstance(obj, Mapping):
+        if name in obj:
+            return obj[name]
+        for key in obj:
+            if str(key) == name:
+                return obj[key]
+        raise KeyError(name)
+    if name.isdecimal() and isinstance(obj, list | tuple):
+        return obj[int(name)]
+    return getattr(obj, name)

@@ -1,0 +1,355 @@
+"""Queries: which leaves. A leaf matches if any of its names does.
+
+A glob is compiled to a small automaton that runs down the tree once, a step for each node, so that no path
+is ever written out as text.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from leafwise.core.leaf import Leaf
+from leafwise.core.path import Path, split_names
+from leafwise.errors import QueryError
+
+if TYPE_CHECKING:
+    from leafwise.core.walk import Columns
+
+_ANY: Final[Any] = type("_Any", (), {"__repr__": lambda self: "any"})()
+
+
+class Query:
+    """Which leaves of a tree. Combines with `&`, `|` and `~`.
+
+    Made by `lw.where`, or by `Query.of` from what `select` takes: a glob over paths, a compiled regular
+    expression searched in the whole path, a callable that is asked for each leaf, a path.
+
+    >>> import torch, leafwise as lw
+    >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)))
+    >>> [str(path) for path, _ in t.select(lw.where(ndim=2) & ~lw.where(owner="Conv*")).items()]
+    ['0.weight', '1.weight']
+    """
+
+    def __init__(self, text: str, rows: "Callable[[Columns, int, Collection[int]], Iterable[int]]") -> None:
+        self._text = text
+        self._rows = rows
+
+    @classmethod
+    def of(cls, where: Any) -> "Query":
+        """The query that `where` means.
+
+        >>> Query.of("**.weight")
+        Query('**.weight')
+        """
+        if isinstance(where, Query):
+            return where
+        if isinstance(where, str):
+            return Query(repr(where), _Glob([_words(one) for one in _alternatives(where)]).rows)
+        if isinstance(where, Path):
+            return Query(repr(str(where)), _Glob([[re.compile(re.escape(name)) for name in where.names]]).rows)
+        if isinstance(where, re.Pattern):
+            return Query(repr(where), _by_text(where))
+        if callable(where):
+            return Query(repr(where), _by_leaf(where))
+        raise QueryError(
+            f"cannot select by {type(where).__name__} {where!r}; give a glob such as '**.weight', "
+            "a compiled regular expression, a callable that takes a Leaf, or lw.where(...)"
+        )
+
+    def leaves(self, columns: "Columns", node: int, rows: Collection[int]) -> set[int]:
+        """The leaves that match under any of `rows`, where globs are read from `node` down."""
+        ties = columns.ties
+        return {ties.get(row, row) for row in self._rows(columns, node, rows)}
+
+    def __and__(self, other: Any) -> "Query":
+        return self._with(other, "&", set.intersection)
+
+    def __or__(self, other: Any) -> "Query":
+        return self._with(other, "|", set.union)
+
+    def __rand__(self, other: Any) -> "Query":
+        return Query.of(other) & self
+
+    def __ror__(self, other: Any) -> "Query":
+        return Query.of(other) | self
+
+    def __invert__(self) -> "Query":
+        def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
+            mine = self.leaves(columns, node, rows)
+            return (row for row in rows if columns.ties.get(row, row) not in mine)
+
+        return Query(f"~{self._text}", rows)
+
+    def _with(self, other: Any, sign: str, join: Callable[[set[int], set[int]], set[int]]) -> "Query":
+        query = Query.of(other)
+
+        def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
+            found = join(self.leaves(columns, node, rows), query.leaves(columns, node, rows))
+            return (row for row in rows if columns.ties.get(row, row) in found)
+
+        return Query(f"({self._text} {sign} {query._text})", rows)
+
+    def __repr__(self) -> str:
+        return f"Query({self._text})"
+
+
+def where(
+    *,
+    role: Any = _ANY,
+    owner: Any = _ANY,
+    kind: Any = _ANY,
+    dtype: Any = _ANY,
+    device: Any = _ANY,
+    trainable: Any = _ANY,
+    persistent: Any = _ANY,
+    ndim: Any = _ANY,
+    tied: Any = _ANY,
+) -> Query:
+    """Leaves by their facts; every fact that is given must hold.
+
+    Strings are globs (`role="norm.*"`, `owner="*Linear"`); a tuple gives alternatives; `role=None` asks
+    for leaves without a role. `owner` may be a class, which takes subclasses too. Where a leaf has
+    several names, role and owner must hold together for one of them.
+
+    >>> import torch, leafwise as lw
+    >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8)))
+    >>> [str(path) for path, _ in t.select(lw.where(role=("bias", "norm.*"))).items()]
+    ['0.bias', '1.weight', '1.bias']
+    """
+    given = {name: value for name, value in locals().items() if value is not _ANY}
+    text = f"where({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+    owner_class = given.pop("owner", None) if isinstance(owner, type) else None
+    if "dtype" in given and not isinstance(dtype, str | tuple):
+        given["dtype"] = str(dtype).rpartition(".")[2]  # torch.float32 is called float32 here
+    of_role = _fact_test(given.pop("role")) if "role" in given else None
+    of_owner = _fact_test(given.pop("owner")) if "owner" in given else None
+    of_leaf = {fact: _fact_test(value) for fact, value in given.items()}
+
+    def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
+        for row in rows:
+            if owner_class and not isinstance(columns.node_objects[columns.row_nodes[row]], owner_class):
+                continue
+            leaf = columns.leaf(row)
+            if not all(test(_fact(columns, leaf, row, fact)) for fact, test in of_leaf.items()):
+                continue
+            if of_role is not None and not of_role(columns.row_role(row)[0]):
+                continue
+            if of_owner is not None and not of_owner(columns.type_name(columns.row_nodes[row])):
+                continue
+            yield row
+
+    return Query(text, rows)
+
+
+def _fact(columns: "Columns", leaf: Leaf, row: int, fact: str) -> Any:
+    if fact == "tied":
+        return row in columns.ties or row in columns.further_rows
+    return getattr(leaf, fact)
+
+
+def _fact_test(wanted: Any) -> Callable[[Any], bool]:
+    if isinstance(wanted, tuple | list | set | frozenset):
+        tests = [_fact_test(one) for one in wanted]
+        return lambda value: any(test(value) for test in tests)
+    if isinstance(wanted, str):
+        pattern = _compiled(wanted)
+        return lambda value: value is not None and pattern.fullmatch(str(value)) is not None
+    return lambda value: bool(value == wanted)
+
+
+def _by_text(pattern: re.Pattern[str]) -> "Callable[[Columns, int, Collection[int]], Iterable[int]]":
+    return lambda columns, node, rows: (row for row in rows if pattern.search(columns.row_text(row)))
+
+
+def _by_leaf(wanted: Callable[[Leaf], Any]) -> "Callable[[Columns, int, Collection[int]], Iterable[int]]":
+    def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
+        answers: dict[int, bool] = {}
+        for row in rows:
+            leaf = columns.ties.get(row, row)
+            if leaf not in answers:
+                answers[leaf] = bool(wanted(columns.leaf(leaf)))
+            if answers[leaf]:
+                yield row
+
+    return rows
+
+
+# -- globs -----------------------------------------------------------------------------------------------
+
+_DEEP = None  # stands for `**` among the words of a pattern
+_MAX_ALTERNATIVES = 10_000
+
+
+class _Step(dict[str, "_Step"]):
+    """One state of the automaton: maps the next name to the next state, worked out when first asked."""
+
+    __slots__ = ("accepts", "machine", "positions")
+
+    def __init__(self, machine: "_Glob", positions: frozenset[tuple[int, int]]) -> None:
+        super().__init__()
+        self.machine = machine
+        self.positions = positions
+        self.accepts = any(at == len(machine.patterns[which]) for which, at in positions)
+
+    def __missing__(self, name: str) -> "_Step":
+        step = self[name] = self.machine.after(self.positions, name)
+        return step
+
+
+class _Glob:
+    """`*` is one entry or a part of one, `?` one character, `**` any number of entries, `{a,b}` and
+    `{0..3}` alternatives, a quoted entry stands for itself."""
+
+    def __init__(self, patterns: list[list[re.Pattern[str] | None]]) -> None:
+        self.patterns = patterns
+        self._steps: dict[frozenset[tuple[int, int]], _Step] = {}
+
+    def rows(self, columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
+        start = self._step(self._close({(which, 0) for which in range(len(self.patterns))}))
+        steps = {node: start}
+        parents, names = columns.node_parents, columns.node_names
+        hidden = columns.hidden if columns.hidden_below else None
+        for below in range(node + 1, columns.node_ends[node]):
+            step = steps[parents[below]]
+            steps[below] = step if hidden and hidden(below) else step[names[below]]
+        row_nodes, row_names = columns.row_nodes, columns.row_names
+        return [row for row in rows if steps[row_nodes[row]][row_names[row]].accepts]
+
+    def after(self, positions: Iterable[tuple[int, int]], name: str) -> _Step:
+        reached: set[tuple[int, int]] = set()
+        for which, at in positions:
+            pattern = self.patterns[which]
+            if at == len(pattern):
+                continue
+            word = pattern[at]
+            if word is _DEEP:
+                reached.add((which, at))
+            elif word.fullmatch(name):
+                reached.add((which, at + 1))
+        return self._step(self._close(reached))
+
+    def _close(self, positions: set[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+        """Adds where one gets without a name: `**` may stand for no entry at all."""
+        for which, at in tuple(positions):
+            pattern = self.patterns[which]
+            while at < len(pattern) and pattern[at] is _DEEP:
+                at += 1
+                positions.add((which, at))
+        return frozenset(positions)
+
+    def _step(self, positions: frozenset[tuple[int, int]]) -> _Step:
+        step = self._steps.get(positions)
+        if step is None:
+            step = self._steps[positions] = _Step(self, positions)
+        return step
+
+
+def _words(pattern: str) -> list[re.Pattern[str] | None]:
+    """The entries of one pattern, each as a regular expression, or None for `**`."""
+    words = _split(pattern, ".")
+    if "" in words:
+        raise QueryError(f"cannot read the glob {pattern!r}: an entry is empty")
+    return [_DEEP if word == "**" else _compiled(word) for word in words]
+
+
+def _alternatives(text: str) -> list[str]:
+    """The patterns that braces with dots in them stand for; other braces stay, as a part of one entry."""
+    for start, end in _braces(text):
+        options = _split(text[start + 1 : end], ",")
+        if _RANGE.fullmatch(text[start + 1 : end]) or all(len(_split(one, ".")) == 1 for one in options):
+            continue
+        found = [one for option in options for one in _alternatives(text[:start] + option + text[end + 1 :])]
+        if len(found) > _MAX_ALTERNATIVES:
+            raise QueryError(f"the glob {text!r} stands for more than {_MAX_ALTERNATIVES} patterns")
+        return found
+    return [text]
+
+
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
+
+def _compiled(word: str) -> re.Pattern[str]:
+    return re.compile(_word_regex(word), re.DOTALL)
+
+
+def _word_regex(word: str) -> str:
+    parts = []
+    position = 0
+    braces = dict(_braces(word))
+    while position < len(word):
+        char = word[position]
+        end = position
+        if char == '"':
+            end = _quoted_end(word, position)
+            parts.append(re.escape(_unquoted(word[position : end + 1])))
+        elif char == "{":
+            end = braces[position]
+            parts.append(_options_regex(word[position + 1 : end]))
+        else:
+            parts.append({"*": ".*", "?": "."}.get(char) or re.escape(char))
+        position = end + 1
+    return "".join(parts)
+
+
+def _options_regex(inner: str) -> str:
+    span = _RANGE.fullmatch(inner)
+    if span is None:
+        return "(?:" + "|".join(map(_word_regex, _split(inner, ","))) + ")"
+    low, high = int(span[1]), int(span[2])
+    if high - low >= _MAX_ALTERNATIVES:
+        raise QueryError(f"the range {{{inner}}} has more than {_MAX_ALTERNATIVES} numbers")
+    return "(?:" + "|".join(map(str, range(low, high + 1))) + ")"
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Splits where the separator stands outside quotes and braces."""
+    parts = [""]
+    position = 0
+    braces = dict(_braces(text))
+    while position < len(text):
+        char = text[position]
+        end = position
+        if char == '"':
+            end = _quoted_end(text, position)
+        elif char == "{":
+            end = braces[position]
+        if char == separator:
+            parts.append("")
+        else:
+            parts[-1] += text[position : end + 1]
+        position = end + 1
+    return parts
+
+
+def _braces(text: str) -> list[tuple[int, int]]:
+    """The outermost pairs of braces."""
+    pairs = []
+    depth = start = position = 0
+    while position < len(text):
+        char = text[position]
+        if char == '"':
+            position = _quoted_end(text, position)
+        elif char == "{":
+            start = start if depth else position
+            depth += 1
+        elif char == "}":
+            depth -= 1
+            if depth == 0:
+                pairs.append((start, position))
+        if depth < 0:
+            break
+        position += 1
+    if depth:
+        raise QueryError(f"cannot read the glob {text!r}: its braces do not match")
+    return pairs
+
+
+def _quoted_end(text: str, start: int) -> int:
+    found = re.compile(r'"(?:[^"\\]|\\.)*"').match(text, start)
+    if found is None:
+        raise QueryError(f"cannot read the glob {text!r}: a quote is not closed")
+    return found.end() - 1
+
+
+def _unquoted(word: str) -> str:
+    return split_names(word)[0]

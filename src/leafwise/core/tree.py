@@ -1,0 +1,332 @@
+"""The Tree: the result of one walk, or a part of it. Verbs are functions beside it."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+from importlib import import_module
+from itertools import islice
+from typing import Any, NamedTuple
+
+from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie
+from leafwise.core.memory import SAME
+from leafwise.core.path import Path, quote
+from leafwise.core.query import Query
+from leafwise.core.walk import Columns, Facts, walk
+from leafwise.errors import PathError
+
+# Where a path of a file is opened; named as a string because files stand above core.
+_FILES = "leafwise.files"
+
+
+class Counts(NamedTuple):
+    """How much there is, counted so that the figures agree: each leaf once, whatever its names.
+
+    `parameters`, `trainable`, `buffers` and `state` count numbers; `bytes` counts memory, once where
+    leaves share it; `unknown` counts leaves whose shape is not known yet.
+    """
+
+    names: int
+    leaves: int
+    parameters: int
+    trainable: int
+    buffers: int
+    state: int
+    bytes: int
+    unknown: int
+
+
+def tree(obj: Any) -> "Tree":
+    """Walks a model, an optimizer, a container of those, or opens the path of a file.
+
+    >>> import torch, leafwise as lw
+    >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)))
+    >>> t["2.weight"].shape
+    (1, 8)
+    >>> len(t), t.counts.parameters
+    (4, 49)
+    """
+    if isinstance(obj, Tree):
+        return obj
+    if isinstance(obj, str | os.PathLike):
+        obj = import_module(_FILES).open_file(obj)
+    return Tree(walk(obj))
+
+
+class Tree:
+    """Nodes, leaves and ties below one place. Indexing is relative to it; paths stay absolute.
+
+    >>> import torch, leafwise as lw
+    >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()))
+    >>> t["0"]["weight"].path
+    Path('0.weight')
+    >>> [str(path) for path, leaf in t.select("**.bias").items()]
+    ['0.bias']
+    """
+
+    def __init__(self, columns: Columns, node: int = 0, rows: Sequence[int] | None = None) -> None:
+        self._columns = columns
+        self._node = node
+        self._whole = rows is None
+        if rows is None:
+            rows = range(*columns.row_ranges[node]) if node else range(len(columns.row_nodes))
+        self._rows = rows
+
+    # -- leaves ----------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Leaf]:
+        """Every leaf once, in the framework's own order."""
+        columns = self._columns
+        return (columns.leaf(row) for row in self._first_rows)
+
+    def __len__(self) -> int:
+        return len(self._first_rows)
+
+    def items(self) -> list[tuple[Path, Leaf]]:
+        """Every leaf once, with its first path in this tree."""
+        columns = self._columns
+        return [(columns.row_path(row), columns.leaf(row)) for row in self._first_rows]
+
+    def select(self, where: Any) -> "Tree":
+        """The part of the tree whose leaves match; see `lw.where` and `Query`.
+
+        A glob is read from the root of this tree. What matches nothing is an empty tree.
+        """
+        columns = self._columns
+        found = Query.of(where).leaves(columns, self._node, self._rows)
+        ties = columns.ties
+        return Tree(columns, self._node, [row for row in self._rows if ties.get(row, row) in found])
+
+    @cached_property
+    def _first_rows(self) -> Sequence[int]:
+        """For each leaf its first name in this tree; the one that shows all of it, where that is here."""
+        ties = self._columns.ties
+        if not ties:
+            return self._rows
+        chosen: dict[int, int] = {}
+        for row in self._rows:
+            leaf = ties.get(row, row)
+            if leaf == row or leaf not in chosen:
+                chosen[leaf] = row
+        return sorted(chosen.values())
+
+    @property
+    def _leaves(self) -> set[int]:
+        ties = self._columns.ties
+        return {ties.get(row, row) for row in self._first_rows}
+
+    # -- places ----------------------------------------------------------------------------------------
+
+    def __getitem__(self, path: str | int | Path) -> Any:
+        """The leaf at a path; the tree below it, where it is a node; the value, where it is a plain one."""
+        names = Path.parse(str(path) if isinstance(path, int) else path).names
+        found = self._find(names)
+        if found is None:
+            raise PathError(self._nothing_at(names))
+        return found[0]
+
+    def __contains__(self, path: object) -> bool:
+        if isinstance(path, Leaf):
+            return any(path == leaf for leaf in self)
+        return (
+            isinstance(path, str | int | Path)
+            and self._find(Path.parse(str(path) if isinstance(path, int) else path).names) is not None
+        )
+
+    def _find(self, names: tuple[str, ...]) -> tuple[Any] | None:
+        """What lives at the names, in a tuple, so that a plain value None is told from nothing."""
+        columns = self._columns
+        if not names:
+            return (self,)
+        owner = self._descend(names[:-1])
+        if owner is not None:
+            for row in columns.own_rows.get(owner, ()):
+                if columns.row_names[row] == names[-1] and (self._whole or row in self._rows):
+                    return (columns.leaf(row),)
+        node = self._descend(names)
+        if node is not None:
+            return (Tree(columns, node, None if self._whole else self._rows_below(node)),)
+        if owner is not None:
+            for name, value in columns.own_scalars.get(owner, ()):
+                if name == names[-1]:
+                    return (value,)
+        return None
+
+    def _descend(self, names: tuple[str, ...]) -> int | None:
+        """The node at the end of the names, through wrappers and through references to earlier nodes."""
+        node = self._inside(self._node)
+        for name in names:
+            child = self._child(node, name)
+            if child is None:
+                return None
+            node = self._inside(child)
+        return node
+
+    def _inside(self, node: int) -> int:
+        """The node that bears the children: not a wrapper, not a mere reference."""
+        columns = self._columns
+        while True:
+            if node in columns.unlisted:
+                node = columns.repeats[node]
+            child = node + 1
+            wrapped = child < columns.node_ends[node] and columns.hidden(child)
+            if not wrapped:
+                return node
+            node = child
+
+    def _child(self, node: int, name: str) -> int | None:
+        names = self._columns.node_names
+        return next((child for child in self._columns.children(node) if names[child] == name), None)
+
+    def _rows_below(self, node: int) -> list[int]:
+        first, last = self._columns.row_ranges[node]
+        return [row for row in self._rows if first <= row < last]
+
+    def _nothing_at(self, names: tuple[str, ...]) -> str:
+        columns = self._columns
+        depth = next(d for d in range(len(names), -1, -1) if self._descend(names[:d]) is not None)
+        depth = min(depth, len(names) - 1)
+        node = self._descend(names[:depth])
+        assert node is not None
+        here = [columns.node_names[child] for child in columns.children(node)]
+        here += [columns.row_names[row] for row in columns.own_rows.get(node, ())]
+        here += [name for name, _ in columns.own_scalars.get(node, ())]
+        front = ".".join(map(quote, names[:depth]))
+        near = [
+            f"{front}.{quote(name)}" if front else quote(name)
+            for name in get_close_matches(names[depth], here, n=3, cutoff=0.6)
+        ]
+        near += self._paths_ending(names)
+        text = f'nothing at "{".".join(map(quote, names))}"'
+        if near:
+            quoted = " or ".join(f'"{one}"' for one in dict.fromkeys(near))
+            return f"{text}; did you mean {quoted}?"
+        if not here:
+            return f"{text}; there is nothing below {front or 'the root'}"
+        listed = ", ".join(map(quote, dict.fromkeys(here[:8]))) + (", …" if len(here) > 8 else "")
+        return f"{text}; below {front or 'the root'} there are: {listed}"
+
+    def _paths_ending(self, names: tuple[str, ...]) -> list[str]:
+        """Paths of leaves that end as this one does, for whoever forgot the front."""
+        columns = self._columns
+        rows = (row for row in self._rows if columns.row_names[row] == names[-1])
+        texts = (columns.row_text(row) for row in rows)
+        end = "." + ".".join(map(quote, names[-2:]))
+        return list(islice((text for text in texts if f".{text}".endswith(end)), 3)) if len(names) > 1 else []
+
+    # -- facts -----------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        """Where this tree stands; the root of the walk has an empty path."""
+        return self._columns.node_path(self._node)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Every node, parameterless ones too; of a selection, those that lead to its leaves."""
+        columns = self._columns
+        return [Node(columns, node) for node in self._node_numbers() if not columns.hidden(node)]
+
+    def _node_numbers(self) -> Sequence[int]:
+        columns = self._columns
+        if self._whole:
+            return range(self._node, columns.node_ends[self._node])
+        numbers = {self._node}
+        for row in self._rows:
+            node = columns.row_nodes[row]
+            while node not in numbers:
+                numbers.add(node)
+                node = columns.node_parents[node]
+        return sorted(numbers)
+
+    @property
+    def ties(self) -> list[Tie]:
+        """The leaves with several names, in order."""
+        columns = self._columns
+        ties = []
+        for row in self._first_rows:
+            leaf = columns.ties.get(row, row)
+            if leaf in columns.further_rows:
+                names = tuple(columns.name(row) for row in columns.rows_of(leaf))
+                op = next((name.op for name in names if name.op != "same"), SAME)
+                ties.append(Tie(columns.leaf(leaf), names, op))
+        return ties
+
+    @property
+    def shared_memory(self) -> list[SharedMemory]:
+        """Leaves over common memory that are not tied, and why not."""
+        columns = self._columns
+        here = self._leaves
+        return [
+            SharedMemory(
+                tuple(columns.leaf(leaf) for leaf in members),
+                "shared memory, separate gradients" if separate else "partly shared memory",
+            )
+            for members, separate in columns.overlaps
+            if here.issuperset(members)
+        ]
+
+    @property
+    def scalars(self) -> dict[Path, Any]:
+        """The plain values (numbers, strings, objects nobody walks) in containers and optimizers."""
+        columns = self._columns
+        if not self._whole:
+            return {}
+        nodes = range(self._node, columns.node_ends[self._node])
+        return {columns.scalar_path(node, name, value): value for node, name, value in columns.scalars if node in nodes}
+
+    @property
+    def counts(self) -> Counts:
+        """Names, leaves, parameters, bytes: each leaf once, whatever its names.
+
+        >>> import torch, leafwise as lw
+        >>> shared = torch.nn.Linear(8, 8)
+        >>> counts = lw.tree(torch.nn.Sequential(shared, torch.nn.ReLU(), shared)).counts
+        >>> counts.names, counts.leaves, counts.parameters, counts.bytes
+        (4, 2, 72, 288)
+        """
+        return self._count(self._columns.facts(self._first_rows))
+
+    def _count(self, facts: Iterable[Facts]) -> Counts:
+        """The counts, from the facts of each leaf."""
+        sizes = {"parameter": 0, "buffer": 0, "state": 0}
+        trainable = memory = unknown = 0
+        for (spec, kind, is_trainable, _), times in Counter(facts).items():
+            sizes[kind] += spec.size * times
+            memory += spec.nbytes * times
+            unknown += times if spec.shape is None else 0
+            if kind == "parameter" and is_trainable:
+                trainable += spec.size * times
+        return Counts(
+            names=len(self._rows),
+            leaves=len(self),
+            parameters=sizes["parameter"],
+            trainable=trainable,
+            buffers=sizes["buffer"],
+            state=sizes["state"],
+            bytes=memory - self._columns.bytes_shared(self._leaves),
+            unknown=unknown,
+        )
+
+    # -- pictures (render is imported when something is drawn) -------------------------------------------
+
+    def text(self, *, depth: int | None = None, full: bool = False) -> str:
+        """The picture as plain text: `depth` levels, or `full` with nothing folded or left out."""
+        return str(import_module("leafwise.render").tree_text(self, depth=depth, full=full))
+
+    def json(self) -> dict[str, Any]:
+        """Everything the walk found, as plain data for `json.dump`."""
+        data: dict[str, Any] = import_module("leafwise.render").tree_json(self)
+        return data
+
+    def __str__(self) -> str:
+        return str(import_module("leafwise.render").tree_for_stdout(self))
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(self.text(), spec)
+
+    def _repr_html_(self) -> str:
+        return str(import_module("leafwise.render").tree_html(self))

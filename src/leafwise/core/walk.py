@@ -1,0 +1,453 @@
+"""The one walk.
+
+`walk` goes over an object once and writes columns: a line for every node, and a row for every name of a
+leaf. A leaf is known by the number of its first row. Nothing else is computed. Facts (shape, dtype,
+role) are asked of the home when somebody wants them; what follows from the columns (where a subtree ends,
+which rows it has) is derived on first use. `Node`, `Leaf` and `Tree` are thin views of the columns.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from math import prod
+from typing import Any, Literal, NamedTuple
+
+from leafwise.core import home as homes
+from leafwise.core.home import Axes, Home, LeafKind, Spec, Visit
+from leafwise.core.leaf import Leaf, Name
+from leafwise.core.memory import SAME, Op, Overlap, Region, compare, extent
+from leafwise.core.path import Entry, Path, quote
+from leafwise.errors import Error, WalkError
+
+# A module that is reachable by very many paths is listed under its first ones, and then referred to.
+MAX_REPEATED_NODES = 1_000_000
+
+
+class Facts(NamedTuple):
+    """What can be told of a leaf without its values, and apart from its names."""
+
+    spec: Spec
+    kind: Literal["parameter", "buffer", "state"]
+    trainable: bool | None
+    persistent: bool
+
+
+class Columns:
+    """What one walk found. Nodes stand in preorder, so a subtree is a range of nodes and of rows."""
+
+    def __init__(self) -> None:
+        # Nodes.
+        self.node_parents: list[int] = []
+        self.node_names: list[str] = []
+        self.node_objects: list[Any] = []
+        # Node → the earlier node that is the same object; below a cycle nothing is listed again.
+        self.repeats: dict[int, int] = {}
+        self.unlisted: set[int] = set()
+        # Rows: a row is one name of one leaf, with the array that stands there.
+        self.row_nodes: list[int] = []
+        self.row_names: list[str] = []
+        self.row_values: list[Any] = []
+        self.row_kinds: list[LeafKind] = []
+        # Only where a leaf has several names: row → the leaf it names, leaf → its further rows, and the op
+        # of a row that sees its leaf otherwise than as it is.
+        self.ties: dict[int, int] = {}
+        self.further_rows: dict[int, list[int]] = {}
+        self.row_ops: dict[int, Op] = {}
+        # Plain values by the node that holds them.
+        self.scalars: list[tuple[int, str, Any]] = []
+        self.hidden_below: set[type] = set()
+        self._homes: dict[type, Home] = {}
+        self._entries: dict[int, tuple[Entry, ...]] = {}
+        self.made_leaves: dict[int, Leaf] = {}
+
+    # -- derived from the columns, once ----------------------------------------------------------------
+
+    @cached_property
+    def node_ends(self) -> list[int]:
+        """For each node, the node after the last one below it."""
+        ends = list(range(1, len(self.node_parents) + 1))
+        for node in range(len(ends) - 1, 0, -1):
+            parent = self.node_parents[node]
+            if ends[node] > ends[parent]:
+                ends[parent] = ends[node]
+        return ends
+
+    @cached_property
+    def row_ranges(self) -> list[tuple[int, int]]:
+        """For each node, the rows of all names below it, as a range."""
+        first = [len(self.row_nodes)] * len(self.node_parents)
+        last = [0] * len(first)
+        for row, node in enumerate(self.row_nodes):
+            if row < first[node]:
+                first[node] = row
+            last[node] = row + 1
+        for node in range(len(first) - 1, 0, -1):
+            parent = self.node_parents[node]
+            if first[node] < first[parent]:
+                first[parent] = first[node]
+            if last[node] > last[parent]:
+                last[parent] = last[node]
+        return [(a, b) if a < b else (0, 0) for a, b in zip(first, last, strict=True)]
+
+    @cached_property
+    def own_rows(self) -> dict[int, list[int]]:
+        """For each node that has leaves of its own, their rows."""
+        rows: dict[int, list[int]] = {}
+        for row, node in enumerate(self.row_nodes):
+            rows.setdefault(node, []).append(row)
+        return rows
+
+    @cached_property
+    def own_scalars(self) -> dict[int, list[tuple[str, Any]]]:
+        scalars: dict[int, list[tuple[str, Any]]] = {}
+        for node, name, value in self.scalars:
+            scalars.setdefault(node, []).append((name, value))
+        return scalars
+
+    @cached_property
+    def overlaps(self) -> list[Overlap]:
+        """Leaves over common memory that are not one leaf, by their numbers."""
+        return self.find_overlaps(merge=False)
+
+    def find_overlaps(self, merge: bool) -> list[Overlap]:
+        """Compares the memory of leaves; with `merge`, makes second names of those that are no leaves."""
+        storages: dict[object, list[int]] = {}
+        for row, value in enumerate(self.row_values):
+            if row not in self.ties:
+                storage = self.home(value).storage(value)
+                if storage is not None:
+                    storages.setdefault(storage, []).append(row)
+        overlaps: list[Overlap] = []
+        for leaves in storages.values():
+            if len(leaves) < 2:
+                continue
+            regions = []
+            for leaf in leaves:
+                value = self.row_values[leaf]
+                home = self.home(value)
+                memory = home.memory(value)
+                if memory is not None:
+                    regions.append(Region(leaf, memory, home.own_gradient(value)))
+            seconds, meeting = compare(regions)
+            overlaps.extend(meeting)
+            for leaf, (target, op) in seconds.items() if merge else ():
+                rows = self.rows_of(leaf)
+                self.further_rows.pop(leaf, None)
+                self.tie(rows, target)
+                self.row_ops.update(dict.fromkeys(rows, op))
+        return overlaps
+
+    def tie(self, rows: list[int], leaf: int) -> None:
+        """Makes the rows further names of the leaf."""
+        self.ties.update(dict.fromkeys(rows, leaf))
+        self.further_rows[leaf] = sorted([*self.further_rows.get(leaf, ()), *rows])
+
+    def bytes_shared(self, leaves: set[int]) -> int:
+        """How many bytes a sum over these leaves counts more than once."""
+        extra = 0
+        for members, _ in self.overlaps:
+            spans = []
+            for leaf in leaves.intersection(members):
+                memory = self.home(self.row_values[leaf]).memory(self.row_values[leaf])
+                assert memory is not None
+                spans.append((*extent(memory), prod(memory.shape) * memory.itemsize))
+            covered = reached = 0
+            for start, stop, _ in sorted(spans):
+                covered += max(0, stop - max(start, reached))
+                reached = max(reached, stop)
+            extra += max(0, sum(nbytes for _, _, nbytes in spans) - covered)
+        return extra
+
+    # -- nodes -----------------------------------------------------------------------------------------
+
+    def children(self, node: int) -> Iterator[int]:
+        child, end = node + 1, self.node_ends[node]
+        while child < end:
+            yield child
+            child = self.node_ends[child]
+
+    def hidden(self, node: int) -> bool:
+        """Whether the step to this node is a wrapper's, which paths do not show."""
+        parent = self.node_parents[node]
+        return parent >= 0 and type(self.node_objects[parent]) in self.hidden_below
+
+    def type_name(self, node: int) -> str:
+        obj = self.node_objects[node]
+        return self.home(obj).type_name(obj)
+
+    def lineage(self, node: int) -> tuple[Any, ...]:
+        """The object of a node, then of its parent, and so on up to the root."""
+        objects = []
+        while node >= 0:
+            objects.append(self.node_objects[node])
+            node = self.node_parents[node]
+        return tuple(objects)
+
+    # -- paths -----------------------------------------------------------------------------------------
+
+    def node_entries(self, node: int) -> tuple[Entry, ...]:
+        climbed = []
+        while node > 0 and node not in self._entries:
+            climbed.append(node)
+            node = self.node_parents[node]
+        entries = self._entries.get(node, ())
+        for node in reversed(climbed):
+            owner = self.node_objects[self.node_parents[node]]
+            entry = self.home(owner).entry(owner, self.node_names[node], self.node_objects[node])
+            entries = (*entries, entry._replace(hidden=True) if self.hidden(node) else entry)
+            self._entries[node] = entries
+        return entries
+
+    def node_path(self, node: int) -> Path:
+        return Path(self.node_entries(node))
+
+    def row_path(self, row: int) -> Path:
+        node = self.row_nodes[row]
+        owner = self.node_objects[node]
+        entry = self.home(owner).entry(owner, self.row_names[row], self.row_values[row])
+        return Path((*self.node_entries(node), entry))
+
+    def scalar_path(self, node: int, name: str, value: Any) -> Path:
+        owner = self.node_objects[node]
+        return Path((*self.node_entries(node), self.home(owner).entry(owner, name, value)))
+
+    def node_text(self, node: int) -> str:
+        """The path of a node as it prints, without making the path."""
+        names = []
+        while node > 0:
+            if not self.hidden(node):
+                names.append(quote(self.node_names[node]))
+            node = self.node_parents[node]
+        return ".".join(reversed(names))
+
+    def row_text(self, row: int) -> str:
+        front = self.node_text(self.row_nodes[row])
+        name = quote(self.row_names[row])
+        return f"{front}.{name}" if front else name
+
+    # -- leaves ----------------------------------------------------------------------------------------
+
+    def home(self, obj: Any) -> Home:
+        home = self._homes.get(type(obj))
+        if home is None:
+            found = homes.find(type(obj))
+            if found is None:
+                raise homes.unwalkable(obj)
+            home = self._homes[type(obj)] = found[0]
+        return home
+
+    def remember_home(self, cls: type, home: Home) -> None:
+        self._homes[cls] = home
+
+    def leaf_kind(self, leaf: int) -> Literal["parameter", "buffer", "state"]:
+        kind = self.row_kinds[leaf]
+        if kind == "array":
+            return "parameter"
+        return "buffer" if kind == "transient" else kind
+
+    def facts(self, rows: Iterable[int]) -> list[Facts]:
+        """The facts of each row; equal ones are one object, since models repeat a few of them endlessly."""
+        values, kinds, ties = self.row_values, self.row_kinds, self.ties
+        found: list[Facts] = []
+        kept: list[Spec] = []  # so that no identity is used again while it stands for a spec
+        by_identity: dict[tuple[int, LeafKind, bool | None], Facts] = {}
+        distinct: dict[Facts, Facts] = {}
+        for row in rows:
+            value = values[row]
+            home = self.home(value)
+            spec = home.spec(value)
+            leaf = ties.get(row, row)
+            key = id(spec), kinds[leaf], home.trainable(value)
+            facts = by_identity.get(key)
+            if facts is None:
+                facts = Facts(spec, self.leaf_kind(leaf), key[2], kinds[leaf] != "transient")
+                facts = by_identity[key] = distinct.setdefault(facts, facts)
+                kept.append(spec)
+            found.append(facts)
+        return found
+
+    def rows_of(self, leaf: int) -> list[int]:
+        """Every name of a leaf, the one that shows all of it first."""
+        return [leaf, *self.further_rows.get(leaf, ())]
+
+    def name(self, row: int) -> Name:
+        role, axes = self.row_role(row)
+        owner = self.type_name(self.row_nodes[row])
+        return Name(self.row_path(row), owner, role, axes, self.row_op(row))
+
+    def row_role(self, row: int) -> tuple[str | None, Axes]:
+        node = self.row_nodes[row]
+        owner = self.node_objects[node]
+        name, value = self.row_names[row], self.row_values[row]
+        return self.home(owner).role(owner, name, value, lambda: self.lineage(node))
+
+    def leaf(self, row: int) -> Leaf:
+        """The leaf that a row names, as seen from there where that is a view of it; made once and kept."""
+        if row not in self.row_ops or self.row_ops[row] == "same":
+            row = self.ties.get(row, row)
+        leaf = self.made_leaves.get(row)
+        if leaf is None:
+            leaf = self.made_leaves[row] = Leaf(self, self.ties.get(row, row), row)
+        return leaf
+
+    def row_op(self, row: int) -> Op:
+        return self.row_ops.get(row, SAME)
+
+
+def walk(root: Any) -> Columns:
+    """Goes over `root` once; see the module's docstring."""
+    columns, naming = _walk(root, {})
+    if naming.missed:
+        # An optimizer came before the model whose parameters it names its state after.
+        paths = naming.found_later()
+        if paths:
+            columns, _ = _walk(root, paths)
+    return columns
+
+
+class _Naming:
+    """Where the walk has met a value so far: how an optimizer learns what its parameters are called."""
+
+    def __init__(self, columns: Columns, known: dict[int, Path]) -> None:
+        self.columns = columns
+        self.known = known
+        self.missed: set[int] = set()
+        self._rows: dict[int, int] = {}
+        self._indexed = 0
+
+    def __call__(self, value: Any) -> Path | None:
+        path = self.known.get(id(value))
+        if path is not None:
+            return path
+        row = self._row(id(value))
+        if row is None:
+            self.missed.add(id(value))
+            return None
+        return self.columns.row_path(row)
+
+    def found_later(self) -> dict[int, Path]:
+        """The paths of values that were asked for before the walk came to them."""
+        rows = ((key, self._row(key)) for key in self.missed)
+        return {key: self.columns.row_path(row) for key, row in rows if row is not None}
+
+    def _row(self, key: int) -> int | None:
+        values = self.columns.row_values
+        for row in range(self._indexed, len(values)):
+            self._rows.setdefault(id(values[row]), row)
+        self._indexed = len(values)
+        return self._rows.get(key)
+
+
+_LEAF: Visit = ((), (), None)  # what the visitor of a leaf type answers
+
+
+def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _Naming]:  # noqa: C901
+    # The hot loop of leafwise: about a microsecond and a half for each node, and no recursion.
+    columns = Columns()
+    parents, names, objects = columns.node_parents, columns.node_names, columns.node_objects
+    row_nodes, row_names = columns.row_nodes, columns.row_names
+    values, kinds = columns.row_values, columns.row_kinds
+    naming = _Naming(columns, known)
+    visitors: dict[type, Callable[[Any], Visit | None]] = {}
+    seen: dict[int, int] = {}
+    cyclic: set[int] = set()
+    frames: list[tuple[Iterator[tuple[str, Any]], int, LeafKind]] = []
+    node = -1
+    kind: LeafKind = "array"
+    name = ""
+    pairs: Iterator[tuple[str, Any]] = iter([("", root)])
+    try:
+        while True:
+            for name, value in pairs:
+                visit = visitors.get(type(value))
+                if visit is None:
+                    visit = visitors[type(value)] = _visitor(columns, type(value), naming)
+                found = visit(value)
+                if found is None:
+                    columns.scalars.append((node, name, value))
+                    continue
+                if found is _LEAF:
+                    row_nodes.append(node)
+                    row_names.append(name)
+                    values.append(value)
+                    kinds.append(kind)
+                    continue
+                child = len(objects)
+                parents.append(node)
+                names.append(name)
+                objects.append(value)
+                first = seen.setdefault(id(value), child)
+                if first != child:
+                    columns.repeats[child] = first
+                    if (
+                        _closes_cycle(parents, child, first, cyclic)
+                        or first in cyclic
+                        or child - len(seen) > MAX_REPEATED_NODES
+                    ):
+                        columns.unlisted.add(child)
+                        continue
+                leaves, children, kind_below = found
+                for leaf_kind, slots in leaves:
+                    for leaf_name, leaf in slots:
+                        if leaf is not None:
+                            row_nodes.append(child)
+                            row_names.append(leaf_name)
+                            values.append(leaf)
+                            kinds.append(leaf_kind)
+                if children:
+                    frames.append((pairs, node, kind))
+                    pairs, node, kind = iter(children), child, kind_below or kind
+                    break
+            else:
+                if not frames:
+                    break
+                pairs, node, kind = frames.pop()
+    except Error:
+        raise
+    except Exception as error:
+        at = columns.node_path(node).names if node >= 0 else ()
+        path = ".".join(map(quote, (*at, name) if name else at)) or "the root"
+        raise WalkError(f"cannot walk {path}: looking at it raised {type(error).__name__}: {error}") from error
+    if not objects:
+        raise homes.unwalkable(root)
+    _find_ties(columns)
+    return columns, naming
+
+
+def _visitor(columns: Columns, cls: type, naming: _Naming) -> Callable[[Any], Visit | None]:
+    found = homes.find(cls)
+    if found is None:
+        return lambda value: None
+    home, handled = found
+    columns.remember_home(cls, home)
+    if handled == "leaf":
+        return lambda value: _LEAF
+    if home.hides_children(cls):
+        columns.hidden_below.add(cls)
+    return home.visitor(naming)
+
+
+def _closes_cycle(parents: list[int], node: int, first: int, cyclic: set[int]) -> bool:
+    """Whether `first`, the same object as `node`, is above it; then all between them go round."""
+    between = []
+    above = parents[node]
+    while above > first:
+        between.append(above)
+        above = parents[above]
+    if above != first:
+        return False
+    cyclic.update(between, (first,))
+    return True
+
+
+def _find_ties(columns: Columns) -> None:
+    """Rows that hold one object are one leaf; and so are rows that see the same memory."""
+    keys = list(map(id, columns.row_values))
+    first_rows = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+    if len(first_rows) < len(keys):
+        for row, first in enumerate(map(first_rows.__getitem__, keys)):
+            if first != row:
+                columns.ties[row] = first
+                columns.further_rows.setdefault(first, []).append(row)
+    if set(columns.row_kinds) - {"parameter"}:
+        # Only arrays without a gradient of their own can be a second name of somebody else.
+        columns.find_overlaps(merge=True)

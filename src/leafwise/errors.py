@@ -1,0 +1,65 @@
+"""The exceptions of leafwise, in one small tree.
+
+```
+Error
+├── PathError    (KeyError)             nothing lives at that path
+├── QueryError   (ValueError)           a query that cannot be read
+├── WalkError    (TypeError)            an object, or something inside one, that cannot be walked
+├── WriteError   (ValueError)           a value that does not fit its leaf; nothing was changed
+├── FileError    (ValueError)           a file that is not what it should be
+└── Unsupported  (NotImplementedError)  a home that lacks what a verb needs
+```
+
+Each is also the built-in exception that a caller would expect, so `except KeyError` goes on working.
+Messages name the path, both sides and the repair.
+"""
+
+
+class Error(Exception):
+    """The root of everything leafwise raises on purpose.
+
+    >>> import leafwise as lw
+    >>> try:
+    ...     lw.tree({"weight": {}})["wieght"]
+    ... except lw.Error as error:
+    ...     print(error)
+    nothing at "wieght"; did you mean "weight"?
+    """
+
+    def __str__(self) -> str:
+        # KeyError would show the repr of its message, quotes and escapes included.
+        return str(self.args[0]) if self.args else ""
+
+
+class PathError(Error, KeyError):
+    """Nothing lives at that path."""
+
+
+class QueryError(Error, ValueError):
+    """A query that cannot be read."""
+
+
+class WalkError(Error, TypeError):
+    """An object, or something inside one, that cannot be walked."""
+
+
+class WriteError(Error, ValueError):
+    """A value that does not fit the leaf it was meant for; nothing was changed."""
+
+
+class FileError(Error, ValueError):
+    """A file that is not what it should be."""
+
+
+class Unsupported(Error, NotImplementedError):  # noqa: N818
+    """A home that lacks a capability.
+
+    >>> from leafwise.errors import Unsupported
+    >>> print(Unsupported("jax", "write", "arrays are immutable"))
+    jax cannot write: arrays are immutable
+    """
+
+    def __init__(self, home: str, capability: str, why: str = "") -> None:
+        super().__init__(f"{home} cannot {capability}" + (f": {why}" if why else ""))
+        self.home = home
+        self.capability = capability

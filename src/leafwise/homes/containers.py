@@ -1,0 +1,105 @@
+"""Plain containers: dicts, lists, tuples and dataclasses that hold models, optimizers or arrays."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from leafwise.core import home as homes
+from leafwise.core.flat import Group, split
+from leafwise.core.home import Home, Visit
+from leafwise.core.path import Entry
+from leafwise.errors import WalkError
+
+_PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None)})
+
+
+class ContainersHome(Home):
+    name = "containers"
+
+    def handles(self, cls: type) -> Literal["node", "leaf"] | None:
+        if issubclass(cls, Mapping | list | tuple | Group) or dataclasses.is_dataclass(cls):
+            return "node"
+        return None
+
+    def visit(self, obj: Any) -> Visit | None:
+        if isinstance(obj, Group):
+            return (), obj.children, None
+        if isinstance(obj, Mapping):
+            return _visit_mapping(obj)
+        if _is_sequence(obj):
+            # [3, 4] is a value; only a list that holds something to walk is a node.
+            if _PLAIN.issuperset(map(type, obj)):
+                return None
+            return (), [(str(index), item) for index, item in enumerate(obj)], None
+        names = getattr(obj, "_fields", None) or [field.name for field in dataclasses.fields(obj)]
+        return (), [(name, getattr(obj, name)) for name in names], None
+
+    def entry(self, owner: Any, name: str, value: Any) -> Entry:
+        if isinstance(owner, Group):
+            return owner.entry(name, value)
+        if isinstance(owner, Mapping):
+            if isinstance(value, Group):
+                return Entry(name, "part")
+            return Entry(name, "key", name if name in owner else _keys_by_name(owner)[name])
+        if _is_sequence(owner):
+            return Entry(name, "index", int(name))
+        return Entry(name, "attribute")
+
+    def type_name(self, obj: Any) -> str:
+        return "" if isinstance(obj, Group) else type(obj).__name__
+
+
+def _is_sequence(obj: Any) -> bool:
+    """A list or tuple, but not a named tuple, whose fields have names of their own."""
+    return isinstance(obj, list | tuple) and not hasattr(obj, "_fields")
+
+
+def _visit_mapping(obj: Mapping[Any, Any]) -> Visit:
+    # An optimizer's state_dict(): none of the tensors in it is a parameter.
+    kind: Literal["state"] | None = "state" if obj.keys() >= {"state", "param_groups"} else None
+    if set(map(type, obj)) - {str}:
+        return (), [(name, obj[key]) for name, key in _keys_by_name(obj).items()], kind
+    if _is_flat(obj):
+        return (), split(obj.items()).children, kind
+    return (), obj.items(), kind
+
+
+def _is_flat(obj: Mapping[str, Any]) -> bool:
+    """Whether dotted keys lead straight to arrays, as in a state dict.
+
+    Where a dict is also nested under the name that a dotted key begins with, the keys are left whole: to
+    split them would give two places one path.
+    """
+    fronts = set()
+    leaf_types: dict[type, bool] = {}
+    flat = False
+    for key, value in obj.items():
+        if "." in key:
+            fronts.add(key.partition(".")[0])
+            if type(value) not in leaf_types:
+                found = homes.find(type(value))
+                leaf_types[type(value)] = found is not None and found[1] == "leaf"
+            flat = flat or leaf_types[type(value)]
+    return flat and not any(_is_node(obj[front]) for front in fronts if front in obj)
+
+
+def _is_node(value: Any) -> bool:
+    found = homes.find(type(value))
+    return found is not None and found[1] == "node"
+
+
+def _keys_by_name(obj: Mapping[Any, Any]) -> dict[str, Any]:
+    """The keys of a mapping under the names that paths give them."""
+    keys: dict[str, Any] = {}
+    for key in obj:
+        name = key if isinstance(key, str) else str(key)
+        if name in keys:
+            raise WalkError(
+                f"cannot walk a {type(obj).__name__} whose keys {keys[name]!r} and {key!r} have one name, {name!r}; "
+                "rename one of them"
+            )
+        keys[name] = key
+    return keys
+
+
+HOME = ContainersHome()

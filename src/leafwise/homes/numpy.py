@@ -1,0 +1,55 @@
+"""NumPy arrays as leaves of containers."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from leafwise.core.home import Home, Memory, Spec
+from leafwise.errors import WriteError
+
+
+class NumpyHome(Home):
+    name = "numpy"
+
+    def handles(self, cls: type) -> Literal["node", "leaf"] | None:
+        return "leaf" if issubclass(cls, np.ndarray) else None
+
+    def spec(self, value: Any) -> Spec:
+        return Spec(value.shape, value.dtype.name, "cpu", value.size, value.nbytes)
+
+    def numpy(self, value: Any) -> Any:
+        return value
+
+    def write(self, value: Any, array: Any) -> None:
+        given = np.asarray(array)
+        if not hasattr(array, "dtype"):
+            given = given.astype(value.dtype)  # a Python number or list has no dtype to disagree
+        if (given.shape, given.dtype) != (value.shape, value.dtype):
+            raise WriteError(
+                f"cannot write {given.dtype} of shape {given.shape} into {value.dtype} of shape {value.shape}"
+            )
+        if not value.flags.writeable:
+            raise WriteError("the array is read-only")
+        value[...] = given
+
+    def storage(self, value: Any) -> object | None:
+        return _start(_owner(value)) if value.size else None
+
+    def memory(self, value: Any) -> Memory | None:
+        offset = _start(value) - _start(_owner(value))
+        return Memory(offset, value.shape, value.strides, value.itemsize, value.dtype.name)
+
+
+def _owner(array: Any) -> Any:
+    """The array at the bottom of a chain of views."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _start(array: Any) -> int:
+    start: int = array.__array_interface__["data"][0]
+    return start
+
+
+HOME = NumpyHome()

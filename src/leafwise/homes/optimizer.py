@@ -1,0 +1,111 @@
+"""PyTorch optimizers: their groups, and their state under the paths of the parameters it belongs to.
+
+The parameters themselves are not leaves of an optimizer: it refers to them, the model has them.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+
+from leafwise.core.flat import Group
+from leafwise.core.home import Home, Visit
+from leafwise.core.path import Entry, Path
+
+
+class _ParamGroup(Group):
+    """The options of one group, and the names of its parameters."""
+
+    __slots__ = ()
+
+    def entry(self, name: str, value: Any) -> Entry:
+        return Entry(name, "key", name)
+
+
+class _State(Group):
+    """A step on the way to the state of a parameter, whose last step is the parameter itself."""
+
+    __slots__ = ("below", "entries")
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.below: dict[str, _State] = {}
+        self.entries: dict[str, Entry] = {}
+
+    def entry(self, name: str, value: Any) -> Entry:
+        return Entry(name, "part") if isinstance(value, _State) else self.entries[name]
+
+    def add(self, path: Path, entry: Entry, state: Any) -> None:
+        group = self
+        for name in path.names[:-1]:
+            if name not in group.below:
+                group.below[name] = _State()
+                group.children.append((name, group.below[name]))
+            group = group.below[name]
+        group.children.append((entry.name, state))
+        group.entries[entry.name] = entry
+
+
+class OptimizerHome(Home):
+    name = "torch optimizer"
+
+    def handles(self, cls: type) -> Literal["node", "leaf"] | None:
+        return "node" if issubclass(cls, torch.optim.Optimizer | _ParamGroup | _State) else None
+
+    def visitor(self, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+        def visit(obj: Any) -> Visit:
+            if isinstance(obj, Group):
+                return (), obj.children, None
+            return _visit_optimizer(obj, naming)
+
+        return visit
+
+    def entry(self, owner: Any, name: str, value: Any) -> Entry:
+        if isinstance(owner, Group):
+            return owner.entry(name, value)
+        if name == "state":
+            return Entry(name, "part")
+        return Entry(name, "attribute")
+
+    def type_name(self, obj: Any) -> str:
+        return "" if isinstance(obj, Group) else type(obj).__name__
+
+
+def _visit_optimizer(optimizer: torch.optim.Optimizer, naming: Callable[[Any], Path | None]) -> Visit:
+    groups = []
+    state = _State()
+    number = 0
+    for which, group in enumerate(optimizer.param_groups):
+        own_names = group.get("param_names")
+        paths = []
+        for position, parameter in enumerate(group["params"]):
+            path = naming(parameter)
+            if path is None:
+                path = Path(Entry(name, "any") for name in _own_path(own_names, position, number).split("."))
+            paths.append(path)
+            number += 1
+            if parameter in optimizer.state:
+                state.add(path, _state_entry(path.name, parameter, which, position), optimizer.state[parameter])
+        options = _ParamGroup("")
+        options.children = [(key, value) for key, value in group.items() if key not in ("params", "param_names")]
+        options.children.append(("params", [str(path) for path in paths]))
+        groups.append(options)
+    return (), [("param_groups", groups), ("state", state)], "state"
+
+
+def _own_path(names: list[str] | None, position: int, number: int) -> str:
+    """What the optimizer itself calls a parameter: its name where it was given names, else its number."""
+    return str(number) if names is None else names[position]
+
+
+def _state_entry(name: str, parameter: Any, group: int, position: int) -> Entry:
+    """The step to the state of a parameter, which PyTorch keys by the parameter itself."""
+    return Entry(
+        name,
+        "step",
+        raw=lambda optimizer: optimizer.state[parameter],
+        spelling=f"{{root}}.state[{{root}}.param_groups[{group}]['params'][{position}]]",
+    )
+
+
+HOME = OptimizerHome()

@@ -1,0 +1,142 @@
+"""Roles and axes of PyTorch layers: one table, to which anybody can add.
+
+A row says, for a type of layer, what each of its leaves is for and what its axes mean. It is found along the
+base classes of a layer, so a subclass of `nn.Linear` is a Linear unless a row of its own says otherwise.
+"""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from weakref import WeakKeyDictionary
+
+from leafwise.core.home import Axes
+
+# The name of a leaf → its role and its axes. `*space` stands for however many spatial axes there are, and
+# `*features` for the one or more axes that a norm runs over.
+Roles = Mapping[str, tuple[str, tuple[str, ...]]]
+
+_SPACE = ("d", "h", "w")
+
+_BIAS = ("bias", ("out",))
+_LINEAR: Roles = {"weight": ("linear.weight", ("out", "in")), "bias": _BIAS}
+_NORM: Roles = {
+    "weight": ("norm.scale", ("*features",)),
+    "scale": ("norm.scale", ("*features",)),
+    "gamma": ("norm.scale", ("*features",)),
+    "bias": ("norm.bias", ("*features",)),
+    "beta": ("norm.bias", ("*features",)),
+    "running_mean": ("norm.mean", ("*features",)),
+    "running_var": ("norm.variance", ("*features",)),
+    "num_batches_tracked": ("norm.count", ()),
+}
+_RNN: Roles = {
+    "weight_ih*": ("rnn.weight_ih", ("out", "in")),
+    "weight_hh*": ("rnn.weight_hh", ("out", "in")),
+    "weight_hr*": ("rnn.weight_hr", ("out", "in")),
+    "bias_ih*": ("rnn.bias_ih", ("out",)),
+    "bias_hh*": ("rnn.bias_hh", ("out",)),
+}
+
+# "torch.nn.Linear" is the class of that name in torch.nn or below it; a name without dots may live anywhere,
+# and may be a glob. The first row that fits a class is taken, and rows added later come first.
+_TABLE: list[tuple[str | type, Roles]] = [
+    ("torch.nn.Linear", _LINEAR),
+    ("torch.nn.Bilinear", {"weight": ("bilinear.weight", ("out", "in1", "in2")), "bias": _BIAS}),
+    ("torch.nn._ConvTransposeNd", {"weight": ("conv_transpose.weight", ("in", "out", "*space")), "bias": _BIAS}),
+    ("torch.nn._ConvNd", {"weight": ("conv.weight", ("out", "in", "*space")), "bias": _BIAS}),
+    ("torch.nn.Embedding", {"weight": ("embedding.table", ("vocab", "features"))}),
+    ("torch.nn.EmbeddingBag", {"weight": ("embedding.table", ("vocab", "features"))}),
+    ("torch.nn._NormBase", _NORM),
+    ("torch.nn.LayerNorm", _NORM),
+    ("torch.nn.GroupNorm", _NORM),
+    ("torch.nn.RMSNorm", _NORM),
+    ("torch.nn.RNNBase", _RNN),
+    ("torch.nn.RNNCellBase", _RNN),
+    (
+        "torch.nn.MultiheadAttention",
+        {
+            "in_proj_weight": ("attention.qkv", ("out", "in")),
+            "q_proj_weight": ("attention.q", ("out", "in")),
+            "k_proj_weight": ("attention.k", ("out", "in")),
+            "v_proj_weight": ("attention.v", ("out", "in")),
+            "in_proj_bias": ("attention.bias", ("out",)),
+            "bias_k": ("attention.bias", ("one", "batch", "out")),
+            "bias_v": ("attention.bias", ("one", "batch", "out")),
+        },
+    ),
+    ("torch.nn.PReLU", {"weight": ("activation.slope", ("features",))}),
+    ("transformers.Conv1D", {"weight": ("linear.weight", ("in", "out")), "bias": _BIAS}),
+    ("*RMSNorm*", _NORM),
+    ("*LayerNorm*", _NORM),
+]
+
+_found: "WeakKeyDictionary[type, Roles | None]" = WeakKeyDictionary()
+
+
+def add_roles(layer: str | type, roles: Roles) -> None:
+    """Tells leafwise what the leaves of a layer of yours are for.
+
+    `layer` is a class, the dotted name of one, or a glob over class names; rows added later come first.
+
+    >>> import torch, leafwise as lw
+    >>> class Scale(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.gain = torch.nn.Parameter(torch.ones(8))
+    >>> lw.add_roles(Scale, {"gain": ("norm.scale", ("features",))})
+    >>> lw.tree(Scale())["gain"].role
+    'norm.scale'
+    """
+    for name, row in roles.items():
+        if [type(part) for part in row] != [str, tuple]:
+            raise TypeError(
+                f"the roles of {layer!r} need a role and a tuple of axes for {name!r}, such as "
+                f"('norm.scale', ('features',)), not {row!r}"
+            )
+    _TABLE.insert(0, (layer, dict(roles)))
+    _found.clear()
+
+
+def role_of(cls: type, name: str, ndim: int | None) -> tuple[str | None, Axes]:
+    """The role and the axes of the leaf `name` in a layer of this class."""
+    if cls not in _found:
+        _found[cls] = _roles_of_class(cls)
+    roles = _found[cls]
+    if roles is None:
+        return None, None
+    row = roles.get(name)
+    if row is None:
+        row = next((row for pattern, row in roles.items() if "*" in pattern and fnmatchcase(name, pattern)), None)
+    if row is None:
+        return None, None
+    return row[0], _spread(row[1], ndim)
+
+
+def _roles_of_class(cls: type) -> Roles | None:
+    for base in cls.__mro__:
+        for layer, roles in _TABLE:
+            if _is_layer(base, layer):
+                return roles
+    return None
+
+
+def _is_layer(cls: type, layer: str | type) -> bool:
+    if isinstance(layer, type):
+        return cls is layer
+    package, _, name = layer.rpartition(".")
+    if package and not (cls.__module__ + ".").startswith(package + "."):
+        return False
+    return fnmatchcase(cls.__name__, name)
+
+
+def _spread(axes: tuple[str, ...], ndim: int | None) -> Axes:
+    """The axes of a leaf with `ndim` dimensions; None where the table does not fit what is there."""
+    if ndim is None:
+        return None if any(axis.startswith("*") for axis in axes) else axes
+    named = [axis for axis in axes if not axis.startswith("*")]
+    missing = ndim - len(named)
+    if len(named) == len(axes):
+        return axes if not missing else None
+    if axes[-1] == "*space":
+        return (*named, *_SPACE[-missing:]) if 0 < missing <= len(_SPACE) else None
+    # A norm over several axes has them numbered; one that has been flattened or expanded still fits.
+    return ("features",) if missing == 1 else tuple(f"features{number}" for number in range(missing))

@@ -1,0 +1,209 @@
+"""PyTorch modules and tensors.
+
+Names are PyTorch's own, in PyTorch's own order: the parameters of a module, its buffers, its children.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from leafwise.core.home import Axes, Home, LeafKind, Memory, Pairs, Spec, Visit
+from leafwise.core.path import Entry
+from leafwise.errors import Unsupported, WriteError
+from leafwise.homes.roles import role_of
+
+# Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
+# that live in modules of their own are found where the program has imported those.
+_WRAPPERS = (
+    ("torch.nn.parallel", "DataParallel"),
+    ("torch.nn.parallel", "DistributedDataParallel"),
+    ("torch._dynamo.eval_frame", "OptimizedModule"),
+    ("torch.distributed.fsdp", "FullyShardedDataParallel"),
+    ("torch.distributed.algorithms._checkpoint.checkpoint_wrapper", "ActivationWrapper"),
+)
+
+
+class TorchHome(Home):
+    name = "torch"
+
+    def handles(self, cls: type) -> Literal["node", "leaf"] | None:
+        if issubclass(cls, nn.Module):
+            return "node"
+        return "leaf" if issubclass(cls, torch.Tensor) else None
+
+    def visit(self, obj: nn.Module) -> Visit:
+        # The inner loop of every walk: most modules have no buffers, and almost all have no None child.
+        try:
+            parameters, buffers, children = obj._parameters, obj._buffers, obj._modules
+        except AttributeError as error:
+            if "_parameters" in vars(obj):
+                raise
+            raise TypeError(f"{type(obj).__name__}.__init__ does not call super().__init__()") from error
+        if children and None in children.values():
+            children = {name: child for name, child in children.items() if child is not None}
+        if not buffers:
+            return (("parameter", parameters.items()),), children.items(), None
+        transient = obj._non_persistent_buffers_set
+        if not transient:
+            return (("parameter", parameters.items()), ("buffer", buffers.items())), children.items(), None
+        leaves: list[tuple[LeafKind, Pairs]] = [("parameter", parameters.items())]
+        for name, buffer in buffers.items():
+            leaves.append(("transient" if name in transient else "buffer", ((name, buffer),)))
+        return tuple(leaves), children.items(), None
+
+    def hides_children(self, cls: type) -> bool:
+        for module, name in _WRAPPERS:
+            wrapper = getattr(sys.modules.get(module), name, None)
+            if wrapper is not None and issubclass(cls, wrapper):
+                return True
+        return False
+
+    def entry(self, owner: Any, name: str, value: Any) -> Entry:
+        if isinstance(owner, nn.ModuleList | nn.ParameterList) and name.isdecimal():
+            return Entry(name, "index", int(name))
+        if isinstance(owner, nn.Sequential) and name.isdecimal():
+            # By position: a slice of a Sequential keeps the old names.
+            return Entry(name, "index", list(owner._modules).index(name))
+        if isinstance(owner, nn.ModuleDict | nn.ParameterDict):
+            return Entry(name, "key", name)
+        return Entry(name, "attribute")
+
+    def role(
+        self, owner: Any, name: str, value: torch.Tensor, lineage: Callable[[], tuple[Any, ...]]
+    ) -> tuple[str | None, Axes]:
+        ndim = None if _is_lazy(value) else value.dim()
+        if name.startswith("original") and type(owner).__name__ == "ParametrizationList":
+            return _parametrized_role(lineage(), name, ndim)
+        return role_of(type(owner), name, ndim)
+
+    # -- a leaf ----------------------------------------------------------------------------------------
+
+    def spec(self, value: torch.Tensor) -> Spec:
+        if _is_lazy(value):
+            return Spec(None, _dtype_name(value.dtype), str(value.device), 0, 0)
+        # Models repeat a few shapes thousands of times over.
+        return _spec(value.shape, value.dtype, value.device)
+
+    def trainable(self, value: torch.Tensor) -> bool | None:
+        if value.requires_grad:
+            return True
+        return False if isinstance(value, nn.Parameter) else None
+
+    def grad(self, value: torch.Tensor) -> Any:
+        # Asking a computed tensor for its gradient makes PyTorch warn; it has none of its own.
+        return value.grad if value.is_leaf or value.retains_grad else None
+
+    def numpy(self, value: torch.Tensor) -> Any:
+        _must_hold_values(value, "give a NumPy array")
+        plain = value.detach()
+        if plain.layout != torch.strided:
+            raise Unsupported(self.name, "give a NumPy array", f"of a tensor whose layout is {plain.layout}")
+        plain = plain.cpu().resolve_conj().resolve_neg()
+        try:
+            return plain.numpy()
+        except TypeError:
+            return _numpy_by_bits(plain)
+
+    def write(self, value: torch.Tensor, array: Any) -> None:
+        _must_hold_values(value, "write")
+        given = _tensor_of(array, value)
+        if given.shape != value.shape or given.dtype != value.dtype:
+            raise WriteError(
+                f"cannot write {_dtype_name(given.dtype)} of shape {tuple(given.shape)} "
+                f"into {_dtype_name(value.dtype)} of shape {tuple(value.shape)}"
+            )
+        with torch.no_grad():
+            value.copy_(given)
+
+    # -- sharing ---------------------------------------------------------------------------------------
+
+    def storage(self, value: torch.Tensor) -> object | None:
+        try:
+            if value.is_meta or not value.numel():
+                return None
+            pointer = value.untyped_storage().data_ptr()
+        except (RuntimeError, NotImplementedError, ValueError):
+            return None  # lazy, sparse, fake and wrapping tensors have no memory to compare
+        return (value.get_device(), pointer) if pointer else None
+
+    def memory(self, value: torch.Tensor) -> Memory | None:
+        itemsize = value.element_size()
+        # A conjugated or negated view shows other numbers than its memory holds.
+        bits = f"{value.dtype} {value.is_conj()} {value.is_neg()}"
+        strides = tuple([stride * itemsize for stride in value.stride()])
+        return Memory(int(value.storage_offset()) * itemsize, tuple(value.shape), strides, itemsize, bits)
+
+    def own_gradient(self, value: torch.Tensor) -> bool:
+        return isinstance(value, nn.Parameter) or value.requires_grad
+
+
+@lru_cache(maxsize=10_000)
+def _spec(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Spec:
+    size = shape.numel()
+    return Spec(tuple(shape), _dtype_name(dtype), str(device), size, size * dtype.itemsize)
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _is_lazy(value: torch.Tensor) -> bool:
+    # Asked for every leaf that is drawn, and almost all of them are plain parameters.
+    return type(value) is not nn.Parameter and isinstance(value, UninitializedParameter | UninitializedBuffer)
+
+
+def _must_hold_values(value: torch.Tensor, what: str) -> None:
+    if _is_lazy(value):
+        raise WriteError(f"cannot {what}: a lazy layer gets its shape at the first forward")
+    if value.is_meta:
+        raise WriteError(f"cannot {what}: a meta tensor has a shape and no values; materialise the model first")
+
+
+def _parametrized_role(lineage: tuple[Any, ...], name: str, ndim: int | None) -> tuple[str | None, Axes]:
+    """`layer.parametrizations.weight.original` is the weight of the layer, seen before its parametrization."""
+    parametrization, _, layer = lineage[:3]
+    direction = type(parametrization[0]).__name__ == "_WeightNorm" and name == "original1"
+    if name != "original" and not direction:
+        return None, None
+    for tensor_name, module in layer.parametrizations.items():
+        if module is parametrization:
+            return role_of(type(layer), tensor_name, ndim)
+    return None, None
+
+
+def _numpy_by_bits(plain: torch.Tensor) -> Any:
+    """bfloat16 and the float8 kinds, which NumPy knows through ml_dtypes."""
+    import ml_dtypes
+
+    name = _dtype_name(plain.dtype)
+    if not hasattr(ml_dtypes, name):
+        raise Unsupported("torch", "give a NumPy array", f"NumPy has no {name}")
+    words = {1: torch.uint8, 2: torch.int16}[plain.element_size()]
+    return plain.view(words).numpy().view(getattr(ml_dtypes, name))
+
+
+def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
+    """What is to be written, as a tensor. Only what has no dtype of its own takes that of the leaf."""
+    if isinstance(array, torch.Tensor):
+        return array
+    dtype = getattr(array, "dtype", None)
+    try:
+        if dtype is None:
+            return torch.as_tensor(array, dtype=like.dtype, device=like.device)
+        import numpy as np
+
+        given = np.ascontiguousarray(array).reshape(np.shape(array))
+        if hasattr(torch, dtype.name) and dtype.kind == "V":  # one of ml_dtypes
+            words = {1: np.uint8, 2: np.int16}[dtype.itemsize]
+            return torch.from_numpy(given.view(words).copy()).view(getattr(torch, dtype.name))
+        return torch.from_numpy(given if given.flags.writeable else given.copy())
+    except (TypeError, ValueError, RuntimeError, KeyError) as error:
+        raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
+
+
+HOME = TorchHome()

@@ -1,0 +1,76 @@
+"""An outline as HTML: collapsible, in dark and in light, without a script."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from leafwise.core.doc import Doc, Line, Span
+
+# Colours that hold on white and on near-black; the text itself has the colour of the page.
+_CSS = """
+.leafwise{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-x:auto;text-align:left}
+.leafwise details{margin:0}
+.leafwise .lw-below{margin-left:.45em;padding-left:1em;border-left:1px solid rgba(128,128,128,.35)}
+.leafwise summary,.leafwise .lw-row{display:flex;gap:1.5em;white-space:pre;list-style:none}
+.leafwise summary{cursor:pointer}
+.leafwise summary::-webkit-details-marker{display:none}
+.leafwise summary>.lw-label::before{content:"▸ ";opacity:.6}
+.leafwise details[open]>summary>.lw-label::before{content:"▾ "}
+.leafwise .lw-row>.lw-label::before{content:"  "}
+.leafwise .lw-label{min-width:16em}
+.leafwise .lw-right{text-align:right;min-width:6em}
+.leafwise .lw-cell{min-width:6em}
+.leafwise .lw-name{font-weight:600}
+.leafwise .lw-type{color:#0b7a75}
+.leafwise .lw-tie{color:#8a3ffc}
+.leafwise .lw-dim{opacity:.6}
+.leafwise .lw-warn{color:#b25e00}
+.leafwise .lw-foot{margin-top:.6em;white-space:pre-wrap}
+@media (prefers-color-scheme:dark){
+.leafwise .lw-type{color:#4fd1c5}.leafwise .lw-tie{color:#c4a1ff}.leafwise .lw-warn{color:#f0a95b}}
+[data-jp-theme-light="true"] .leafwise .lw-type{color:#0b7a75}
+[data-jp-theme-light="true"] .leafwise .lw-tie{color:#8a3ffc}
+[data-jp-theme-light="true"] .leafwise .lw-warn{color:#b25e00}
+[data-jp-theme-light="false"] .leafwise .lw-type{color:#4fd1c5}
+[data-jp-theme-light="false"] .leafwise .lw-tie{color:#c4a1ff}
+[data-jp-theme-light="false"] .leafwise .lw-warn{color:#f0a95b}
+"""
+
+# Levels that stand open at first.
+_OPEN = 2
+
+
+def html(doc: Doc) -> str:
+    """The outline as nested `<details>`, with its style beside it."""
+    parts = [f'<div class="leafwise"><style>{_CSS}</style>']
+    levels: list[int] = []  # those of the lines whose `<details>` is open
+    for line, following in zip(doc.lines, [*doc.lines[1:], None], strict=True):
+        while levels and levels[-1] >= line.level:
+            levels.pop()
+            parts.append("</div></details>")
+        row = _row(line, doc)
+        if following is not None and following.level > line.level:
+            opened = " open" if line.level < _OPEN else ""
+            parts.append(f'<details{opened}><summary>{row}</summary><div class="lw-below">')
+            levels.append(line.level)
+        else:
+            parts.append(f'<div class="lw-row">{row}</div>')
+    parts.append("</div></details>" * len(levels))
+    parts += [f'<div class="lw-foot">{_spans(line)}</div>' for line in doc.footer]
+    parts.append("</div>")
+    return "".join(parts)
+
+
+def _row(line: Line, doc: Doc) -> str:
+    parts = [f'<span class="lw-label">{_spans(line.label)}</span>']
+    for column, cell in enumerate(line.cells):
+        where = "lw-right" if column in doc.right else "lw-cell"
+        parts.append(f'<span class="{where}">{_spans([cell])}</span>')
+    if line.note:
+        parts.append(f"<span>{_spans(line.note)}</span>")
+    return "".join(parts)
+
+
+def _spans(spans: Iterable[Span] | Sequence[Span]) -> str:
+    return "".join(
+        f'<span class="lw-{style}">{escape(words)}</span>' if style else escape(words) for words, style in spans
+    )

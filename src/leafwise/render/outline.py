@@ -1,0 +1,374 @@
+"""A tree as an outline: what `print(tree)` and a notebook show.
+
+Runs of identical subtrees fold into one (`layers.0 … 60  ×61`), a shared leaf is charged where it comes
+first, and where the whole is too long, deeper levels close.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from leafwise.core.doc import Doc, Line, Span
+from leafwise.core.leaf import shape_text
+from leafwise.core.path import escape, quote
+
+if TYPE_CHECKING:
+    from leafwise.core.tree import Counts, Tree
+    from leafwise.core.walk import Facts
+
+MAX_LINES = 60  # of a picture that nobody gave a depth for, footer included
+_FOOTER_LINES = 6
+_FOLD_FROM = 3  # how many alike make a run
+_VALUE_CHARS = 60
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class _Run(NamedTuple):
+    """Siblings that look alike, as nodes or as rows; most are alone."""
+
+    members: Sequence[int]
+
+
+def tree_doc(tree: "Tree", *, depth: int | None = None, full: bool = False, max_lines: int = MAX_LINES) -> Doc:
+    """The outline of a tree: `depth` levels of it, or `full`, or as deep as fits."""
+    outline = _Outline(tree, fold=not full)
+    footer = outline.footer()
+    chosen = full or depth is not None
+    lines = list(outline.lines(depth)) if chosen else outline.fitting(max_lines - _FOOTER_LINES)
+    return Doc(lines, footer, right=frozenset({2, 3}), drop=(3, 1))
+
+
+class _Outline:
+    def __init__(self, tree: "Tree", fold: bool) -> None:
+        self.tree = tree
+        self.columns = columns = tree._columns
+        self.fold = fold
+        self.nodes = tree._node_numbers()
+        self.selected = set() if tree._whole else set(self.nodes)
+        self.rows = tree._rows
+        self.facts = dict(zip(self.rows, columns.facts(self.rows), strict=True))
+        self.charged = set(tree._first_rows) if columns.ties else self.facts.keys()
+        self.tied_rows = sorted(columns.ties)
+        self.show_device = len({facts.spec.device for facts in set(self.facts.values())}) > 1
+        self.parameters = [0] * len(columns.node_parents)
+        self.nbytes = self.parameters.copy()
+        self.leaves = self.parameters.copy()
+        self._sum()
+        self.looks = self._compare() if fold else []
+
+    # -- what there is ---------------------------------------------------------------------------------
+
+    def _sum(self) -> None:
+        """What is below each node, each leaf charged once."""
+        parameters, nbytes, leaves = self.parameters, self.nbytes, self.leaves
+        row_nodes, parents = self.columns.row_nodes, self.columns.node_parents
+        for row in self.charged:
+            spec, kind, _, _ = self.facts[row]
+            node = row_nodes[row]
+            nbytes[node] += spec.nbytes
+            leaves[node] += 1
+            if kind == "parameter":
+                parameters[node] += spec.size
+        for node in reversed(self.nodes[1:]):
+            parent = parents[node]
+            parameters[parent] += parameters[node]
+            nbytes[parent] += nbytes[node]
+            leaves[parent] += leaves[node]
+
+    def _compare(self) -> list[int]:
+        """A number for each node, which subtrees that look alike have in common.
+
+        A node's number starts from its type and takes in, one after another, its leaves, its plain values
+        and its children. Chained like that it needs no list for each node, of which there may be a million.
+        """
+        columns = self.columns
+        chained: dict[Any, int] = {}
+
+        def take_in(node: int, name: str, what: object) -> None:
+            key = looks[node], name, what
+            number = chained.get(key)
+            looks[node] = chained.setdefault(key, len(chained)) if number is None else number
+
+        looks = [chained.setdefault(type(obj), len(chained)) for obj in columns.node_objects]
+        for row, facts in self.facts.items():
+            take_in(columns.row_nodes[row], columns.row_names[row], id(facts))
+        for row in chain(columns.ties, columns.further_rows):
+            take_in(columns.row_nodes[row], columns.row_names[row], row in columns.ties)
+        for node, name, value in columns.scalars:
+            take_in(node, name, _value_text(value))
+        for node, first in columns.repeats.items():
+            if self._points_back(node):
+                take_in(node, "", first)
+        names, parents = columns.node_names, columns.node_parents
+        for node in reversed(self.nodes[1:]):
+            take_in(parents[node], names[node], looks[node])
+        return looks
+
+    def _children(self, node: int) -> list[int]:
+        children = self.columns.children(node)
+        return list(children) if self.tree._whole else [child for child in children if child in self.selected]
+
+    def _own_rows(self, node: int) -> list[int]:
+        return [row for row in self.columns.own_rows.get(node, ()) if row in self.facts]
+
+    def _points_back(self, node: int) -> bool:
+        """Whether a node is drawn as a reference: the same object came before, here in this tree."""
+        first = self.columns.repeats.get(node)
+        if first is None or node == self.nodes[0]:
+            return False
+        if node in self.columns.unlisted:
+            return True
+        a, b = self.columns.row_ranges[node]
+        return a < b and first >= self.nodes[0]
+
+    def footer(self) -> list[tuple[Span, ...]]:
+        facts = [self.facts[row] for row in self.tree._first_rows]
+        return _footer(self.tree, self.tree._count(facts), set(facts))
+
+    # -- lines -----------------------------------------------------------------------------------------
+
+    def fitting(self, room: int) -> list[Line]:
+        """As many levels as fit; at least one, cut where even that is too long."""
+        best: list[Line] = []
+        for depth in range(1, room + 1):
+            lines: list[Line] = []
+            for line in self.lines(depth):
+                lines.append(line)
+                if len(lines) > room:
+                    break
+            else:
+                if len(lines) == len(best):
+                    break
+                best = lines
+                continue
+            if not best:
+                left = sum(1 for _ in self.lines(1)) - (room - 1)
+                note = Span(f"… {left:,} more; text(full=True) shows all", "dim")
+                best = [*lines[: room - 1], Line(1, (note,))]
+            break
+        return best
+
+    def lines(self, depth: int | None) -> Iterator[Line]:
+        """The lines down to a depth. Not recursive: containers may be nested thousands deep."""
+        stack: list[Iterator[tuple[str, _Run]]] = [iter([("node", _Run([self.nodes[0]]))])]
+        while stack:
+            level = len(stack) - 1
+            for what, run in stack[-1]:
+                if what == "row":
+                    yield self._leaf_line(level, run)
+                    continue
+                if what == "value":
+                    yield self._value_line(level, *run.members)
+                    continue
+                node, members, front = self._through(run)
+                items = [] if self._points_back(node) else self._items(node)
+                closed = depth is not None and level >= depth and bool(items)
+                yield self._node_line(level, node, members, front, closed)
+                if items and not closed:
+                    stack.append(iter(items))
+                    break
+            else:
+                stack.pop()
+
+    def _through(self, run: _Run) -> tuple[int, Sequence[int], str]:
+        """The run to draw: where a node holds nothing but one long run, that run, under both names."""
+        node = run.members[0]
+        if len(run.members) > 1 or node == self.nodes[0] or self._points_back(node):
+            return node, run.members, ""
+        items = self._items(node)
+        if len(items) == 1 and items[0][0] == "node" and len(items[0][1].members) > 1:
+            members = items[0][1].members
+            return members[0], members, quote(self.columns.node_names[node]) + "."
+        return node, run.members, ""
+
+    def _items(self, node: int) -> list[tuple[str, _Run]]:
+        """What stands below a node: its plain values, its leaves, its children."""
+        columns = self.columns
+        items: list[tuple[str, _Run]] = []
+        for inner in self._wrapped(node):
+            if self.tree._whole:
+                values = columns.own_scalars.get(inner, ())
+                items += [("value", _Run([inner, number])) for number in range(len(values))]
+            items += [("row", run) for run in self._runs(self._own_rows(inner), columns.row_names, self._rows_alike)]
+        items += [("node", run) for run in self._runs(self._children(inner), columns.node_names, self._nodes_alike)]
+        return items
+
+    def _wrapped(self, node: int) -> list[int]:
+        """A node and, where it is a wrapper, what it wraps; they are drawn as one."""
+        nodes = [node]
+        while (below := self._children(nodes[-1])) and self.columns.hidden(below[0]):
+            nodes.append(below[0])
+        return nodes
+
+    def _runs(self, members: list[int], names: Sequence[str], alike: Any) -> list[_Run]:
+        if not self.fold or len(members) < _FOLD_FROM:
+            return [_Run([member]) for member in members]
+        runs: list[list[int]] = []
+        for member in members:
+            last = runs[-1][-1] if runs else None
+            if last is not None and _follows(names[last], names[member]) and alike(last, member):
+                runs[-1].append(member)
+            else:
+                runs.append([member])
+        short = ([[member] for member in run] if len(run) < _FOLD_FROM else [run] for run in runs)
+        return [_Run(run) for run in chain.from_iterable(short)]
+
+    def _rows_alike(self, a: int, b: int) -> bool:
+        ties, further = self.columns.ties, self.columns.further_rows
+        return self.facts[a] is self.facts[b] and not any(row in ties or row in further for row in (a, b))
+
+    def _nodes_alike(self, a: int, b: int) -> bool:
+        """Equal to look at, and tied alike: to the same leaves outside, or to the same places inside."""
+        if self.looks[a] != self.looks[b]:
+            return False
+        if not self.tied_rows:
+            return True
+        start_a, stop_a = self.columns.row_ranges[a]
+        start_b, _ = self.columns.row_ranges[b]
+        ties = self.columns.ties
+        at = bisect_left(self.tied_rows, start_a)
+        while at < len(self.tied_rows) and self.tied_rows[at] < stop_a:
+            row = self.tied_rows[at]
+            leaf_a, leaf_b = ties[row], ties[row - start_a + start_b]
+            if leaf_a != leaf_b and leaf_a - start_a != leaf_b - start_b:
+                return False
+            at += 1
+        return True
+
+    def _node_line(self, level: int, node: int, members: Sequence[int], front: str, closed: bool) -> Line:
+        columns = self.columns
+        wrapped = self._wrapped(node)
+        label: list[Span] = []
+        if level:
+            label.append(Span(front + self._run_name(members, columns.node_names), "name"))
+        type_name = escape(columns.type_name(wrapped[-1]))
+        if type_name:
+            label += [Span("  " if label else ""), Span(type_name, "type")]
+        if len(wrapped) > 1:
+            label.append(Span(" in " + ", ".join(escape(columns.type_name(w)) for w in wrapped[:-1]), "dim"))
+        if not label:
+            label.append(Span("(empty)" if not level else '""', "dim"))
+        note: list[Span] = []
+        if len(members) > 1:
+            label.append(Span(f"  ×{len(members):,}", "dim"))
+        if self._points_back(node):
+            to = columns.node_text(columns.repeats[node]) or "the root"
+            return Line(level, (*label, Span("  → " + to, "tie")))
+        parameters = self.parameters[node]
+        if len(members) > 1 and parameters:
+            note.append(Span(f"each {parameters:,}", "dim"))
+        if closed:
+            note.append(Span(("  " if note else "") + f"▸ {_plural(self.leaves[node], 'leaf', 'leaves')}", "dim"))
+        total = f"{parameters * len(members):,}" if parameters else ""
+        memory = bytes_text(self.nbytes[node] * len(members))
+        cells = (Span(""), Span(""), Span(total, "number"), Span(memory, "dim"))
+        return Line(level, tuple(label), cells, tuple(note))
+
+    def _leaf_line(self, level: int, run: _Run) -> Line:
+        columns = self.columns
+        row = run.members[0]
+        times = len(run.members)
+        spec, kind, trainable, persistent = self.facts[row]
+        label = [Span(self._run_name(run.members, columns.row_names), "name")]
+        if times > 1:
+            label.append(Span(f"  ×{times:,}", "dim"))
+        notes = [Span(f"each {spec.size:,}", "dim")] if times > 1 else []
+        if row in columns.ties:
+            to = columns.row_text(columns.ties[row]) + columns.row_op(row).describe()
+            notes.append(Span("→ " + to, "tie"))
+        elif row in columns.further_rows:
+            others = columns.further_rows[row]
+            also = ", ".join(columns.row_text(other) for other in others[:2])
+            more = f" and {len(others) - 2:,} more" if len(others) > 2 else ""
+            notes.append(Span(f"also {also}{more}", "tie"))
+        if kind == "buffer":
+            notes.append(Span("buffer" if persistent else "buffer, not saved", "dim"))
+        elif kind == "parameter" and trainable is False:
+            notes.append(Span("frozen", "warn"))
+        if spec.shape is None:
+            notes.append(Span("shape not known yet", "warn"))
+        if self.show_device:
+            notes.append(Span(spec.device, "dim"))
+        charged = row in self.charged
+        cells = (
+            Span(shape_text(spec.shape)),
+            Span(spec.dtype, "dim"),
+            Span(
+                f"{spec.size * times:,}" if charged and kind == "parameter" and spec.shape is not None else "", "number"
+            ),
+            Span(bytes_text(spec.nbytes * times) if charged else "", "dim"),
+        )
+        spaced = [part for note in notes for part in (Span("  "), note)][1:]
+        return Line(level, tuple(label), cells, tuple(spaced))
+
+    def _value_line(self, level: int, node: int, number: int) -> Line:
+        name, value = self.columns.own_scalars[node][number]
+        return Line(level, (Span(quote(name), "name"), Span(" = ", "dim"), Span(_value_text(value))))
+
+    def _run_name(self, members: Sequence[int], names: Sequence[str]) -> str:
+        first = quote(names[members[0]])
+        return first if len(members) == 1 else f"{first} … {quote(names[members[-1]])}"
+
+
+def _footer(tree: "Tree", counts: "Counts", facts: "Collection[Facts]") -> list[tuple[Span, ...]]:
+    parts = []
+    if counts.parameters or not (counts.buffers or counts.state):
+        words = _plural(counts.parameters, "parameter", "parameters")
+        if any(one.trainable is not None for one in facts if one.kind == "parameter"):
+            frozen = counts.parameters - counts.trainable
+            if not frozen:
+                words += ", all trainable"
+            else:
+                words += f" ({counts.trainable:,} trainable, {frozen:,} frozen)" if counts.trainable else ", all frozen"
+        parts.append(words)
+    if counts.buffers:
+        parts.append(f"{counts.buffers:,} in buffers")
+    if counts.state:
+        parts.append(f"{counts.state:,} in optimizer state")
+    leaves = _plural(counts.leaves, "leaf", "leaves")
+    parts.append(leaves if counts.names == counts.leaves else f"{leaves} under {counts.names:,} names")
+    parts.append(bytes_text(counts.bytes) or "0 B")
+    devices = {one.spec.device for one in facts}
+    if len(devices) == 1 and devices != {"cpu"}:
+        parts.append(f"on {devices.pop()}")
+    footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
+    if counts.unknown:
+        footer.append(
+            (Span(f"{_plural(counts.unknown, 'leaf', 'leaves')} without a shape until the first forward", "warn"),)
+        )
+    for shared in tree.shared_memory[:2]:
+        paths = [escape(str(leaf.path)) for leaf in shared.leaves[:4]]
+        more = f" and {len(shared.leaves) - 4:,} more" if len(shared.leaves) > 4 else ""
+        footer.append((Span(f"{shared.reason}: {', '.join(paths)}{more}", "warn"),))
+    return footer
+
+
+def bytes_text(count: int) -> str:
+    """A number of bytes to read; nothing for none.
+
+    >>> bytes_text(484), bytes_text(1536), bytes_text(5_000_000_000)
+    ('484 B', '1.5 KiB', '4.7 GiB')
+    """
+    if count < 1024:
+        return f"{count} B" if count else ""
+    power = min((count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{count / 1024**power:.1f} {_UNITS[power - 1]}"
+
+
+def _value_text(value: Any) -> str:
+    """A plain value on one line; an object nobody walks by its type."""
+    if not isinstance(value, str | int | float | complex | bool | bytes | list | tuple | None):
+        return f"<{escape(type(value).__name__)}>"
+    if isinstance(value, list | tuple):
+        value = value[:_VALUE_CHARS]
+    text = escape(repr(value if not isinstance(value, str | bytes) else value[: 2 * _VALUE_CHARS]))
+    return text if len(text) <= _VALUE_CHARS else text[: _VALUE_CHARS - 1] + "…"
+
+
+def _follows(a: str, b: str) -> bool:
+    return a.isdecimal() and b.isdecimal() and int(b) == int(a) + 1
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"

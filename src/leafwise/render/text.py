@@ -1,0 +1,113 @@
+"""An outline as text."""
+
+from collections.abc import Sequence
+from unicodedata import combining, east_asian_width
+
+from leafwise.core.doc import Doc, Line, Span, Style
+from leafwise.render.terminal import Terminal
+
+_COLORS: dict[Style, str] = {
+    "name": "1",
+    "type": "36",
+    "number": "",
+    "tie": "35",
+    "dim": "2",
+    "warn": "33",
+}
+_ASCII = str.maketrans({"├": "|", "─": "-", "└": "`", "│": "|", "→": "->", "×": "x", "…": "...", "·": "-", "▸": ">"})
+_GAP = "  "
+
+
+def text(doc: Doc, terminal: Terminal) -> str:
+    """The outline with its branches drawn and its cells aligned, then the footer."""
+    columns = list(range(max((len(line.cells) for line in doc.lines), default=0)))
+    drop = list(doc.drop)
+    while True:
+        rows = _laid_out(doc, columns, terminal.ascii)
+        if terminal.width is None or not drop or max(map(_width, rows), default=0) <= terminal.width:
+            break
+        columns.remove(drop.pop(0))
+    rows += [[]] * bool(doc.footer) + [_spelled(line, terminal.ascii) for line in doc.footer]
+    return "\n".join(_written(row, terminal) for row in rows)
+
+
+def _laid_out(doc: Doc, columns: Sequence[int], ascii_only: bool) -> list[list[Span]]:
+    rows = []
+    labels = [
+        [Span(branch, "dim"), *_spelled(line.label, ascii_only)]
+        for branch, line in zip(_branches(doc.lines, ascii_only), doc.lines, strict=True)
+    ]
+    cells = [_spelled(line.cells, ascii_only) for line in doc.lines]
+    has_cells = [any(cell[column].text for column in columns if column < len(cell)) for cell in cells]
+    label_width = max((_width(label) for label, has in zip(labels, has_cells, strict=True) if has), default=0)
+    widths = {
+        column: max((_width([cell[column]]) for cell in cells if column < len(cell)), default=0) for column in columns
+    }
+    for label, cell, line in zip(labels, cells, doc.lines, strict=True):
+        row = [*label, Span(" " * (label_width - _width(label)))]
+        for column in columns:
+            if widths[column]:
+                span = cell[column] if column < len(cell) else Span("")
+                pad = Span(" " * (widths[column] - _width([span])))
+                row += [Span(_GAP), pad, span] if column in doc.right else [Span(_GAP), span, pad]
+        if line.note:
+            row += [Span(_GAP), *_spelled(line.note, ascii_only)]
+        rows.append(row)
+    return rows
+
+
+def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
+    """The branch in front of each line; found from below, where it is known whether a level goes on."""
+    branches = []
+    goes_on: set[int] = set()
+    for line in reversed(lines):
+        level = line.level
+        goes_on = {other for other in goes_on if other <= level}
+        above = "".join("│  " if other in goes_on else "   " for other in range(1, level))
+        own = ("├─ " if level in goes_on else "└─ ") if level else ""
+        branches.append((above + own).translate(_ASCII) if ascii_only else above + own)
+        goes_on.add(level)
+    return branches[::-1]
+
+
+def _spelled(spans: Sequence[Span], ascii_only: bool) -> list[Span]:
+    if not ascii_only:
+        return list(spans)
+    return [
+        Span(span.text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii"), span.style)
+        for span in spans
+    ]
+
+
+def _width(spans: Sequence[Span]) -> int:
+    return sum(len(text) if text.isascii() else sum(map(_char_width, text)) for text, _ in spans)
+
+
+def _char_width(char: str) -> int:
+    if combining(char):
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1
+
+
+def _written(row: Sequence[Span], terminal: Terminal) -> str:
+    if terminal.width is not None and _width(row) > terminal.width:
+        row = _cut(row, terminal.width, "..." if terminal.ascii else "…")
+    parts = []
+    for words, style in row:
+        code = _COLORS.get(style, "") if terminal.color else ""
+        parts.append(f"\x1b[{code}m{words}\x1b[0m" if code and words else words)
+    return "".join(parts).rstrip()
+
+
+def _cut(row: Sequence[Span], width: int, end: str) -> list[Span]:
+    kept: list[Span] = []
+    room = width - len(end)
+    for words, style in row:
+        short = ""
+        for char in words:
+            room -= _char_width(char)
+            if room < 0:
+                return [*kept, Span(short, style), Span(end, "dim")]
+            short += char
+        kept.append(Span(words, style))
+    return kept
