@@ -5,6 +5,9 @@ from typing import Any
 
 from leafwise.core.path import Entry
 
+# A name with more dots than any model is deep is left whole, so that a hostile file costs no time.
+MAX_DOTS = 500
+
 
 class Group:
     """A node that exists only as the common front of some names.
@@ -32,35 +35,27 @@ def split(items: Iterable[tuple[str, Any]]) -> Group:
     ['0', 'scale']
     """
     root = Group("")
-    groups = {"": root}
-
-    def group_at(front: str) -> Group:
-        # Not recursive, because a hostile file may hold a key with a million dots.
-        missing = []
-        while front not in groups:
-            missing.append(front)
-            front = front.rpartition(".")[0] if "." in front else ""
-        group = groups[front]
-        for front in reversed(missing):
-            below = groups[front] = Group(front + ".")
-            group.children.append((front.rpartition(".")[2], below))
-            group = below
-        return group
-
+    groups = {"": root}  # by their fronts, each of which ends with its dot
     for key, value in items:
-        front, dot, last = key.rpartition(".")
-        # A key that begins with its only dot has an empty first name, which is not the root.
-        group = groups.get(front) if front or not dot else None
+        head, dot, last = key.rpartition(".") if key.count(".") <= MAX_DOTS else ("", "", key)
+        front = head + dot
+        group = groups.get(front)
         if group is None:
-            group = group_at(front) if front else _empty_first(root)
+            group = _open(groups, front)
         group.children.append((last, value))
     return root
 
 
-def _empty_first(root: Group) -> Group:
-    for name, child in root.children:
-        if name == "" and isinstance(child, Group):
-            return child
-    group = Group(".")
-    root.children.append(("", group))
+def _open(groups: dict[str, Group], front: str) -> Group:
+    """Makes the group of a front, and those above it that are missing."""
+    missing = []
+    while front not in groups:
+        head, dot, name = front[:-1].rpartition(".")
+        missing.append((front, name))
+        front = head + dot
+    group = groups[front]
+    for front, name in reversed(missing):
+        below = groups[front] = Group(front)
+        group.children.append((name, below))
+        group = below
     return group

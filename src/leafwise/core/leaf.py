@@ -161,7 +161,7 @@ class Leaf:
         except Error:
             raise
         except Exception as error:
-            raise WalkError(f"{self.path}: asking for {what} raised {type(error).__name__}: {error}") from error
+            raise asking_raised(str(self.path), what, error) from error
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Leaf):
@@ -247,6 +247,11 @@ class SharedMemory(NamedTuple):
 
     leaves: tuple[Leaf, ...]
     reason: str
+
+
+def asking_raised(path: str, what: str, error: Exception) -> WalkError:
+    """The error for an array of somebody's that does not answer."""
+    return WalkError(f"{path}: asking for {what} raised {type(error).__name__}: {error}")
 
 
 def shape_text(shape: tuple[int, ...] | None) -> str:

@@ -157,7 +157,10 @@ def relation(inner: Memory, outer: Memory) -> Relation:
     if (inner_low - outer_low) % outer.itemsize:
         return "overlapping"
     if _dense(outer):
-        return "inside" if outer_low <= inner_low and inner_high <= outer_high else "overlapping"
+        if outer_low <= inner_low and inner_high <= outer_high:
+            return "inside"
+        if _dense(inner):
+            return "overlapping"
     boxes = _boxes(inner, outer)
     if boxes is not None:
         if all(map(_range_inside, *boxes)):

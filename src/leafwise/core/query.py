@@ -256,7 +256,7 @@ def _alternatives(text: str) -> list[str]:
     """The patterns that braces with dots in them stand for; other braces stay, as a part of one entry."""
     for start, end in _braces(text):
         options = _split(text[start + 1 : end], ",")
-        if _RANGE.fullmatch(text[start + 1 : end]) or all(len(_split(one, ".")) == 1 for one in options):
+        if all(_RANGE.fullmatch(option) or len(_split(option, ".")) == 1 for option in options):
             continue
         found = [one for option in options for one in _alternatives(text[:start] + option + text[end + 1 :])]
         if len(found) > _MAX_ALTERNATIVES:
@@ -292,13 +292,17 @@ def _word_regex(word: str) -> str:
 
 
 def _options_regex(inner: str) -> str:
-    span = _RANGE.fullmatch(inner)
+    return "(?:" + "|".join(map(_option_regex, _split(inner, ","))) + ")"
+
+
+def _option_regex(option: str) -> str:
+    span = _RANGE.fullmatch(option)
     if span is None:
-        return "(?:" + "|".join(map(_word_regex, _split(inner, ","))) + ")"
+        return _word_regex(option)
     low, high = int(span[1]), int(span[2])
     if high - low >= _MAX_ALTERNATIVES:
-        raise QueryError(f"the range {{{inner}}} has more than {_MAX_ALTERNATIVES} numbers")
-    return "(?:" + "|".join(map(str, range(low, high + 1))) + ")"
+        raise QueryError(f"the range {{{option}}} has more than {_MAX_ALTERNATIVES} numbers")
+    return "|".join(map(str, range(low, high + 1))) or "(?!)"
 
 
 def _split(text: str, separator: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from leafwise.core import home as homes
 from leafwise.core.home import Axes, Home, LeafKind, Spec, Visit
-from leafwise.core.leaf import Leaf, Name
+from leafwise.core.leaf import Leaf, Name, asking_raised
 from leafwise.core.memory import SAME, Op, Overlap, Region, compare, extent
 from leafwise.core.path import Entry, Path, quote
 from leafwise.errors import Error, WalkError
@@ -56,7 +56,7 @@ class Columns:
         self.scalars: list[tuple[int, str, Any]] = []
         self.hidden_below: set[type] = set()
         self._homes: dict[type, Home] = {}
-        self._entries: dict[int, tuple[Entry, ...]] = {}
+        self._entries: dict[int, Entry] = {}
         self.made_leaves: dict[int, Leaf] = {}
 
     # -- derived from the columns, once ----------------------------------------------------------------
@@ -185,17 +185,16 @@ class Columns:
     # -- paths -----------------------------------------------------------------------------------------
 
     def node_entries(self, node: int) -> tuple[Entry, ...]:
-        climbed = []
-        while node > 0 and node not in self._entries:
-            climbed.append(node)
+        entries = []
+        while node > 0:
+            entry = self._entries.get(node)
+            if entry is None:
+                owner = self.node_objects[self.node_parents[node]]
+                entry = self.home(owner).entry(owner, self.node_names[node], self.node_objects[node])
+                entry = self._entries[node] = entry._replace(hidden=True) if self.hidden(node) else entry
+            entries.append(entry)
             node = self.node_parents[node]
-        entries = self._entries.get(node, ())
-        for node in reversed(climbed):
-            owner = self.node_objects[self.node_parents[node]]
-            entry = self.home(owner).entry(owner, self.node_names[node], self.node_objects[node])
-            entries = (*entries, entry._replace(hidden=True) if self.hidden(node) else entry)
-            self._entries[node] = entries
-        return entries
+        return tuple(reversed(entries))
 
     def node_path(self, node: int) -> Path:
         return Path(self.node_entries(node))
@@ -254,9 +253,12 @@ class Columns:
         for row in rows:
             value = values[row]
             home = self.home(value)
-            spec = home.spec(value)
             leaf = ties.get(row, row)
-            key = id(spec), kinds[leaf], home.trainable(value)
+            try:
+                spec = home.spec(value)
+                key = id(spec), kinds[leaf], home.trainable(value)
+            except Exception as error:
+                raise asking_raised(self.row_text(row), "its facts", error) from error
             facts = by_identity.get(key)
             if facts is None:
                 facts = Facts(spec, self.leaf_kind(leaf), key[2], kinds[leaf] != "transient")

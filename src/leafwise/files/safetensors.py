@@ -11,6 +11,7 @@ from leafwise.errors import FileError
 from leafwise.files.home import StoredArray, StoredFile
 
 MAX_HEADER = 100_000_000  # what other readers refuse too
+MAX_AXES = 64  # what arrays have at most, in PyTorch and in NumPy
 
 # The format's name of a dtype → the plain name, and the bits of an element.
 DTYPES = {
@@ -87,7 +88,8 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _array(name: str, key: str, row: Any, data: int) -> StoredArray:
     try:
         dtype, shape, (start, stop) = row["dtype"], row["shape"], row["data_offsets"]
-        sound = _are_counts([start, stop]) and isinstance(shape, list) and _are_counts(shape)
+        sound = isinstance(dtype, str) and isinstance(shape, list) and _are_counts([start, stop, *shape])
+        sound = sound and len(shape) <= MAX_AXES
     except (TypeError, KeyError, ValueError):
         sound = False
     if not sound:

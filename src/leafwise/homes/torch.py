@@ -99,7 +99,8 @@ class TorchHome(Home):
         return value.grad if value.is_leaf or value.retains_grad else None
 
     def numpy(self, value: torch.Tensor) -> Any:
-        _must_hold_values(value, "give a NumPy array")
+        if reason := _holds_nothing(value):
+            raise Unsupported(self.name, "give a NumPy array", reason)
         plain = value.detach()
         if plain.layout != torch.strided:
             raise Unsupported(self.name, "give a NumPy array", f"of a tensor whose layout is {plain.layout}")
@@ -110,7 +111,8 @@ class TorchHome(Home):
             return _numpy_by_bits(plain)
 
     def write(self, value: torch.Tensor, array: Any) -> None:
-        _must_hold_values(value, "write")
+        if reason := _holds_nothing(value):
+            raise WriteError(f"cannot write: {reason}")
         given = _tensor_of(array, value)
         if given.shape != value.shape or given.dtype != value.dtype:
             raise WriteError(
@@ -157,11 +159,11 @@ def _is_lazy(value: torch.Tensor) -> bool:
     return type(value) is not nn.Parameter and isinstance(value, UninitializedParameter | UninitializedBuffer)
 
 
-def _must_hold_values(value: torch.Tensor, what: str) -> None:
+def _holds_nothing(value: torch.Tensor) -> str:
+    """Why there are no values to read or to replace; empty where there are."""
     if _is_lazy(value):
-        raise WriteError(f"cannot {what}: a lazy layer gets its shape at the first forward")
-    if value.is_meta:
-        raise WriteError(f"cannot {what}: a meta tensor has a shape and no values; materialise the model first")
+        return "a lazy layer gets its shape at the first forward"
+    return "a meta tensor has a shape and no values; materialise the model first" if value.is_meta else ""
 
 
 def _parametrized_role(lineage: tuple[Any, ...], name: str, ndim: int | None) -> tuple[str | None, Axes]:
@@ -197,11 +199,11 @@ def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
             return torch.as_tensor(array, dtype=like.dtype, device=like.device)
         import numpy as np
 
-        given = np.ascontiguousarray(array).reshape(np.shape(array))
-        if hasattr(torch, dtype.name) and dtype.kind == "V":  # one of ml_dtypes
+        given = np.array(array)  # a copy, since tensors do not know read-only memory
+        if dtype.type.__module__ == "ml_dtypes" and hasattr(torch, dtype.name):
             words = {1: np.uint8, 2: np.int16}[dtype.itemsize]
-            return torch.from_numpy(given.view(words).copy()).view(getattr(torch, dtype.name))
-        return torch.from_numpy(given if given.flags.writeable else given.copy())
+            return torch.from_numpy(given.view(words)).view(getattr(torch, dtype.name))
+        return torch.from_numpy(given)
     except (TypeError, ValueError, RuntimeError, KeyError) as error:
         raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
 

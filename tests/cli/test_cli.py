@@ -1,0 +1,166 @@
+"""The command line, as a shell would use it."""
+
+import itertools
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from leafwise.cli import main
+
+
+def run(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "leafwise", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    save_file({"a.weight": torch.zeros(2, 3), "a.bias": torch.zeros(2), "evil\x1b[31m": torch.zeros(1)}, path)
+    return path
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    (tmp_path / "mymodels.py").write_text(
+        "from torch import nn\n"
+        "def build(): return nn.Linear(2, 3)\n"
+        "class Net(nn.Sequential):\n"
+        "    def __init__(self): super().__init__(nn.Linear(1, 1))\n"
+        "model = nn.Linear(4, 4)\n"
+        "number = 3\n"
+        "def broken(): raise RuntimeError('out of luck')\n"
+    )
+    return tmp_path
+
+
+def test_show_draws_a_file_without_numpy_or_torch(saved: Path) -> None:
+    script = (
+        "import sys; from leafwise.cli import main; status = main(['show', sys.argv[1]]);"
+        "assert not {'numpy', 'torch', 'safetensors'} & set(sys.modules); sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, text=True, check=True)
+    assert "weight" in done.stdout
+    assert "9 parameters" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_show_selects_and_limits_and_prints_json(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(saved), "--query", "a.*"]) == 0
+    assert "8 parameters" in capsys.readouterr().out
+    assert main(["show", str(saved), "--depth", "1"]) == 0
+    assert "▸ 2 leaves" in capsys.readouterr().out
+    assert main(["show", str(saved), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["parameters"] == 9
+    assert main(["show", str(saved), "--full"]) == 0
+    capsys.readouterr()
+    assert main(["show", str(saved), "--query", "b.*"]) == 1
+    assert "no leaf of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [("mymodels:build", "9 parameters"), ("mymodels:Net", "2 parameters"), ("mymodels:model", "20 parameters")],
+)
+def test_show_draws_what_an_import_path_leads_to(target: str, shown: str, models: Path) -> None:
+    done = run("show", target, cwd=models)
+    assert done.returncode == 0, done.stderr
+    assert shown in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("nowhere.safetensors", "'nowhere.safetensors' is no file, and not of the form package.module:name"),
+        ("nomodule:build", "cannot import nomodule"),
+        ("mymodels:bild", "cannot find mymodels:bild"),
+        ("mymodels:number", "cannot walk builtins.int"),
+        ("mymodels:broken", "mymodels:broken() raised RuntimeError: out of luck (mymodels.py:7)"),
+        ("mymodels.py", "mymodels.py' at byte 0: a header of"),
+    ],
+)
+def test_a_bad_target_is_one_line_and_status_one(target: str, message: str, models: Path) -> None:
+    done = run("show", target, cwd=models)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert done.stderr.startswith("leafwise: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_and_version() -> None:
+    assert "show" in run("--help").stdout
+    assert "--query" in run("show", "--help").stdout
+    assert run("--version").stdout.startswith("leafwise 0.")
+    assert run().returncode == 2
+    assert run("show", "x", "--depth", "-1").returncode == 2
+
+
+def test_a_reader_that_leaves_early_is_no_failure(saved: Path) -> None:
+    command = f"{sys.executable} -m leafwise show {saved} --json | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """What the command writes when standard output is a real (pseudo) terminal."""
+    ours, theirs = pty.openpty()
+    environ = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+    environ |= {"TERM": "xterm", "COLUMNS": "80"} | environment
+    process = subprocess.Popen([sys.executable, "-m", "leafwise", *arguments], stdout=theirs, env=environ)
+    os.close(theirs)
+    output = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            output += chunk
+    except OSError:  # how Linux says that the other side has closed
+        pass
+    os.close(ours)
+    assert process.wait() == 0
+    return output.decode()
+
+
+def test_a_terminal_gets_colour_and_its_width_and_escaped_names(saved: Path) -> None:
+    assert "\x1b[1mweight\x1b[0m" in on_a_terminal("show", str(saved))
+    plain = on_a_terminal("show", str(saved), NO_COLOR="1")
+    assert "\x1b" not in plain
+    assert '"evil\\u001b[31m"' in plain
+    narrow = on_a_terminal("show", str(saved), NO_COLOR="1", COLUMNS="24")
+    assert max(map(len, narrow.splitlines())) <= 24
+
+
+def test_ascii_output_is_ascii(saved: Path) -> None:
+    done = run("show", str(saved), env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+    assert "`-" in done.stdout
+
+
+def test_the_tour_shows_what_it_claims(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tour"]) == 0
+    shown = capsys.readouterr().out
+    assert "False" not in shown
+    results = dict(zip(*[iter(_pairs(shown))] * 2, strict=True))
+    assert results['t["5.weight"].path.code("net")'] == "'net[5].weight'"
+    assert results['print(t["5.bias"].grad)'] == "None"
+    assert results['t["4.weight"] is t["2.weight"]'] == "True"
+    assert results["net[4].weight[0, 0].item()"] == "100.0"
+    assert results['torch.allclose(t["2.weight"].grad, first + second)'] == "True"
+    assert results["t.counts.names, t.counts.leaves, t.counts.parameters"] == "(8, 6, 121)"
+
+
+def _pairs(shown: str) -> list[str]:
+    """Each line of code with the line that follows it."""
+    lines = shown.splitlines()
+    pairs: list[str] = []
+    for line, following in itertools.pairwise(lines):
+        if line.startswith(">>> "):
+            pairs += [line.removeprefix(">>> "), following]
+    return pairs

@@ -1,0 +1,177 @@
+"""What every home must hold to: one suite over PyTorch models, wrappers, state dicts and an immutable toy."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from tests.contract import toy
+from tests.contract.cases import ALL, Case
+
+import leafwise as lw
+from leafwise.core import home as homes
+
+
+@pytest.fixture(autouse=True)
+def _toy_home() -> Iterator[None]:
+    home = toy.ToyHome()
+    homes.register(home)
+    yield
+    homes.unregister(home)
+
+
+@pytest.fixture(params=ALL.values(), ids=[name.replace(" ", "-") for name in ALL])
+def case(request: pytest.FixtureRequest) -> Case:
+    found: Case = request.param
+    return found
+
+
+def names_of(tree: lw.Tree) -> dict[str, list[tuple[str, str]]]:
+    return {str(leaf.path): [(str(name.path), str(name.op)) for name in leaf.names[1:]] for leaf in tree}
+
+
+def test_the_leaves_come_in_order_with_all_their_names(case: Case) -> None:
+    assert names_of(lw.tree(case.build())) == case.leaves
+
+
+def test_a_second_walk_finds_the_same(case: Case) -> None:
+    obj = case.build()
+    assert lw.tree(obj).json() == lw.tree(obj).json()
+
+
+def test_every_name_fetches_and_codes_and_parses_back(case: Case) -> None:
+    obj = case.build()
+    tree = lw.tree(obj)
+    for leaf in tree:
+        for name in leaf.names:
+            there = tree[name.path]
+            assert there == leaf
+            assert there is tree[str(name.path)]
+            assert lw.Path.parse(str(name.path)) == name.path
+            fetched = name.path.fetch(obj)
+            assert same_array(fetched, there.value)
+            assert same_array(eval(name.path.code("obj"), {"obj": obj}), fetched)
+
+
+def same_array(a: Any, b: Any) -> bool:
+    """One object, or, of a view made anew at each access, the same memory."""
+    if a is b or not isinstance(a, torch.Tensor):
+        return a is b
+    return bool(a.shape == b.shape and a.stride() == b.stride() and a.data_ptr() == b.data_ptr())
+
+
+def test_counts_are_reconciled(case: Case) -> None:
+    tree = lw.tree(case.build())
+    counts = tree.counts
+    assert counts.names == sum(len(leaf.names) for leaf in tree) == sum(len(v) + 1 for v in case.leaves.values())
+    assert counts.leaves == len(tree) == len(case.leaves)
+    assert counts.parameters == case.parameters
+    assert counts.parameters == sum(leaf.size for leaf in tree if leaf.kind == "parameter")
+    assert counts.unknown == sum(leaf.shape is None for leaf in tree)
+    overlapping = {leaf for shared in tree.shared_memory for leaf in shared.leaves}
+    assert counts.bytes <= sum(leaf.nbytes for leaf in tree)
+    if not overlapping:
+        assert counts.bytes == sum(leaf.nbytes for leaf in tree)
+
+
+def test_ties_are_the_leaves_with_several_names(case: Case) -> None:
+    ties = lw.tree(case.build()).ties
+    expected = {path: names for path, names in case.leaves.items() if names}
+    assert {str(tie.leaf.path): [(str(n.path), str(n.op)) for n in tie.names[1:]] for tie in ties} == expected
+
+
+def test_shared_memory_that_is_no_tie_is_reported_as_itself(case: Case) -> None:
+    shared = lw.tree(case.build()).shared_memory
+    found = tuple(tuple(str(leaf.path) for leaf in one.leaves) for one in shared)
+    assert found == case.shared_memory
+
+
+def test_a_view_name_hands_out_the_view(case: Case) -> None:
+    tree = lw.tree(case.build())
+    for tie in tree.ties:
+        for name in tie.names[1:]:
+            seen = tree[name.path]
+            if name.op == "same":
+                assert seen is tie.leaf
+            else:
+                assert seen.path == name.path
+                assert seen == tie.leaf
+                assert seen.size <= tie.leaf.size
+                if name.op == "transpose":
+                    assert seen.shape == tuple(reversed(tie.leaf.shape or ()))
+
+
+def test_queries_are_trees(case: Case) -> None:
+    tree = lw.tree(case.build())
+    assert names_of(tree.select("**")) == case.leaves
+    assert len(tree.select("nothing.of.the.kind")) == 0
+    for path, others in case.leaves.items():
+        for one in [path, *(other for other, _ in others)]:
+            assert names_of(tree.select(one)) == {path: others}
+            assert names_of(tree.select(lw.Path.parse(one))) == {path: others}
+
+
+def test_nodes_index_to_subtrees_whose_paths_stay_absolute(case: Case) -> None:
+    tree = lw.tree(case.build())
+    for node in tree.nodes:
+        below = tree[node.path]
+        assert isinstance(below, lw.Tree)
+        for path, leaf in below.items():
+            assert path.names[: len(node.path)] == node.path.names
+            assert leaf == tree[path]
+            assert below[lw.Path(path.entries[len(node.path.entries) :])] == leaf
+
+
+def test_the_picture_shows_every_leaf_in_sixty_lines(case: Case) -> None:
+    tree = lw.tree(case.build())
+    picture = tree.text(full=True)
+    for leaf in tree:
+        for name in leaf.names:
+            assert name.path.name in picture
+    assert len(tree.text().splitlines()) <= 60
+    assert "\x1b" not in picture
+
+
+def test_json_and_html_hold_the_same_facts(case: Case) -> None:
+    tree = lw.tree(case.build())
+    data = json.loads(json.dumps(tree.json()))
+    assert {leaf["path"]: [(n["path"], n["op"]) for n in leaf["names"][1:]] for leaf in data["leaves"]} == case.leaves
+    assert data["counts"]["parameters"] == case.parameters
+    page = tree._repr_html_()
+    assert "<script" not in page
+    assert page.count("<details") == page.count("</details>")
+    assert page.count("<div") == page.count("</div>")
+
+
+def test_a_path_that_is_not_there_is_an_error_with_near_names(case: Case) -> None:
+    tree = lw.tree(case.build())
+    first = next(iter(case.leaves))
+    with pytest.raises(lw.PathError, match=r'did you mean .*"'):
+        tree[first[:-1] + first[-1] + "x"]
+    assert "no.such.leaf" not in tree
+    assert first in tree
+
+
+def test_a_write_is_seen_under_every_name(case: Case) -> None:
+    tree = lw.tree(case.build())
+    for leaf in tree:
+        for name in leaf.names:
+            seen = tree[name.path]
+            if not case.mutable:
+                with pytest.raises(lw.Unsupported):
+                    seen.write([0.0])
+            elif not case.holds_values:
+                if leaf.shape is None or leaf.device == "meta":
+                    with pytest.raises(lw.WriteError, match=str(seen.path)):
+                        seen.write([0.0])
+            else:
+                before = seen.numpy().copy()
+                seen.write(before * 0 + 3)
+                assert (seen.numpy() == 3).all()
+                assert (name.path.fetch(tree._columns.node_objects[0]) == 3).all()
+                with pytest.raises(lw.WriteError, match="nothing was changed"):
+                    seen.write(before[None])
+                with pytest.raises(lw.WriteError, match="nothing was changed"):
+                    seen.write(before.astype("int8"))
+                assert (seen.numpy() == 3).all()

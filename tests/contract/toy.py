@@ -1,0 +1,54 @@
+"""A home in twenty lines, with immutable arrays and models, so that the core does not grow PyTorch-shaped."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from leafwise.core.home import Home, Memory, Spec, Visit
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    data: tuple[float, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+class Model:
+    def __init__(self, **items: Any) -> None:
+        self.__dict__.update(items)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("toy models do not change")
+
+
+class ToyHome(Home):
+    name = "toy"
+
+    def handles(self, cls: type) -> Any:
+        return {Model: "node", Array: "leaf"}.get(cls)
+
+    def visit(self, obj: Model) -> Visit:
+        return (), vars(obj).items(), None
+
+    def spec(self, value: Array) -> Spec:
+        return Spec(value.shape, "float64", "toy", prod(value.shape), 8 * prod(value.shape))
+
+    def storage(self, value: Array) -> object:
+        return id(value.data)
+
+    def memory(self, value: Array) -> Memory:
+        return Memory(8 * value.offset, value.shape, tuple(8 * s for s in value.strides), 8, "float64")
+
+
+def matrix(rows: int, columns: int) -> Array:
+    return Array(tuple(map(float, range(rows * columns))), (rows, columns), (columns, 1))
+
+
+def transposed(array: Array) -> Array:
+    return Array(array.data, array.shape[::-1], array.strides[::-1], array.offset)
+
+
+def rows_of(array: Array, start: int, stop: int) -> Array:
+    return Array(array.data, (stop - start, *array.shape[1:]), array.strides, array.offset + start * array.strides[0])

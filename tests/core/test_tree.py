@@ -1,0 +1,162 @@
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import leafwise as lw
+
+
+@pytest.fixture
+def net() -> nn.Sequential:
+    shared = nn.Linear(8, 8)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), shared, nn.ReLU(), shared, nn.Linear(8, 1))
+
+
+def test_a_tree_of_a_tree_is_that_tree(net: nn.Sequential) -> None:
+    tree = lw.tree(net)
+    assert lw.tree(tree) is tree
+
+
+def test_indexing_is_relative_and_paths_are_absolute(net: nn.Sequential) -> None:
+    tree = lw.tree({"model": net})
+    assert tree["model"]["2"]["weight"].path == lw.Path.parse("model.2.weight")
+    assert tree["model"]["2"].path == lw.Path.parse("model.2")
+    assert tree["model"][2]["weight"] is tree["model.2.weight"]
+
+
+def test_a_subtree_reached_by_a_second_name_shows_that_name(net: nn.Sequential) -> None:
+    below = lw.tree(net)["4"]
+    assert [str(path) for path, _ in below.items()] == ["4.weight", "4.bias"]
+    assert below["weight"].path == lw.Path.parse("2.weight")
+    assert below.counts.parameters == 72
+    assert "72" in below.text()
+
+
+def test_leaves_are_made_once(net: nn.Sequential) -> None:
+    tree = lw.tree(net)
+    assert tree["0.weight"] is tree["0.weight"]
+    assert next(iter(tree)) is tree["0.weight"]
+    assert len(set(tree)) == 6
+
+
+def test_the_gradient_is_none_before_backward_and_live_after(net: nn.Sequential) -> None:
+    tree = lw.tree(net)
+    assert tree["2.weight"].grad is None
+    net(torch.randn(3, 4)).sum().backward()
+    assert tree["2.weight"].grad is net[2].weight.grad
+
+
+def test_facts_are_live(net: nn.Sequential) -> None:
+    tree = lw.tree(net)
+    net[0].requires_grad_(False)
+    assert tree["0.weight"].trainable is False
+    assert "frozen" in tree.text()
+    assert tree.counts.trainable == 81
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("2.wieght", 'nothing at "2.wieght"; did you mean "2.weight"?'),
+        ("6", 'nothing at "6"; below the root there are: 0, 1, 2, 3, 4, 5'),
+        ("encoder.2.weight", 'nothing at "encoder.2.weight"; did you mean "2.weight"?'),
+        ("1.weight", 'nothing at "1.weight"; there is nothing below 1'),
+    ],
+)
+def test_a_path_that_is_not_there_gets_the_nearest_names(net: nn.Sequential, path: str, message: str) -> None:
+    with pytest.raises(lw.PathError) as caught:
+        lw.tree(net)[path]
+    assert str(caught.value) == message
+    assert isinstance(caught.value, KeyError)
+
+
+def test_containers_of_every_kind_are_nodes(net: nn.Sequential) -> None:
+    @dataclasses.dataclass
+    class State:
+        model: nn.Module
+        step: int
+
+    class Pair(NamedTuple):
+        a: Any
+        b: Any
+
+    obj = {"state": State(net, 3), "pair": Pair(torch.zeros(2), [np.ones(3), "text"]), 7: {"x": None}}
+    tree = lw.tree(obj)
+    assert [str(path) for path, _ in tree.items()][-2:] == ["pair.a", "pair.b.0"]
+    assert {str(path): value for path, value in tree.scalars.items()} == {
+        "state.step": 3,
+        "pair.b.1": "text",
+        "7.x": None,
+    }
+    assert tree["state.step"] == 3
+    assert tree["7.x"] is None
+    for path, leaf in tree.items():
+        assert path.fetch(obj) is leaf.value
+        assert eval(path.code("obj"), {"obj": obj}) is leaf.value
+    for path, value in tree.scalars.items():
+        assert path.fetch(obj) == value
+
+
+def test_an_object_nobody_walks_is_shown_as_itself() -> None:
+    tree = lw.tree({"w": torch.zeros(1), "fn": print, "cfg": object()})
+    assert "fn = <builtin_function_or_method>" in tree.text()
+    assert tree["fn"] is print
+
+
+def test_keys_with_one_name_are_an_error() -> None:
+    with pytest.raises(lw.WalkError, match=r"keys 1 and '1' have one name"):
+        lw.tree({1: torch.zeros(1), "1": torch.zeros(1)})
+
+
+def test_a_flat_mapping_is_split_and_keeps_its_raw_names() -> None:
+    state = {"a.b.weight": torch.zeros(1), "a.b.weight.scale": torch.ones(1), "top": torch.zeros(2), "a.n": 3}
+    tree = lw.tree(state)
+    assert [str(path) for path, _ in tree.items()] == ["a.b.weight", "a.b.weight.scale", "top"]
+    assert tree["a.b.weight"].value is state["a.b.weight"]
+    assert tree["a.b.weight.scale"].path.code("sd") == "sd['a.b.weight.scale']"
+    assert tree["a.n"] == 3
+
+
+def test_dotted_keys_beside_nested_ones_are_left_whole() -> None:
+    obj = {"a.b": torch.zeros(1), "a": {"b": torch.ones(1)}}
+    tree = lw.tree(obj)
+    assert [str(path) for path, _ in tree.items()] == ['"a.b"', "a.b"]
+    for path, leaf in tree.items():
+        assert path.fetch(obj) is leaf.value
+
+
+@pytest.mark.parametrize("key", [".a", "a.", "..", "a..b", "."])
+def test_odd_dots_in_raw_names_split_and_come_back(key: str) -> None:
+    state = {key: torch.zeros(1), "plain.x": torch.zeros(2)}
+    tree = lw.tree(state)
+    path = tree.items()[0][0]
+    assert path.names == tuple(key.split("."))
+    assert path.fetch(state) is state[key]
+    assert tree[str(path)].value is state[key]
+
+
+def test_an_optimizer_state_dict_holds_state_and_no_parameters(net: nn.Sequential) -> None:
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    tree = lw.tree({"model": net.state_dict(), "optimizer": optimizer.state_dict()})
+    assert tree.counts.parameters == 121
+    assert tree.counts.state == 2 * 121 + 6
+    assert {leaf.kind for leaf in tree["optimizer"]} == {"state"}
+
+
+def test_numpy_arrays_are_tied_as_tensors_are() -> None:
+    base = np.zeros((4, 4), np.float32)
+    tree = lw.tree({"a": base, "b": base.T, "c": base[1:], "d": np.zeros(0), "e": np.zeros(0)})
+    assert [(str(n.path), str(n.op)) for n in tree["a"].names] == [("a", "same"), ("b", "transpose"), ("c", "view")]
+    assert len(tree) == 3
+    tree["b"].write(np.ones((4, 4), np.float32))
+    assert (base == 1).all()
+    base.flags.writeable = False
+    with pytest.raises(lw.WriteError, match="read-only"):
+        lw.tree([base])["0"].write(base)
+    with pytest.raises(lw.WriteError, match="float64 of shape"):
+        lw.tree({"z": np.zeros(3, np.float32)})["z"].write(np.zeros(3))

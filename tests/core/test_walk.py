@@ -1,0 +1,136 @@
+"""The walk over odd shapes of model: cycles, diamonds, depth, modules that misbehave."""
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import leafwise as lw
+
+
+def paths(tree: lw.Tree) -> list[str]:
+    return [str(path) for path, _ in tree.items()]
+
+
+def test_a_cycle_through_module_references_ends() -> None:
+    parent, child = nn.Linear(2, 2), nn.Linear(2, 2)
+    parent.child = child
+    child.parent = parent
+    tree = lw.tree(parent)
+    assert paths(tree) == ["weight", "bias", "child.weight", "child.bias"]
+    assert paths(tree) == [name for name, _ in parent.named_parameters()]
+    # The name that goes round is no further listing, but it still leads there.
+    assert tree["child.parent.weight"] is tree["weight"]
+    assert tree["child.parent.child.bias"] is tree["child.bias"]
+    assert "→ the root" in tree.text()
+
+
+def test_modules_that_all_refer_to_each_other_are_walked_once() -> None:
+    layers = [nn.Linear(1, 1) for _ in range(40)]
+    for layer in layers:
+        layer.others = nn.ModuleList([other for other in layers if other is not layer])
+    tree = lw.tree(nn.ModuleList(layers))
+    assert len(tree) == 80
+    assert [leaf.value for leaf in tree] == list(nn.ModuleList(layers).parameters())
+    assert len(tree.text().splitlines()) <= 60
+
+
+def test_a_module_reachable_by_very_many_paths_does_not_explode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leafwise.core.walk.MAX_REPEATED_NODES", 1000)
+    module: nn.Module = nn.Linear(2, 2)
+    for _ in range(40):
+        module = nn.Sequential(module, module)
+    tree = lw.tree(module)
+    assert len(tree) == 2
+    assert tree.counts.parameters == 6
+    assert tree[".".join("1" * 40) + ".weight"].value.shape == (2, 2)
+
+
+def test_every_path_to_a_shared_submodule_is_a_name() -> None:
+    inner = nn.Linear(1, 1, bias=False)
+    middle = nn.Sequential(inner, inner)
+    tree = lw.tree(nn.Sequential(middle, middle))
+    assert [str(path) for path in tree["0.0.weight"].paths] == ["0.0.weight", "0.1.weight", "1.0.weight", "1.1.weight"]
+    assert tree.counts.names == 4
+
+
+def test_containers_nest_deeper_than_python_recurses() -> None:
+    deep: Any = [torch.zeros(1)]
+    for _ in range(2000):
+        deep = [deep]
+    tree = lw.tree(deep)
+    assert len(tree) == 1
+    assert len(tree.text().splitlines()) <= 60
+    assert len(tree.text(full=True).splitlines()) > 2000
+    assert tree.json()["counts"]["leaves"] == 1
+
+
+def test_a_list_that_holds_itself_ends() -> None:
+    loop: list[Any] = [torch.zeros(2)]
+    loop.append(loop)
+    assert paths(lw.tree(loop)) == ["0"]
+
+
+def test_recycled_ids_never_look_tied() -> None:
+    class Fresh(dict[str, Any]):
+        """Makes a new tensor at each look, so that ids of dead ones are free to be used again."""
+
+        def items(self) -> Any:
+            for number in range(200):
+                yield f"t{number}", torch.full((1,), float(number))
+                gc.collect(0)
+
+    tree = lw.tree({"fresh": list(Fresh().items())})
+    assert len(tree) == 200
+    assert tree.ties == []
+
+
+def test_an_interned_empty_container_is_not_a_shared_node() -> None:
+    tree = lw.tree({"a": {}, "b": torch.zeros(1), "c": (), "d": ()})
+    assert "→" not in tree.text()
+
+
+class Raises(nn.Module):
+    @property
+    def _buffers(self) -> Any:
+        raise RuntimeError("no buffers today")
+
+    @_buffers.setter
+    def _buffers(self, value: Any) -> None:
+        pass
+
+
+def test_a_module_that_raises_in_an_attribute_is_named_by_its_path() -> None:
+    net = nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.ReLU()))
+    net[1].append(Raises())
+    with pytest.raises(lw.WalkError, match=r"cannot walk 1\.1: .*RuntimeError: no buffers today"):
+        lw.tree(net)
+
+
+def test_a_module_that_was_never_initialised_is_named() -> None:
+    class Forgetful(nn.Module):
+        def __init__(self) -> None:
+            pass
+
+    with pytest.raises(lw.WalkError, match=r"cannot walk model: .*does not call super\(\).__init__\(\)"):
+        lw.tree({"model": Forgetful()})
+
+
+@pytest.mark.parametrize("obj", [3, None, object(), torch.zeros(2), 2.5, print])
+def test_a_type_nobody_can_walk_is_an_error_that_lists_what_can_be(obj: Any) -> None:
+    with pytest.raises(lw.WalkError, match=r"leafwise walks: torch\.nn\.Module, .*dicts, lists, tuples"):
+        lw.tree(obj)
+
+
+def test_walking_runs_no_hooks_and_no_forward() -> None:
+    class Loud(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise AssertionError("nobody asked")
+
+    net = Loud(2, 2)
+    net.register_forward_pre_hook(lambda *_: pytest.fail("nobody asked"))
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    str(lw.tree(net))
+    assert all(torch.equal(value, net.state_dict()[key]) for key, value in before.items())
