@@ -155,6 +155,8 @@ def test_numpy_arrays_are_tied_as_tensors_are() -> None:
     assert len(tree) == 3
     tree["b"].write(np.ones((4, 4), np.float32))
     assert (base == 1).all()
+    raw = bytes(16)
+    assert len(lw.tree([np.frombuffer(raw, np.uint8), np.frombuffer(raw, np.uint8)])) == 1
     base.flags.writeable = False
     with pytest.raises(lw.WriteError, match="read-only"):
         lw.tree([base])["0"].write(base)

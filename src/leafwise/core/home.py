@@ -28,13 +28,17 @@ Axes = tuple[str, ...] | None
 
 
 class Spec(NamedTuple):
-    """The facts of an array that need no look at its elements."""
+    """The facts of an array that need no look at its elements.
+
+    `trainable` is whether training changes it; None where nobody says, as in a file.
+    """
 
     shape: tuple[int, ...] | None
     dtype: str
     device: str
     size: int
     nbytes: int
+    trainable: bool | None = None
 
 
 class Memory(NamedTuple):
@@ -87,10 +91,6 @@ class Home:
 
     def spec(self, value: Any) -> Spec:
         raise NotImplementedError
-
-    def trainable(self, value: Any) -> bool | None:
-        """Whether training changes it; None where nobody says."""
-        return None
 
     def value(self, value: Any) -> Any:
         """The framework's own array, never a copy."""

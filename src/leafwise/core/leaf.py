@@ -117,7 +117,7 @@ class Leaf:
     @property
     def trainable(self) -> bool | None:
         """Whether training changes it; None where nobody says, as in a file."""
-        return self._ask(lambda home, raw: home.trainable(raw), "whether it is trainable")
+        return self._facts().trainable
 
     # -- handle ----------------------------------------------------------------------------------------
 

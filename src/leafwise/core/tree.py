@@ -1,7 +1,6 @@
 """The Tree: the result of one walk, or a part of it. Verbs are functions beside it."""
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
@@ -13,7 +12,7 @@ from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie
 from leafwise.core.memory import SAME
 from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
-from leafwise.core.walk import Columns, Facts, walk
+from leafwise.core.walk import Columns, Facts, tally, walk
 from leafwise.errors import PathError
 
 # Where a path of a file is opened; named as a string because files stand above core.
@@ -104,6 +103,8 @@ class Tree:
         ties = self._columns.ties
         if not ties:
             return self._rows
+        if self._whole and not self._node:
+            return [row for row in self._rows if row not in ties]
         chosen: dict[int, int] = {}
         for row in self._rows:
             leaf = ties.get(row, row)
@@ -141,7 +142,7 @@ class Tree:
             return (self,)
         owner = self._descend(names[:-1])
         if owner is not None:
-            for row in columns.own_rows.get(owner, ()):
+            for row in columns.own_rows(owner):
                 if columns.row_names[row] == names[-1] and (self._whole or row in self._rows):
                     return (columns.leaf(row),)
         node = self._descend(names)
@@ -190,7 +191,7 @@ class Tree:
         node = self._descend(names[:depth])
         assert node is not None
         here = [columns.node_names[child] for child in columns.children(node)]
-        here += [columns.row_names[row] for row in columns.own_rows.get(node, ())]
+        here += [columns.row_names[row] for row in columns.own_rows(node)]
         here += [name for name, _ in columns.own_scalars.get(node, ())]
         front = ".".join(map(quote, names[:depth]))
         near = [
@@ -286,17 +287,17 @@ class Tree:
         >>> counts.names, counts.leaves, counts.parameters, counts.bytes
         (4, 2, 72, 288)
         """
-        return self._count(self._columns.facts(self._first_rows))
+        return self._count(tally(self._columns.facts(self._first_rows)))
 
-    def _count(self, facts: Iterable[Facts]) -> Counts:
-        """The counts, from the facts of each leaf."""
+    def _count(self, facts: Iterable[tuple[Facts, int]]) -> Counts:
+        """The counts, from the distinct facts of the leaves and how often each is there."""
         sizes = {"parameter": 0, "buffer": 0, "state": 0}
         trainable = memory = unknown = 0
-        for (spec, kind, is_trainable, _), times in Counter(facts).items():
+        for (spec, kind, _), times in facts:
             sizes[kind] += spec.size * times
             memory += spec.nbytes * times
             unknown += times if spec.shape is None else 0
-            if kind == "parameter" and is_trainable:
+            if kind == "parameter" and spec.trainable:
                 trainable += spec.size * times
         return Counts(
             names=len(self._rows),

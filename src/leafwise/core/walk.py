@@ -6,9 +6,13 @@ role) are asked of the home when somebody wants them; what follows from the colu
 which rows it has) is derived on first use. `Node`, `Leaf` and `Tree` are thin views of the columns.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from math import prod
+from operator import le
 from typing import Any, Literal, NamedTuple
 
 from leafwise.core import home as homes
@@ -27,8 +31,13 @@ class Facts(NamedTuple):
 
     spec: Spec
     kind: Literal["parameter", "buffer", "state"]
-    trainable: bool | None
     persistent: bool
+
+
+def tally(facts: Collection[Facts]) -> list[tuple[Facts, int]]:
+    """The distinct facts with their numbers; by identity, since equal ones of one walk are one object."""
+    by_identity = {id(one): one for one in facts}
+    return [(by_identity[key], times) for key, times in Counter(map(id, facts)).items()]
 
 
 class Columns:
@@ -88,13 +97,19 @@ class Columns:
                 last[parent] = last[node]
         return [(a, b) if a < b else (0, 0) for a, b in zip(first, last, strict=True)]
 
+    def own_rows(self, node: int) -> Sequence[int]:
+        """The rows of a node's own leaves."""
+        rows, nodes = self._rows_by_node
+        return rows[bisect_left(nodes, node) : bisect_right(nodes, node)]
+
     @cached_property
-    def own_rows(self) -> dict[int, list[int]]:
-        """For each node that has leaves of its own, their rows."""
-        rows: dict[int, list[int]] = {}
-        for row, node in enumerate(self.row_nodes):
-            rows.setdefault(node, []).append(row)
-        return rows
+    def _rows_by_node(self) -> tuple[Sequence[int], list[int]]:
+        """The rows in the order of their nodes, and those nodes. Modules give them in that order already."""
+        nodes = self.row_nodes
+        if all(map(le, nodes, islice(nodes, 1, None))):
+            return range(len(nodes)), nodes
+        rows = sorted(range(len(nodes)), key=nodes.__getitem__)
+        return rows, [nodes[row] for row in rows]
 
     @cached_property
     def own_scalars(self) -> dict[int, list[tuple[str, Any]]]:
@@ -111,9 +126,10 @@ class Columns:
     def find_overlaps(self, merge: bool) -> list[Overlap]:
         """Compares the memory of leaves; with `merge`, makes second names of those that are no leaves."""
         storages: dict[object, list[int]] = {}
+        homes = self._homes
         for row, value in enumerate(self.row_values):
             if row not in self.ties:
-                storage = self.home(value).storage(value)
+                storage = (homes.get(type(value)) or self.home(value)).storage(value)
                 if storage is not None:
                     storages.setdefault(storage, []).append(row)
         overlaps: list[Overlap] = []
@@ -248,20 +264,20 @@ class Columns:
         values, kinds, ties = self.row_values, self.row_kinds, self.ties
         found: list[Facts] = []
         kept: list[Spec] = []  # so that no identity is used again while it stands for a spec
-        by_identity: dict[tuple[int, LeafKind, bool | None], Facts] = {}
+        by_identity: dict[tuple[int, LeafKind], Facts] = {}
         distinct: dict[Facts, Facts] = {}
+        homes = self._homes
         for row in rows:
             value = values[row]
-            home = self.home(value)
-            leaf = ties.get(row, row)
             try:
-                spec = home.spec(value)
-                key = id(spec), kinds[leaf], home.trainable(value)
+                spec = (homes.get(type(value)) or self.home(value)).spec(value)
             except Exception as error:
                 raise asking_raised(self.row_text(row), "its facts", error) from error
+            leaf = ties.get(row, row)
+            key = id(spec), kinds[leaf]
             facts = by_identity.get(key)
             if facts is None:
-                facts = Facts(spec, self.leaf_kind(leaf), key[2], kinds[leaf] != "transient")
+                facts = Facts(spec, self.leaf_kind(leaf), kinds[leaf] != "transient")
                 facts = by_identity[key] = distinct.setdefault(facts, facts)
                 kept.append(spec)
             found.append(facts)

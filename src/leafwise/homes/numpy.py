@@ -33,23 +33,18 @@ class NumpyHome(Home):
         value[...] = given
 
     def storage(self, value: Any) -> object | None:
-        return _start(_owner(value)) if value.size else None
+        return id(_owner(value)) if value.size else None
 
     def memory(self, value: Any) -> Memory | None:
-        offset = _start(value) - _start(_owner(value))
-        return Memory(offset, value.shape, value.strides, value.itemsize, value.dtype.name)
+        address = value.__array_interface__["data"][0]
+        return Memory(address, value.shape, value.strides, value.itemsize, value.dtype.name)
 
 
 def _owner(array: Any) -> Any:
-    """The array at the bottom of a chain of views."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
+    """Whoever owns the memory at the bottom of a chain of views: an array, or a buffer that is none."""
+    while (base := getattr(array, "base", None)) is not None:
+        array = base
     return array
-
-
-def _start(array: Any) -> int:
-    start: int = array.__array_interface__["data"][0]
-    return start
 
 
 HOME = NumpyHome()

@@ -84,15 +84,11 @@ class TorchHome(Home):
     # -- a leaf ----------------------------------------------------------------------------------------
 
     def spec(self, value: torch.Tensor) -> Spec:
+        trainable = True if value.requires_grad else False if isinstance(value, nn.Parameter) else None
         if _is_lazy(value):
-            return Spec(None, _dtype_name(value.dtype), str(value.device), 0, 0)
+            return Spec(None, _dtype_name(value.dtype), str(value.device), 0, 0, trainable)
         # Models repeat a few shapes thousands of times over.
-        return _spec(value.shape, value.dtype, value.device)
-
-    def trainable(self, value: torch.Tensor) -> bool | None:
-        if value.requires_grad:
-            return True
-        return False if isinstance(value, nn.Parameter) else None
+        return _spec(value.shape, value.dtype, value.device, trainable)
 
     def grad(self, value: torch.Tensor) -> Any:
         # Asking a computed tensor for its gradient makes PyTorch warn; it has none of its own.
@@ -145,9 +141,9 @@ class TorchHome(Home):
 
 
 @lru_cache(maxsize=10_000)
-def _spec(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Spec:
+def _spec(shape: torch.Size, dtype: torch.dtype, device: torch.device, trainable: bool | None) -> Spec:
     size = shape.numel()
-    return Spec(tuple(shape), _dtype_name(dtype), str(device), size, size * dtype.itemsize)
+    return Spec(tuple(shape), _dtype_name(dtype), str(device), size, size * dtype.itemsize, trainable)
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from leafwise.core.doc import Doc, Line, Span
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape, quote
+from leafwise.core.walk import Facts, tally
 
 if TYPE_CHECKING:
     from leafwise.core.tree import Counts, Tree
-    from leafwise.core.walk import Facts
 
 MAX_LINES = 60  # of a picture that nobody gave a depth for, footer included
 _FOOTER_LINES = 6
@@ -46,11 +46,13 @@ class _Outline:
         self.fold = fold
         self.nodes = tree._node_numbers()
         self.selected = set() if tree._whole else set(self.nodes)
-        self.rows = tree._rows
-        self.facts = dict(zip(self.rows, columns.facts(self.rows), strict=True))
-        self.charged = set(tree._first_rows) if columns.ties else self.facts.keys()
+        facts = columns.facts(tree._rows)
+        self.facts = dict(zip(tree._rows, facts, strict=True))
+        self.charged = {row: self.facts[row] for row in tree._first_rows} if columns.ties else self.facts
         self.tied_rows = sorted(columns.ties)
-        self.show_device = len({facts.spec.device for facts in set(self.facts.values())}) > 1
+        self.tied_nodes = sorted({columns.row_nodes[row] for row in self.tied_rows})
+        self.tally = tally(self.charged.values())
+        self.devices = {facts.spec.device for facts, _ in self.tally}
         self.parameters = [0] * len(columns.node_parents)
         self.nbytes = self.parameters.copy()
         self.leaves = self.parameters.copy()
@@ -63,18 +65,18 @@ class _Outline:
         """What is below each node, each leaf charged once."""
         parameters, nbytes, leaves = self.parameters, self.nbytes, self.leaves
         row_nodes, parents = self.columns.row_nodes, self.columns.node_parents
-        for row in self.charged:
-            spec, kind, _, _ = self.facts[row]
+        for row, (spec, kind, _) in self.charged.items():
             node = row_nodes[row]
             nbytes[node] += spec.nbytes
             leaves[node] += 1
             if kind == "parameter":
                 parameters[node] += spec.size
         for node in reversed(self.nodes[1:]):
-            parent = parents[node]
-            parameters[parent] += parameters[node]
-            nbytes[parent] += nbytes[node]
-            leaves[parent] += leaves[node]
+            if leaves[node]:
+                parent = parents[node]
+                parameters[parent] += parameters[node]
+                nbytes[parent] += nbytes[node]
+                leaves[parent] += leaves[node]
 
     def _compare(self) -> list[int]:
         """A number for each node, which subtrees that look alike have in common.
@@ -83,26 +85,25 @@ class _Outline:
         and its children. Chained like that it needs no list for each node, of which there may be a million.
         """
         columns = self.columns
-        chained: dict[Any, int] = {}
-
-        def take_in(node: int, name: str, what: object) -> None:
+        types = {cls: number for number, cls in enumerate(set(map(type, columns.node_objects)))}
+        looks = [types[type(obj)] for obj in columns.node_objects]
+        row_nodes, row_names = columns.row_nodes, columns.row_names
+        names, parents = columns.node_names, columns.node_parents
+        chained: dict[tuple[int, str, object], int] = {}
+        for node, name, what in chain(
+            ((row_nodes[row], row_names[row], id(facts)) for row, facts in self.facts.items()),
+            ((row_nodes[row], row_names[row], "tied") for row in columns.ties),
+            ((row_nodes[row], row_names[row], "shared") for row in columns.further_rows),
+            ((node, name, _value_text(value)) for node, name, value in columns.scalars),
+            ((node, "", first) for node, first in columns.repeats.items() if self._points_back(node)),
+            # From the bottom up, each node when all that is below it has been taken in.
+            ((parents[node], names[node], looks[node]) for node in reversed(self.nodes[1:])),
+        ):
             key = looks[node], name, what
             number = chained.get(key)
-            looks[node] = chained.setdefault(key, len(chained)) if number is None else number
-
-        looks = [chained.setdefault(type(obj), len(chained)) for obj in columns.node_objects]
-        for row, facts in self.facts.items():
-            take_in(columns.row_nodes[row], columns.row_names[row], id(facts))
-        for row in chain(columns.ties, columns.further_rows):
-            take_in(columns.row_nodes[row], columns.row_names[row], row in columns.ties)
-        for node, name, value in columns.scalars:
-            take_in(node, name, _value_text(value))
-        for node, first in columns.repeats.items():
-            if self._points_back(node):
-                take_in(node, "", first)
-        names, parents = columns.node_names, columns.node_parents
-        for node in reversed(self.nodes[1:]):
-            take_in(parents[node], names[node], looks[node])
+            if number is None:
+                number = chained[key] = len(types) + len(chained)
+            looks[node] = number
         return looks
 
     def _children(self, node: int) -> list[int]:
@@ -110,7 +111,7 @@ class _Outline:
         return list(children) if self.tree._whole else [child for child in children if child in self.selected]
 
     def _own_rows(self, node: int) -> list[int]:
-        return [row for row in self.columns.own_rows.get(node, ()) if row in self.facts]
+        return [row for row in self.columns.own_rows(node) if row in self.facts]
 
     def _points_back(self, node: int) -> bool:
         """Whether a node is drawn as a reference: the same object came before, here in this tree."""
@@ -123,8 +124,7 @@ class _Outline:
         return a < b and first >= self.nodes[0]
 
     def footer(self) -> list[tuple[Span, ...]]:
-        facts = [self.facts[row] for row in self.tree._first_rows]
-        return _footer(self.tree, self.tree._count(facts), set(facts))
+        return _footer(self.tree, self.tree._count(self.tally), [facts for facts, _ in self.tally])
 
     # -- lines -----------------------------------------------------------------------------------------
 
@@ -222,7 +222,8 @@ class _Outline:
         """Equal to look at, and tied alike: to the same leaves outside, or to the same places inside."""
         if self.looks[a] != self.looks[b]:
             return False
-        if not self.tied_rows:
+        first_tied = bisect_left(self.tied_nodes, a)
+        if first_tied == len(self.tied_nodes) or self.tied_nodes[first_tied] >= self.columns.node_ends[a]:
             return True
         start_a, stop_a = self.columns.row_ranges[a]
         start_b, _ = self.columns.row_ranges[b]
@@ -269,7 +270,7 @@ class _Outline:
         columns = self.columns
         row = run.members[0]
         times = len(run.members)
-        spec, kind, trainable, persistent = self.facts[row]
+        spec, kind, persistent = self.facts[row]
         label = [Span(self._run_name(run.members, columns.row_names), "name")]
         if times > 1:
             label.append(Span(f"  ×{times:,}", "dim"))
@@ -284,11 +285,11 @@ class _Outline:
             notes.append(Span(f"also {also}{more}", "tie"))
         if kind == "buffer":
             notes.append(Span("buffer" if persistent else "buffer, not saved", "dim"))
-        elif kind == "parameter" and trainable is False:
+        elif kind == "parameter" and spec.trainable is False:
             notes.append(Span("frozen", "warn"))
         if spec.shape is None:
             notes.append(Span("shape not known yet", "warn"))
-        if self.show_device:
+        if len(self.devices) > 1:
             notes.append(Span(spec.device, "dim"))
         charged = row in self.charged
         cells = (
@@ -311,11 +312,11 @@ class _Outline:
         return first if len(members) == 1 else f"{first} … {quote(names[members[-1]])}"
 
 
-def _footer(tree: "Tree", counts: "Counts", facts: "Collection[Facts]") -> list[tuple[Span, ...]]:
+def _footer(tree: "Tree", counts: "Counts", facts: Collection[Facts]) -> list[tuple[Span, ...]]:
     parts = []
     if counts.parameters or not (counts.buffers or counts.state):
         words = _plural(counts.parameters, "parameter", "parameters")
-        if any(one.trainable is not None for one in facts if one.kind == "parameter"):
+        if any(one.spec.trainable is not None for one in facts if one.kind == "parameter"):
             frozen = counts.parameters - counts.trainable
             if not frozen:
                 words += ", all trainable"

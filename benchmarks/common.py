@@ -1,0 +1,77 @@
+"""What the benchmarks have in common: the model, interleaved timing, and how figures are printed."""
+
+import gc
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Expert(nn.Module):
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, hidden, bias=False)
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+
+class Layer(nn.Module):
+    """Attention with its norms, a router, and the experts."""
+
+    def __init__(self, width: int, hidden: int, experts: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.router = nn.Linear(width, experts)
+        self.experts = nn.ModuleList([Expert(width, hidden) for _ in range(experts)])
+
+
+class MixtureOfExperts(nn.Module):
+    """61 layers × 256 experts × 3 matrices, and a head that is tied to the embedding: 47,337 leaves."""
+
+    def __init__(self, layers: int = 61, experts: int = 256) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(129_280, 7168)
+        self.layers = nn.ModuleList([Layer(7168, 2048, experts) for _ in range(layers)])
+        self.head = nn.Linear(7168, 129_280, bias=False)
+        self.head.weight = self.embed.weight
+
+
+def mixture_of_experts() -> MixtureOfExperts:
+    with torch.device("meta"):
+        return MixtureOfExperts()
+
+
+def interleaved(rounds: int, **tasks: Callable[[], Any]) -> dict[str, float]:
+    """The median time of each task, in seconds; the tasks take turns, so that a noisy spell hits all."""
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for task in tasks.values():
+        task()
+    # What was there before is nobody's cost: the collector looks only at what a task makes itself.
+    gc.collect()
+    gc.freeze()
+    for _ in range(rounds):
+        for name, task in tasks.items():
+            start = time.perf_counter()
+            result = task()
+            times[name].append(time.perf_counter() - start)
+            del result
+    gc.unfreeze()
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def report(what: str, ratio: float, bound: float, at_least: bool = False) -> bool:
+    """Prints one figure beside its target, and says whether it is met."""
+    met = ratio >= bound if at_least else ratio <= bound
+    sign = "≥" if at_least else "≤"
+    print(f"{'ok  ' if met else 'MISS'}  {what}: {ratio:.3g} (target {sign} {bound:g})")
+    return met
+
+
+def machine() -> None:
+    print(f"# Python {platform.python_version()}, torch {torch.__version__}, {platform.machine()}", file=sys.stdout)
