@@ -194,10 +194,8 @@ class Tree:
         here += [columns.row_names[row] for row in columns.own_rows(node)]
         here += [name for name, _ in columns.own_scalars.get(node, ())]
         front = ".".join(map(quote, names[:depth]))
-        near = [
-            f"{front}.{quote(name)}" if front else quote(name)
-            for name in get_close_matches(names[depth], here, n=3, cutoff=0.6)
-        ]
+        close = set(get_close_matches(names[depth], here, n=3, cutoff=0.6))
+        near = [f"{front}.{quote(name)}" if front else quote(name) for name in here if name in close]
         near += self._paths_ending(names)
         text = f'nothing at "{".".join(map(quote, names))}"'
         if near:

@@ -17,7 +17,7 @@ class Terminal(NamedTuple):
         """What a stream can show. Only a terminal gets colour, and a width to fit."""
         if stream is None:
             return cls()
-        encoding = getattr(stream, "encoding", None) or "ascii"
+        encoding = getattr(stream, "encoding", None) or "utf-8"  # text in memory has none, and holds anything
         try:
             "├─└│→×…·▸".encode(encoding)
             only_ascii = False

@@ -1,0 +1,56 @@
+"""Every example in the docs runs, and gives what the page says; links lead somewhere."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+from leafwise.homes import roles
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def examples(page: Path) -> str:
+    """The python blocks of a page, each kept on its own lines, with blank lines of output as doctest wants them."""
+    text = page.read_text()
+    lines = [""] * text[: len(text)].count("\n")
+    for block in _BLOCK.finditer(text):
+        first = text[: block.start(1)].count("\n")
+        for number, line in enumerate(block.group(1).splitlines()):
+            lines[first + number] = line or "<BLANKLINE>"
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_of_a_page_give_what_it_says(page: Path) -> None:
+    source = examples(page)
+    assert ">>> " in source
+    test = doctest.DocTestParser().get_doctest(source, {"__name__": "docs"}, page.name, str(page), 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    report: list[str] = []
+    runner.run(test, out=report.append)
+    assert runner.failures == 0, "".join(report)
+    assert runner.tries > 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:45])
+    assert "make run" in first_screen
+    assert "make test" in first_screen
+
+
+def test_the_roles_page_lists_every_role() -> None:
+    page = (ROOT / "docs" / "roles.md").read_text()
+    for _, rows in roles._TABLE:
+        for role, _ in rows.values():
+            assert f"`{role}`" in page

@@ -1,0 +1,36 @@
+"""Proves a wheel that was installed into an empty environment: it imports, shows a file, and says what it lacks."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def main(bin_folder: str) -> None:
+    python, leafwise = f"{bin_folder}/python", f"{bin_folder}/leafwise"
+    header = json.dumps({"a.weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.safetensors"
+        file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(24))
+        shown = output(leafwise, "show", str(file))
+        assert "weight  2×3  float32" in shown, shown
+        assert "6 parameters" in shown, shown
+        data = json.loads(output(python, "-m", "leafwise", "show", str(file), "--json"))
+        assert data["counts"]["parameters"] == 6, data
+    typed = output(
+        python, "-c", "import leafwise, pathlib; print((pathlib.Path(leafwise.__file__).parent / 'py.typed').exists())"
+    )
+    assert typed.strip() == "True", "py.typed is missing"
+    tour = subprocess.run([leafwise, "tour"], capture_output=True, text=True)
+    assert tour.returncode == 1
+    assert "pip install 'leafwise[torch]'" in tour.stderr, tour.stderr
+    print(f"proven: {output(leafwise, '--version').strip()} runs in an empty environment")
+
+
+def output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
