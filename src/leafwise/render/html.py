@@ -4,21 +4,21 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from leafwise.core.doc import Doc, Line, Span
+from leafwise.render.text import width_of
 
 # Colours that hold on white and on near-black; the text itself has the colour of the page.
 _CSS = """
 .leafwise{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-x:auto;text-align:left}
 .leafwise details{margin:0}
-.leafwise .lw-below{margin-left:.45em;padding-left:1em;border-left:1px solid rgba(128,128,128,.35)}
-.leafwise summary,.leafwise .lw-row{display:flex;gap:1.5em;white-space:pre;list-style:none}
+.leafwise .lw-below{margin-left:.5ch;padding-left:calc(1.5ch - 1px);border-left:1px solid rgba(128,128,128,.35)}
+.leafwise summary,.leafwise .lw-row{display:flex;gap:2ch;white-space:pre;list-style:none}
+.leafwise summary>span,.leafwise .lw-row>span{flex:none}
 .leafwise summary{cursor:pointer}
 .leafwise summary::-webkit-details-marker{display:none}
 .leafwise summary>.lw-label::before{content:"▸ ";opacity:.6}
 .leafwise details[open]>summary>.lw-label::before{content:"▾ "}
 .leafwise .lw-row>.lw-label::before{content:"  "}
-.leafwise .lw-label{min-width:16em}
-.leafwise .lw-right{text-align:right;min-width:6em}
-.leafwise .lw-cell{min-width:6em}
+.leafwise .lw-right{text-align:right}
 .leafwise .lw-name{font-weight:600}
 .leafwise .lw-type{color:#0b7a75}
 .leafwise .lw-tie{color:#8a3ffc}
@@ -39,15 +39,20 @@ _CSS = """
 _OPEN = 2
 
 
+# How far each level is moved to the right, and the marker in front of a label, in characters.
+_INDENT = 2
+
+
 def html(doc: Doc) -> str:
     """The outline as nested `<details>`, with its style beside it."""
     parts = [f'<div class="leafwise"><style>{_CSS}</style>']
+    row_of = _Rows(doc)
     levels: list[int] = []  # those of the lines whose `<details>` is open
     for line, following in zip(doc.lines, [*doc.lines[1:], None], strict=True):
         while levels and levels[-1] >= line.level:
             levels.pop()
             parts.append("</div></details>")
-        row = _row(line, doc)
+        row = row_of(line)
         if following is not None and following.level > line.level:
             opened = " open" if line.level < _OPEN else ""
             parts.append(f'<details{opened}><summary>{row}</summary><div class="lw-below">')
@@ -60,14 +65,25 @@ def html(doc: Doc) -> str:
     return "".join(parts)
 
 
-def _row(line: Line, doc: Doc) -> str:
-    parts = [f'<span class="lw-label">{_spans(line.label)}</span>']
-    for column, cell in enumerate(line.cells):
-        where = "lw-right" if column in doc.right else "lw-cell"
-        parts.append(f'<span class="{where}">{_spans([cell])}</span>')
-    if line.note:
-        parts.append(f"<span>{_spans(line.note)}</span>")
-    return "".join(parts)
+class _Rows:
+    """Lines as rows of cells that align, however deep each line stands."""
+
+    def __init__(self, doc: Doc) -> None:
+        self.right = doc.right
+        has_cells = [line for line in doc.lines if any(cell.text for cell in line.cells)]
+        cells = [line.cells for line in doc.lines if line.cells]
+        self.label = max((width_of(line.label) + _INDENT * (line.level + 1) for line in has_cells), default=0)
+        self.cells = [max(width_of([cell]) for cell in column) for column in zip(*cells, strict=True)]
+
+    def __call__(self, line: Line) -> str:
+        width = self.label - _INDENT * line.level
+        parts = [f'<span class="lw-label" style="min-width:{max(width, 0)}ch">{_spans(line.label)}</span>']
+        for column, cell in enumerate(line.cells):
+            where = ' class="lw-right"' if column in self.right else ""
+            parts.append(f'<span{where} style="min-width:{self.cells[column]}ch">{_spans([cell])}</span>')
+        if line.note:
+            parts.append(f"<span>{_spans(line.note)}</span>")
+        return "".join(parts)
 
 
 def _spans(spans: Iterable[Span] | Sequence[Span]) -> str:

@@ -24,7 +24,7 @@ def text(doc: Doc, terminal: Terminal) -> str:
     drop = list(doc.drop)
     while True:
         rows = _laid_out(doc, columns, terminal.ascii)
-        if terminal.width is None or not drop or max(map(_width, rows), default=0) <= terminal.width:
+        if terminal.width is None or not drop or max(map(width_of, rows), default=0) <= terminal.width:
             break
         columns.remove(drop.pop(0))
     rows += [[]] * bool(doc.footer) + [_spelled(line, terminal.ascii) for line in doc.footer]
@@ -39,16 +39,16 @@ def _laid_out(doc: Doc, columns: Sequence[int], ascii_only: bool) -> list[list[S
     ]
     cells = [_spelled(line.cells, ascii_only) for line in doc.lines]
     has_cells = [any(cell[column].text for column in columns if column < len(cell)) for cell in cells]
-    label_width = max((_width(label) for label, has in zip(labels, has_cells, strict=True) if has), default=0)
+    label_width = max((width_of(label) for label, has in zip(labels, has_cells, strict=True) if has), default=0)
     widths = {
-        column: max((_width([cell[column]]) for cell in cells if column < len(cell)), default=0) for column in columns
+        column: max((width_of([cell[column]]) for cell in cells if column < len(cell)), default=0) for column in columns
     }
     for label, cell, line in zip(labels, cells, doc.lines, strict=True):
-        row = [*label, Span(" " * (label_width - _width(label)))]
+        row = [*label, Span(" " * (label_width - width_of(label)))]
         for column in columns:
             if widths[column]:
                 span = cell[column] if column < len(cell) else Span("")
-                pad = Span(" " * (widths[column] - _width([span])))
+                pad = Span(" " * (widths[column] - width_of([span])))
                 row += [Span(_GAP), pad, span] if column in doc.right else [Span(_GAP), span, pad]
         if line.note:
             row += [Span(_GAP), *_spelled(line.note, ascii_only)]
@@ -79,7 +79,8 @@ def _spelled(spans: Sequence[Span], ascii_only: bool) -> list[Span]:
     ]
 
 
-def _width(spans: Sequence[Span]) -> int:
+def width_of(spans: Sequence[Span]) -> int:
+    """How many columns of a fixed-width font the words take."""
     return sum(len(text) if text.isascii() else sum(map(_char_width, text)) for text, _ in spans)
 
 
@@ -90,7 +91,7 @@ def _char_width(char: str) -> int:
 
 
 def _written(row: Sequence[Span], terminal: Terminal) -> str:
-    if terminal.width is not None and _width(row) > terminal.width:
+    if terminal.width is not None and width_of(row) > terminal.width:
         row = _cut(row, terminal.width, "..." if terminal.ascii else "…")
     parts = []
     for words, style in row:
