@@ -21,6 +21,7 @@ ALLOWED = {
     "files": {"core", "errors"},
     "render": {"core", "errors"},
     "cli": {"render", "core", "files", "errors", "version"},
+    "gluon": {"homes", "core", "errors"},
 }
 
 PUBLIC = {

@@ -99,6 +99,7 @@ lw.tree(untied).counts.parameters - t.counts.parameters
 END = """Where to go from here
   leafwise show FILE.safetensors         the same tree over a file, reading only its header
   leafwise show package.module:build     over a model of yours
+  python -m leafwise.gluon SCRIPT.py     the lecture's own Gluon code, which MXNet can no longer run
   docs/guide.md                          the same walk at leisure
 """
 

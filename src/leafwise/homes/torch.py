@@ -6,6 +6,7 @@ Names are PyTorch's own, in PyTorch's own order: the parameters of a module, its
 import sys
 from collections.abc import Callable
 from functools import lru_cache
+from math import prod
 from typing import Any, Literal
 
 import torch
@@ -110,11 +111,10 @@ class TorchHome(Home):
         if reason := _holds_nothing(value):
             raise WriteError(f"cannot write: {reason}")
         given = _tensor_of(array, value)
-        if given.shape != value.shape or given.dtype != value.dtype:
-            raise WriteError(
-                f"cannot write {_dtype_name(given.dtype)} of shape {tuple(given.shape)} "
-                f"into {_dtype_name(value.dtype)} of shape {tuple(value.shape)}"
-            )
+        # By name and by plain tuple, because a subclass may have its own manners about both.
+        theirs, ours = [(_dtype_name(t.dtype), tuple(t.shape)) for t in (given, value)]
+        if theirs != ours:
+            raise WriteError(f"cannot write {theirs[0]} of shape {theirs[1]} into {ours[0]} of shape {ours[1]}")
         with torch.no_grad():
             value.copy_(given)
 
@@ -141,8 +141,8 @@ class TorchHome(Home):
 
 
 @lru_cache(maxsize=10_000)
-def _spec(shape: torch.Size, dtype: torch.dtype, device: torch.device, trainable: bool | None) -> Spec:
-    size = shape.numel()
+def _spec(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, trainable: bool | None) -> Spec:
+    size = prod(shape)
     return Spec(tuple(shape), _dtype_name(dtype), str(device), size, size * dtype.itemsize, trainable)
 
 

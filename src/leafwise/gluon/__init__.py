@@ -1,0 +1,37 @@
+"""A Gluon front end on PyTorch: code written for MXNet's Gluon runs here, and every Block is a `torch.nn.Module`.
+
+>>> from leafwise.gluon import nn, np
+>>> import leafwise as lw
+>>> net = nn.Sequential()
+>>> net.add(nn.Dense(8, activation="relu"), nn.Dense(1))
+>>> net.initialize()
+>>> net(np.random.uniform(size=(2, 4))).shape
+(2, 1)
+>>> lw.tree(net)["1.weight"].shape
+(1, 8)
+
+`python -m leafwise.gluon script.py` runs a script under which `import mxnet` means this front end;
+`as_mxnet()` does the same from Python.
+"""
+
+from leafwise.gluon import autograd, init, nn, np, npx
+from leafwise.gluon.base import DeferredInitializationError, MXNetError, missing
+from leafwise.gluon.block import Block, HybridBlock
+from leafwise.gluon.parameter import Parameter
+from leafwise.gluon.stand_in import as_mxnet
+
+__all__ = [
+    "Block",
+    "DeferredInitializationError",
+    "HybridBlock",
+    "MXNetError",
+    "Parameter",
+    "as_mxnet",
+    "autograd",
+    "init",
+    "nn",
+    "np",
+    "npx",
+]
+
+__getattr__ = missing("gluon", {"Trainer": "use torch.optim on net.parameters()"}, "torch may have what {name} does")

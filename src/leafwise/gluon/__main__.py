@@ -1,0 +1,28 @@
+"""`python -m leafwise.gluon script.py`: runs a script for which `import mxnet` means this front end."""
+
+import argparse
+import os
+import runpy
+import sys
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m leafwise.gluon",
+        description="Runs a Gluon script on PyTorch: `import mxnet` means leafwise.gluon, in this process only.",
+    )
+    parser.add_argument("script", help="the Python file to run")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets as its own arguments")
+    options = parser.parse_args()
+    if not os.path.isfile(options.script):
+        parser.error(f"there is no file {options.script!r}")
+    from leafwise.gluon import as_mxnet
+
+    as_mxnet()
+    sys.argv = [options.script, *options.arguments]
+    sys.path[0] = os.path.dirname(os.path.abspath(options.script))  # as Python itself does for a script
+    runpy.run_path(options.script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

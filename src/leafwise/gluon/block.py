@@ -1,0 +1,152 @@
+"""`mxnet.gluon.Block`: a `torch.nn.Module` with Gluon's ways."""
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from leafwise.gluon.array import ndarray
+from leafwise.gluon.parameter import Parameter
+from leafwise.gluon.state import STATE
+
+
+class Block(nn.Module):
+    """The base of layers and models. PyTorch's own verbs work on it: `named_parameters()`, `state_dict()`, `to()`.
+
+    >>> from leafwise.gluon import Block, nn, np
+    >>> class Twice(Block):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.layer = nn.Dense(2, in_units=2)
+    ...     def forward(self, x):
+    ...         return self.layer(self.layer(x))
+    >>> net = Twice()
+    >>> net.initialize()
+    >>> net.collect_params()
+    {'layer.weight': Parameter (shape=(2, 2), dtype=float32), 'layer.bias': Parameter (shape=(2,), dtype=float32)}
+    >>> [name for name, _ in net.named_parameters()]
+    ['layer.weight', 'layer.bias']
+    """
+
+    _reg_params: dict[str, Parameter]
+
+    def __init__(self, prefix: str | None = None, params: Any = None) -> None:
+        super().__init__()
+        object.__setattr__(self, "_reg_params", {})
+        if prefix is not None or params is not None:
+            raise TypeError(
+                "the Gluon front end speaks the 2.x dialect: name a block by the attribute that holds it, "
+                "and share with share_parameters(other.collect_params())"
+            )
+
+    # -- attributes ----------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        held = self.__dict__.get("_reg_params", {}).get(name, self.__dict__.get("_modules", {}).get(name))
+        if held is not None and not isinstance(value, type(held)) and not isinstance(held, type(value)):
+            raise TypeError(f"Changing attribute type for {name} from {type(held)} to {type(value)}is not allowed.")
+        if isinstance(value, Parameter):
+            self._register(name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        held = self.__dict__.get("_reg_params", {}).get(name)
+        return super().__getattr__(name) if held is None else held
+
+    def _register(self, name: str, parameter: Parameter) -> None:
+        self._reg_params[name] = parameter
+        self._parameters[name] = parameter.tensor
+
+    def register_child(self, block: nn.Module, name: str | None = None) -> None:
+        """Adds a child, under the next number where no name is given."""
+        self.add_module(str(len(self._modules)) if name is None else name, block)
+
+    # -- parameters ----------------------------------------------------------------------------------
+
+    @property
+    def params(self) -> dict[str, Parameter]:
+        """This block's own parameters, those of children not included."""
+        return dict(self._reg_params)
+
+    def collect_params(self, select: str | None = None) -> dict[str, Parameter]:
+        """Every parameter by its dotted name, or those whose name begins with a match of `select`."""
+        found = {}
+        for path, module in self.named_modules(remove_duplicate=False):
+            if isinstance(module, Block):
+                for name, parameter in module._reg_params.items():
+                    found[f"{path}.{name}" if path else name] = parameter
+        if select is None:
+            return found
+        pattern = re.compile(select)
+        return {name: parameter for name, parameter in found.items() if pattern.match(name)}
+
+    def initialize(
+        self, init: Any = None, device: Any = None, verbose: bool = False, force_reinit: bool = False, ctx: Any = None
+    ) -> None:
+        """Initialises every parameter; where a shape is not known yet, at the first forward."""
+        for parameter in self.collect_params().values():
+            parameter.initialize(None, device, init, force_reinit=force_reinit)
+
+    def share_parameters(self, shared: Any) -> "Block":
+        """Takes parameters from a dict of dotted names, as `collect_params()` of another block gives it."""
+        if shared is None:
+            return self
+        if not isinstance(shared, dict):
+            raise ValueError(f"'shared' should be in type of Dict. Get type {type(shared)}!")
+        left = set(shared)
+        for path, module in self.named_modules(remove_duplicate=False):
+            if isinstance(module, Block):
+                for name in module._reg_params:
+                    full = f"{path}.{name}" if path else name
+                    if full in shared:
+                        module._register(name, shared[full])
+                        left.discard(full)
+        for name in sorted(left):
+            warnings.warn(f"Parameter name {name} is not in the current model!", stacklevel=2)
+        return self
+
+    def apply(self, fn: Callable[[nn.Module], Any]) -> "Block":
+        super().apply(fn)
+        return self
+
+    def setattr(self, name: str, value: Any) -> None:
+        """Sets an attribute of every parameter: `net.setattr("grad_req", "null")`."""
+        for parameter in self.collect_params().values():
+            setattr(parameter, name, value)
+
+    # -- forward -------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not any(isinstance(arg, ndarray) for arg in (*args, *kwargs.values())):
+            return super().__call__(*args, **kwargs)
+        with torch.set_grad_enabled(STATE.recording):
+            return super().__call__(*args, **kwargs)
+
+    def infer_shape(self, *args: Any) -> None:
+        """Layers whose shapes follow from their input say here how."""
+
+    def _finish_deferred_init(self, *args: Any) -> None:
+        if any(parameter._deferred is not None for parameter in self._reg_params.values()):
+            self.infer_shape(*args)
+            for parameter in self._reg_params.values():
+                parameter.finish_deferred_init()
+
+    def __repr__(self) -> str:
+        children = "\n".join(f"  ({name}): {_indented(repr(child))}" for name, child in self._modules.items())
+        return f"{type(self).__name__}(\n{children}\n)"
+
+
+def _indented(text: str) -> str:
+    first, *rest = text.split("\n")
+    return "\n".join([first, *("  " + line for line in rest)])
+
+
+class HybridBlock(Block):
+    """Here a plain Block: PyTorch needs no second form of it."""
+
+    def hybridize(self, active: bool = True, **kwargs: Any) -> None:
+        """Does nothing; `torch.compile(net)` is what compiles."""

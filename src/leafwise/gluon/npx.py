@@ -1,0 +1,53 @@
+"""`mxnet.npx`: what MXNet has beyond NumPy, as far as the deck and its neighbourhood go."""
+
+from typing import Any
+
+import torch
+
+from leafwise.gluon import random
+from leafwise.gluon.array import ndarray
+from leafwise.gluon.base import MXNetError, missing
+
+__all__ = ["cpu", "gpu", "num_gpus", "random", "relu", "reset_np", "set_np", "sigmoid", "softmax", "waitall"]
+
+
+def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:
+    """The front end always has NumPy semantics; float64 as the default dtype it has not."""
+    if dtype:
+        raise MXNetError("the Gluon front end has float32 as its default; give dtype='float64' where you want it")
+
+
+def reset_np() -> None:
+    """Nothing to go back to: the classic semantics of MXNet 1.x arrays are not here."""
+
+
+def relu(data: ndarray) -> ndarray:
+    return torch.relu(data)  # type: ignore[return-value]
+
+
+def sigmoid(data: ndarray) -> ndarray:
+    return torch.sigmoid(data)  # type: ignore[return-value]
+
+
+def softmax(data: ndarray, axis: int = -1) -> ndarray:
+    return torch.softmax(data, dim=axis)  # type: ignore[return-value]
+
+
+def cpu(device_id: int = 0) -> torch.device:
+    return torch.device("cpu")
+
+
+def gpu(device_id: int = 0) -> torch.device:
+    return torch.device("cuda", device_id)
+
+
+def num_gpus() -> int:
+    return torch.cuda.device_count()
+
+
+def waitall() -> None:
+    """MXNet computes behind one's back; here everything has been computed."""
+
+
+_INSTEAD: dict[str, Any] = {"fully_connected": "use nn.Dense, or torch.nn.functional.linear"}
+__getattr__ = missing("npx", _INSTEAD, "arrays are tensors: torch.nn.functional.{name} may do it")

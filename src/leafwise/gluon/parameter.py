@@ -1,0 +1,219 @@
+"""`mxnet.gluon.Parameter`: a handle on a `torch.nn.Parameter`, whose shape may come later."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedParameter
+
+from leafwise.gluon import init as initializers
+from leafwise.gluon.array import check_grad_req, ndarray, plain, torch_dtype, wrap
+from leafwise.gluon.base import DeferredInitializationError
+from leafwise.gluon.state import STATE
+
+
+class Parameter:
+    """A parameter as Gluon has it. `tensor` is the PyTorch parameter beneath, one object from first to last.
+
+    >>> from leafwise.gluon import Parameter
+    >>> p = Parameter("weight", shape=(2, 2))
+    >>> p.initialize(init="ones")
+    >>> p.data()
+    array([[1., 1.],
+           [1., 1.]])
+    >>> p.grad()
+    array([[0., 0.],
+           [0., 0.]])
+    """
+
+    def __init__(
+        self,
+        name: str = "weight",
+        grad_req: str = "write",
+        shape: Any = None,
+        dtype: Any = "float32",
+        lr_mult: float = 1.0,
+        wd_mult: float = 1.0,
+        init: Any = None,
+        allow_deferred_init: bool = False,
+        differentiable: bool = True,
+    ) -> None:
+        self.name = name
+        self.lr_mult, self.wd_mult, self.init = lr_mult, wd_mult, init
+        self._allow_deferred_init = allow_deferred_init
+        self._dtype = dtype
+        self._shape = None if shape is None else _sizes(shape)
+        self._initialized = False
+        self._deferred: tuple[Any, Any] | None = None  # the initialiser to use, and values that wait for a shape
+        self.tensor: Any = UninitializedParameter(dtype=torch_dtype(dtype))  # type: ignore[call-arg]
+        self._grad_req = "null"
+        self.grad_req = grad_req if differentiable else "null"
+
+    def __repr__(self) -> str:
+        return f"Parameter (shape={self.shape}, dtype={self.dtype})"
+
+    # -- what it is ----------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Unknown dimensions are -1, until the first forward tells them."""
+        return None if self._shape is None else tuple(-1 if size == 0 else size for size in self._shape)
+
+    @shape.setter
+    def shape(self, new: Any) -> None:
+        sizes = _sizes(new)
+        self._check_shape(sizes)
+        self._shape = sizes
+
+    def _check_shape(self, new: tuple[int, ...]) -> None:
+        mine = self.shape
+        if mine is None:
+            return
+        fits = len(mine) == len(new) and all(a in (-1, 0, b) for a, b in zip(mine, new, strict=True))
+        assert fits, f"Expected shape {new} is incompatible with given shape {mine} for Parameter {self.name}."
+
+    @property
+    def dtype(self) -> Any:
+        return self._dtype
+
+    @dtype.setter
+    def dtype(self, dtype: Any) -> None:
+        self.cast(dtype)
+
+    def cast(self, dtype: Any) -> None:
+        """Changes the dtype, of the values too."""
+        self._dtype = dtype
+        if self._initialized:
+            self.tensor.grad = None
+            self.tensor.data = self.tensor.data.to(torch_dtype(dtype))
+
+    @property
+    def grad_req(self) -> str:
+        """'write' overwrites the gradient at each backward, 'add' adds to it, 'null' has none."""
+        return self._grad_req
+
+    @grad_req.setter
+    def grad_req(self, grad_req: str) -> None:
+        check_grad_req(grad_req)
+        self._grad_req = grad_req
+        self.tensor.grad_req = grad_req
+        with torch._C.DisableTorchFunctionSubclass():  # which lets nothing be asked of what has no shape
+            self.tensor.requires_grad_(grad_req != "null")
+            if grad_req == "null":
+                self.tensor.grad = None
+
+    def _shape_is_known(self) -> bool:
+        return self._shape is not None and all(size > 0 for size in self._shape)
+
+    # -- initial values ------------------------------------------------------------------------------
+
+    def initialize(
+        self,
+        init: Any = None,
+        device: Any = None,
+        default_init: Any = None,
+        force_reinit: bool = False,
+        ctx: Any = None,
+    ) -> None:
+        """Draws initial values now, or at the first forward where the shape is not known."""
+        if self._initialized and not force_reinit:
+            warnings.warn(
+                f"Parameter '{self.name}' is already initialized, ignoring. Set force_reinit=True to re-initialize.",
+                stacklevel=2,
+            )
+            return
+        chosen = init if init is not None else self.init if self.init is not None else default_init
+        chosen = initializers.create(initializers.Uniform() if chosen is None else chosen)
+        if self._shape_is_known():
+            self._fill(chosen)
+            return
+        if not self._allow_deferred_init:
+            raise ValueError(f"Cannot initialize Parameter '{self.name}' because it has invalid shape: {self.shape}.")
+        self._deferred = (chosen, None)
+
+    def finish_deferred_init(self) -> None:
+        """Draws what was put off; the shape must be known by now."""
+        if self._deferred is None:
+            return
+        chosen, values = self._deferred
+        if not self._shape_is_known():
+            raise ValueError(
+                f"Cannot initialize Parameter '{self.name}' because it has invalid shape: {self.shape}. "
+                "Please specify in_units, in_channels, etc for `Block`s."
+            )
+        self._fill(chosen if values is None else initializers.Constant(values))
+
+    def _fill(self, chosen: initializers.Initializer) -> None:
+        assert self._shape is not None
+        values = torch.zeros(self._shape, dtype=torch_dtype(self._dtype))
+        chosen(self.name, wrap(values))
+        if isinstance(self.tensor, UninitializedParameter):
+            self.tensor.materialize(self._shape, dtype=values.dtype)
+        with torch.no_grad():
+            self.tensor.copy_(values)
+        self._initialized, self._deferred = True, None
+
+    def set_data(self, data: Any) -> None:
+        """Replaces the values, in place; while deferred, they are kept for later."""
+        values = plain(data).detach() if isinstance(data, torch.Tensor) else torch.as_tensor(data)
+        self.shape = tuple(values.shape)
+        if self._initialized:
+            with torch.no_grad():
+                self.tensor.copy_(values)
+        else:
+            assert self._deferred is not None, f"Parameter '{self.name}' has not been initialized"
+            self._deferred = (self._deferred[0], values.clone())
+
+    # -- values and gradients ------------------------------------------------------------------------
+
+    def _check_initialized(self) -> None:
+        if self._initialized:
+            return
+        if self._deferred is not None:
+            raise DeferredInitializationError(
+                f"Parameter '{self.name}' has not been initialized yet because initialization was deferred. Actual "
+                "initialization happens during the first forward pass. Please pass one batch of data through the "
+                "network before accessing Parameters. You can also avoid deferred initialization by specifying "
+                "in_units, num_features, etc., for network layers."
+            )
+        raise RuntimeError(
+            f"Parameter '{self.name}' has not been initialized. Note that you should initialize parameters and create "
+            "Trainer with Block.collect_params() instead of Block.params because the later does not include Parameters "
+            "of nested child Blocks"
+        )
+
+    def data(self, device: Any = None, ctx: Any = None) -> ndarray:
+        """The live array: what is written into it, every use of the parameter sees."""
+        self._check_initialized()
+        with torch.set_grad_enabled(STATE.recording):
+            return wrap(self.tensor)
+
+    def grad(self, device: Any = None, ctx: Any = None) -> ndarray:
+        """The gradient; zeros before any backward."""
+        self._check_initialized()
+        if self._grad_req == "null":
+            raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
+        if self.tensor.grad is None:
+            return wrap(torch.zeros_like(self.tensor, requires_grad=False))
+        return wrap(self.tensor.grad)
+
+    def list_data(self) -> list[ndarray]:
+        return [self.data()]
+
+    def list_grad(self) -> list[ndarray]:
+        return [self.grad()]
+
+    def zero_grad(self) -> None:
+        """Forgets the gradient; `grad()` is zeros again."""
+        self.tensor.grad = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"the Gluon front end has no Parameter.{name}; .tensor is the torch.nn.Parameter beneath, and does the rest"
+        )
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    return (int(shape),) if isinstance(shape, int) else tuple(int(size) for size in shape)

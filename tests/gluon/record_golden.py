@@ -1,0 +1,21 @@
+"""Records what real MXNet prints for deck.py, into deck.golden.txt.
+
+Run it with an interpreter that has MXNet, in an environment of its own (Python 3.11):
+
+    python -m venv mx && mx/bin/pip install mxnet==2.0.0b1 numpy==1.23.5
+    mx/bin/python tests/gluon/record_golden.py
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    here = Path(__file__).parent
+    done = subprocess.run([sys.executable, here / "deck.py"], capture_output=True, text=True, check=True)
+    (here / "deck.golden.txt").write_text(done.stdout)
+
+
+if __name__ == "__main__":
+    main()

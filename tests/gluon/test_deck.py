@@ -1,0 +1,62 @@
+"""The deck runs, and prints what MXNet prints."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leafwise.gluon import as_mxnet, np
+
+HERE = Path(__file__).parent
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-W", "ignore", "-m", "leafwise.gluon", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_deck_prints_line_by_line_what_mxnet_prints() -> None:
+    done = run(str(HERE / "deck.py"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == (HERE / "deck.golden.txt").read_text().splitlines()
+
+
+def test_a_script_gets_its_arguments_its_folder_and_its_name(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("word = 'beside'")
+    script = tmp_path / "script.py"
+    script.write_text("import sys, beside\nprint(__name__, sys.argv[1:], beside.word, __file__)")
+    done = run(str(script), "--flag", "x")
+    assert done.stdout.split("\n")[0] == f"__main__ ['--flag', 'x'] beside {script}"
+
+
+def test_a_script_that_is_not_there_is_a_usage_error() -> None:
+    done = run("nowhere.py")
+    assert done.returncode == 2
+    assert "there is no file 'nowhere.py'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("import mxnet.contrib", "the Gluon front end has no mxnet.contrib; it has mxnet, mxnet.autograd"),
+        ("from mxnet.gluon.nn import Conv2D", "the Gluon front end has no gluon.nn.Conv2D; a Sequential takes torch"),
+        ("import mxnet; mxnet.gluon.Trainer", "has no gluon.Trainer; use torch.optim on net.parameters()"),
+        ("import mxnet; mxnet.nd.ones(3)", "has no mxnet.nd; use np"),
+        ("from mxnet import np; np.cumsum", "has no np.cumsum; arrays are tensors: torch.cumsum"),
+        ("from mxnet import npx; npx.fully_connected", "has no npx.fully_connected; use nn.Dense"),
+        ("from mxnet import init; init.Orthogonal()", "has no init.Orthogonal; use Uniform"),
+        ("from mxnet import np; np.random.gamma(1)", "has no np.random.gamma; use np.random.uniform"),
+        ("from mxnet.gluon import Parameter; Parameter().var()", "has no Parameter.var; .tensor is"),
+        ("from mxnet.gluon import nn; nn.Sequential(prefix='a')", "speaks the 2.x dialect"),
+    ],
+)
+def test_a_name_the_front_end_does_not_have_is_named_with_what_to_use(line: str, message: str) -> None:
+    with as_mxnet(), pytest.raises((AttributeError, ImportError, TypeError)) as caught:
+        exec(line, {})
+    assert message in str(caught.value)
+
+
+def test_asking_whether_a_name_is_there_is_no_error() -> None:
+    assert not hasattr(np, "cumsum")
+    assert getattr(np, "cumsum", None) is None

@@ -1,0 +1,373 @@
+"""Gluon's errors and manners, and PyTorch's vocabulary on the same net."""
+
+import copy
+import pickle
+import sys
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import leafwise as lw
+from leafwise.gluon import (
+    Block,
+    DeferredInitializationError,
+    HybridBlock,
+    MXNetError,
+    Parameter,
+    as_mxnet,
+    autograd,
+    init,
+    nn,
+    np,
+    npx,
+)
+
+
+@pytest.fixture
+def net() -> Any:
+    """The deck's second network: layers 1 and 2 share their parameters."""
+    np.random.seed(0)
+    net = nn.Sequential()
+    shared, clone = nn.Dense(8, activation="relu"), nn.Dense(8, activation="relu")
+    clone.share_parameters(shared.collect_params())
+    net.add(nn.Dense(8, activation="relu"), shared, clone, nn.Dense(10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        net.initialize()
+    net(np.random.uniform(size=(2, 20)))
+    return net
+
+
+# -- the table of errors ---------------------------------------------------------------------------------
+
+
+def test_data_before_initialize() -> None:
+    for read in (Parameter.data, Parameter.grad, Parameter.list_data):
+        with pytest.raises(RuntimeError, match=r"^Parameter 'weight' has not been initialized\. Note that you should"):
+            read(nn.Dense(3).weight)
+    with pytest.raises(RuntimeError, match="has not been initialized"):
+        nn.Dense(3, in_units=2)(np.ones((1, 2)))
+
+
+def test_data_and_grad_while_deferred() -> None:
+    layer = nn.Dense(3)
+    layer.initialize()
+    for read in (layer.weight.data, layer.weight.grad):
+        with pytest.raises(DeferredInitializationError, match="because initialization was deferred") as caught:
+            read()
+        assert isinstance(caught.value, MXNetError)
+        assert isinstance(caught.value, RuntimeError)
+    assert layer.bias.data().tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("shape", [(3, -1), (3, 0)])
+def test_an_unknown_shape_that_may_not_be_deferred(shape: tuple[int, ...]) -> None:
+    with pytest.raises(
+        ValueError, match=r"Cannot initialize Parameter 'weight' because it has invalid shape: \(3, -1\)\."
+    ):
+        Parameter("weight", shape=shape).initialize()
+
+
+def test_initializing_twice_warns_and_changes_nothing() -> None:
+    layer = nn.Dense(2, in_units=2)
+    layer.initialize()
+    before = layer.weight.data().copy()
+    message = "Parameter 'weight' is already initialized, ignoring. Set force_reinit=True to re-initialize."
+    with pytest.warns(UserWarning, match="already initialized") as caught:
+        layer.initialize()
+    assert [str(warning.message) for warning in caught] == [message, message.replace("weight", "bias")]
+    assert np.array_equal(layer.weight.data(), before)
+    layer.initialize(force_reinit=True)
+    assert not np.array_equal(layer.weight.data(), before)
+
+
+def test_grad_where_none_is_asked_for() -> None:
+    layer = nn.Dense(2, in_units=2)
+    layer.initialize()
+    layer.weight.grad_req = "null"
+    with pytest.raises(RuntimeError, match="Cannot get gradient array for Parameter 'weight' because grad_req='null'"):
+        layer.weight.grad()
+    assert not layer.weight.tensor.requires_grad
+    with pytest.raises(AssertionError, match="grad_req must be one of 'write', 'add', or 'null', but got 'often'"):
+        layer.weight.grad_req = "often"
+
+
+def test_a_wrong_input_width_names_both_shapes() -> None:
+    layer = nn.Dense(3, in_units=4)
+    layer.initialize()
+    with pytest.raises(MXNetError, match=r"inconsistent, Provided = \[3,4\], inferred shape=\(3,5\)"):
+        layer(np.ones((2, 5)))
+    with pytest.raises(MXNetError, match=r"input of shape \(2, 5\) does not fit a weight of shape \(3, 4\)"):
+        layer(torch.ones(2, 5))
+
+
+def test_sharing_from_what_is_no_dict() -> None:
+    with pytest.raises(ValueError, match=r"'shared' should be in type of Dict\. Get type <class 'list'>!"):
+        nn.Dense(2).share_parameters([1])
+    layer = nn.Dense(2)
+    assert layer.share_parameters(None) is layer
+
+
+def test_sharing_a_name_that_is_not_there_warns() -> None:
+    source = nn.Dense(2, in_units=3)
+    with pytest.warns(UserWarning, match="Parameter name nowhere is not in the current model!"):
+        nn.Dense(2).share_parameters({"weight": source.weight, "nowhere": source.bias})
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 4), (3,)])
+def test_a_shape_that_contradicts_what_is_known(shape: tuple[int, ...]) -> None:
+    weight = nn.Dense(3, in_units=4).weight
+    with pytest.raises(
+        AssertionError, match=r"Expected shape .* is incompatible with given shape \(3, 4\) for Parameter"
+    ):
+        weight.shape = shape
+    with pytest.raises(AssertionError, match="incompatible"):
+        weight.set_data(np.ones(shape))
+
+
+def test_an_attribute_does_not_change_its_type() -> None:
+    block = Block()
+    block.layer = nn.Dense(2)
+    block.scale = Parameter("scale", shape=(2,))
+    with pytest.raises(TypeError, match="Changing attribute type for layer"):
+        block.layer = 3
+    with pytest.raises(TypeError, match="Changing attribute type for scale"):
+        block.scale = nn.Dense(2)
+    block.layer = nn.Dense(3)
+    assert list(block.collect_params()) == ["scale", "layer.weight", "layer.bias"]
+
+
+def test_an_initializer_nobody_registered() -> None:
+    with pytest.raises(AssertionError, match="nonsense is not registered"):
+        nn.Dense(2, in_units=2).initialize(init="nonsense")
+    with pytest.raises(AssertionError, match="initializer must be of string type"):
+        nn.Dense(2, in_units=2).initialize(init=3)
+    with pytest.raises(ValueError, match="requires at least 2D"):
+        Parameter("scale", shape=(2,), init=init.Xavier()).initialize()
+
+
+def test_backward_outside_of_record() -> None:
+    layer = nn.Dense(1, in_units=2)
+    layer.initialize()
+    with pytest.raises(MXNetError, match=r"use autograd\.record\(\)"):
+        layer(np.ones((1, 2))).backward()
+
+
+# -- manners ---------------------------------------------------------------------------------------------
+
+
+def test_set_data_while_deferred_is_kept_for_later() -> None:
+    layer = nn.Dense(2)
+    layer.initialize()
+    layer.weight.set_data(np.ones((2, 3)))
+    assert layer.weight.shape == (2, 3)
+    assert layer(np.ones((1, 3))).tolist() == [[3, 3]]
+
+
+def test_a_gradient_is_overwritten_unless_it_is_to_be_added() -> None:
+    layer = nn.Dense(1, in_units=2, use_bias=False)
+    layer.initialize()
+
+    def once() -> None:
+        with autograd.record():
+            loss = layer(np.ones((1, 2))).sum()
+        loss.backward()
+
+    assert layer.weight.grad().tolist() == [[0, 0]]
+    once()
+    once()
+    assert layer.weight.grad().tolist() == [[1, 1]]
+    layer.weight.grad_req = "add"
+    once()
+    assert layer.weight.grad().tolist() == [[2, 2]]
+    layer.weight.zero_grad()
+    assert layer.weight.grad().tolist() == [[0, 0]]
+
+
+def test_recording_and_pausing() -> None:
+    x = np.arange(3)
+    x.attach_grad()
+    assert not autograd.is_recording()
+    with autograd.record():
+        assert autograd.is_recording()
+        assert autograd.is_training()
+        y = (x * x).sum()
+        with autograd.pause():
+            assert not autograd.is_recording()
+            assert not autograd.is_training()
+            unseen = x * 100
+        with autograd.predict_mode():
+            assert not autograd.is_training()
+    y.backward()
+    assert x.grad.tolist() == [0, 2, 4]
+    assert not unseen.requires_grad
+    assert not (x * x).requires_grad
+
+
+def test_the_numbers_are_those_of_mxnet() -> None:
+    npx.random.seed(7)
+    assert str(np.random.uniform(size=3)) == "[0.42855945 0.91751623 0.80797774]"
+    np.random.seed(7)
+    first = np.random.uniform(-1, 1, size=(2,))
+    assert str(first) == "[-0.1428811   0.83503246]"
+    assert str(np.random.normal(size=5)) == "[-0.83998173  1.0147312  -1.001695   -0.25585568  0.72278   ]"
+    assert str(np.random.normal(1, 2, size=(3,))) == "[2.3264873  0.69510835 4.097233  ]"
+
+
+def test_arrays_print_and_default_as_in_mxnet() -> None:
+    assert repr(np.arange(3)) == "array([0., 1., 2.])"
+    assert repr(np.ones((2, 2), dtype="int32")) == "array([[1, 1],\n       [1, 1]], dtype=int32)"
+    assert repr(np.array(3.5)) == "array(3.5)"
+    assert str(np.array(3.5)) == f"{np.array(3.5)}" == "3.5"
+    assert np.array([1, 2]).dtype == "float32"
+    x = np.array([[1, 2], [3, 4]])
+    assert (x.shape, x.size, x.ndim) == ((2, 2), 4, 2)
+    assert x.size(0) == 2
+    assert repr(x > 2) == "array([[False, False],\n       [ True,  True]])"
+    assert isinstance(x @ x, np.ndarray)
+    assert isinstance(x[0], np.ndarray)
+    assert x.astype("int32").dtype == "int32"
+    assert np.dot(x, x).tolist() == [[7, 10], [15, 22]]
+    assert x.sum(axis=0, keepdims=True).tolist() == [[4, 6]]
+    assert [row.tolist() for row in x] == [[1, 2], [3, 4]]
+    assert np.concatenate([x, x], axis=1).shape == (2, 4)
+    assert np.maximum(x, 2).tolist() == [[2, 2], [3, 4]]
+    assert type(x.asnumpy()).__module__ == "numpy"
+
+
+def test_a_sequential_indexes_slices_and_takes_torch_modules() -> None:
+    net = nn.Sequential()
+    net.add(nn.Dense(4, in_units=3), torch.nn.LayerNorm(4), nn.Dense(2))
+    net.initialize()
+    assert isinstance(net(np.ones((1, 3))), np.ndarray)
+    assert net[1:][0] is net[1]
+    assert len(net[1:]) == 2
+    assert net[-1] is net[2]
+    with pytest.raises(IndexError):
+        net[3]
+    with pytest.raises(TypeError, match="takes Blocks or torch modules, not int"):
+        net.add(3)
+    hybrid = nn.HybridSequential()
+    hybrid.add(nn.Dense(1, in_units=1))
+    hybrid.hybridize()
+    assert isinstance(hybrid, HybridBlock)
+
+
+def test_collect_params_matches_from_the_start() -> None:
+    net = nn.Sequential()
+    net.add(nn.Dense(1, in_units=1), nn.Dense(1, in_units=1))
+    assert list(net.collect_params("0")) == ["0.weight", "0.bias"]
+    assert list(net.collect_params("weight")) == []
+    assert list(net.collect_params(".*weight")) == ["0.weight", "1.weight"]
+
+
+def test_dtype_and_cast() -> None:
+    layer = nn.Dense(1, in_units=2, dtype="float64")
+    layer.initialize()
+    assert layer.weight.data().dtype == "float64"
+    layer.weight.cast("float16")
+    assert layer.weight.tensor.dtype is torch.float16
+    assert layer.weight.dtype == "float16"
+
+
+# -- PyTorch's vocabulary on the same net ----------------------------------------------------------------
+
+
+def test_a_block_is_a_module_and_its_parameters_are_pytorchs(net: Any) -> None:
+    assert isinstance(net, torch.nn.Module)
+    names = [name for name, _ in net.named_parameters()]
+    assert names == ["0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"]
+    assert list(net.state_dict()) == list(net.collect_params())
+    assert net.state_dict()["1.weight"].data_ptr() == net.state_dict()["2.weight"].data_ptr()
+    out = net(torch.ones(2, 20))
+    assert type(out) is torch.Tensor
+    assert out.requires_grad
+
+
+def test_a_training_step_moves_a_shared_parameter_once(net: Any) -> None:
+    untied = copy.deepcopy(net)
+    untied.register_child(copy.deepcopy(untied[1]), "2")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    x = torch.rand(4, 20)
+    for model in (net, untied):
+        model(x).square().sum().backward()
+    both = untied[1].weight.tensor.grad + untied[2].weight.tensor.grad
+    assert both.abs().sum() > 0
+    torch.testing.assert_close(net[1].weight.tensor.grad, both)
+    before = net[1].weight.data().copy()
+    optimizer.step()
+    torch.testing.assert_close(net[2].weight.tensor.detach(), torch.Tensor(before.asnumpy()) - 0.1 * both)
+    assert net[1].weight is net[2].weight
+
+
+def test_copies_and_pickles_keep_what_is_shared(net: Any) -> None:
+    for again in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert again[1].weight is again[2].weight
+        assert again[1].weight.tensor is again[1]._parameters["weight"]
+        assert again[1].weight.tensor is not net[1].weight.tensor
+        assert [str(tie.leaf.path) for tie in lw.tree(again).ties] == ["1.weight", "1.bias"]
+        assert torch.equal(again(torch.ones(1, 20)), net(torch.ones(1, 20)))
+
+
+def test_moving_and_casting_a_module_moves_its_gluon_parameters(net: Any) -> None:
+    net.double()
+    assert net[1].weight.data().dtype == "float64"
+    assert net[1].weight.tensor is net[1]._parameters["weight"]
+    assert net(np.ones((1, 20), dtype="float64")).dtype == "float64"
+
+
+def test_leafwise_sees_a_shared_parameter_as_a_tie(net: Any) -> None:
+    tree = lw.tree(net)
+    assert [[str(name.path) for name in tie.names] for tie in tree.ties] == [
+        ["1.weight", "2.weight"],
+        ["1.bias", "2.bias"],
+    ]
+    assert tree.counts.parameters == 8 * 20 + 8 + 8 * 8 + 8 + 10 * 8 + 10
+    assert tree["1.weight"].role == "linear.weight"
+    assert "also 2.weight" in tree.text()
+    for leaf in tree:
+        for name in leaf.names:
+            assert name.path.fetch(net) is leaf.value
+            assert eval(name.path.code("net"), {"net": net}) is leaf.value
+    assert tree["3.bias"].path.code("net") == "net[3].bias.tensor"
+    tree["1.weight"].write(np.zeros((8, 8)))
+    assert net[2].weight.data().sum() == 0
+
+
+def test_leafwise_sees_a_net_without_shapes() -> None:
+    net = nn.Sequential()
+    net.add(nn.Dense(8), nn.Dense(1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    tree = lw.tree(net)
+    assert tree["0.weight"].shape is None
+    net.initialize()
+    net(np.ones((1, 3)))
+    assert tree["0.weight"].shape == (8, 3)
+    # The parameter is one object from first to last, so an optimizer made early has the right one.
+    assert optimizer.param_groups[0]["params"][0] is net[0].weight.tensor
+
+
+def test_as_mxnet_is_for_a_while_or_for_good() -> None:
+    assert "mxnet" not in sys.modules
+    with as_mxnet():
+        import mxnet as mx
+        from mxnet.gluon import nn as their_nn
+
+        assert their_nn.Dense is nn.Dense
+        assert mx.np is np
+        assert str(Parameter) == "<class 'mxnet.gluon.parameter.Parameter'>"
+        assert mx.cpu() == torch.device("cpu")
+    assert "mxnet" not in sys.modules
+    assert str(Parameter) == "<class 'leafwise.gluon.parameter.Parameter'>"
+    for_good = as_mxnet()
+    try:
+        import mxnet.gluon
+
+        assert mxnet.gluon.Block is Block
+    finally:
+        for_good.undo()
+    for_good.undo()  # twice is once
+    with pytest.raises(ModuleNotFoundError):
+        import mxnet.np
