@@ -76,7 +76,7 @@ class Residual(Block):
     def __init__(self):
         super().__init__()
         self.dense = nn.Dense(2)
-        self.scale = Parameter("scale", shape=(2,), dtype="float32", init=init.One())
+        self.scale = Parameter("scale", shape=(2,), init=init.One())
 
     def forward(self, x):
         return x + self.scale.data() * self.dense(x)
@@ -94,6 +94,7 @@ with autograd.record():
 loss.backward()
 print(own.dense.bias.grad())
 print(own.dense.weight.grad())
+print(own.scale.grad().shape, own.scale.grad_req)
 with autograd.record():
     loss = own(np.ones((3, 2))).sum()
 loss.backward()

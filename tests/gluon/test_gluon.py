@@ -316,6 +316,39 @@ def test_moving_and_casting_a_module_moves_its_gluon_parameters(net: Any) -> Non
     assert net[1].weight.data().dtype == "float64"
     assert net[1].weight.tensor is net[1]._parameters["weight"]
     assert net(np.ones((1, 20), dtype="float64")).dtype == "float64"
+    assert net[1].weight.dtype == "float64"
+    assert repr(net[1].weight) == "Parameter (shape=(8, 8), dtype=float64)"
+
+
+def test_a_parameter_read_by_a_block_of_ones_own_gets_its_gradient() -> None:
+    class Scale(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = Parameter("factor", shape=(2,), init=init.One())
+
+        def forward(self, x: Any) -> Any:
+            return x * self.factor.data()
+
+    block = Scale()
+    block.initialize()
+    assert repr(block.factor) == "Parameter (shape=(2,), dtype=<class 'numpy.float32'>)"
+    with autograd.record():
+        loss = block(np.array([3, 4])).sum()
+        with torch.no_grad():
+            assert not block(np.array([3, 4])).requires_grad
+    loss.backward()
+    assert block.factor.grad().tolist() == [3, 4]
+
+
+def test_an_array_is_a_leaf_of_a_container() -> None:
+    x = np.array([[1, 2], [3, 4]])
+    tree = lw.tree({"x": x, "y": x.T})
+    assert tree["x"].value is x
+    assert (tree["x"].shape, tree["x"].dtype, tree["x"].nbytes) == ((2, 2), "float32", 16)
+    assert [str(name.op) for name in tree["x"].names] == ["same", "transpose"]
+    assert tree["x"].numpy().tolist() == [[1, 2], [3, 4]]
+    tree["y"].write(np.array([[5, 6], [7, 8]]))
+    assert x.tolist() == [[5, 7], [6, 8]]
 
 
 def test_leafwise_sees_a_shared_parameter_as_a_tie(net: Any) -> None:

@@ -5,14 +5,13 @@ Whatever PyTorch does with a tensor works on them, and gives such an array again
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import numpy
 import torch
 
 from leafwise.gluon.base import MXNetError
-from leafwise.gluon.state import STATE
+from leafwise.gluon.state import differentiating
 
 _GRAD_REQS = ("write", "add", "null")
 _TENSOR: Any = torch.Tensor  # its own properties, beneath those that an ndarray has otherwise
@@ -32,8 +31,7 @@ class ndarray(torch.Tensor):  # noqa: N801
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # Outside of record() nothing is differentiated; inside, a surrounding no_grad still counts.
-        with nullcontext() if STATE.recording else torch.no_grad():
+        with torch.set_grad_enabled(differentiating()):
             return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
     # -- what NumPy says otherwise than PyTorch ------------------------------------------------------

@@ -10,7 +10,7 @@ from torch import nn
 
 from leafwise.gluon.array import ndarray
 from leafwise.gluon.parameter import Parameter
-from leafwise.gluon.state import STATE
+from leafwise.gluon.state import differentiating
 
 
 class Block(nn.Module):
@@ -123,7 +123,7 @@ class Block(nn.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not any(isinstance(arg, ndarray) for arg in (*args, *kwargs.values())):
             return super().__call__(*args, **kwargs)
-        with torch.set_grad_enabled(STATE.recording):
+        with torch.set_grad_enabled(differentiating()):
             return super().__call__(*args, **kwargs)
 
     def infer_shape(self, *args: Any) -> None:

@@ -3,13 +3,14 @@
 import warnings
 from typing import Any
 
+import numpy
 import torch
 from torch.nn.parameter import UninitializedParameter
 
 from leafwise.gluon import init as initializers
-from leafwise.gluon.array import check_grad_req, ndarray, plain, torch_dtype, wrap
+from leafwise.gluon.array import check_grad_req, ndarray, numpy_dtype, plain, torch_dtype, wrap
 from leafwise.gluon.base import DeferredInitializationError
-from leafwise.gluon.state import STATE
+from leafwise.gluon.state import differentiating
 
 
 class Parameter:
@@ -31,7 +32,7 @@ class Parameter:
         name: str = "weight",
         grad_req: str = "write",
         shape: Any = None,
-        dtype: Any = "float32",
+        dtype: Any = numpy.float32,
         lr_mult: float = 1.0,
         wd_mult: float = 1.0,
         init: Any = None,
@@ -74,6 +75,9 @@ class Parameter:
 
     @property
     def dtype(self) -> Any:
+        """As it was given, for as long as that is true: PyTorch's `net.half()` changes it too."""
+        if self._initialized and self.tensor.dtype is not torch_dtype(self._dtype):
+            self._dtype = numpy_dtype(self.tensor.dtype).name
         return self._dtype
 
     @dtype.setter
@@ -185,7 +189,7 @@ class Parameter:
     def data(self, device: Any = None, ctx: Any = None) -> ndarray:
         """The live array: what is written into it, every use of the parameter sees."""
         self._check_initialized()
-        with torch.set_grad_enabled(STATE.recording):
+        with torch.set_grad_enabled(differentiating()):
             return wrap(self.tensor)
 
     def grad(self, device: Any = None, ctx: Any = None) -> ndarray:

@@ -2,6 +2,8 @@
 
 import threading
 
+import torch
+
 
 class _State(threading.local):
     recording = False
@@ -9,3 +11,8 @@ class _State(threading.local):
 
 
 STATE = _State()
+
+
+def differentiating() -> bool:
+    """Whether operations on arrays are differentiated: `record()` says so, and no `torch.no_grad()` forbids it."""
+    return STATE.recording and torch.is_grad_enabled()
