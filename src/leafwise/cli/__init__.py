@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from leafwise import __version__
 from leafwise.cli import show, tour
+from leafwise.core.path import escape
 from leafwise.errors import Error
 
 
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except Error as error:
-        print(f"leafwise: {error}", file=sys.stderr)
+        print(f"leafwise: {escape(str(error))}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # `leafwise show … | head` is no failure; nothing more can be written, not even at exit.

@@ -24,8 +24,8 @@ def resolve(target: str) -> Any:
     sys.path.insert(0, os.getcwd())  # as python -m does
     try:
         found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise Error(f"cannot import {module_name}: {error}") from error
+    except Exception as error:
+        raise Error(f"cannot import {module_name}: {type(error).__name__}: {error}") from error
     for name in attributes.split("."):
         try:
             found = getattr(found, name)

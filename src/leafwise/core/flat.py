@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.core.path import Entry
 
 # A name with more dots than any model is deep is left whole, so that a hostile file costs no time.
-MAX_DOTS = 500
+MAX_DOTS = 200
 
 
 class Group:

@@ -70,9 +70,13 @@ class Home:
         """`visit`, for a home that names things after where `naming` finds them in the same tree."""
         return self.visit
 
-    def hides_children(self, cls: type) -> bool:
-        """Whether this type is a wrapper, whose step does not show in a path."""
-        return False
+    def wrapped_child(self, cls: type) -> str | None:
+        """Of a wrapper, the name of the child that it wraps, whose step does not show in a path."""
+        return None
+
+    def current(self, owner: Any, name: str, value: Any) -> Any:
+        """What stands at `name` in `owner` now, where the walk found `value`."""
+        return value
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         """The step from `owner` to the child or leaf `value` called `name`."""
@@ -164,6 +168,9 @@ def find(cls: type) -> tuple[Home, Literal["node", "leaf"]] | None:
 def unwalkable(obj: Any) -> WalkError:
     """The error for a type that no home knows, with what can be walked."""
     cls = type(obj)
+    found = find(cls)
+    if found is not None and found[1] == "node":
+        return WalkError(f"there is nothing to walk in this {cls.__name__}: it holds only plain values")
     return WalkError(
         f"cannot walk {cls.__module__}.{cls.__qualname__}; leafwise walks: torch.nn.Module, torch.optim.Optimizer, "
         "dicts, lists, tuples and dataclasses of those or of tensors and arrays, a Tree, "

@@ -146,8 +146,9 @@ class Leaf:
         """
         try:
             self._ask(lambda home, raw: home.write(raw, array), "a write")
-        except WriteError as error:
-            raise WriteError(f"{self.path}: {error}; nothing was changed") from error
+        except (WriteError, WalkError) as error:
+            reason = str(error).removeprefix(f"{self.path}: ")
+            raise WriteError(f"{self.path}: {reason}; nothing was changed") from error
 
     # --------------------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class Leaf:
         return self._ask(lambda home, raw: home.spec(raw), "its shape and dtype")
 
     def _ask(self, question: Callable[[Home, Any], T], what: str) -> T:
-        raw = self._columns.row_values[self._row]
+        raw = self._columns.current(self._row)
         try:
             return question(self._columns.home(raw), raw)
         except Error:

@@ -89,36 +89,69 @@ class Region:
 
 def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[Overlap]]:
     """For arrays of one storage: who is a second name of whom, and whose memory else meets."""
-    # Whoever holds another comes before it: earlier start, then later stop, then those that stay leaves.
-    order = sorted(regions, key=lambda r: (r.start, -r.stop, not r.own_gradient, r.who))
+    # Whoever holds another comes before it: earlier start, then later stop, then those that stay leaves, then
+    # those that show each element once, which an expanded array does not.
+    order = sorted(regions, key=lambda r: (r.start, -r.stop, not r.own_gradient, _repeats(r.memory), r.who))
     merged: dict[int, tuple[int, Op]] = {}
-    meets: list[tuple[Region, Region]] = []
+    groups = _Groups()
     active: list[Region] = []
+    first_over: dict[Memory, Region] = {}  # many arrays over just the same memory are compared once
     for region in order:
+        same = first_over.setdefault(region.memory, region)
+        if same is not region:
+            if not region.own_gradient:
+                merged[region.who] = merged.get(same.who, (same.who, SAME))
+            else:
+                groups.join(same, region)
+            continue
         active = [other for other in active if other.stop > region.start]
         for other in active:
             how = relation(region.memory, other.memory)
             if how == "inside" and not region.own_gradient:
                 merged[region.who] = other.who, view_op(region.memory, other.memory)
+                groups.leave(region)
                 break
             if how != "apart":
-                meets.append((other, region))
+                groups.join(other, region)
         else:
             active.append(region)
-    return merged, _components([(a, b) for a, b in meets if a.who not in merged and b.who not in merged])
+    return merged, groups.overlaps()
 
 
-def _components(meets: list[tuple[Region, Region]]) -> list[Overlap]:
-    component: dict[int, set[int]] = {}
-    separate: set[int] = set()
-    for a, b in meets:
-        joined = component.get(a.who, {a.who}) | component.get(b.who, {b.who})
-        for who in joined:
-            component[who] = joined
+def _repeats(memory: Memory) -> bool:
+    return any(size > 1 and not stride for size, stride in zip(memory.shape, memory.strides, strict=True))
+
+
+class _Groups:
+    """Regions that meet, gathered into groups (a union-find)."""
+
+    def __init__(self) -> None:
+        self._above: dict[int, int] = {}
+        self._separate: set[int] = set()
+
+    def join(self, a: Region, b: Region) -> None:
+        self._above.setdefault(a.who, a.who)
+        self._above.setdefault(b.who, b.who)
+        self._above[self._top(b.who)] = self._top(a.who)
         if a.own_gradient and b.own_gradient:
-            separate |= {a.who, b.who}
-    distinct = {id(members): members for members in component.values()}
-    return [Overlap(tuple(sorted(members)), bool(members & separate)) for members in distinct.values()]
+            self._separate |= {a.who, b.who}
+
+    def leave(self, region: Region) -> None:
+        """A region that turns out to be a second name is in no group; it came last, so nobody is below it."""
+        self._above.pop(region.who, None)
+
+    def _top(self, who: int) -> int:
+        while self._above[who] != who:
+            self._above[who] = who = self._above[self._above[who]]
+        return who
+
+    def overlaps(self) -> list[Overlap]:
+        members: dict[int, list[int]] = {}
+        for who in sorted(self._above):
+            members.setdefault(self._top(who), []).append(who)
+        return [
+            Overlap(tuple(group), not self._separate.isdisjoint(group)) for group in members.values() if len(group) > 1
+        ]
 
 
 def extent(memory: Memory) -> tuple[int, int]:

@@ -69,7 +69,9 @@ class Path:
 
     __slots__ = ("entries", "names")
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: "Iterable[Entry] | str" = ()) -> None:
+        if isinstance(entries, str):
+            entries = (Entry(name, "any") for name in split_names(entries))
         self.entries = tuple(entries)
         self.names = tuple([entry.name for entry in self.entries if not entry.hidden])
 
@@ -78,7 +80,9 @@ class Path:
         """The path that prints as `text`; a path passes through."""
         if isinstance(text, Path):
             return text
-        return cls(Entry(name, "any") for name in split_names(text))
+        if not isinstance(text, str):
+            raise QueryError(f"a path is text such as 'layers.0.weight', not {text!r}")
+        return cls(text)
 
     def fetch(self, obj: Any) -> Any:
         """What lives here in `obj`: a module, a tensor, whatever the steps lead to.
@@ -86,18 +90,25 @@ class Path:
         >>> Path.parse("a.1").fetch({"a": [10, 20]})
         20
         """
-        if len(self.entries) > 1 and isinstance(obj, Mapping) and self.entries[0].kind == "any":
-            raw = ".".join(self.names)
-            if raw in obj:  # a flat mapping of dotted strings
-                return obj[raw]
         here = obj
-        for depth, entry in enumerate(self.entries):
+        depth = 0
+        while depth < len(self.entries):
+            entry = self.entries[depth]
+            steps = self._dotted_key(here, depth) if entry.kind == "any" else 0
             try:
-                here = entry.fetch(here)
+                here = here[".".join(self.names[depth : depth + steps])] if steps else entry.fetch(here)
             except (AttributeError, LookupError, TypeError, ValueError) as error:
                 at = f' below "{Path(self.entries[:depth])}"' if depth else ""
                 raise PathError(f'nothing at "{self}": {type(here).__name__}{at} has no {quote(entry.name)}') from error
+            depth += steps or 1
         return here
+
+    def _dotted_key(self, obj: Any, depth: int) -> int:
+        """How many steps from here are one key of a flat mapping; 0 where they are not."""
+        if not isinstance(obj, Mapping) or self.names[depth] in obj:
+            return 0
+        ends = range(len(self.names), depth + 1, -1)
+        return next((end - depth for end in ends if ".".join(self.names[depth:end]) in obj), 0)
 
     def code(self, root: str = "model") -> str:
         """The Python expression that reaches this place from a variable called `root`.
@@ -141,8 +152,9 @@ class Path:
         return iter(self.names)
 
 
-# A bare name stands as it is; whatever would not parse back, or not show, is quoted as JSON quotes it.
-_BARE = re.compile(r'[^."\\]+')
+# A bare name stands as it is; what would not parse back, would not show, or would mean something else in a
+# glob, is quoted as JSON quotes it.
+_BARE = re.compile(r'[^."\\*?{}]+')
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^."]+')
 
 

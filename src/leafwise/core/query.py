@@ -46,9 +46,11 @@ class Query:
         if isinstance(where, str):
             return Query(repr(where), _Glob([_words(one) for one in _alternatives(where)]).rows)
         if isinstance(where, Path):
-            return Query(repr(str(where)), _Glob([[re.compile(re.escape(name)) for name in where.names]]).rows)
+            return Query(repr(where), _by_path(where))
         if isinstance(where, re.Pattern):
             return Query(repr(where), _by_text(where))
+        if isinstance(where, type):
+            raise QueryError(f"{where.__name__} is a class; lw.where(owner={where.__name__}) selects what it owns")
         if callable(where):
             return Query(repr(where), _by_leaf(where))
         raise QueryError(
@@ -118,23 +120,18 @@ def where(
     """
     given = {name: value for name, value in locals().items() if value is not _ANY}
     text = f"where({', '.join(f'{name}={value!r}' for name, value in given.items())})"
-    owner_class = given.pop("owner", None) if isinstance(owner, type) else None
-    if "dtype" in given and not isinstance(dtype, str | tuple):
-        given["dtype"] = str(dtype).rpartition(".")[2]  # torch.float32 is called float32 here
-    of_role = _fact_test(given.pop("role")) if "role" in given else None
-    of_owner = _fact_test(given.pop("owner")) if "owner" in given else None
-    of_leaf = {fact: _fact_test(value) for fact, value in given.items()}
+    tests = {fact: _fact_test(fact, wanted) for fact, wanted in given.items()}
+    of_role, of_owner = tests.pop("role", None), tests.pop("owner", None)
 
     def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
         for row in rows:
-            if owner_class and not isinstance(columns.node_objects[columns.row_nodes[row]], owner_class):
-                continue
-            leaf = columns.leaf(row)
-            if not all(test(_fact(columns, leaf, row, fact)) for fact, test in of_leaf.items()):
-                continue
+            if tests:
+                leaf = columns.leaf(row)
+                if not all(test(_fact(columns, leaf, row, fact)) for fact, test in tests.items()):
+                    continue
             if of_role is not None and not of_role(columns.row_role(row)[0]):
                 continue
-            if of_owner is not None and not of_owner(columns.type_name(columns.row_nodes[row])):
+            if of_owner is not None and not of_owner(columns.node_objects[columns.row_nodes[row]]):
                 continue
             yield row
 
@@ -147,14 +144,48 @@ def _fact(columns: "Columns", leaf: Leaf, row: int, fact: str) -> Any:
     return getattr(leaf, fact)
 
 
-def _fact_test(wanted: Any) -> Callable[[Any], bool]:
+def _fact_test(fact: str, wanted: Any) -> Callable[[Any], bool]:
+    """Whether a fact is as wanted. Of the owner, the object itself is asked."""
     if isinstance(wanted, tuple | list | set | frozenset):
-        tests = [_fact_test(one) for one in wanted]
+        tests = [_fact_test(fact, one) for one in wanted]
         return lambda value: any(test(value) for test in tests)
-    if isinstance(wanted, str):
-        pattern = _compiled(wanted)
-        return lambda value: value is not None and pattern.fullmatch(str(value)) is not None
-    return lambda value: bool(value == wanted)
+    if fact == "owner" and isinstance(wanted, type):
+        return lambda owner: isinstance(owner, wanted)
+    if fact == "dtype" and not isinstance(wanted, str):
+        # float32 by any other name: torch.float32, numpy.float32, numpy.dtype("float32").
+        wanted = getattr(wanted, "__name__", None) or str(wanted).rpartition(".")[2]
+    if fact == "device":
+        wanted = str(wanted)
+    if not isinstance(wanted, str):
+        if wanted is not None and not isinstance(wanted, bool | int):
+            raise QueryError(f"cannot ask for {fact}={wanted!r}; give {_EXAMPLES[fact]}, or a tuple of such")
+        return lambda value: bool(value == wanted)
+    pattern = _compiled(wanted)
+    if fact == "owner":
+        return lambda owner: pattern.fullmatch(type(owner).__name__) is not None
+    return lambda value: value is not None and pattern.fullmatch(str(value)) is not None
+
+
+_EXAMPLES = {
+    "role": "'norm.*'",
+    "owner": "'Linear' or a class",
+    "kind": "'parameter', 'buffer' or 'state'",
+    "dtype": "'float32' or a dtype",
+    "device": "'cuda:0'",
+    "trainable": "True or False",
+    "persistent": "True or False",
+    "ndim": "a number",
+    "tied": "True or False",
+}
+
+
+def _by_path(path: Path) -> "Callable[[Columns, int, Collection[int]], Iterable[int]]":
+    text = str(path)  # absolute, as the paths of leaves are
+
+    def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
+        return (row for row in rows if columns.row_names[row] == path.name and columns.row_text(row) == text)
+
+    return rows
 
 
 def _by_text(pattern: re.Pattern[str]) -> "Callable[[Columns, int, Collection[int]], Iterable[int]]":
@@ -208,7 +239,7 @@ class _Glob:
         start = self._step(self._close({(which, 0) for which in range(len(self.patterns))}))
         steps = {node: start}
         parents, names = columns.node_parents, columns.node_names
-        hidden = columns.hidden if columns.hidden_below else None
+        hidden = columns.hidden if columns.wrapped else None
         for below in range(node + 1, columns.node_ends[node]):
             step = steps[parents[below]]
             steps[below] = step if hidden and hidden(below) else step[names[below]]
@@ -249,6 +280,8 @@ def _words(pattern: str) -> list[re.Pattern[str] | None]:
     words = _split(pattern, ".")
     if "" in words:
         raise QueryError(f"cannot read the glob {pattern!r}: an entry is empty")
+    if any("**" in word and word != "**" and '"' not in word for word in words):
+        raise QueryError(f"cannot read the glob {pattern!r}: ** stands for whole entries; write **.name or *name")
     return [_DEEP if word == "**" else _compiled(word) for word in words]
 
 
@@ -265,7 +298,7 @@ def _alternatives(text: str) -> list[str]:
     return [text]
 
 
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
 
 
 def _compiled(word: str) -> re.Pattern[str]:
@@ -300,9 +333,11 @@ def _option_regex(option: str) -> str:
     if span is None:
         return _word_regex(option)
     low, high = int(span[1]), int(span[2])
+    if low > high:
+        raise QueryError(f"the range {{{option}}} is empty; write {{{high}..{low}}}")
     if high - low >= _MAX_ALTERNATIVES:
         raise QueryError(f"the range {{{option}}} has more than {_MAX_ALTERNATIVES} numbers")
-    return "|".join(map(str, range(low, high + 1))) or "(?!)"
+    return "|".join(map(str, range(low, high + 1)))
 
 
 def _split(text: str, separator: str) -> list[str]:

@@ -13,7 +13,7 @@ from leafwise.core.memory import SAME
 from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
 from leafwise.core.walk import Columns, Facts, tally, walk
-from leafwise.errors import PathError
+from leafwise.errors import PathError, QueryError
 
 # Where a path of a file is opened; named as a string because files stand above core.
 _FILES = "leafwise.files"
@@ -22,14 +22,15 @@ _FILES = "leafwise.files"
 class Counts(NamedTuple):
     """How much there is, counted so that the figures agree: each leaf once, whatever its names.
 
-    `parameters`, `trainable`, `buffers` and `state` count numbers; `bytes` counts memory, once where
-    leaves share it; `unknown` counts leaves whose shape is not known yet.
+    `parameters`, of them `trainable` and `frozen`, `buffers` and `state` count numbers; `bytes` counts memory,
+    once where leaves share it; `unknown` counts leaves whose shape is not known yet.
     """
 
     names: int
     leaves: int
     parameters: int
     trainable: int
+    frozen: int
     buffers: int
     state: int
     bytes: int
@@ -121,7 +122,7 @@ class Tree:
 
     def __getitem__(self, path: str | int | Path) -> Any:
         """The leaf at a path; the tree below it, where it is a node; the value, where it is a plain one."""
-        names = Path.parse(str(path) if isinstance(path, int) else path).names
+        names = self._names_of(path)
         found = self._find(names)
         if found is None:
             raise PathError(self._nothing_at(names))
@@ -130,55 +131,51 @@ class Tree:
     def __contains__(self, path: object) -> bool:
         if isinstance(path, Leaf):
             return any(path == leaf for leaf in self)
-        return (
-            isinstance(path, str | int | Path)
-            and self._find(Path.parse(str(path) if isinstance(path, int) else path).names) is not None
-        )
+        try:
+            return self._find(self._names_of(path)) is not None
+        except QueryError:
+            return False
+
+    def _names_of(self, path: Any) -> tuple[str, ...]:
+        """The names to follow from here. Text is relative; a Path that leads through here is absolute."""
+        names = Path.parse(str(path) if isinstance(path, int) else path).names
+        here = self.path.names
+        absolute = isinstance(path, Path) and here and names[: len(here)] == here
+        return names[len(here) :] if absolute else names
 
     def _find(self, names: tuple[str, ...]) -> tuple[Any] | None:
         """What lives at the names, in a tuple, so that a plain value None is told from nothing."""
         columns = self._columns
         if not names:
             return (self,)
-        owner = self._descend(names[:-1])
-        if owner is not None:
+        owners = self._descend(names[:-1])
+        for owner in owners:
             for row in columns.own_rows(owner):
                 if columns.row_names[row] == names[-1] and (self._whole or row in self._rows):
                     return (columns.leaf(row),)
-        node = self._descend(names)
-        if node is not None:
+        for node in self._children(owners, names[-1]):
             return (Tree(columns, node, None if self._whole else self._rows_below(node)),)
-        if owner is not None:
+        for owner in owners:
             for name, value in columns.own_scalars.get(owner, ()):
                 if name == names[-1]:
                     return (value,)
         return None
 
-    def _descend(self, names: tuple[str, ...]) -> int | None:
-        """The node at the end of the names, through wrappers and through references to earlier nodes."""
-        node = self._inside(self._node)
+    def _descend(self, names: tuple[str, ...]) -> list[int]:
+        """The nodes at the end of the names; several, where a wrapper and what it wraps have one path."""
+        nodes = self._columns.layers(self._node)
         for name in names:
-            child = self._child(node, name)
-            if child is None:
-                return None
-            node = self._inside(child)
-        return node
+            nodes = [layer for child in self._children(nodes, name) for layer in self._columns.layers(child)]
+        return nodes
 
-    def _inside(self, node: int) -> int:
-        """The node that bears the children: not a wrapper, not a mere reference."""
+    def _children(self, nodes: list[int], name: str) -> list[int]:
         columns = self._columns
-        while True:
-            if node in columns.unlisted:
-                node = columns.repeats[node]
-            child = node + 1
-            wrapped = child < columns.node_ends[node] and columns.hidden(child)
-            if not wrapped:
-                return node
-            node = child
-
-    def _child(self, node: int, name: str) -> int | None:
-        names = self._columns.node_names
-        return next((child for child in self._columns.children(node) if names[child] == name), None)
+        return [
+            child
+            for node in nodes
+            for child in columns.children(node)
+            if columns.node_names[child] == name and not columns.hidden(child)
+        ]
 
     def _rows_below(self, node: int) -> list[int]:
         first, last = self._columns.row_ranges[node]
@@ -186,16 +183,15 @@ class Tree:
 
     def _nothing_at(self, names: tuple[str, ...]) -> str:
         columns = self._columns
-        depth = next(d for d in range(len(names), -1, -1) if self._descend(names[:d]) is not None)
-        depth = min(depth, len(names) - 1)
-        node = self._descend(names[:depth])
-        assert node is not None
-        here = [columns.node_names[child] for child in columns.children(node)]
-        here += [columns.row_names[row] for row in columns.own_rows(node)]
-        here += [name for name, _ in columns.own_scalars.get(node, ())]
+        depth = next(d for d in range(len(names) - 1, -1, -1) if self._descend(names[:d]))
+        here: list[str] = []
+        for node in self._descend(names[:depth]):
+            here += [columns.node_names[child] for child in columns.children(node) if not columns.hidden(child)]
+            here += [columns.row_names[row] for row in columns.own_rows(node)]
+            here += [name for name, _ in columns.own_scalars.get(node, ())]
         front = ".".join(map(quote, names[:depth]))
         close = set(get_close_matches(names[depth], here, n=3, cutoff=0.6))
-        near = [f"{front}.{quote(name)}" if front else quote(name) for name in here if name in close]
+        near = [f"{front}.{quote(name)}" if front else quote(name) for name in dict.fromkeys(here) if name in close]
         near += self._paths_ending(names)
         text = f'nothing at "{".".join(map(quote, names))}"'
         if near:
@@ -259,11 +255,11 @@ class Tree:
         here = self._leaves
         return [
             SharedMemory(
-                tuple(columns.leaf(leaf) for leaf in members),
+                tuple(columns.leaf(leaf) for leaf in members if leaf in here),
                 "shared memory, separate gradients" if separate else "partly shared memory",
             )
             for members, separate in columns.overlaps
-            if here.issuperset(members)
+            if len(here.intersection(members)) > 1
         ]
 
     @property
@@ -290,18 +286,20 @@ class Tree:
     def _count(self, facts: Iterable[tuple[Facts, int]]) -> Counts:
         """The counts, from the distinct facts of the leaves and how often each is there."""
         sizes = {"parameter": 0, "buffer": 0, "state": 0}
-        trainable = memory = unknown = 0
+        trainable = frozen = memory = unknown = 0
         for (spec, kind, _), times in facts:
             sizes[kind] += spec.size * times
             memory += spec.nbytes * times
             unknown += times if spec.shape is None else 0
-            if kind == "parameter" and spec.trainable:
-                trainable += spec.size * times
+            if kind == "parameter":
+                trainable += spec.size * times if spec.trainable else 0
+                frozen += spec.size * times if spec.trainable is False else 0
         return Counts(
             names=len(self._rows),
             leaves=len(self),
             parameters=sizes["parameter"],
             trainable=trainable,
+            frozen=frozen,
             buffers=sizes["buffer"],
             state=sizes["state"],
             bytes=memory - self._columns.bytes_shared(self._leaves),

@@ -16,7 +16,7 @@ from operator import le
 from typing import Any, Literal, NamedTuple
 
 from leafwise.core import home as homes
-from leafwise.core.home import Axes, Home, LeafKind, Spec, Visit
+from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec, Visit
 from leafwise.core.leaf import Leaf, Name, asking_raised
 from leafwise.core.memory import SAME, Op, Overlap, Region, compare, extent
 from leafwise.core.path import Entry, Path, quote
@@ -63,7 +63,7 @@ class Columns:
         self.row_ops: dict[int, Op] = {}
         # Plain values by the node that holds them.
         self.scalars: list[tuple[int, str, Any]] = []
-        self.hidden_below: set[type] = set()
+        self.wrapped: dict[type, str] = {}  # wrappers, and the child whose step does not show
         self._homes: dict[type, Home] = {}
         self._entries: dict[int, Entry] = {}
         self.made_leaves: dict[int, Leaf] = {}
@@ -138,11 +138,9 @@ class Columns:
                 continue
             regions = []
             for leaf in leaves:
-                value = self.row_values[leaf]
-                home = self.home(value)
-                memory = home.memory(value)
+                memory, own_gradient = self._memory(leaf)
                 if memory is not None:
-                    regions.append(Region(leaf, memory, home.own_gradient(value)))
+                    regions.append(Region(leaf, memory, own_gradient))
             seconds, meeting = compare(regions)
             overlaps.extend(meeting)
             for leaf, (target, op) in seconds.items() if merge else ():
@@ -151,6 +149,14 @@ class Columns:
                 self.tie(rows, target)
                 self.row_ops.update(dict.fromkeys(rows, op))
         return overlaps
+
+    def _memory(self, row: int) -> tuple[Memory | None, bool]:
+        value = self.row_values[row]
+        home = self.home(value)
+        try:
+            return home.memory(value), home.own_gradient(value)
+        except Exception as error:
+            raise asking_raised(self.row_text(row), "its memory", error) from error
 
     def tie(self, rows: list[int], leaf: int) -> None:
         """Makes the rows further names of the leaf."""
@@ -163,7 +169,7 @@ class Columns:
         for members, _ in self.overlaps:
             spans = []
             for leaf in leaves.intersection(members):
-                memory = self.home(self.row_values[leaf]).memory(self.row_values[leaf])
+                memory, _ = self._memory(leaf)
                 assert memory is not None
                 spans.append((*extent(memory), prod(memory.shape) * memory.itemsize))
             covered = reached = 0
@@ -184,7 +190,19 @@ class Columns:
     def hidden(self, node: int) -> bool:
         """Whether the step to this node is a wrapper's, which paths do not show."""
         parent = self.node_parents[node]
-        return parent >= 0 and type(self.node_objects[parent]) in self.hidden_below
+        if parent < 0 or not self.wrapped:
+            return False
+        return self.wrapped.get(type(self.node_objects[parent])) == self.node_names[node]
+
+    def layers(self, node: int) -> list[int]:
+        """The nodes that have one path: a node, what it refers to, and, of a wrapper, what it wraps."""
+        found = [self.repeats[node] if node in self.unlisted else node]
+        while self.wrapped:
+            inner = next((child for child in self.children(found[-1]) if self.hidden(child)), None)
+            if inner is None:
+                break
+            found.append(self.repeats[inner] if inner in self.unlisted else inner)
+        return found
 
     def type_name(self, node: int) -> str:
         obj = self.node_objects[node]
@@ -253,6 +271,11 @@ class Columns:
     def remember_home(self, cls: type, home: Home) -> None:
         self._homes[cls] = home
 
+    def current(self, row: int) -> Any:
+        """What stands at a row now; moving a module replaces its buffers."""
+        owner = self.node_objects[self.row_nodes[row]]
+        return self.home(owner).current(owner, self.row_names[row], self.row_values[row])
+
     def leaf_kind(self, leaf: int) -> Literal["parameter", "buffer", "state"]:
         kind = self.row_kinds[leaf]
         if kind == "array":
@@ -268,7 +291,7 @@ class Columns:
         distinct: dict[Facts, Facts] = {}
         homes = self._homes
         for row in rows:
-            value = values[row]
+            value = values[row] if kinds[row] == "parameter" else self.current(row)
             try:
                 spec = (homes.get(type(value)) or self.home(value)).spec(value)
             except Exception as error:
@@ -439,8 +462,9 @@ def _visitor(columns: Columns, cls: type, naming: _Naming) -> Callable[[Any], Vi
     columns.remember_home(cls, home)
     if handled == "leaf":
         return lambda value: _LEAF
-    if home.hides_children(cls):
-        columns.hidden_below.add(cls)
+    child = home.wrapped_child(cls)
+    if child is not None:
+        columns.wrapped[cls] = child
     return home.visitor(naming)
 
 
@@ -469,3 +493,7 @@ def _find_ties(columns: Columns) -> None:
     if set(columns.row_kinds) - {"parameter"}:
         # Only arrays without a gradient of their own can be a second name of somebody else.
         columns.find_overlaps(merge=True)
+        for leaf, rows in columns.further_rows.items():
+            # A buffer that is saved under any of its names is saved.
+            if columns.row_kinds[leaf] == "transient" and {columns.row_kinds[row] for row in rows} - {"transient"}:
+                columns.row_kinds[leaf] = "buffer"

@@ -1,5 +1,6 @@
 """The home of files: an open file is a node, an array in it a leaf that knows where it lies."""
 
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from leafwise.core.flat import Group, split
@@ -45,7 +46,7 @@ class FilesHome(Home):
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         if value is owner.metadata:
-            return Entry(name, "step", raw=lambda file: file.metadata, spelling="{root}.metadata")
+            return Entry(name, "step", raw=attrgetter("metadata"), spelling="{root}.metadata")
         return Entry(name, "part") if isinstance(value, Group) else Entry(name, "key", name)
 
     def type_name(self, obj: StoredFile) -> str:

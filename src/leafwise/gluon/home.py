@@ -1,5 +1,6 @@
 """How leafwise reaches the leaves of a Block: as those of the module that it is, through Gluon's own words."""
 
+from functools import partial
 from typing import Any, Literal
 
 from leafwise.core.path import Entry
@@ -16,10 +17,14 @@ class GluonHome(TorchHome):
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         if name in owner._reg_params and value is owner._parameters.get(name):
-            return Entry(name, "step", lambda block: block._parameters[name], spelling=f"{{root}}.{name}.tensor")
+            return Entry(name, "step", partial(_tensor_at, name), spelling=f"{{root}}.{name}.tensor")
         if isinstance(owner, Sequential) and name.isdecimal():
             return Entry(name, "index", list(owner._modules).index(name))
         return super().entry(owner, name, value)
+
+
+def _tensor_at(name: str, block: Block) -> Any:
+    return block._parameters[name]
 
 
 HOME = GluonHome()

@@ -1,7 +1,7 @@
 """Plain containers: dicts, lists, tuples and dataclasses that hold models, optimizers or arrays."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from leafwise.core import home as homes
@@ -28,7 +28,7 @@ class ContainersHome(Home):
             return _visit_mapping(obj)
         if _is_sequence(obj):
             # [3, 4] is a value; only a list that holds something to walk is a node.
-            if _PLAIN.issuperset(map(type, obj)):
+            if obj and _PLAIN.issuperset(map(type, obj)):
                 return None
             return (), [(str(index), item) for index, item in enumerate(obj)], None
         names = getattr(obj, "_fields", None) or [field.name for field in dataclasses.fields(obj)]
@@ -57,35 +57,37 @@ def _is_sequence(obj: Any) -> bool:
 def _visit_mapping(obj: Mapping[Any, Any]) -> Visit:
     # An optimizer's state_dict(): none of the tensors in it is a parameter.
     kind: Literal["state"] | None = "state" if obj.keys() >= {"state", "param_groups"} else None
+    items: Collection[tuple[str, Any]] = obj.items()
+    others: list[tuple[str, Any]] = []
     if set(map(type, obj)) - {str}:
-        return (), [(name, obj[key]) for name, key in _keys_by_name(obj).items()], kind
-    if _is_flat(obj):
-        return (), split(obj.items()).children, kind
-    return (), obj.items(), kind
+        named = _keys_by_name(obj).items()
+        items = [(name, obj[key]) for name, key in named if isinstance(key, str)]
+        others = [(name, obj[key]) for name, key in named if not isinstance(key, str)]
+    if _is_flat(items):
+        items = split(items).children
+    return (), [*items, *others] if others else items, kind
 
 
-def _is_flat(obj: Mapping[str, Any]) -> bool:
+def _is_flat(items: Collection[tuple[str, Any]]) -> bool:
     """Whether dotted keys lead straight to arrays, as in a state dict.
 
     Where a dict is also nested under the name that a dotted key begins with, the keys are left whole: to
     split them would give two places one path.
     """
-    fronts = set()
-    leaf_types: dict[type, bool] = {}
+    handled: dict[type, str | None] = {}
+    fronts, nested = set(), set()
     flat = False
-    for key, value in obj.items():
+    for key, value in items:
+        if type(value) not in handled:
+            found = homes.find(type(value))
+            handled[type(value)] = None if found is None else found[1]
+        what = handled[type(value)]
         if "." in key:
             fronts.add(key.partition(".")[0])
-            if type(value) not in leaf_types:
-                found = homes.find(type(value))
-                leaf_types[type(value)] = found is not None and found[1] == "leaf"
-            flat = flat or leaf_types[type(value)]
-    return flat and not any(_is_node(obj[front]) for front in fronts if front in obj)
-
-
-def _is_node(value: Any) -> bool:
-    found = homes.find(type(value))
-    return found is not None and found[1] == "node"
+            flat = flat or what == "leaf"
+        elif what == "node":
+            nested.add(key)
+    return flat and fronts.isdisjoint(nested)
 
 
 def _keys_by_name(obj: Mapping[Any, Any]) -> dict[str, Any]:

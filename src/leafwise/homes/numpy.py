@@ -21,9 +21,17 @@ class NumpyHome(Home):
         return value
 
     def write(self, value: Any, array: Any) -> None:
-        given = np.asarray(array)
-        if not hasattr(array, "dtype"):
-            given = given.astype(value.dtype)  # a Python number or list has no dtype to disagree
+        try:
+            given = np.asarray(array)
+        except ValueError as error:
+            raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
+        if not hasattr(
+            array, "dtype"
+        ):  # Python numbers take the dtype of the leaf, where nothing is lost but precision
+            cast = given.astype(value.dtype) if np.can_cast(given.dtype, value.dtype, "same_kind") else None
+            if cast is None or (value.dtype.kind in "iub" and not np.array_equal(cast, given)):
+                raise WriteError(f"cannot write {given.dtype} values into {value.dtype} without loss")
+            given = cast
         if (given.shape, given.dtype) != (value.shape, value.dtype):
             raise WriteError(
                 f"cannot write {given.dtype} of shape {given.shape} into {value.dtype} of shape {value.shape}"

@@ -93,6 +93,16 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, naming: Callable[[Any], P
     return (), [("param_groups", groups), ("state", state)], "state"
 
 
+class _StateOf:
+    """From an optimizer to the state of one parameter; a class, so that paths can be pickled."""
+
+    def __init__(self, parameter: Any) -> None:
+        self.parameter = parameter
+
+    def __call__(self, optimizer: torch.optim.Optimizer) -> Any:
+        return optimizer.state[self.parameter]
+
+
 def _own_path(names: list[str] | None, position: int, number: int) -> str:
     """What the optimizer itself calls a parameter: its name where it was given names, else its number."""
     return str(number) if names is None else names[position]
@@ -103,7 +113,7 @@ def _state_entry(name: str, parameter: Any, group: int, position: int) -> Entry:
     return Entry(
         name,
         "step",
-        raw=lambda optimizer: optimizer.state[parameter],
+        raw=_StateOf(parameter),
         spelling=f"{{root}}.state[{{root}}.param_groups[{group}]['params'][{position}]]",
     )
 

@@ -65,8 +65,10 @@ _TABLE: list[tuple[str | type, Roles]] = [
     ),
     ("torch.nn.PReLU", {"weight": ("activation.slope", ("features",))}),
     ("transformers.Conv1D", {"weight": ("linear.weight", ("in", "out")), "bias": _BIAS}),
-    ("*RMSNorm*", _NORM),
-    ("*LayerNorm*", _NORM),
+    ("*RMSNorm", _NORM),
+    ("*RMSNormGated", _NORM),
+    ("*LayerNorm", _NORM),
+    ("*LayerNorm?d", _NORM),
 ]
 
 _found: "WeakKeyDictionary[type, Roles | None]" = WeakKeyDictionary()
@@ -86,6 +88,8 @@ def add_roles(layer: str | type, roles: Roles) -> None:
     >>> lw.tree(Scale())["gain"].role
     'norm.scale'
     """
+    if not isinstance(layer, str | type):
+        raise TypeError(f"a layer is a class or the name of one, not {layer!r}")
     for name, row in roles.items():
         if [type(part) for part in row] != [str, tuple]:
             raise TypeError(

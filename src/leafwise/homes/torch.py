@@ -21,16 +21,22 @@ from leafwise.homes.roles import role_of
 # Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
 # that live in modules of their own are found where the program has imported those.
 _WRAPPERS = (
-    ("torch.nn.parallel", "DataParallel"),
-    ("torch.nn.parallel", "DistributedDataParallel"),
-    ("torch._dynamo.eval_frame", "OptimizedModule"),
-    ("torch.distributed.fsdp", "FullyShardedDataParallel"),
-    ("torch.distributed.algorithms._checkpoint.checkpoint_wrapper", "ActivationWrapper"),
+    ("torch.nn.parallel", "DataParallel", "module"),
+    ("torch.nn.parallel", "DistributedDataParallel", "module"),
+    ("torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod"),
+    ("torch.distributed.fsdp", "FullyShardedDataParallel", "_fsdp_wrapped_module"),
+    (
+        "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
+        "ActivationWrapper",
+        "_checkpoint_wrapped_module",
+    ),
 )
 
 
 class TorchHome(Home):
     name = "torch"
+    _last_owner: tuple[int, int, str, str] | None = None
+    _last_positions: dict[str, int]
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, nn.Module):
@@ -57,22 +63,40 @@ class TorchHome(Home):
             leaves.append(("transient" if name in transient else "buffer", ((name, buffer),)))
         return tuple(leaves), children.items(), None
 
-    def hides_children(self, cls: type) -> bool:
-        for module, name in _WRAPPERS:
+    def wrapped_child(self, cls: type) -> str | None:
+        for module, name, child in _WRAPPERS:
             wrapper = getattr(sys.modules.get(module), name, None)
             if wrapper is not None and issubclass(cls, wrapper):
-                return True
-        return False
+                return child
+        return None
+
+    def current(self, owner: Any, name: str, value: Any) -> Any:
+        # Moving a module replaces its buffers, and `to_empty` or `assign=True` its parameters.
+        held = owner._parameters.get(name)
+        if held is None:
+            held = owner._buffers.get(name)
+        return value if held is None else held
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         if isinstance(owner, nn.ModuleList | nn.ParameterList) and name.isdecimal():
             return Entry(name, "index", int(name))
         if isinstance(owner, nn.Sequential) and name.isdecimal():
-            # By position: a slice of a Sequential keeps the old names.
-            return Entry(name, "index", list(owner._modules).index(name))
+            return Entry(name, "index", self._positions(owner)[name])
         if isinstance(owner, nn.ModuleDict | nn.ParameterDict):
             return Entry(name, "key", name)
         return Entry(name, "attribute")
+
+    def _positions(self, owner: nn.Sequential) -> dict[str, int]:
+        """Where each child stands, since a slice of a Sequential keeps the old names.
+
+        Paths are asked for one child after another, so the last answer is kept.
+        """
+        modules = owner._modules
+        which = id(owner), len(modules), next(iter(modules)), next(reversed(modules))
+        if which != self._last_owner:
+            self._last_positions = {name: position for position, name in enumerate(modules)}
+            self._last_owner = which
+        return self._last_positions
 
     def role(
         self, owner: Any, name: str, value: torch.Tensor, lineage: Callable[[], tuple[Any, ...]]
@@ -80,7 +104,7 @@ class TorchHome(Home):
         ndim = None if _is_lazy(value) else value.dim()
         if name.startswith("original") and type(owner).__name__ == "ParametrizationList":
             return _parametrized_role(lineage(), name, ndim)
-        return role_of(type(owner), name, ndim)
+        return role_of(type(owner), _before_hooks(owner, name), ndim)
 
     # -- a leaf ----------------------------------------------------------------------------------------
 
@@ -88,6 +112,9 @@ class TorchHome(Home):
         trainable = True if value.requires_grad else False if isinstance(value, nn.Parameter) else None
         if _is_lazy(value):
             return Spec(None, _dtype_name(value.dtype), str(value.device), 0, 0, trainable)
+        if value.is_nested:
+            size = value.numel()
+            return Spec(None, _dtype_name(value.dtype), str(value.device), size, size * value.element_size(), trainable)
         # Models repeat a few shapes thousands of times over.
         return _spec(value.shape, value.dtype, value.device, trainable)
 
@@ -98,14 +125,16 @@ class TorchHome(Home):
     def numpy(self, value: torch.Tensor) -> Any:
         if reason := _holds_nothing(value):
             raise Unsupported(self.name, "give a NumPy array", reason)
-        plain = value.detach()
-        if plain.layout != torch.strided:
-            raise Unsupported(self.name, "give a NumPy array", f"of a tensor whose layout is {plain.layout}")
-        plain = plain.cpu().resolve_conj().resolve_neg()
+        if value.layout != torch.strided or value.is_nested or value.is_quantized:
+            kind = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
+            raise Unsupported(self.name, "give a NumPy array", f"of a {kind} tensor")
+        plain = value.detach().cpu().resolve_conj().resolve_neg()
+        if plain.dtype in _BY_BITS:
+            return _numpy_by_bits(plain)
         try:
             return plain.numpy()
-        except TypeError:
-            return _numpy_by_bits(plain)
+        except (TypeError, RuntimeError) as error:
+            raise Unsupported(self.name, "give a NumPy array", str(error)) from error
 
     def write(self, value: torch.Tensor, array: Any) -> None:
         if reason := _holds_nothing(value):
@@ -115,8 +144,11 @@ class TorchHome(Home):
         theirs, ours = [(_dtype_name(t.dtype), tuple(t.shape)) for t in (given, value)]
         if theirs != ours:
             raise WriteError(f"cannot write {theirs[0]} of shape {theirs[1]} into {ours[0]} of shape {ours[1]}")
-        with torch.no_grad():
-            value.copy_(given)
+        try:
+            with torch.no_grad():
+                value.copy_(given)
+        except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+            raise WriteError(f"cannot write: {error}") from error
 
     # -- sharing ---------------------------------------------------------------------------------------
 
@@ -125,8 +157,8 @@ class TorchHome(Home):
             if value.is_meta or not value.numel():
                 return None
             pointer = value.untyped_storage().data_ptr()
-        except (RuntimeError, NotImplementedError, ValueError):
-            return None  # lazy, sparse, fake and wrapping tensors have no memory to compare
+        except Exception:
+            return None  # lazy, sparse, fake and wrapping tensors have no memory to compare, each in its own words
         return (value.get_device(), pointer) if pointer else None
 
     def memory(self, value: torch.Tensor) -> Memory | None:
@@ -174,15 +206,36 @@ def _parametrized_role(lineage: tuple[Any, ...], name: str, ndim: int | None) ->
     return None, None
 
 
+def _before_hooks(owner: Any, name: str) -> str:
+    """The tensor that a hook computes from this one: pruning and spectral norm keep `weight_orig`, the older
+    weight norm `weight_v` beside `weight_g`."""
+    if name.endswith("_orig"):
+        return name.removesuffix("_orig")
+    if name.endswith("_v") and name.removesuffix("v") + "g" in owner._parameters:
+        return name.removesuffix("_v")
+    return name
+
+
+# What NumPy knows through ml_dtypes, and the words that have as many bits.
+_BY_BITS = {
+    getattr(torch, name): words
+    for words, names in (
+        (torch.int16, ("bfloat16",)),
+        (
+            torch.uint8,
+            ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+        ),
+    )
+    for name in names
+    if hasattr(torch, name)
+}
+
+
 def _numpy_by_bits(plain: torch.Tensor) -> Any:
-    """bfloat16 and the float8 kinds, which NumPy knows through ml_dtypes."""
+    """bfloat16 and the float8 kinds."""
     import ml_dtypes
 
-    name = _dtype_name(plain.dtype)
-    if not hasattr(ml_dtypes, name):
-        raise Unsupported("torch", "give a NumPy array", f"NumPy has no {name}")
-    words = {1: torch.uint8, 2: torch.int16}[plain.element_size()]
-    return plain.view(words).numpy().view(getattr(ml_dtypes, name))
+    return plain.view(_BY_BITS[plain.dtype]).numpy().view(getattr(ml_dtypes, _dtype_name(plain.dtype)))
 
 
 def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
@@ -192,7 +245,7 @@ def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
     dtype = getattr(array, "dtype", None)
     try:
         if dtype is None:
-            return torch.as_tensor(array, dtype=like.dtype, device=like.device)
+            return _without_loss(torch.as_tensor(array), like)
         import numpy as np
 
         given = np.array(array)  # a copy, since tensors do not know read-only memory
@@ -202,6 +255,15 @@ def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(given)
     except (TypeError, ValueError, RuntimeError, KeyError) as error:
         raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
+
+
+def _without_loss(given: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Python numbers in the dtype of the leaf: rounded to its precision, but never to another kind of number."""
+    cast = given.to(like.dtype)
+    exact = given.is_floating_point() or given.is_complex() or torch.equal(cast.to(given.dtype), given)
+    if not (given.numel() == 0 or (torch.can_cast(given.dtype, like.dtype) and exact)):
+        raise WriteError(f"cannot write {_dtype_name(given.dtype)} values into {_dtype_name(like.dtype)} without loss")
+    return cast.to(like.device)
 
 
 HOME = TorchHome()

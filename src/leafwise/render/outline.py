@@ -6,7 +6,7 @@ first, and where the whole is too long, deeper levels close.
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.doc import Doc, Line, Span
@@ -130,24 +130,29 @@ class _Outline:
 
     def fitting(self, room: int) -> list[Line]:
         """As many levels as fit; at least one, cut where even that is too long."""
-        best: list[Line] = []
-        for depth in range(1, room + 1):
-            lines: list[Line] = []
-            for line in self.lines(depth):
-                lines.append(line)
-                if len(lines) > room:
-                    break
+        depth, best = 0, self._upto(0, room)
+        step = 1
+        while best is not None:
+            # By doubling, then by halving: containers may be nested thousands deep.
+            deeper = self._upto(depth + step, room)
+            if deeper is not None and len(deeper) == len(best):
+                return best
+            if deeper is not None:
+                depth, best, step = depth + step, deeper, step * 2
+            elif step > 1:
+                step //= 2
             else:
-                if len(lines) == len(best):
-                    break
-                best = lines
-                continue
-            if not best:
-                left = sum(1 for _ in self.lines(1)) - (room - 1)
-                note = Span(f"… {left:,} more; text(full=True) shows all", "dim")
-                best = [*lines[: room - 1], Line(1, (note,))]
-            break
-        return best
+                break
+        if depth and best is not None:
+            return best
+        lines = list(islice(self.lines(1), room))
+        left = sum(1 for _ in self.lines(1)) - (room - 1)
+        return [*lines[: room - 1], Line(1, (Span(f"… {left:,} more; text(full=True) shows all", "dim"),))]
+
+    def _upto(self, depth: int, room: int) -> list[Line] | None:
+        """The lines down to a depth, unless they are more than there is room for."""
+        lines = list(islice(self.lines(depth), room + 1))
+        return None if len(lines) > room else lines
 
     def lines(self, depth: int | None) -> Iterator[Line]:
         """The lines down to a depth. Not recursive: containers may be nested thousands deep."""
@@ -186,20 +191,19 @@ class _Outline:
         """What stands below a node: its plain values, its leaves, its children."""
         columns = self.columns
         items: list[tuple[str, _Run]] = []
-        for inner in self._wrapped(node):
+        wrapped = self._wrapped(node)
+        for inner in wrapped:
             if self.tree._whole:
                 values = columns.own_scalars.get(inner, ())
                 items += [("value", _Run([inner, number])) for number in range(len(values))]
             items += [("row", run) for run in self._runs(self._own_rows(inner), columns.row_names, self._rows_alike)]
-        items += [("node", run) for run in self._runs(self._children(inner), columns.node_names, self._nodes_alike)]
+        children = [child for inner in wrapped for child in self._children(inner) if child not in wrapped]
+        items += [("node", run) for run in self._runs(children, columns.node_names, self._nodes_alike)]
         return items
 
     def _wrapped(self, node: int) -> list[int]:
         """A node and, where it is a wrapper, what it wraps; they are drawn as one."""
-        nodes = [node]
-        while (below := self._children(nodes[-1])) and self.columns.hidden(below[0]):
-            nodes.append(below[0])
-        return nodes
+        return self.columns.layers(node) if self.columns.wrapped else [node]
 
     def _runs(self, members: list[int], names: Sequence[str], alike: Any) -> list[_Run]:
         if not self.fold or len(members) < _FOLD_FROM:
@@ -248,8 +252,8 @@ class _Outline:
             label += [Span("  " if label else ""), Span(type_name, "type")]
         if len(wrapped) > 1:
             label.append(Span(" in " + ", ".join(escape(columns.type_name(w)) for w in wrapped[:-1]), "dim"))
-        if not label:
-            label.append(Span("(empty)" if not level else '""', "dim"))
+        if not label:  # a node that is only the front of some names
+            label.append(Span(quote(columns.node_names[node]) if node else "(empty)", "name"))
         note: list[Span] = []
         if len(members) > 1:
             label.append(Span(f"  ×{len(members):,}", "dim"))
@@ -316,12 +320,14 @@ def _footer(tree: "Tree", counts: "Counts", facts: Collection[Facts]) -> list[tu
     parts = []
     if counts.parameters or not (counts.buffers or counts.state):
         words = _plural(counts.parameters, "parameter", "parameters")
-        if any(one.spec.trainable is not None for one in facts if one.kind == "parameter"):
-            frozen = counts.parameters - counts.trainable
-            if not frozen:
-                words += ", all trainable"
-            else:
-                words += f" ({counts.trainable:,} trainable, {frozen:,} frozen)" if counts.trainable else ", all frozen"
+        if counts.trainable and counts.frozen:
+            words += f" ({counts.trainable:,} trainable, {counts.frozen:,} frozen)"
+        elif counts.trainable or counts.frozen:
+            every = counts.trainable + counts.frozen == counts.parameters
+            how = "trainable" if counts.trainable else "frozen"
+            words += f", all {how}" if every else f" ({counts.trainable + counts.frozen:,} {how})"
+        elif any(one.spec.trainable for one in facts):
+            words += ", all trainable"  # none has a shape yet
         parts.append(words)
     if counts.buffers:
         parts.append(f"{counts.buffers:,} in buffers")
@@ -363,12 +369,15 @@ def _value_text(value: Any) -> str:
         return f"<{escape(type(value).__name__)}>"
     if isinstance(value, list | tuple):
         value = value[:_VALUE_CHARS]
-    text = escape(repr(value if not isinstance(value, str | bytes) else value[: 2 * _VALUE_CHARS]))
+    try:
+        text = escape(repr(value if not isinstance(value, str | bytes) else value[: 2 * _VALUE_CHARS]))
+    except ValueError:  # Python writes no numbers of more than some thousand digits
+        text = f"<{type(value).__name__}, too long to write>"
     return text if len(text) <= _VALUE_CHARS else text[: _VALUE_CHARS - 1] + "…"
 
 
 def _follows(a: str, b: str) -> bool:
-    return a.isdecimal() and b.isdecimal() and int(b) == int(a) + 1
+    return a.isdecimal() and b.isdecimal() and max(len(a), len(b)) < 10 and int(b) == int(a) + 1
 
 
 def _plural(count: int, one: str, many: str) -> str:

@@ -2,35 +2,69 @@
 
 from typing import TYPE_CHECKING, Any
 
+from leafwise.core.path import quote
+
 if TYPE_CHECKING:
-    from leafwise.core.leaf import Leaf, Name
+    from leafwise.core.leaf import Leaf
     from leafwise.core.tree import Tree
 
 
 def tree_json(tree: "Tree") -> dict[str, Any]:
     """Everything that the walk found: counts, nodes, leaves with all their names, plain values."""
+    texts = _Texts(tree)
+    columns = tree._columns
     return {
         "path": str(tree.path),
         "counts": tree.counts._asdict(),
         "nodes": [
-            {"path": str(node.path), "type": node.type}
-            | ({} if node.same_as is None else {"same_as": str(node.same_as)})
-            for node in tree.nodes
+            {"path": texts.of_node(node), "type": columns.type_name(node)}
+            | ({"same_as": texts.of_node(columns.repeats[node])} if node in columns.repeats else {})
+            for node in tree._node_numbers()
+            if not columns.hidden(node)
         ],
-        "leaves": [_leaf(leaf) for leaf in tree],
+        "leaves": [_leaf(leaf, texts) for leaf in tree],
         "shared_memory": [
-            {"reason": shared.reason, "paths": [str(leaf.path) for leaf in shared.leaves]}
+            {"reason": shared.reason, "paths": [texts.of_row(leaf._row) for leaf in shared.leaves]}
             for shared in tree.shared_memory
         ],
         "values": {str(path): _value(value) for path, value in tree.scalars.items()},
     }
 
 
-def _leaf(leaf: "Leaf") -> dict[str, Any]:
-    names = leaf.names
+class _Texts:
+    """Paths as text, each made from that of the node above; deep trees would else cost the square of their depth."""
+
+    def __init__(self, tree: "Tree") -> None:
+        self.columns = tree._columns
+        self._texts: dict[int, str] = {}
+        for node in tree._node_numbers():
+            above = self._texts.get(self.columns.node_parents[node])
+            if above is None:
+                self._texts[node] = self.columns.node_text(node)
+            elif self.columns.hidden(node):
+                self._texts[node] = above
+            else:
+                self._texts[node] = _joined(above, self.columns.node_names[node])
+
+    def of_node(self, node: int) -> str:
+        text = self._texts.get(node)
+        return self.columns.node_text(node) if text is None else text
+
+    def of_row(self, row: int) -> str:
+        return _joined(self.of_node(self.columns.row_nodes[row]), self.columns.row_names[row])
+
+
+def _joined(above: str, name: str) -> str:
+    return f"{above}.{quote(name)}" if above else quote(name)
+
+
+def _leaf(leaf: "Leaf", texts: _Texts) -> dict[str, Any]:
+    columns = texts.columns
+    rows = columns.rows_of(leaf._index)
+    rows = [leaf._row, *(row for row in rows if row != leaf._row)]
     return {
-        "path": str(names[0].path),
-        "names": [_name(name) for name in names],
+        "path": texts.of_row(leaf._row),
+        "names": [_name(row, texts) for row in rows],
         "kind": leaf.kind,
         "persistent": leaf.persistent,
         "trainable": leaf.trainable,
@@ -42,21 +76,26 @@ def _leaf(leaf: "Leaf") -> dict[str, Any]:
     }
 
 
-def _name(name: "Name") -> dict[str, Any]:
+def _name(row: int, texts: _Texts) -> dict[str, Any]:
+    columns = texts.columns
+    role, axes = columns.row_role(row)
+    op = columns.row_op(row)
     data = {
-        "path": str(name.path),
-        "owner": name.owner,
-        "role": name.role,
-        "axes": None if name.axes is None else list(name.axes),
-        "op": str(name.op),
+        "path": texts.of_row(row),
+        "owner": columns.type_name(columns.row_nodes[row]),
+        "role": role,
+        "axes": None if axes is None else list(axes),
+        "op": str(op),
     }
-    return data | ({"view": name.op.describe().strip()} if name.op != "same" else {})
+    return data | ({"view": op.describe().strip()} if op != "same" else {})
 
 
 def _value(value: Any) -> Any:
     """A plain value as it is, where JSON has it; anything else by its type."""
-    if value is None or isinstance(value, str | int | bool):
+    if value is None or isinstance(value, str | bool):
         return value
+    if isinstance(value, int):
+        return value if value.bit_length() < 1024 else f"<int of {value.bit_length()} bits>"
     if isinstance(value, float):
         return value if value - value == 0 else str(value)  # JSON has no inf and no nan
     if isinstance(value, list | tuple):
