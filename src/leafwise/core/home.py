@@ -96,6 +96,10 @@ class Home:
     def spec(self, value: Any) -> Spec:
         raise NotImplementedError
 
+    def specs(self, values: list[Any]) -> list[Spec]:
+        """The specs of many arrays; a home that can be quicker than one by one says how."""
+        return [self.spec(value) for value in values]
+
     def value(self, value: Any) -> Any:
         """The framework's own array, never a copy."""
         return value
@@ -114,6 +118,10 @@ class Home:
     def storage(self, value: Any) -> object | None:
         """A key that two arrays over one storage have in common; None for what has no memory."""
         return None
+
+    def storages(self, values: list[Any]) -> list[object | None]:
+        """The storages of many arrays."""
+        return [self.storage(value) for value in values]
 
     def memory(self, value: Any) -> Memory | None:
         """Where in its storage the array lies; None where it does not say."""

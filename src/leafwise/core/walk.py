@@ -8,12 +8,12 @@ which rows it has) is derived on first use. `Node`, `Leaf` and `Tree` are thin v
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from math import prod
 from operator import le
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from leafwise.core import home as homes
 from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec, Visit
@@ -26,11 +26,22 @@ from leafwise.errors import Error, WalkError
 MAX_REPEATED_NODES = 1_000_000
 
 
+PlainKind = Literal["parameter", "buffer", "state"]
+_PLAIN_KINDS: dict[LeafKind, PlainKind] = {
+    "parameter": "parameter",
+    "array": "parameter",
+    "buffer": "buffer",
+    "transient": "buffer",
+    "state": "state",
+}
+T = TypeVar("T")
+
+
 class Facts(NamedTuple):
     """What can be told of a leaf without its values, and apart from its names."""
 
     spec: Spec
-    kind: Literal["parameter", "buffer", "state"]
+    kind: PlainKind
     persistent: bool
 
 
@@ -125,13 +136,14 @@ class Columns:
 
     def find_overlaps(self, merge: bool) -> list[Overlap]:
         """Compares the memory of leaves; with `merge`, makes second names of those that are no leaves."""
+        rows = [row for row in range(len(self.row_values)) if row not in self.ties]
+        values = self._take(self.row_values, rows)
         storages: dict[object, list[int]] = {}
-        homes = self._homes
-        for row, value in enumerate(self.row_values):
-            if row not in self.ties:
-                storage = (homes.get(type(value)) or self.home(value)).storage(value)
-                if storage is not None:
-                    storages.setdefault(storage, []).append(row)
+        for row, storage in zip(
+            rows, self._asked(rows, values, "its memory", lambda home, some: home.storages(some)), strict=True
+        ):
+            if storage is not None:
+                storages.setdefault(storage, []).append(row)
         overlaps: list[Overlap] = []
         for leaves in storages.values():
             if len(leaves) < 2:
@@ -276,35 +288,50 @@ class Columns:
         owner = self.node_objects[self.row_nodes[row]]
         return self.home(owner).current(owner, self.row_names[row], self.row_values[row])
 
-    def leaf_kind(self, leaf: int) -> Literal["parameter", "buffer", "state"]:
-        kind = self.row_kinds[leaf]
-        if kind == "array":
-            return "parameter"
-        return "buffer" if kind == "transient" else kind
+    def leaf_kind(self, leaf: int) -> PlainKind:
+        return _PLAIN_KINDS[self.row_kinds[leaf]]
 
-    def facts(self, rows: Iterable[int]) -> list[Facts]:
+    def facts(self, rows: Sequence[int]) -> list[Facts]:
         """The facts of each row; equal ones are one object, since models repeat a few of them endlessly."""
-        values, kinds, ties = self.row_values, self.row_kinds, self.ties
-        found: list[Facts] = []
-        kept: list[Spec] = []  # so that no identity is used again while it stands for a spec
+        kinds, ties = self.row_kinds, self.ties
+        values = [
+            value if kind == "parameter" else self.current(row)
+            for row, value, kind in zip(rows, self._take(self.row_values, rows), self._take(kinds, rows), strict=True)
+        ]
+        specs = self._asked(rows, values, "its facts", lambda home, some: home.specs(some))
+        leaf_kinds = [kinds[ties.get(row, row)] for row in rows] if ties else self._take(kinds, rows)
         by_identity: dict[tuple[int, LeafKind], Facts] = {}
         distinct: dict[Facts, Facts] = {}
-        homes = self._homes
-        for row in rows:
-            value = values[row] if kinds[row] == "parameter" else self.current(row)
-            try:
-                spec = (homes.get(type(value)) or self.home(value)).spec(value)
-            except Exception as error:
-                raise asking_raised(self.row_text(row), "its facts", error) from error
-            leaf = ties.get(row, row)
-            key = id(spec), kinds[leaf]
+        found: list[Facts] = []
+        for spec, kind in zip(specs, leaf_kinds, strict=True):
+            key = id(spec), kind
             facts = by_identity.get(key)
             if facts is None:
-                facts = Facts(spec, self.leaf_kind(leaf), kinds[leaf] != "transient")
+                facts = Facts(spec, _PLAIN_KINDS[kind], kind != "transient")
                 facts = by_identity[key] = distinct.setdefault(facts, facts)
-                kept.append(spec)
             found.append(facts)
         return found
+
+    def _take(self, column: list[T], rows: Sequence[int]) -> list[T]:
+        return column if len(rows) == len(column) else [column[row] for row in rows]
+
+    def _asked(
+        self, rows: Sequence[int], values: list[Any], what: str, ask: Callable[[Home, list[Any]], list[T]]
+    ) -> list[T]:
+        """What the homes of the values say; almost always they have one home, which is asked once for all."""
+        asked = {self.home(example) for example in {type(value): value for value in values}.values()}
+        try:
+            if len(asked) == 1:
+                return ask(asked.pop(), values)
+        except Exception:
+            pass  # asked one by one, below, the culprit has a path
+        answers: list[T] = []
+        for row, value in zip(rows, values, strict=True):
+            try:
+                answers += ask(self.home(value), [value])
+            except Exception as error:
+                raise asking_raised(self.row_text(row), what, error) from error
+        return answers
 
     def rows_of(self, leaf: int) -> list[int]:
         """Every name of a leaf, the one that shows all of it first."""

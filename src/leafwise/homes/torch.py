@@ -118,6 +118,15 @@ class TorchHome(Home):
         # Models repeat a few shapes thousands of times over.
         return _spec(value.shape, value.dtype, value.device, trainable)
 
+    def specs(self, values: list[torch.Tensor]) -> list[Spec]:
+        # A plain parameter needs none of the questions that other tensors do.
+        return [
+            _spec(value.shape, value.dtype, value.device, value.requires_grad)
+            if type(value) is nn.Parameter
+            else self.spec(value)
+            for value in values
+        ]
+
     def grad(self, value: torch.Tensor) -> Any:
         # Asking a computed tensor for its gradient makes PyTorch warn; it has none of its own.
         return value.grad if value.is_leaf or value.retains_grad else None
@@ -154,12 +163,19 @@ class TorchHome(Home):
 
     def storage(self, value: torch.Tensor) -> object | None:
         try:
-            if value.is_meta or not value.numel():
+            if not value.numel() or value.is_meta:
                 return None
             pointer = value.untyped_storage().data_ptr()
         except Exception:
             return None  # lazy, sparse, fake and wrapping tensors have no memory to compare, each in its own words
         return (value.get_device(), pointer) if pointer else None
+
+    def storages(self, values: list[torch.Tensor]) -> list[object | None]:
+        # Nothing is asked of the many that are on meta; and what may not even be asked that has no memory to compare.
+        try:
+            return [None if value.is_meta else self.storage(value) for value in values]
+        except Exception:
+            return [self.storage(value) for value in values]
 
     def memory(self, value: torch.Tensor) -> Memory | None:
         itemsize = value.element_size()

@@ -24,6 +24,23 @@ _VALUE_CHARS = 60
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
+class _Sums(NamedTuple):
+    """What is below a node, each leaf charged once."""
+
+    parameters: int
+    nbytes: int
+    leaves: int
+
+    @classmethod
+    def of(cls, facts: Facts | None) -> "_Sums":
+        if facts is None:
+            return cls(0, 0, 0)
+        return cls(facts.spec.size if facts.kind == "parameter" else 0, facts.spec.nbytes, 1)
+
+    def plus(self, other: "_Sums") -> "_Sums":
+        return _Sums(self.parameters + other.parameters, self.nbytes + other.nbytes, self.leaves + other.leaves)
+
+
 class _Run(NamedTuple):
     """Siblings that look alike, as nodes or as rows; most are alone."""
 
@@ -53,58 +70,46 @@ class _Outline:
         self.tied_nodes = sorted({columns.row_nodes[row] for row in self.tied_rows})
         self.tally = tally(self.charged.values())
         self.devices = {facts.spec.device for facts, _ in self.tally}
-        self.parameters = [0] * len(columns.node_parents)
-        self.nbytes = self.parameters.copy()
-        self.leaves = self.parameters.copy()
-        self._sum()
-        self.looks = self._compare() if fold else []
+        self.looks, self.sums = self._compare()
 
     # -- what there is ---------------------------------------------------------------------------------
 
-    def _sum(self) -> None:
-        """What is below each node, each leaf charged once."""
-        parameters, nbytes, leaves = self.parameters, self.nbytes, self.leaves
-        row_nodes, parents = self.columns.row_nodes, self.columns.node_parents
-        for row, (spec, kind, _) in self.charged.items():
-            node = row_nodes[row]
-            nbytes[node] += spec.nbytes
-            leaves[node] += 1
-            if kind == "parameter":
-                parameters[node] += spec.size
-        for node in reversed(self.nodes[1:]):
-            if leaves[node]:
-                parent = parents[node]
-                parameters[parent] += parameters[node]
-                nbytes[parent] += nbytes[node]
-                leaves[parent] += leaves[node]
-
-    def _compare(self) -> list[int]:
-        """A number for each node, which subtrees that look alike have in common.
+    def _compare(self) -> tuple[list[int], list[_Sums]]:
+        """A number for each node, which subtrees that look alike have in common; and what is below, by that number.
 
         A node's number starts from its type and takes in, one after another, its leaves, its plain values
-        and its children. Chained like that it needs no list for each node, of which there may be a million.
+        and its children. Chained like that it needs no list for each node, of which there may be a million;
+        and sums are made once for each look, not once for each node.
         """
-        columns = self.columns
+        columns, charged = self.columns, self.charged
         types = {cls: number for number, cls in enumerate(set(map(type, columns.node_objects)))}
         looks = [types[type(obj)] for obj in columns.node_objects]
+        sums = [_Sums(0, 0, 0)] * len(types)
         row_nodes, row_names = columns.row_nodes, columns.row_names
         names, parents = columns.node_names, columns.node_parents
         chained: dict[tuple[int, str, object], int] = {}
-        for node, name, what in chain(
-            ((row_nodes[row], row_names[row], id(facts)) for row, facts in self.facts.items()),
-            ((row_nodes[row], row_names[row], "tied") for row in columns.ties),
-            ((row_nodes[row], row_names[row], "shared") for row in columns.further_rows),
-            ((node, name, _value_text(value)) for node, name, value in columns.scalars),
-            ((node, "", first) for node, first in columns.repeats.items() if self._points_back(node)),
+        for node, name, what, added in chain(
+            # A leaf that is charged elsewhere looks otherwise than one that is charged here.
+            (
+                (row_nodes[row], row_names[row], id(facts), facts)
+                if row in charged
+                else (row_nodes[row], row_names[row], ~id(facts), None)
+                for row, facts in self.facts.items()
+            ),
+            ((row_nodes[row], row_names[row], "shared", None) for row in columns.further_rows),
+            ((node, name, _value_text(value), None) for node, name, value in columns.scalars),
+            ((node, "", first, None) for node, first in columns.repeats.items() if self._points_back(node)),
             # From the bottom up, each node when all that is below it has been taken in.
-            ((parents[node], names[node], looks[node]) for node in reversed(self.nodes[1:])),
+            ((parents[node], names[node], looks[node], looks[node]) for node in reversed(self.nodes[1:])),
         ):
             key = looks[node], name, what
             number = chained.get(key)
             if number is None:
-                number = chained[key] = len(types) + len(chained)
+                number = chained[key] = len(sums)
+                below = sums[added] if isinstance(added, int) else _Sums.of(added)
+                sums.append(sums[looks[node]].plus(below))
             looks[node] = number
-        return looks
+        return looks, sums
 
     def _children(self, node: int) -> list[int]:
         children = self.columns.children(node)
@@ -260,13 +265,13 @@ class _Outline:
         if self._points_back(node):
             to = columns.node_text(columns.repeats[node]) or "the root"
             return Line(level, (*label, Span("  → " + to, "tie")))
-        parameters = self.parameters[node]
+        parameters, nbytes, leaves = self.sums[self.looks[node]]
         if len(members) > 1 and parameters:
             note.append(Span(f"each {parameters:,}", "dim"))
         if closed:
-            note.append(Span(("  " if note else "") + f"▸ {_plural(self.leaves[node], 'leaf', 'leaves')}", "dim"))
+            note.append(Span(("  " if note else "") + f"▸ {_plural(leaves, 'leaf', 'leaves')}", "dim"))
         total = f"{parameters * len(members):,}" if parameters else ""
-        memory = bytes_text(self.nbytes[node] * len(members))
+        memory = bytes_text(nbytes * len(members))
         cells = (Span(""), Span(""), Span(total, "number"), Span(memory, "dim"))
         return Line(level, tuple(label), cells, tuple(note))
 
