@@ -9,7 +9,7 @@ from leafwise.core.path import Path
 from leafwise.errors import Error, WalkError, WriteError
 
 if TYPE_CHECKING:
-    from leafwise.core.walk import Columns
+    from leafwise.core.columns import Columns
 
 T = TypeVar("T")
 

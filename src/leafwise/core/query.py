@@ -1,19 +1,16 @@
-"""Queries: which leaves. A leaf matches if any of its names does.
-
-A glob is compiled to a small automaton that runs down the tree once, a step for each node, so that no path
-is ever written out as text.
-"""
+"""Queries: which leaves. A leaf matches if any of its names does."""
 
 import re
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from leafwise.core.glob import Glob, compiled_word
 from leafwise.core.leaf import Leaf
-from leafwise.core.path import Path, split_names
+from leafwise.core.path import Path
 from leafwise.errors import QueryError
 
 if TYPE_CHECKING:
-    from leafwise.core.walk import Columns
+    from leafwise.core.columns import Columns
 
 _ANY: Final[Any] = type("_Any", (), {"__repr__": lambda self: "any"})()
 
@@ -44,7 +41,7 @@ class Query:
         if isinstance(where, Query):
             return where
         if isinstance(where, str):
-            return Query(repr(where), _Glob([_words(one) for one in _alternatives(where)]).rows)
+            return Query(repr(where), Glob(where).rows)
         if isinstance(where, Path):
             return Query(repr(where), _by_path(where))
         if isinstance(where, re.Pattern):
@@ -160,7 +157,7 @@ def _fact_test(fact: str, wanted: Any) -> Callable[[Any], bool]:
         if wanted is not None and not isinstance(wanted, bool | int):
             raise QueryError(f"cannot ask for {fact}={wanted!r}; give {_EXAMPLES[fact]}, or a tuple of such")
         return lambda value: bool(value == wanted)
-    pattern = _compiled(wanted)
+    pattern = compiled_word(wanted)
     if fact == "owner":
         return lambda owner: pattern.fullmatch(type(owner).__name__) is not None
     return lambda value: value is not None and pattern.fullmatch(str(value)) is not None
@@ -203,192 +200,3 @@ def _by_leaf(wanted: Callable[[Leaf], Any]) -> "Callable[[Columns, int, Collecti
                 yield row
 
     return rows
-
-
-# -- globs -----------------------------------------------------------------------------------------------
-
-_DEEP = None  # stands for `**` among the words of a pattern
-_MAX_ALTERNATIVES = 10_000
-
-
-class _Step(dict[str, "_Step"]):
-    """One state of the automaton: maps the next name to the next state, worked out when first asked."""
-
-    __slots__ = ("accepts", "machine", "positions")
-
-    def __init__(self, machine: "_Glob", positions: frozenset[tuple[int, int]]) -> None:
-        super().__init__()
-        self.machine = machine
-        self.positions = positions
-        self.accepts = any(at == len(machine.patterns[which]) for which, at in positions)
-
-    def __missing__(self, name: str) -> "_Step":
-        step = self[name] = self.machine.after(self.positions, name)
-        return step
-
-
-class _Glob:
-    """`*` is one entry or a part of one, `?` one character, `**` any number of entries, `{a,b}` and
-    `{0..3}` alternatives, a quoted entry stands for itself."""
-
-    def __init__(self, patterns: list[list[re.Pattern[str] | None]]) -> None:
-        self.patterns = patterns
-        self._steps: dict[frozenset[tuple[int, int]], _Step] = {}
-
-    def rows(self, columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
-        start = self._step(self._close({(which, 0) for which in range(len(self.patterns))}))
-        steps = {node: start}
-        parents, names = columns.node_parents, columns.node_names
-        hidden = columns.hidden if columns.wrapped else None
-        for below in range(node + 1, columns.node_ends[node]):
-            step = steps[parents[below]]
-            steps[below] = step if hidden and hidden(below) else step[names[below]]
-        row_nodes, row_names = columns.row_nodes, columns.row_names
-        return [row for row in rows if steps[row_nodes[row]][row_names[row]].accepts]
-
-    def after(self, positions: Iterable[tuple[int, int]], name: str) -> _Step:
-        reached: set[tuple[int, int]] = set()
-        for which, at in positions:
-            pattern = self.patterns[which]
-            if at == len(pattern):
-                continue
-            word = pattern[at]
-            if word is _DEEP:
-                reached.add((which, at))
-            elif word.fullmatch(name):
-                reached.add((which, at + 1))
-        return self._step(self._close(reached))
-
-    def _close(self, positions: set[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-        """Adds where one gets without a name: `**` may stand for no entry at all."""
-        for which, at in tuple(positions):
-            pattern = self.patterns[which]
-            while at < len(pattern) and pattern[at] is _DEEP:
-                at += 1
-                positions.add((which, at))
-        return frozenset(positions)
-
-    def _step(self, positions: frozenset[tuple[int, int]]) -> _Step:
-        step = self._steps.get(positions)
-        if step is None:
-            step = self._steps[positions] = _Step(self, positions)
-        return step
-
-
-def _words(pattern: str) -> list[re.Pattern[str] | None]:
-    """The entries of one pattern, each as a regular expression, or None for `**`."""
-    words = _split(pattern, ".")
-    if "" in words:
-        raise QueryError(f"cannot read the glob {pattern!r}: an entry is empty")
-    if any("**" in word and word != "**" and '"' not in word for word in words):
-        raise QueryError(f"cannot read the glob {pattern!r}: ** stands for whole entries; write **.name or *name")
-    return [_DEEP if word == "**" else _compiled(word) for word in words]
-
-
-def _alternatives(text: str) -> list[str]:
-    """The patterns that braces with dots in them stand for; other braces stay, as a part of one entry."""
-    for start, end in _braces(text):
-        options = _split(text[start + 1 : end], ",")
-        if all(_RANGE.fullmatch(option) or len(_split(option, ".")) == 1 for option in options):
-            continue
-        found = [one for option in options for one in _alternatives(text[:start] + option + text[end + 1 :])]
-        if len(found) > _MAX_ALTERNATIVES:
-            raise QueryError(f"the glob {text!r} stands for more than {_MAX_ALTERNATIVES} patterns")
-        return found
-    return [text]
-
-
-_RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
-
-
-def _compiled(word: str) -> re.Pattern[str]:
-    return re.compile(_word_regex(word), re.DOTALL)
-
-
-def _word_regex(word: str) -> str:
-    parts = []
-    position = 0
-    braces = dict(_braces(word))
-    while position < len(word):
-        char = word[position]
-        end = position
-        if char == '"':
-            end = _quoted_end(word, position)
-            parts.append(re.escape(_unquoted(word[position : end + 1])))
-        elif char == "{":
-            end = braces[position]
-            parts.append(_options_regex(word[position + 1 : end]))
-        else:
-            parts.append({"*": ".*", "?": "."}.get(char) or re.escape(char))
-        position = end + 1
-    return "".join(parts)
-
-
-def _options_regex(inner: str) -> str:
-    return "(?:" + "|".join(map(_option_regex, _split(inner, ","))) + ")"
-
-
-def _option_regex(option: str) -> str:
-    span = _RANGE.fullmatch(option)
-    if span is None:
-        return _word_regex(option)
-    low, high = int(span[1]), int(span[2])
-    if low > high:
-        raise QueryError(f"the range {{{option}}} is empty; write {{{high}..{low}}}")
-    if high - low >= _MAX_ALTERNATIVES:
-        raise QueryError(f"the range {{{option}}} has more than {_MAX_ALTERNATIVES} numbers")
-    return "|".join(map(str, range(low, high + 1)))
-
-
-def _split(text: str, separator: str) -> list[str]:
-    """Splits where the separator stands outside quotes and braces."""
-    parts = [""]
-    position = 0
-    braces = dict(_braces(text))
-    while position < len(text):
-        char = text[position]
-        end = position
-        if char == '"':
-            end = _quoted_end(text, position)
-        elif char == "{":
-            end = braces[position]
-        if char == separator:
-            parts.append("")
-        else:
-            parts[-1] += text[position : end + 1]
-        position = end + 1
-    return parts
-
-
-def _braces(text: str) -> list[tuple[int, int]]:
-    """The outermost pairs of braces."""
-    pairs = []
-    depth = start = position = 0
-    while position < len(text):
-        char = text[position]
-        if char == '"':
-            position = _quoted_end(text, position)
-        elif char == "{":
-            start = start if depth else position
-            depth += 1
-        elif char == "}":
-            depth -= 1
-            if depth == 0:
-                pairs.append((start, position))
-        if depth < 0:
-            break
-        position += 1
-    if depth:
-        raise QueryError(f"cannot read the glob {text!r}: its braces do not match")
-    return pairs
-
-
-def _quoted_end(text: str, start: int) -> int:
-    found = re.compile(r'"(?:[^"\\]|\\.)*"').match(text, start)
-    if found is None:
-        raise QueryError(f"cannot read the glob {text!r}: a quote is not closed")
-    return found.end() - 1
-
-
-def _unquoted(word: str) -> str:
-    return split_names(word)[0]

@@ -8,11 +8,12 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, NamedTuple
 
+from leafwise.core.columns import Columns, Facts, tally
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie
 from leafwise.core.memory import SAME
 from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
-from leafwise.core.walk import Columns, Facts, tally, walk
+from leafwise.core.walk import walk
 from leafwise.errors import PathError, QueryError
 
 # Where a path of a file is opened; named as a string because files stand above core.

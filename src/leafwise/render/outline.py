@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leafwise.core.columns import Facts, tally
 from leafwise.core.doc import Doc, Line, Span
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape, quote
-from leafwise.core.walk import Facts, tally
 
 if TYPE_CHECKING:
     from leafwise.core.tree import Counts, Tree

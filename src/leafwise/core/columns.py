@@ -1,0 +1,355 @@
+"""The columns that a walk writes, and what follows from them.
+
+A line for every node, and a row for every name of a leaf. A leaf is known by the number of its first row. Facts
+(shape, dtype, role) are asked of the home when somebody wants them; what follows from the columns (where a
+subtree ends, which rows it has) is derived on first use.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from math import prod
+from operator import le
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from leafwise.core import home as homes
+from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec
+from leafwise.core.leaf import Leaf, Name, asking_raised
+from leafwise.core.memory import SAME, Op, Overlap, Region, compare, extent
+from leafwise.core.path import Entry, Path, quote
+
+PlainKind = Literal["parameter", "buffer", "state"]
+_PLAIN_KINDS: dict[LeafKind, PlainKind] = {
+    "parameter": "parameter",
+    "array": "parameter",
+    "buffer": "buffer",
+    "transient": "buffer",
+    "state": "state",
+}
+T = TypeVar("T")
+
+
+class Facts(NamedTuple):
+    """What can be told of a leaf without its values, and apart from its names."""
+
+    spec: Spec
+    kind: PlainKind
+    persistent: bool
+
+
+def tally(facts: Collection[Facts]) -> list[tuple[Facts, int]]:
+    """The distinct facts with their numbers; by identity, since equal ones of one walk are one object."""
+    by_identity = {id(one): one for one in facts}
+    return [(by_identity[key], times) for key, times in Counter(map(id, facts)).items()]
+
+
+class Columns:
+    """What one walk found. Nodes stand in preorder, so a subtree is a range of nodes and of rows."""
+
+    def __init__(self) -> None:
+        # Nodes.
+        self.node_parents: list[int] = []
+        self.node_names: list[str] = []
+        self.node_objects: list[Any] = []
+        # Node → the earlier node that is the same object; below a cycle nothing is listed again.
+        self.repeats: dict[int, int] = {}
+        self.unlisted: set[int] = set()
+        # Rows: a row is one name of one leaf, with the array that stands there.
+        self.row_nodes: list[int] = []
+        self.row_names: list[str] = []
+        self.row_values: list[Any] = []
+        self.row_kinds: list[LeafKind] = []
+        # Only where a leaf has several names: row → the leaf it names, leaf → its further rows, and the op
+        # of a row that sees its leaf otherwise than as it is.
+        self.ties: dict[int, int] = {}
+        self.further_rows: dict[int, list[int]] = {}
+        self.row_ops: dict[int, Op] = {}
+        # Plain values by the node that holds them.
+        self.scalars: list[tuple[int, str, Any]] = []
+        self.wrapped: dict[type, str] = {}  # wrappers, and the child whose step does not show
+        self._homes: dict[type, Home] = {}
+        self._entries: dict[int, Entry] = {}
+        self.made_leaves: dict[int, Leaf] = {}
+
+    # -- derived from the columns, once ----------------------------------------------------------------
+
+    @cached_property
+    def node_ends(self) -> list[int]:
+        """For each node, the node after the last one below it."""
+        ends = list(range(1, len(self.node_parents) + 1))
+        for node in range(len(ends) - 1, 0, -1):
+            parent = self.node_parents[node]
+            if ends[node] > ends[parent]:
+                ends[parent] = ends[node]
+        return ends
+
+    @cached_property
+    def row_ranges(self) -> list[tuple[int, int]]:
+        """For each node, the rows of all names below it, as a range."""
+        first = [len(self.row_nodes)] * len(self.node_parents)
+        last = [0] * len(first)
+        for row, node in enumerate(self.row_nodes):
+            if row < first[node]:
+                first[node] = row
+            last[node] = row + 1
+        for node in range(len(first) - 1, 0, -1):
+            parent = self.node_parents[node]
+            if first[node] < first[parent]:
+                first[parent] = first[node]
+            if last[node] > last[parent]:
+                last[parent] = last[node]
+        return [(a, b) if a < b else (0, 0) for a, b in zip(first, last, strict=True)]
+
+    def own_rows(self, node: int) -> Sequence[int]:
+        """The rows of a node's own leaves."""
+        rows, nodes = self._rows_by_node
+        return rows[bisect_left(nodes, node) : bisect_right(nodes, node)]
+
+    @cached_property
+    def _rows_by_node(self) -> tuple[Sequence[int], list[int]]:
+        """The rows in the order of their nodes, and those nodes. Modules give them in that order already."""
+        nodes = self.row_nodes
+        if all(map(le, nodes, islice(nodes, 1, None))):
+            return range(len(nodes)), nodes
+        rows = sorted(range(len(nodes)), key=nodes.__getitem__)
+        return rows, [nodes[row] for row in rows]
+
+    @cached_property
+    def own_scalars(self) -> dict[int, list[tuple[str, Any]]]:
+        scalars: dict[int, list[tuple[str, Any]]] = {}
+        for node, name, value in self.scalars:
+            scalars.setdefault(node, []).append((name, value))
+        return scalars
+
+    @cached_property
+    def overlaps(self) -> list[Overlap]:
+        """Leaves over common memory that are not one leaf, by their numbers."""
+        return self.find_overlaps(merge=False)
+
+    def find_overlaps(self, merge: bool) -> list[Overlap]:
+        """Compares the memory of leaves; with `merge`, makes second names of those that are no leaves."""
+        rows = [row for row in range(len(self.row_values)) if row not in self.ties]
+        values = self._take(self.row_values, rows)
+        storages: dict[object, list[int]] = {}
+        for row, storage in zip(
+            rows, self._asked(rows, values, "its memory", lambda home, some: home.storages(some)), strict=True
+        ):
+            if storage is not None:
+                storages.setdefault(storage, []).append(row)
+        overlaps: list[Overlap] = []
+        for leaves in storages.values():
+            if len(leaves) < 2:
+                continue
+            regions = []
+            for leaf in leaves:
+                memory, own_gradient = self._memory(leaf)
+                if memory is not None:
+                    regions.append(Region(leaf, memory, own_gradient))
+            seconds, meeting = compare(regions)
+            overlaps.extend(meeting)
+            for leaf, (target, op) in seconds.items() if merge else ():
+                rows = self.rows_of(leaf)
+                self.further_rows.pop(leaf, None)
+                self.tie(rows, target)
+                self.row_ops.update(dict.fromkeys(rows, op))
+        return overlaps
+
+    def _memory(self, row: int) -> tuple[Memory | None, bool]:
+        value = self.row_values[row]
+        home = self.home(value)
+        try:
+            return home.memory(value), home.own_gradient(value)
+        except Exception as error:
+            raise asking_raised(self.row_text(row), "its memory", error) from error
+
+    def tie(self, rows: list[int], leaf: int) -> None:
+        """Makes the rows further names of the leaf."""
+        self.ties.update(dict.fromkeys(rows, leaf))
+        self.further_rows[leaf] = sorted([*self.further_rows.get(leaf, ()), *rows])
+
+    def bytes_shared(self, leaves: set[int]) -> int:
+        """How many bytes a sum over these leaves counts more than once."""
+        extra = 0
+        for members, _ in self.overlaps:
+            spans = []
+            for leaf in leaves.intersection(members):
+                memory, _ = self._memory(leaf)
+                assert memory is not None
+                spans.append((*extent(memory), prod(memory.shape) * memory.itemsize))
+            covered = reached = 0
+            for start, stop, _ in sorted(spans):
+                covered += max(0, stop - max(start, reached))
+                reached = max(reached, stop)
+            extra += max(0, sum(nbytes for _, _, nbytes in spans) - covered)
+        return extra
+
+    # -- nodes -----------------------------------------------------------------------------------------
+
+    def children(self, node: int) -> Iterator[int]:
+        child, end = node + 1, self.node_ends[node]
+        while child < end:
+            yield child
+            child = self.node_ends[child]
+
+    def hidden(self, node: int) -> bool:
+        """Whether the step to this node is a wrapper's, which paths do not show."""
+        parent = self.node_parents[node]
+        if parent < 0 or not self.wrapped:
+            return False
+        return self.wrapped.get(type(self.node_objects[parent])) == self.node_names[node]
+
+    def layers(self, node: int) -> list[int]:
+        """The nodes that have one path: a node, what it refers to, and, of a wrapper, what it wraps."""
+        found = [self.repeats[node] if node in self.unlisted else node]
+        while self.wrapped:
+            inner = next((child for child in self.children(found[-1]) if self.hidden(child)), None)
+            if inner is None:
+                break
+            found.append(self.repeats[inner] if inner in self.unlisted else inner)
+        return found
+
+    def type_name(self, node: int) -> str:
+        obj = self.node_objects[node]
+        return self.home(obj).type_name(obj)
+
+    def lineage(self, node: int) -> tuple[Any, ...]:
+        """The object of a node, then of its parent, and so on up to the root."""
+        objects = []
+        while node >= 0:
+            objects.append(self.node_objects[node])
+            node = self.node_parents[node]
+        return tuple(objects)
+
+    # -- paths -----------------------------------------------------------------------------------------
+
+    def node_entries(self, node: int) -> tuple[Entry, ...]:
+        entries = []
+        while node > 0:
+            entry = self._entries.get(node)
+            if entry is None:
+                owner = self.node_objects[self.node_parents[node]]
+                entry = self.home(owner).entry(owner, self.node_names[node], self.node_objects[node])
+                entry = self._entries[node] = entry._replace(hidden=True) if self.hidden(node) else entry
+            entries.append(entry)
+            node = self.node_parents[node]
+        return tuple(reversed(entries))
+
+    def node_path(self, node: int) -> Path:
+        return Path(self.node_entries(node))
+
+    def row_path(self, row: int) -> Path:
+        node = self.row_nodes[row]
+        owner = self.node_objects[node]
+        entry = self.home(owner).entry(owner, self.row_names[row], self.row_values[row])
+        return Path((*self.node_entries(node), entry))
+
+    def scalar_path(self, node: int, name: str, value: Any) -> Path:
+        owner = self.node_objects[node]
+        return Path((*self.node_entries(node), self.home(owner).entry(owner, name, value)))
+
+    def node_text(self, node: int) -> str:
+        """The path of a node as it prints, without making the path."""
+        names = []
+        while node > 0:
+            if not self.hidden(node):
+                names.append(quote(self.node_names[node]))
+            node = self.node_parents[node]
+        return ".".join(reversed(names))
+
+    def row_text(self, row: int) -> str:
+        front = self.node_text(self.row_nodes[row])
+        name = quote(self.row_names[row])
+        return f"{front}.{name}" if front else name
+
+    # -- leaves ----------------------------------------------------------------------------------------
+
+    def home(self, obj: Any) -> Home:
+        home = self._homes.get(type(obj))
+        if home is None:
+            found = homes.find(type(obj))
+            if found is None:
+                raise homes.unwalkable(obj)
+            home = self._homes[type(obj)] = found[0]
+        return home
+
+    def remember_home(self, cls: type, home: Home) -> None:
+        self._homes[cls] = home
+
+    def current(self, row: int) -> Any:
+        """What stands at a row now; moving a module replaces its buffers."""
+        owner = self.node_objects[self.row_nodes[row]]
+        return self.home(owner).current(owner, self.row_names[row], self.row_values[row])
+
+    def leaf_kind(self, leaf: int) -> PlainKind:
+        return _PLAIN_KINDS[self.row_kinds[leaf]]
+
+    def facts(self, rows: Sequence[int]) -> list[Facts]:
+        """The facts of each row; equal ones are one object, since models repeat a few of them endlessly."""
+        kinds, ties = self.row_kinds, self.ties
+        values = [
+            value if kind == "parameter" else self.current(row)
+            for row, value, kind in zip(rows, self._take(self.row_values, rows), self._take(kinds, rows), strict=True)
+        ]
+        specs = self._asked(rows, values, "its facts", lambda home, some: home.specs(some))
+        leaf_kinds = [kinds[ties.get(row, row)] for row in rows] if ties else self._take(kinds, rows)
+        by_identity: dict[tuple[int, LeafKind], Facts] = {}
+        distinct: dict[Facts, Facts] = {}
+        found: list[Facts] = []
+        for spec, kind in zip(specs, leaf_kinds, strict=True):
+            key = id(spec), kind
+            facts = by_identity.get(key)
+            if facts is None:
+                facts = Facts(spec, _PLAIN_KINDS[kind], kind != "transient")
+                facts = by_identity[key] = distinct.setdefault(facts, facts)
+            found.append(facts)
+        return found
+
+    def _take(self, column: list[T], rows: Sequence[int]) -> list[T]:
+        return column if len(rows) == len(column) else [column[row] for row in rows]
+
+    def _asked(
+        self, rows: Sequence[int], values: list[Any], what: str, ask: Callable[[Home, list[Any]], list[T]]
+    ) -> list[T]:
+        """What the homes of the values say; almost always they have one home, which is asked once for all."""
+        asked = {self.home(example) for example in {type(value): value for value in values}.values()}
+        try:
+            if len(asked) == 1:
+                return ask(asked.pop(), values)
+        except Exception:
+            pass  # asked one by one, below, the culprit has a path
+        answers: list[T] = []
+        for row, value in zip(rows, values, strict=True):
+            try:
+                answers += ask(self.home(value), [value])
+            except Exception as error:
+                raise asking_raised(self.row_text(row), what, error) from error
+        return answers
+
+    def rows_of(self, leaf: int) -> list[int]:
+        """Every name of a leaf, the one that shows all of it first."""
+        return [leaf, *self.further_rows.get(leaf, ())]
+
+    def name(self, row: int) -> Name:
+        role, axes = self.row_role(row)
+        owner = self.type_name(self.row_nodes[row])
+        return Name(self.row_path(row), owner, role, axes, self.row_op(row))
+
+    def row_role(self, row: int) -> tuple[str | None, Axes]:
+        node = self.row_nodes[row]
+        owner = self.node_objects[node]
+        name, value = self.row_names[row], self.row_values[row]
+        return self.home(owner).role(owner, name, value, lambda: self.lineage(node))
+
+    def leaf(self, row: int) -> Leaf:
+        """The leaf that a row names, as seen from there where that is a view of it; made once and kept."""
+        if row not in self.row_ops or self.row_ops[row] == "same":
+            row = self.ties.get(row, row)
+        leaf = self.made_leaves.get(row)
+        if leaf is None:
+            leaf = self.made_leaves[row] = Leaf(self, self.ties.get(row, row), row)
+        return leaf
+
+    def row_op(self, row: int) -> Op:
+        return self.row_ops.get(row, SAME)
