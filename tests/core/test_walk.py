@@ -24,6 +24,7 @@ def test_a_cycle_through_module_references_ends() -> None:
     # The name that goes round is no further listing, but it still leads there.
     assert tree["child.parent.weight"] is tree["weight"]
     assert tree["child.parent.child.bias"] is tree["child.bias"]
+    assert paths(tree["child.parent"]) == paths(tree)
     assert "→ the root" in tree.text()
 
 

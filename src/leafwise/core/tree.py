@@ -154,7 +154,8 @@ class Tree:
             for row in columns.own_rows(owner):
                 if columns.row_names[row] == names[-1] and (self._whole or row in self._rows):
                     return (columns.leaf(row),)
-        for node in self._children(owners, names[-1]):
+        for child in self._children(owners, names[-1]):
+            node = columns.repeats[child] if child in columns.unlisted else child
             return (Tree(columns, node, None if self._whole else self._rows_below(node)),)
         for owner in owners:
             for name, value in columns.own_scalars.get(owner, ()):
