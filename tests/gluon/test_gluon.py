@@ -180,6 +180,8 @@ def test_a_gradient_is_overwritten_unless_it_is_to_be_added() -> None:
     once()
     assert layer.weight.grad().tolist() == [[1, 1]]
     layer.weight.grad_req = "add"
+    assert layer.weight.grad().tolist() == [[0, 0]]
+    once()
     once()
     assert layer.weight.grad().tolist() == [[2, 2]]
     layer.weight.zero_grad()
@@ -404,3 +406,152 @@ def test_as_mxnet_is_for_a_while_or_for_good() -> None:
     for_good.undo()  # twice is once
     with pytest.raises(ModuleNotFoundError):
         import mxnet.np
+
+
+# -- what once went wrong ----------------------------------------------------------------------------------
+
+
+def dense(**options: Any) -> Any:
+    layer = nn.Dense(1, in_units=2, use_bias=False, **options)
+    layer.initialize()
+    return layer
+
+
+def step(layer: Any) -> None:
+    with autograd.record():
+        loss = layer(np.ones((1, 2))).sum()
+    loss.backward()
+
+
+def test_a_held_array_is_printed_after_every_kind_of_write() -> None:
+    layer = dense()
+    held, row = layer.weight.data(), layer.weight.data()[0]
+    held[0, 0] = 3
+    held += 1
+    row[:] = 5
+    assert str(held) == "[[5. 5.]]"
+    layer.weight.set_data(np.ones((1, 2)))
+    assert str(held) == str(held.copy()) == "[[1. 1.]]"
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1)
+    step(layer)
+    optimizer.step()
+    assert str(held) == "[[0. 0.]]"
+
+
+def test_changing_how_gradients_are_kept_starts_anew() -> None:
+    layer = dense()
+    step(layer)
+    layer.setattr("grad_req", "add")
+    step(layer)
+    step(layer)
+    assert layer.weight.grad().tolist() == [[2, 2]]
+    layer.initialize(force_reinit=True)
+    assert layer.weight.grad().tolist() == [[0, 0]]
+
+
+def test_a_copy_overwrites_its_gradients_too() -> None:
+    for again in (copy.deepcopy(dense()), pickle.loads(pickle.dumps(dense()))):
+        step(again)
+        step(again)
+        assert again.weight.grad().tolist() == [[1, 1]]
+
+
+def test_lists_and_numpy_arrays_can_be_assigned() -> None:
+    import numpy
+
+    x = np.zeros((2, 2))
+    x[:] = [[1, 2], [3, 4]]
+    x[0] = numpy.ones(2)
+    x[1, 1] = numpy.float32(7)
+    assert x.tolist() == [[1, 1], [3, 7]]
+
+
+def test_reductions_and_indices_are_those_of_numpy() -> None:
+    x = np.array([[1, 2], [3, 4]])
+    assert float(x.std()) == pytest.approx(1.1180340)
+    assert float(x.var()) == 1.25
+    assert x.max(axis=1).tolist() == [2, 4]
+    assert x.min(axis=0).tolist() == [1, 2]
+    assert float(x.max()) == 4
+    assert x.transpose().tolist() == x.transpose((1, 0)).tolist() == [[1, 3], [2, 4]]
+    assert x.dot(x).tolist() == [[7, 10], [15, 22]]
+    assert x[::-1].tolist() == [[3, 4], [1, 2]]
+    assert x[:, ::-1].tolist() == [[2, 1], [4, 3]]
+    assert np.arange(4)[np.array([0, 2])].tolist() == [0, 2]
+    assert x[x > 2].tolist() == [3, 4]
+
+
+def test_dtypes_are_shown_and_compared_as_in_mxnet() -> None:
+    assert repr(np.ones(2, dtype="float64")) == "array([1., 1.], dtype=float64)"
+    assert repr(np.full((2,), 3)) == "array([3, 3], dtype=int64)"
+    assert "shape" not in repr(np.arange(2000))
+    assert dense().weight.dtype == np.float32
+    assert repr(dense(dtype=np.float64).weight) == "Parameter (shape=(1, 2), dtype=float64)"
+
+
+def test_a_keyword_nobody_knows_is_refused() -> None:
+    with pytest.raises(TypeError):
+        np.ones(2, dtyp="int32")  # type: ignore[call-arg]
+    assert np.eye(2, k=1).tolist() == [[0, 1], [0, 0]]
+
+
+def test_copies_under_record_are_differentiated() -> None:
+    x = np.ones(3)
+    x.attach_grad()
+    with autograd.record():
+        y = (x.copy() * 2 + np.array(x) * 3).sum()
+    y.backward()
+    assert x.grad.tolist() == [5, 5, 5]
+
+
+def test_a_gradient_asked_for_in_the_middle_is_refused_with_what_to_write() -> None:
+    x = np.ones(3)
+    x.attach_grad()
+    with autograd.record():
+        y = x * 2
+        with pytest.raises(MXNetError, match=r"write y = y\.detach\(\); y\.attach_grad\(\)"):
+            y.attach_grad()
+        y = y.detach()
+        y.attach_grad()
+        z = (y * 3).sum()
+    z.backward()
+    assert y.grad.tolist() == [3, 3, 3]
+    assert x.grad.tolist() == [0, 0, 0]
+
+
+def test_arrays_are_copied_and_pickled() -> None:
+    x = np.array([1, 2])
+    for again in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert isinstance(again, np.ndarray)
+        assert again.tolist() == [1, 2]
+        again[0] = 9
+    assert x.tolist() == [1, 2]
+
+
+def test_a_state_dict_fills_a_net_without_shapes(net: Any) -> None:
+    fresh = nn.Sequential()
+    fresh.add(*[nn.Dense(units, activation="relu") for units in (8, 8, 8)], nn.Dense(10))
+    fresh.load_state_dict(net.state_dict())
+    x = torch.rand(2, 20)
+    assert torch.equal(fresh(x), net(x))
+
+
+def test_functional_call_puts_others_in_their_place() -> None:
+    layer = dense()
+    given = {"weight": torch.full((1, 2), 7.0)}
+    assert torch.func.functional_call(layer, given, (torch.ones(1, 2),)).tolist() == [[14]]
+
+
+def test_an_empty_batch_and_a_deleted_parameter() -> None:
+    assert dense()(np.ones((0, 2))).shape == (0, 1)
+    block = Block()
+    block.w = Parameter("w", shape=(2,))
+    del block.w
+    assert not hasattr(block, "w")
+    assert block.collect_params() == {}
+
+
+def test_children_are_references_to_be_called() -> None:
+    net = nn.Sequential()
+    net.add(dense())
+    assert [child() for child in net._children.values()] == [net[0]]

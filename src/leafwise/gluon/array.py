@@ -53,9 +53,9 @@ class ndarray(torch.Tensor):  # noqa: N801
         return str(_TENSOR.device.__get__(self))
 
     def __repr__(self) -> str:  # type: ignore[override]
-        text = numpy.array_repr(self.asnumpy())
-        head, found, _ = text.rpartition("dtype=float32")
-        return head.rstrip().removesuffix(",") + ")" if found else text
+        values = self.asnumpy()
+        text = numpy.array2string(values, separator=", ", prefix="array(")
+        return f"array({text})" if values.dtype.name in ("float32", "bool") else f"array({text}, dtype={values.dtype})"
 
     def __str__(self) -> str:
         return str(self.asnumpy())
@@ -79,7 +79,48 @@ class ndarray(torch.Tensor):  # noqa: N801
         return wrap(plain(self).to(torch_dtype(dtype), copy=copy))
 
     def copy(self) -> "ndarray":
-        return wrap(plain(self).detach().clone())
+        return wrap(plain(self).clone())
+
+    def __copy__(self) -> "ndarray":
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ndarray":
+        copied: ndarray = memo.setdefault(id(self), wrap(plain(self).detach().clone()))
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _from_numpy, (self.asnumpy(),)
+
+    # -- indices and reductions, as NumPy has them -----------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(_index(key, self.shape))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(value, torch.Tensor | int | float | bool):
+            value = torch.as_tensor(numpy.asarray(value), dtype=_TENSOR.dtype.__get__(self))
+        super().__setitem__(_index(key, self.shape), value)
+
+    def max(self, *args: Any, **options: Any) -> Any:
+        return torch.amax(self, **_as_dim(options)) if "axis" in options else super().max(*args, **options)
+
+    def min(self, *args: Any, **options: Any) -> Any:
+        return torch.amin(self, **_as_dim(options)) if "axis" in options else super().min(*args, **options)
+
+    def var(self, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:  # type: ignore[override]
+        return torch.var(self, dim=axis, correction=ddof, keepdim=keepdims)
+
+    def std(self, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:  # type: ignore[override]
+        return torch.std(self, dim=axis, correction=ddof, keepdim=keepdims)
+
+    def transpose(self, *axes: Any) -> Any:
+        if len(axes) == 2:
+            return super().transpose(*axes)  # of a matrix the same, and PyTorch's own code calls it so
+        order = axes[0] if len(axes) == 1 else axes
+        return torch.permute(self, tuple(order) or tuple(reversed(range(self.ndim))))
+
+    def dot(self, other: Any) -> Any:
+        return dot(self, other)
 
     def detach(self) -> "ndarray":
         return wrap(plain(self).detach())
@@ -94,8 +135,14 @@ class ndarray(torch.Tensor):  # noqa: N801
     def attach_grad(self, grad_req: str = "write") -> None:
         """Asks for the gradient with respect to this array; it is zeros before any backward."""
         check_grad_req(grad_req)
+        if not self.is_leaf:
+            raise MXNetError(
+                "the Gluon front end cannot attach a gradient to an array that was computed under record(); "
+                "write y = y.detach(); y.attach_grad()"
+            )
         self.requires_grad_(grad_req != "null")
         self.grad_req = grad_req
+        _TENSOR.grad.__set__(self, None)
 
     @property
     def grad(self) -> "ndarray | None":  # type: ignore[override]
@@ -123,8 +170,8 @@ class _Size(int):
 
 
 def plain(array: torch.Tensor) -> torch.Tensor:
-    """The same tensor without the manners of an ndarray; the graph is kept."""
-    with torch._C.DisableTorchFunctionSubclass():
+    """The same tensor without the manners of an ndarray; the graph is kept, where there is one."""
+    with torch._C.DisableTorchFunctionSubclass(), torch.set_grad_enabled(differentiating()):
         return array.as_subclass(torch.Tensor) if isinstance(array, ndarray) else array
 
 
@@ -132,6 +179,36 @@ def wrap(tensor: torch.Tensor) -> ndarray:
     """The same tensor with the manners of an ndarray; the graph is kept."""
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.as_subclass(ndarray)
+
+
+def dot(a: Any, b: Any) -> Any:
+    """The product of vectors and matrices, as NumPy has it."""
+    if not (a.ndim and b.ndim):
+        return a * b
+    return torch.tensordot(a, b, dims=([-1], [-2 if b.ndim > 1 else -1]))
+
+
+def _from_numpy(values: Any) -> ndarray:
+    return wrap(torch.from_numpy(values))
+
+
+def _as_dim(options: dict[str, Any]) -> dict[str, Any]:
+    names = {"axis": "dim", "keepdims": "keepdim"}
+    given = {names.get(name, name): value for name, value in options.items()}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _index(key: Any, shape: tuple[int, ...]) -> Any:
+    """An index as PyTorch takes it: slices that run backwards, and float arrays, are whole numbers there."""
+    if isinstance(key, tuple):
+        if any(part is Ellipsis or part is None for part in key):
+            return key
+        return tuple(_index(part, shape[axis:]) for axis, part in enumerate(key))
+    if isinstance(key, slice) and key.step is not None and key.step < 0 and shape:
+        return torch.tensor(range(*key.indices(shape[0])), dtype=torch.int64)
+    if isinstance(key, ndarray) and _TENSOR.dtype.__get__(key).is_floating_point:
+        return plain(key).long()
+    return plain(key) if isinstance(key, ndarray) else key
 
 
 def numpy_dtype(dtype: torch.dtype) -> Any:
@@ -161,7 +238,8 @@ def check_grad_req(grad_req: str) -> None:
 
 def backward(heads: Iterable[torch.Tensor], head_grads: Any = None, retain_graph: bool = False) -> None:
     """Backward from arrays. A gradient is overwritten, unless its `grad_req` is 'add'."""
-    tensors = [plain(head) for head in heads]
+    with torch._C.DisableTorchFunctionSubclass():
+        tensors = [head.as_subclass(torch.Tensor) for head in heads]
     if not all(tensor.requires_grad for tensor in tensors):
         raise MXNetError(
             "Cannot differentiate node because it is not in a computational graph. You need to use autograd.record() "

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from leafwise.gluon.array import ndarray
+from leafwise.gluon.init import Constant
 from leafwise.gluon.parameter import Parameter
 from leafwise.gluon.state import differentiating
 
@@ -56,6 +58,24 @@ class Block(nn.Module):
     def __getattr__(self, name: str) -> Any:
         held = self.__dict__.get("_reg_params", {}).get(name)
         return super().__getattr__(name) if held is None else held
+
+    def __delattr__(self, name: str) -> None:
+        self._reg_params.pop(name, None)
+        super().__delattr__(name)
+
+    @property
+    def _children(self) -> dict[str, Any]:
+        """The children as Gluon 2 keeps them: each as a reference to be called."""
+        return {name: weakref.ref(child) for name, child in self._modules.items()}
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        # What a state dict holds is enough for a parameter whose shape or values were still to come.
+        for name, parameter in self._reg_params.items():
+            values = state_dict.get(prefix + name)
+            if values is not None and not parameter._initialized:
+                parameter.shape = tuple(values.shape)
+                parameter.initialize(Constant(values))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _register(self, name: str, parameter: Parameter) -> None:
         self._reg_params[name] = parameter

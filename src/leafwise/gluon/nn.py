@@ -130,14 +130,17 @@ class Dense(HybridBlock):
         self._finish_deferred_init(x)
         for parameter in self._reg_params.values():
             parameter._check_initialized()
-        units, width = self.weight.tensor.shape
+        # From where PyTorch looks too, so that torch.func.functional_call can put others in their place.
+        weight, bias = self._parameters["weight"], self._parameters.get("bias")
+        assert weight is not None
+        units, width = weight.shape
         if self._in_units(x) != width:
             raise MXNetError(
                 f"Shape inconsistent, Provided = [{units},{width}], inferred shape=({units},{self._in_units(x)}): "
                 f"an input of shape {tuple(x.shape)} does not fit a weight of shape {(units, width)}"
             )
-        flat = x.reshape(x.shape[0], -1) if self._flatten else x
-        y = torch.nn.functional.linear(flat, self.weight.tensor, None if self.bias is None else self.bias.tensor)
+        flat = x.reshape(x.shape[0], width) if self._flatten else x
+        y = torch.nn.functional.linear(flat, weight, bias)
         return y if self.act is None else self.act(y)
 
     def __repr__(self) -> str:

@@ -7,17 +7,19 @@ import numpy
 import torch
 
 from leafwise.gluon import random
-from leafwise.gluon.array import ndarray, plain, torch_dtype, wrap
+from leafwise.gluon.array import dot, ndarray, plain, torch_dtype, wrap
 from leafwise.gluon.base import missing
 
 pi, e, inf, nan, newaxis = numpy.pi, numpy.e, numpy.inf, numpy.nan, None
-float16, float32, float64 = numpy.float16, numpy.float32, numpy.float64
-int8, int32, int64, uint8, bool_ = numpy.int8, numpy.int32, numpy.int64, numpy.uint8, numpy.bool_
+# dtypes, not types, as in MXNet: so that they equal the names, and print as them.
+float16, float32, float64 = numpy.dtype("float16"), numpy.dtype("float32"), numpy.dtype("float64")
+int8, int32, int64 = numpy.dtype("int8"), numpy.dtype("int32"), numpy.dtype("int64")
+uint8, bool_ = numpy.dtype("uint8"), numpy.dtype("bool")
 
 _Shape = int | Sequence[int]
 
 
-def array(object: Any, dtype: Any = None, **where: Any) -> ndarray:
+def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:
     """An array of numbers, in float32 unless told otherwise.
 
     >>> from leafwise.gluon import np
@@ -25,7 +27,7 @@ def array(object: Any, dtype: Any = None, **where: Any) -> ndarray:
     array([1., 2.])
     """
     if isinstance(object, torch.Tensor):
-        return wrap(plain(object).detach().clone().to(_own_dtype(object) if dtype is None else torch_dtype(dtype)))
+        return wrap(plain(object).clone().to(_own_dtype(object) if dtype is None else torch_dtype(dtype)))
     given = numpy.array(_unwrapped(object))
     return wrap(torch.from_numpy(given).to(torch_dtype(dtype)))
 
@@ -40,25 +42,28 @@ def _unwrapped(object: Any) -> Any:
     return [_unwrapped(item) for item in object] if isinstance(object, list | tuple) else object
 
 
-def zeros(shape: _Shape = (), dtype: Any = None, **where: Any) -> ndarray:
+def zeros(shape: _Shape = (), dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:
     return wrap(torch.zeros(_sizes(shape), dtype=torch_dtype(dtype)))
 
 
-def ones(shape: _Shape = (), dtype: Any = None, **where: Any) -> ndarray:
+def ones(shape: _Shape = (), dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:
     return wrap(torch.ones(_sizes(shape), dtype=torch_dtype(dtype)))
 
 
-def full(shape: _Shape, fill_value: Any, dtype: Any = None, **where: Any) -> ndarray:
-    return wrap(torch.full(_sizes(shape), fill_value, dtype=torch_dtype(dtype)))
+def full(shape: _Shape, fill_value: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:
+    own = torch.int64 if type(fill_value) is int else torch.bool if type(fill_value) is bool else torch.float32
+    return wrap(torch.full(_sizes(shape), fill_value, dtype=own if dtype is None else torch_dtype(dtype)))
 
 
-def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, **where: Any) -> ndarray:
+def arange(
+    start: float, stop: float | None = None, step: float = 1, dtype: Any = None, ctx: Any = None, device: Any = None
+) -> ndarray:
     first, last = (0, start) if stop is None else (start, stop)
     return wrap(torch.arange(first, last, step, dtype=torch_dtype(dtype)))
 
 
-def eye(N: int, M: int | None = None, dtype: Any = None, **where: Any) -> ndarray:  # noqa: N803
-    return wrap(torch.eye(N, N if M is None else M, dtype=torch_dtype(dtype)))
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:  # noqa: N803
+    return wrap(torch.from_numpy(numpy.eye(N, M, k)).to(torch_dtype(dtype)))
 
 
 def _sizes(shape: _Shape) -> tuple[int, ...]:
@@ -71,11 +76,6 @@ def zeros_like(a: ndarray) -> ndarray:
 
 def ones_like(a: ndarray) -> ndarray:
     return torch.ones_like(a)  # type: ignore[return-value]
-
-
-def dot(a: ndarray, b: ndarray) -> ndarray:
-    """The product of vectors and matrices, as NumPy has it."""
-    return torch.tensordot(a, b, dims=([-1], [-2 if b.ndim > 1 else -1])) if a.ndim and b.ndim else a * b  # type: ignore[return-value]
 
 
 def concatenate(seq: Sequence[ndarray], axis: int = 0) -> ndarray:
@@ -121,4 +121,4 @@ def _both(x1: Any, x2: Any) -> tuple[Any, Any]:
 
 
 __getattr__ = missing("np", {}, "arrays are tensors: torch.{name}, if PyTorch has it, takes and gives them")
-__all__ = ["array", "ndarray", "random"]
+__all__ = ["array", "dot", "ndarray", "random"]

@@ -53,6 +53,11 @@ class Parameter:
     def __repr__(self) -> str:
         return f"Parameter (shape={self.shape}, dtype={self.dtype})"
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A copy of a tensor does not take along what was written on it.
+        self.__dict__.update(state)
+        self.tensor.grad_req = self._grad_req
+
     # -- what it is ----------------------------------------------------------------------------------
 
     @property
@@ -103,8 +108,7 @@ class Parameter:
         self.tensor.grad_req = grad_req
         with torch._C.DisableTorchFunctionSubclass():  # which lets nothing be asked of what has no shape
             self.tensor.requires_grad_(grad_req != "null")
-            if grad_req == "null":
-                self.tensor.grad = None
+            self.tensor.grad = None
 
     def _shape_is_known(self) -> bool:
         return self._shape is not None and all(size > 0 for size in self._shape)
@@ -155,6 +159,7 @@ class Parameter:
             self.tensor.materialize(self._shape, dtype=values.dtype)
         with torch.no_grad():
             self.tensor.copy_(values)
+        self.tensor.grad = None
         self._initialized, self._deferred = True, None
 
     def set_data(self, data: Any) -> None:
@@ -189,8 +194,7 @@ class Parameter:
     def data(self, device: Any = None, ctx: Any = None) -> ndarray:
         """The live array: what is written into it, every use of the parameter sees."""
         self._check_initialized()
-        with torch.set_grad_enabled(differentiating()):
-            return wrap(self.tensor)
+        return wrap(self.tensor if differentiating() else self.tensor.detach())
 
     def grad(self, device: Any = None, ctx: Any = None) -> ndarray:
         """The gradient; zeros before any backward."""

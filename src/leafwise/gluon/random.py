@@ -18,7 +18,9 @@ def seed(seed: int = 0) -> None:
     STREAM.seed(seed)
 
 
-def uniform(low: float = 0.0, high: float = 1.0, size: _Size = None, dtype: Any = None, **where: Any) -> ndarray:
+def uniform(
+    low: float = 0.0, high: float = 1.0, size: _Size = None, dtype: Any = None, ctx: Any = None, device: Any = None
+) -> ndarray:
     """Numbers in [low, high).
 
     >>> from leafwise.gluon import np
@@ -30,7 +32,9 @@ def uniform(low: float = 0.0, high: float = 1.0, size: _Size = None, dtype: Any 
     return _array(STREAM.uniform(low, high, _shape(size)), dtype)
 
 
-def normal(loc: float = 0.0, scale: float = 1.0, size: _Size = None, dtype: Any = None, **where: Any) -> ndarray:
+def normal(
+    loc: float = 0.0, scale: float = 1.0, size: _Size = None, dtype: Any = None, ctx: Any = None, device: Any = None
+) -> ndarray:
     """Numbers from the normal distribution."""
     return _array(STREAM.normal(loc, scale, _shape(size)), dtype)
 
