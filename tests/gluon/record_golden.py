@@ -1,4 +1,4 @@
-"""Records what real MXNet prints for deck.py, into deck.golden.txt.
+"""Records what real MXNet prints for deck.py and arrays.py, into files beside them.
 
 Run it with an interpreter that has MXNet, in an environment of its own (Python 3.11):
 
@@ -13,8 +13,9 @@ from pathlib import Path
 
 def main() -> None:
     here = Path(__file__).parent
-    done = subprocess.run([sys.executable, here / "deck.py"], capture_output=True, text=True, check=True)
-    (here / "deck.golden.txt").write_text(done.stdout)
+    for name in ("deck", "arrays"):
+        done = subprocess.run([sys.executable, here / f"{name}.py"], capture_output=True, text=True, check=True)
+        (here / f"{name}.golden.txt").write_text(done.stdout)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_the_deck_prints_line_by_line_what_mxnet_prints() -> None:
-    done = run(str(HERE / "deck.py"))
+@pytest.mark.parametrize("script", ["deck", "arrays"])
+def test_the_deck_prints_line_by_line_what_mxnet_prints(script: str) -> None:
+    done = run(str(HERE / f"{script}.py"))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == (HERE / "deck.golden.txt").read_text().splitlines()
+    assert done.stdout.splitlines() == (HERE / f"{script}.golden.txt").read_text().splitlines()
 
 
 def test_a_script_gets_its_arguments_its_folder_and_its_name(tmp_path: Path) -> None:
