@@ -542,6 +542,17 @@ def test_functional_call_puts_others_in_their_place() -> None:
     assert torch.func.functional_call(layer, given, (torch.ones(1, 2),)).tolist() == [[14]]
 
 
+def test_a_net_is_cast_before_its_shapes_are_known() -> None:
+    by_torch, by_gluon = nn.Dense(2), nn.Dense(2)
+    for layer in (by_torch, by_gluon):
+        layer.initialize()
+    by_torch.double()
+    by_gluon.setattr("dtype", "float64")
+    for layer in (by_torch, by_gluon):
+        assert layer(np.ones((1, 3), dtype="float64")).dtype == "float64"
+        assert layer.weight.dtype == layer.bias.dtype == "float64"
+
+
 def test_an_empty_batch_and_a_deleted_parameter() -> None:
     assert dense()(np.ones((0, 2))).shape == (0, 1)
     block = Block()

@@ -81,7 +81,7 @@ class Parameter:
     @property
     def dtype(self) -> Any:
         """As it was given, for as long as that is true: PyTorch's `net.half()` changes it too."""
-        if self._initialized and self.tensor.dtype is not torch_dtype(self._dtype):
+        if self.tensor.dtype is not torch_dtype(self._dtype):
             self._dtype = numpy_dtype(self.tensor.dtype).name
         return self._dtype
 
@@ -92,7 +92,7 @@ class Parameter:
     def cast(self, dtype: Any) -> None:
         """Changes the dtype, of the values too."""
         self._dtype = dtype
-        if self._initialized:
+        with torch._C.DisableTorchFunctionSubclass():
             self.tensor.grad = None
             self.tensor.data = self.tensor.data.to(torch_dtype(dtype))
 
@@ -153,7 +153,7 @@ class Parameter:
 
     def _fill(self, chosen: initializers.Initializer) -> None:
         assert self._shape is not None
-        values = torch.zeros(self._shape, dtype=torch_dtype(self._dtype))
+        values = torch.zeros(self._shape, dtype=torch_dtype(self.dtype))
         chosen(self.name, wrap(values))
         if isinstance(self.tensor, UninitializedParameter):
             self.tensor.materialize(self._shape, dtype=values.dtype)
