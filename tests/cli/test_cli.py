@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_help_and_version() -> None:
 
 
 def test_a_reader_that_leaves_early_is_no_failure(saved: Path) -> None:
-    command = f"{sys.executable} -m leafwise show {saved} --json | head -1"
+    command = f"{shlex.quote(sys.executable)} -m leafwise show {shlex.quote(str(saved))} --json | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert done.stderr == ""
     assert done.returncode == 0
