@@ -130,13 +130,11 @@ class Columns:
 
     def find_overlaps(self, merge: bool) -> list[Overlap]:
         """Compares the memory of leaves; with `merge`, makes second names of those that are no leaves."""
-        rows = [row for row in range(len(self.row_values)) if row not in self.ties]
-        values = self._take(self.row_values, rows)
+        every = range(len(self.row_values))
+        found = self._asked(every, self.row_values, "its memory", lambda home, some: home.storages(some))
         storages: dict[object, list[int]] = {}
-        for row, storage in zip(
-            rows, self._asked(rows, values, "its memory", lambda home, some: home.storages(some)), strict=True
-        ):
-            if storage is not None:
+        for row, storage in enumerate(found) if any(found) else ():
+            if storage is not None and row not in self.ties:
                 storages.setdefault(storage, []).append(row)
         overlaps: list[Overlap] = []
         for leaves in storages.values():
@@ -287,17 +285,18 @@ class Columns:
 
     def facts(self, rows: Sequence[int]) -> list[Facts]:
         """The facts of each row; equal ones are one object, since models repeat a few of them endlessly."""
-        kinds, ties = self.row_kinds, self.ties
-        values = [
-            value if kind == "parameter" else self.current(row)
-            for row, value, kind in zip(rows, self._take(self.row_values, rows), self._take(kinds, rows), strict=True)
-        ]
+        values, kinds = self._take(self.row_values, rows), self._take(self.row_kinds, rows)
+        if set(kinds) != {"parameter"}:
+            values = [
+                value if kind == "parameter" else self.current(row)
+                for row, value, kind in zip(rows, values, kinds, strict=True)
+            ]
+            kinds = [self.row_kinds[self.ties.get(row, row)] for row in rows]
         specs = self._asked(rows, values, "its facts", lambda home, some: home.specs(some))
-        leaf_kinds = [kinds[ties.get(row, row)] for row in rows] if ties else self._take(kinds, rows)
         by_identity: dict[tuple[int, LeafKind], Facts] = {}
         distinct: dict[Facts, Facts] = {}
         found: list[Facts] = []
-        for spec, kind in zip(specs, leaf_kinds, strict=True):
+        for spec, kind in zip(specs, kinds, strict=True):
             key = id(spec), kind
             facts = by_identity.get(key)
             if facts is None:

@@ -1,14 +1,14 @@
 """The Tree: the result of one walk, or a part of it. Verbs are functions beside it."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
 from typing import Any, NamedTuple
 
-from leafwise.core.columns import Columns, Facts, tally
+from leafwise.core.columns import Columns, tally
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie
 from leafwise.core.memory import SAME
 from leafwise.core.path import Path, quote
@@ -254,7 +254,7 @@ class Tree:
     def shared_memory(self) -> list[SharedMemory]:
         """Leaves over common memory that are not tied, and why not."""
         columns = self._columns
-        here = self._leaves
+        here = self._leaves if columns.overlaps else set()
         return [
             SharedMemory(
                 tuple(columns.leaf(leaf) for leaf in members if leaf in here),
@@ -283,13 +283,9 @@ class Tree:
         >>> counts.names, counts.leaves, counts.parameters, counts.bytes
         (4, 2, 72, 288)
         """
-        return self._count(tally(self._columns.facts(self._first_rows)))
-
-    def _count(self, facts: Iterable[tuple[Facts, int]]) -> Counts:
-        """The counts, from the distinct facts of the leaves and how often each is there."""
         sizes = {"parameter": 0, "buffer": 0, "state": 0}
         trainable = frozen = memory = unknown = 0
-        for (spec, kind, _), times in facts:
+        for (spec, kind, _), times in tally(self._columns.facts(self._first_rows)):
             sizes[kind] += spec.size * times
             memory += spec.nbytes * times
             unknown += times if spec.shape is None else 0
@@ -304,9 +300,12 @@ class Tree:
             frozen=frozen,
             buffers=sizes["buffer"],
             state=sizes["state"],
-            bytes=memory - self._columns.bytes_shared(self._leaves),
+            bytes=memory - self._bytes_shared(),
             unknown=unknown,
         )
+
+    def _bytes_shared(self) -> int:
+        return self._columns.bytes_shared(self._leaves) if self._columns.overlaps else 0
 
     # -- pictures (render is imported when something is drawn) -------------------------------------------
 

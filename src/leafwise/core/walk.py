@@ -166,10 +166,10 @@ def _closes_cycle(parents: list[int], node: int, first: int, cyclic: set[int]) -
 
 def _find_ties(columns: Columns) -> None:
     """Rows that hold one object are one leaf; and so are rows that see the same memory."""
-    keys = list(map(id, columns.row_values))
-    first_rows = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
-    if len(first_rows) < len(keys):
-        for row, first in enumerate(map(first_rows.__getitem__, keys)):
+    values = columns.row_values
+    first_rows = dict(zip(map(id, reversed(values)), range(len(values) - 1, -1, -1), strict=True))
+    if len(first_rows) < len(values):
+        for row, first in enumerate(map(first_rows.__getitem__, map(id, values))):
             if first != row:
                 columns.ties[row] = first
                 columns.further_rows.setdefault(first, []).append(row)

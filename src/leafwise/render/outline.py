@@ -7,15 +7,17 @@ first, and where the whole is too long, deeper levels close.
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, islice
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leafwise.core.columns import Facts, tally
+from leafwise.core.columns import Facts
 from leafwise.core.doc import Doc, Line, Span
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape, quote
+from leafwise.core.tree import Counts
 
 if TYPE_CHECKING:
-    from leafwise.core.tree import Counts, Tree
+    from leafwise.core.tree import Tree
 
 MAX_LINES = 60  # of a picture that nobody gave a depth for, footer included
 _FOOTER_LINES = 6
@@ -27,18 +29,32 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 class _Sums(NamedTuple):
     """What is below a node, each leaf charged once."""
 
-    parameters: int
-    nbytes: int
-    leaves: int
+    parameters: int = 0
+    trainable: int = 0
+    frozen: int = 0
+    buffers: int = 0
+    state: int = 0
+    nbytes: int = 0
+    leaves: int = 0
+    unknown: int = 0
 
     @classmethod
-    def of(cls, facts: Facts | None) -> "_Sums":
-        if facts is None:
-            return cls(0, 0, 0)
-        return cls(facts.spec.size if facts.kind == "parameter" else 0, facts.spec.nbytes, 1)
+    def of(cls, facts: Facts) -> "_Sums":
+        spec, kind, _ = facts
+        trainable = spec.trainable if kind == "parameter" else None
+        return cls(
+            parameters=spec.size if kind == "parameter" else 0,
+            trainable=spec.size if trainable else 0,
+            frozen=spec.size if trainable is False else 0,
+            buffers=spec.size if kind == "buffer" else 0,
+            state=spec.size if kind == "state" else 0,
+            nbytes=spec.nbytes,
+            leaves=1,
+            unknown=int(spec.shape is None),
+        )
 
     def plus(self, other: "_Sums") -> "_Sums":
-        return _Sums(self.parameters + other.parameters, self.nbytes + other.nbytes, self.leaves + other.leaves)
+        return _Sums(*map(add, self, other))
 
 
 class _Run(NamedTuple):
@@ -63,14 +79,14 @@ class _Outline:
         self.fold = fold
         self.nodes = tree._node_numbers()
         self.selected = set() if tree._whole else set(self.nodes)
-        facts = columns.facts(tree._rows)
-        self.facts = dict(zip(tree._rows, facts, strict=True))
-        self.charged = {row: self.facts[row] for row in tree._first_rows} if columns.ties else self.facts
+        self.facts = dict(zip(tree._rows, columns.facts(tree._rows), strict=True))
+        # Names whose leaf is charged elsewhere in this tree.
+        self.uncharged = self.facts.keys() - set(tree._first_rows) if columns.ties else set()
         self.tied_rows = sorted(columns.ties)
         self.tied_nodes = sorted({columns.row_nodes[row] for row in self.tied_rows})
-        self.tally = tally(self.charged.values())
-        self.devices = {facts.spec.device for facts, _ in self.tally}
+        self.distinct: dict[int, Facts] = {}  # by identity, as they are met
         self.looks, self.sums = self._compare()
+        self.devices = {facts.spec.device for facts in self.distinct.values()}
 
     # -- what there is ---------------------------------------------------------------------------------
 
@@ -81,19 +97,19 @@ class _Outline:
         and its children. Chained like that it needs no list for each node, of which there may be a million;
         and sums are made once for each look, not once for each node.
         """
-        columns, charged = self.columns, self.charged
+        columns, uncharged = self.columns, self.uncharged
         types = {cls: number for number, cls in enumerate(set(map(type, columns.node_objects)))}
         looks = [types[type(obj)] for obj in columns.node_objects]
-        sums = [_Sums(0, 0, 0)] * len(types)
+        sums = [_Sums()] * len(types)
         row_nodes, row_names = columns.row_nodes, columns.row_names
         names, parents = columns.node_names, columns.node_parents
         chained: dict[tuple[int, str, object], int] = {}
         for node, name, what, added in chain(
             # A leaf that is charged elsewhere looks otherwise than one that is charged here.
             (
-                (row_nodes[row], row_names[row], id(facts), facts)
-                if row in charged
-                else (row_nodes[row], row_names[row], ~id(facts), None)
+                (row_nodes[row], row_names[row], ~id(facts), None)
+                if row in uncharged
+                else (row_nodes[row], row_names[row], id(facts), facts)
                 for row, facts in self.facts.items()
             ),
             ((row_nodes[row], row_names[row], "shared", None) for row in columns.further_rows),
@@ -106,10 +122,15 @@ class _Outline:
             number = chained.get(key)
             if number is None:
                 number = chained[key] = len(sums)
-                below = sums[added] if isinstance(added, int) else _Sums.of(added)
-                sums.append(sums[looks[node]].plus(below))
+                sums.append(sums[looks[node]].plus(sums[added] if isinstance(added, int) else self._charge(added)))
             looks[node] = number
         return looks, sums
+
+    def _charge(self, facts: Facts | None) -> _Sums:
+        if facts is None:
+            return _Sums()
+        self.distinct[id(facts)] = facts
+        return _Sums.of(facts)
 
     def _children(self, node: int) -> list[int]:
         children = self.columns.children(node)
@@ -129,7 +150,10 @@ class _Outline:
         return a < b and first >= self.nodes[0]
 
     def footer(self) -> list[tuple[Span, ...]]:
-        return _footer(self.tree, self.tree._count(self.tally), [facts for facts, _ in self.tally])
+        below = self.sums[self.looks[self.nodes[0]]]._asdict()
+        memory = below.pop("nbytes") - self.tree._bytes_shared()
+        counts = Counts(names=len(self.facts), bytes=memory, **below)
+        return _footer(self.tree, counts, self.distinct.values())
 
     # -- lines -----------------------------------------------------------------------------------------
 
@@ -265,7 +289,8 @@ class _Outline:
         if self._points_back(node):
             to = columns.node_text(columns.repeats[node]) or "the root"
             return Line(level, (*label, Span("  → " + to, "tie")))
-        parameters, nbytes, leaves = self.sums[self.looks[node]]
+        below = self.sums[self.looks[node]]
+        parameters, nbytes, leaves = below.parameters, below.nbytes, below.leaves
         if len(members) > 1 and parameters:
             note.append(Span(f"each {parameters:,}", "dim"))
         if closed:
@@ -300,7 +325,7 @@ class _Outline:
             notes.append(Span("shape not known yet", "warn"))
         if len(self.devices) > 1:
             notes.append(Span(spec.device, "dim"))
-        charged = row in self.charged
+        charged = row not in self.uncharged
         cells = (
             Span(shape_text(spec.shape)),
             Span(spec.dtype, "dim"),
@@ -321,7 +346,7 @@ class _Outline:
         return first if len(members) == 1 else f"{first} … {quote(names[members[-1]])}"
 
 
-def _footer(tree: "Tree", counts: "Counts", facts: Collection[Facts]) -> list[tuple[Span, ...]]:
+def _footer(tree: "Tree", counts: Counts, facts: Collection[Facts]) -> list[tuple[Span, ...]]:
     parts = []
     if counts.parameters or not (counts.buffers or counts.state):
         words = _plural(counts.parameters, "parameter", "parameters")
