@@ -3,17 +3,15 @@
 import sys
 
 import torchinfo
-from common import interleaved, machine, mixture_of_experts, report
+from common import MixtureOfExperts, in_a_process_of_its_own, interleaved, machine, mixture_of_experts, report
 
 import leafwise as lw
 
+GLOB = "**.experts.*.up.weight"
 
-def main() -> int:
-    machine()
-    model = mixture_of_experts()
-    glob = "**.experts.*.up.weight"
 
-    # Right before fast: the same leaves in the same order, the tie found, the picture whole.
+def check(model: MixtureOfExperts) -> None:
+    """Right before fast: the same leaves in the same order, the tie found, the picture whole."""
     tree = lw.tree(model)
     named = list(model.named_parameters())
     assert len(tree) == len(named)
@@ -22,7 +20,7 @@ def main() -> int:
     picture = str(tree)
     assert len(picture.splitlines()) <= 60
     assert "layers.0 … 60  Layer  ×61" in picture
-    selected = tree.select(glob)
+    selected = tree.select(GLOB)
     assert [str(p) for p, _ in selected.items()] == [n for n, _ in named if n.endswith("up.weight")]
     summary = torchinfo.summary(model, verbose=0)
     assert tree.counts.parameters == sum(p.numel() for p in model.parameters())
@@ -30,11 +28,17 @@ def main() -> int:
     assert summary.total_params == tree.counts.parameters + model.head.weight.numel()
     assert len(tree) == 47_337
 
+
+def main() -> int:
+    machine()
+    model = mixture_of_experts()
+    in_a_process_of_its_own(check, model)
+    tree = lw.tree(model)
     times = interleaved(
         15,
         named=lambda: list(model.named_parameters()),
         tree=lambda: lw.tree(model),
-        select=lambda: tree.select(glob),
+        select=lambda: tree.select(GLOB),
         picture=lambda: str(lw.tree(model)),
     )
     info = interleaved(1, torchinfo=lambda: str(torchinfo.summary(model, verbose=0)))["torchinfo"]
@@ -42,7 +46,7 @@ def main() -> int:
     met = [
         report("lw.tree / list(named_parameters())", times["tree"] / times["named"], 1.0),
         report("str(lw.tree(m)) / torchinfo.summary", times["picture"] / info, 1 / 50),
-        report(f"select({glob!r}) / lw.tree", times["select"] / times["tree"], 0.5),
+        report(f"select({GLOB!r}) / lw.tree", times["select"] / times["tree"], 0.5),
     ]
     return 0 if all(met) else 1
 
