@@ -6,7 +6,7 @@ ever written out as text. `*` is one entry or a part of one, `?` one character, 
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from leafwise.core.path import split_names
@@ -115,20 +115,13 @@ def compiled_word(word: str) -> re.Pattern[str]:
 
 def _word_regex(word: str) -> str:
     parts = []
-    position = 0
-    braces = dict(_braces(word))
-    while position < len(word):
-        char = word[position]
-        end = position
-        if char == '"':
-            end = _quoted_end(word, position)
-            parts.append(re.escape(_unquoted(word[position : end + 1])))
-        elif char == "{":
-            end = braces[position]
-            parts.append(_options_regex(word[position + 1 : end]))
+    for token in _tokens(word):
+        if token.startswith('"'):
+            parts.append(re.escape(_unquoted(token)))
+        elif token.startswith("{"):
+            parts.append(_options_regex(token[1:-1]))
         else:
-            parts.append({"*": ".*", "?": "."}.get(char) or re.escape(char))
-        position = end + 1
+            parts.append({"*": ".*", "?": "."}.get(token) or re.escape(token))
     return "".join(parts)
 
 
@@ -151,21 +144,26 @@ def _option_regex(option: str) -> str:
 def _split(text: str, separator: str) -> list[str]:
     """Splits where the separator stands outside quotes and braces."""
     parts = [""]
-    position = 0
-    braces = dict(_braces(text))
-    while position < len(text):
-        char = text[position]
-        end = position
-        if char == '"':
-            end = _quoted_end(text, position)
-        elif char == "{":
-            end = braces[position]
-        if char == separator:
+    for token in _tokens(text):
+        if token == separator:
             parts.append("")
         else:
-            parts[-1] += text[position : end + 1]
-        position = end + 1
+            parts[-1] += token
     return parts
+
+
+def _tokens(text: str) -> Iterator[str]:
+    """Whole quotes, whole outermost braces, and the characters between them."""
+    braces = dict(_braces(text))
+    position = 0
+    while position < len(text):
+        end = position
+        if text[position] == '"':
+            end = _quoted_end(text, position)
+        elif text[position] == "{":
+            end = braces[position]
+        yield text[position : end + 1]
+        position = end + 1
 
 
 def _braces(text: str) -> list[tuple[int, int]]:
