@@ -22,12 +22,20 @@ __all__ = [
     "Query",
     "QueryError",
     "Tie",
+    "TieError",
+    "TieWarning",
     "Tree",
     "Unsupported",
+    "Use",
     "WalkError",
     "WriteError",
     "add_roles",
+    "keep_ties",
+    "tie",
+    "ties",
     "tree",
+    "untie",
+    "uses",
     "where",
 ]
 
@@ -35,9 +43,24 @@ _HOLDS = {
     "leafwise.core.leaf": ("Leaf", "Name", "Node", "Tie"),
     "leafwise.core.path": ("Path",),
     "leafwise.core.query": ("Query", "where"),
+    "leafwise.core.sharing": ("Use",),
     "leafwise.core.tree": ("Tree", "tree"),
-    "leafwise.errors": ("Error", "FileError", "PathError", "QueryError", "Unsupported", "WalkError", "WriteError"),
+    "leafwise.errors": (
+        "Error",
+        "FileError",
+        "PathError",
+        "QueryError",
+        "TieError",
+        "TieWarning",
+        "Unsupported",
+        "WalkError",
+        "WriteError",
+    ),
     "leafwise.homes.roles": ("add_roles",),
+    "leafwise.share.binding": ("tie", "untie"),
+    "leafwise.share.find": ("ties",),
+    "leafwise.share.gradients": ("uses",),
+    "leafwise.share.keep": ("keep_ties",),
 }
 _MODULE_OF = {name: module for module, names in _HOLDS.items() for name in names}
 
@@ -46,9 +69,24 @@ if TYPE_CHECKING:
     from leafwise.core.leaf import Leaf, Name, Node, Tie
     from leafwise.core.path import Path
     from leafwise.core.query import Query, where
+    from leafwise.core.sharing import Use
     from leafwise.core.tree import Tree, tree
-    from leafwise.errors import Error, FileError, PathError, QueryError, Unsupported, WalkError, WriteError
+    from leafwise.errors import (
+        Error,
+        FileError,
+        PathError,
+        QueryError,
+        TieError,
+        TieWarning,
+        Unsupported,
+        WalkError,
+        WriteError,
+    )
     from leafwise.homes.roles import add_roles
+    from leafwise.share.binding import tie, untie
+    from leafwise.share.find import ties
+    from leafwise.share.gradients import uses
+    from leafwise.share.keep import keep_ties
 
 
 def __getattr__(name: str) -> object:

@@ -6,9 +6,12 @@ Error
 ├── QueryError   (ValueError)           a query that cannot be read
 ├── WalkError    (TypeError)            an object, or something inside one, that cannot be walked
 ├── WriteError   (ValueError)           a value that does not fit its leaf; nothing was changed
+├── TieError     (ValueError)           a tie that cannot be made or kept; nothing was changed
 ├── FileError    (ValueError)           a file that is not what it should be
 └── Unsupported  (NotImplementedError)  a home that lacks what a verb needs
 ```
+
+`TieWarning`, a UserWarning, tells of a tie that came undone.
 
 Each is also the built-in exception that a caller would expect, so `except KeyError` goes on working.
 Messages name the path, both sides and the repair.
@@ -45,6 +48,14 @@ class WalkError(Error, TypeError):
 
 class WriteError(Error, ValueError):
     """A value that does not fit the leaf it was meant for; nothing was changed."""
+
+
+class TieError(Error, ValueError):
+    """A tie that cannot be made or kept; nothing was changed."""
+
+
+class TieWarning(UserWarning):
+    """A tie that was declared is gone."""
 
 
 class FileError(Error, ValueError):

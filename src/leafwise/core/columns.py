@@ -13,6 +13,7 @@ from itertools import islice
 from math import prod
 from operator import le
 from typing import Any, Literal, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from leafwise.core import home as homes
 from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec
@@ -69,9 +70,13 @@ class Columns:
         # Plain values by the node that holds them.
         self.scalars: list[tuple[int, str, Any]] = []
         self.wrapped: dict[type, str] = {}  # wrappers, and the child whose step does not show
+        self.views: dict[type, frozenset[str]] = {}  # types some of whose leaves are views of a leaf elsewhere
+        # Ties that somebody asked to be kept and that are gone: the row of the source, a row, and its op.
+        self.undone: list[tuple[int, int, Op]] = []
         self._homes: dict[type, Home] = {}
         self._entries: dict[int, Entry] = {}
-        self.made_leaves: dict[int, Leaf] = {}
+        # Weakly: a leaf holds on to its columns, and both ways would keep a model alive that nobody uses any more.
+        self.made_leaves: WeakValueDictionary[int, Leaf] = WeakValueDictionary()
 
     # -- derived from the columns, once ----------------------------------------------------------------
 
@@ -166,6 +171,31 @@ class Columns:
         """Makes the rows further names of the leaf."""
         self.ties.update(dict.fromkeys(rows, leaf))
         self.further_rows[leaf] = sorted([*self.further_rows.get(leaf, ()), *rows])
+
+    def find_undone(self) -> None:
+        """Looks for declared ties that hold no longer."""
+        for home in set(self._homes.values()):
+            for node, declared in home.declared(self.node_objects):
+                found = [(self._row_at(node, key), op) for key, op in declared.keys]
+                rows = [(row, op) for row, op in found if row is not None]
+                if not rows:
+                    continue
+                source = rows[0][0]
+                leaf = self.ties.get(source, source)
+                for row, op in rows[1:]:
+                    # Declared at every node above, and told once.
+                    if self.ties.get(row, row) != leaf and (source, row, op) not in self.undone:
+                        self.undone.append((source, row, op))
+
+    def _row_at(self, node: int, key: str) -> int | None:
+        """The row that dotted names lead to from a node; None where they lead nowhere any more."""
+        names = key.split(".")
+        for name in names[:-1]:
+            child = next((child for child in self.children(node) if self.node_names[child] == name), None)
+            if child is None:
+                return None
+            node = self.repeats[child] if child in self.unlisted else child
+        return next((row for row in self.own_rows(node) if self.row_names[row] == names[-1]), None)
 
     def bytes_shared(self, leaves: set[int]) -> int:
         """How many bytes a sum over these leaves counts more than once."""

@@ -43,6 +43,18 @@ class Glob:
         self._steps: dict[frozenset[tuple[int, int]], _Step] = {}
 
     def rows(self, columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
+        steps = self._run(columns, node)
+        row_nodes, row_names = columns.row_nodes, columns.row_names
+        return [row for row in rows if steps[row_nodes[row]][row_names[row]].accepts]
+
+    def nodes(self, columns: "Columns", node: int) -> list[int]:
+        """The nodes below `node` whose paths match; of a wrapper and what it wraps, the wrapper."""
+        hidden = columns.hidden if columns.wrapped else None
+        steps = self._run(columns, node)
+        return [below for below, step in steps.items() if step.accepts and not (hidden and hidden(below))]
+
+    def _run(self, columns: "Columns", node: int) -> dict[int, _Step]:
+        """The state in which the automaton reaches each node from `node` down."""
         start = self._step(self._close({(which, 0) for which in range(len(self.patterns))}))
         steps = {node: start}
         parents, names = columns.node_parents, columns.node_names
@@ -50,8 +62,7 @@ class Glob:
         for below in range(node + 1, columns.node_ends[node]):
             step = steps[parents[below]]
             steps[below] = step if hidden and hidden(below) else step[names[below]]
-        row_nodes, row_names = columns.row_nodes, columns.row_names
-        return [row for row in rows if steps[row_nodes[row]][row_names[row]].accepts]
+        return steps
 
     def after(self, positions: Iterable[tuple[int, int]], name: str) -> _Step:
         reached: set[tuple[int, int]] = set()

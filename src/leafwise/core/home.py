@@ -6,11 +6,16 @@ differs. The walk, ties, queries and the picture are made here in core, from wha
 
 import sys
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.path import Entry, Path
 from leafwise.errors import Unsupported, WalkError
+
+if TYPE_CHECKING:
+    from leafwise.core.memory import Op
+    from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 
 # What the walk writes down about a leaf. "transient" is a buffer that no checkpoint holds; "array" is an
 # array found in a plain container, which counts as a parameter because nothing says otherwise.
@@ -66,8 +71,8 @@ class Home:
         """The leaves and the children of a node; None where it turns out to be a plain value."""
         raise NotImplementedError
 
-    def visitor(self, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
-        """`visit`, for a home that names things after where `naming` finds them in the same tree."""
+    def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+        """`visit` for objects of one type; a home may name things after where `naming` finds them in the same tree."""
         return self.visit
 
     def wrapped_child(self, cls: type) -> str | None:
@@ -130,6 +135,68 @@ class Home:
     def own_gradient(self, value: Any) -> bool:
         """Whether the array has a gradient of its own, so that it is a leaf whatever memory it shares."""
         return False
+
+    def view_names(self, cls: type) -> frozenset[str]:
+        """The leaves of a node of this type that are views of a leaf elsewhere; see `view_source`."""
+        return frozenset()
+
+    def view_source(self, owner: Any, name: str) -> "tuple[Any, Op] | None":
+        """The array that the leaf `name` is a view of, and how it sees it; None where it is none."""
+        return None
+
+    def declared(self, objects: list[Any]) -> "list[tuple[int, Declared]]":
+        """The ties that shall be kept, by the number of the object that they are declared at."""
+        return []
+
+    def same_bits(self, a: Any, b: Any) -> bool:
+        """Whether two arrays hold the same values, bit by bit; raises where there is nothing to compare."""
+        raise Unsupported(self.name, "compare values")
+
+    def fingerprint(self, value: Any) -> tuple[int, bool] | None:
+        """A number that equal values have in common, in whatever order they lie, and whether they are all one value;
+        None where there are no values."""
+        raise Unsupported(self.name, "compare values")
+
+    def seen_through(self, value: Any, op: "Op") -> Any:
+        """The array as a name with this op sees it."""
+        raise Unsupported(self.name, "make views")
+
+    # -- sharing as a verb; see `leafwise.share` -------------------------------------------------------
+
+    def cannot_tie(self, place: "Place", value: Any, op: "Op") -> str:
+        """Why what stands at this place cannot be tied so; an empty string where it can."""
+        raise Unsupported(self.name, "tie")
+
+    def rebind(self, root: Any, groups: "list[Group]", keep: "Keep | None") -> Any:
+        """Makes the further places of each group names of its source, after their values by `keep`."""
+        raise Unsupported(self.name, "tie")
+
+    def unbind(self, root: Any, objects: list[Any], places: "list[Place]") -> Any:
+        """Gives each place an independent array with equal values."""
+        raise Unsupported(self.name, "untie")
+
+    def separate(self, root: Any, objects: list[Any], places: "list[Place]") -> Any:
+        """Gives each place, which holds a node used elsewhere too, a node of its own with equal values."""
+        raise Unsupported(self.name, "untie")
+
+    def guard_ties(self, root: Any, objects: list[Any], groups: "list[Group]", keep: "Keep | None") -> Any:
+        """Keeps the ties from now on; `objects` are all nodes of the tree. See `lw.keep_ties`."""
+        raise Unsupported(self.name, "keep ties")
+
+    def release_ties(self, root: Any, objects: list[Any]) -> Any:
+        """Lets go of the ties that are kept among these objects."""
+        raise Unsupported(self.name, "keep ties")
+
+    def capture_uses(
+        self, nodes: dict[int, list[str]], leaves: dict[str, Any]
+    ) -> "AbstractContextManager[Callable[[], dict[str, dict[Use, Any]]]]":
+        """While entered, records the gradient of each of the arrays `leaves`, use by use. `nodes` are the paths of each
+        node by its identity. What is entered gives the gradients so far."""
+        raise Unsupported(self.name, "tell uses apart")
+
+    def held_by(self, optimizer: Any) -> list[tuple[str, Any]]:
+        """What an optimizer steps: each array with a word for where it stands there."""
+        raise Unsupported(self.name, "list what it steps")
 
 
 # Framework module → the modules of its homes, asked in this order. Only what the program has already

@@ -38,7 +38,7 @@ class Leaf:
     True
     """
 
-    __slots__ = ("_columns", "_index", "_row")
+    __slots__ = ("__weakref__", "_columns", "_index", "_row")
 
     def __init__(self, columns: "Columns", index: int, row: int) -> None:
         self._columns = columns
@@ -248,6 +248,24 @@ class SharedMemory(NamedTuple):
 
     leaves: tuple[Leaf, ...]
     reason: str
+
+
+class UndoneTie(NamedTuple):
+    """A tie that was declared, by `lw.tie` or `lw.keep_ties`, and holds no longer: `path` was `source` seen by `op`."""
+
+    path: Path
+    source: Path
+    op: Op
+
+    def __str__(self) -> str:
+        return f"declared tie undone: {self.path} is no longer {self.source}{self.op.describe()}"
+
+    def repair(self) -> str:
+        """What to type, to have it back or to accept that it is gone."""
+        return (
+            f'lw.tie(model, "{self.path}", to="{self.source}", …) ties them again, '
+            f'lw.untie(model, "{self.path}") accepts it'
+        )
 
 
 def asking_raised(path: str, what: str, error: Exception) -> WalkError:

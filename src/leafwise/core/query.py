@@ -60,6 +60,10 @@ class Query:
         ties = columns.ties
         return {ties.get(row, row) for row in self._rows(columns, node, rows)}
 
+    def names(self, columns: "Columns", node: int, rows: Collection[int]) -> list[int]:
+        """Of the rows, those that match by themselves, whatever other names their leaves have."""
+        return list(self._rows(columns, node, rows))
+
     def __and__(self, other: Any) -> "Query":
         return self._with(other, "&", set.intersection)
 
@@ -128,11 +132,15 @@ def where(
                     continue
             if of_role is not None and not of_role(columns.row_role(row)[0]):
                 continue
-            if of_owner is not None and not of_owner(columns.node_objects[columns.row_nodes[row]]):
+            if of_owner is not None and not of_owner(_owner(columns, columns.row_nodes[row])):
                 continue
             yield row
 
     return Query(text, rows)
+
+
+def _owner(columns: "Columns", node: int) -> tuple[Any, str]:
+    return columns.node_objects[node], columns.type_name(node)
 
 
 def _fact(columns: "Columns", leaf: Leaf, row: int, fact: str) -> Any:
@@ -142,12 +150,12 @@ def _fact(columns: "Columns", leaf: Leaf, row: int, fact: str) -> Any:
 
 
 def _fact_test(fact: str, wanted: Any) -> Callable[[Any], bool]:
-    """Whether a fact is as wanted. Of the owner, the object itself is asked."""
+    """Whether a fact is as wanted. The owner comes as the object itself with the name of its type."""
     if isinstance(wanted, tuple | list | set | frozenset):
         tests = [_fact_test(fact, one) for one in wanted]
         return lambda value: any(test(value) for test in tests)
     if fact == "owner" and isinstance(wanted, type):
-        return lambda owner: isinstance(owner, wanted)
+        return lambda owner: isinstance(owner[0], wanted)
     if fact == "dtype" and not isinstance(wanted, str):
         # float32 by any other name: torch.float32, numpy.float32, numpy.dtype("float32").
         wanted = getattr(wanted, "__name__", None) or str(wanted).rpartition(".")[2]
@@ -159,7 +167,7 @@ def _fact_test(fact: str, wanted: Any) -> Callable[[Any], bool]:
         return lambda value: bool(value == wanted)
     pattern = compiled_word(wanted)
     if fact == "owner":
-        return lambda owner: pattern.fullmatch(type(owner).__name__) is not None
+        return lambda owner: pattern.fullmatch(owner[1]) is not None
     return lambda value: value is not None and pattern.fullmatch(str(value)) is not None
 
 

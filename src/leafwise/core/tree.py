@@ -1,6 +1,7 @@
 """The Tree: the result of one walk, or a part of it. Verbs are functions beside it."""
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
@@ -9,12 +10,12 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns, tally
-from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie
+from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME
 from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
 from leafwise.core.walk import walk
-from leafwise.errors import PathError, QueryError
+from leafwise.errors import PathError, QueryError, TieWarning
 
 # Where a path of a file is opened; named as a string because files stand above core.
 _FILES = "leafwise.files"
@@ -52,7 +53,10 @@ def tree(obj: Any) -> "Tree":
         return obj
     if isinstance(obj, str | os.PathLike):
         obj = import_module(_FILES).open_file(obj)
-    return Tree(walk(obj))
+    found = Tree(walk(obj))
+    for undone in found.undone:
+        warnings.warn(f"{undone}; {undone.repair()}", TieWarning, stacklevel=2)
+    return found
 
 
 class Tree:
@@ -262,6 +266,16 @@ class Tree:
             )
             for members, separate in columns.overlaps
             if len(here.intersection(members)) > 1
+        ]
+
+    @property
+    def undone(self) -> list[UndoneTie]:
+        """Ties that were declared, by `lw.tie` or `lw.keep_ties`, and hold no longer."""
+        columns = self._columns
+        return [
+            UndoneTie(columns.row_path(row), columns.row_path(source), op)
+            for source, row, op in columns.undone
+            if row in self._rows or source in self._rows
         ]
 
     @property

@@ -25,6 +25,7 @@ def walk(root: Any) -> Columns:
         paths = naming.found_later()
         if paths:
             columns, _ = _walk(root, paths)
+    columns.find_undone()
     return columns
 
 
@@ -148,7 +149,10 @@ def _visitor(columns: Columns, cls: type, naming: _Naming) -> Callable[[Any], Vi
     child = home.wrapped_child(cls)
     if child is not None:
         columns.wrapped[cls] = child
-    return home.visitor(naming)
+    views = home.view_names(cls)
+    if views:
+        columns.views[cls] = views
+    return home.visitor(cls, naming)
 
 
 def _closes_cycle(parents: list[int], node: int, first: int, cyclic: set[int]) -> bool:
@@ -173,10 +177,24 @@ def _find_ties(columns: Columns) -> None:
             if first != row:
                 columns.ties[row] = first
                 columns.further_rows.setdefault(first, []).append(row)
-    if set(columns.row_kinds) - {"parameter"}:
+    if columns.views:
+        _tie_views(columns, first_rows)
+    if columns.views or set(columns.row_kinds) - {"parameter"}:
         # Only arrays without a gradient of their own can be a second name of somebody else.
         columns.find_overlaps(merge=True)
         for leaf, rows in columns.further_rows.items():
             # A buffer that is saved under any of its names is saved.
             if columns.row_kinds[leaf] == "transient" and {columns.row_kinds[row] for row in rows} - {"transient"}:
                 columns.row_kinds[leaf] = "buffer"
+
+
+def _tie_views(columns: Columns, first_rows: dict[int, int]) -> None:
+    """Names that a home knows to be views of a leaf elsewhere, on meta too, where no memory would tell."""
+    for row, node in enumerate(columns.row_nodes):
+        owner = columns.node_objects[node]
+        if columns.row_names[row] not in columns.views.get(type(owner), ()):
+            continue
+        source = columns.home(owner).view_source(owner, columns.row_names[row])
+        if source is not None and id(source[0]) in first_rows:
+            columns.tie([row], first_rows[id(source[0])])
+            columns.row_ops[row] = source[1]

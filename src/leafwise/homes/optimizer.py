@@ -52,7 +52,7 @@ class OptimizerHome(Home):
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         return "node" if issubclass(cls, torch.optim.Optimizer | _ParamGroup | _State) else None
 
-    def visitor(self, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+    def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
         def visit(obj: Any) -> Visit:
             if isinstance(obj, Group):
                 return (), obj.children, None
@@ -69,6 +69,15 @@ class OptimizerHome(Home):
 
     def type_name(self, obj: Any) -> str:
         return "" if isinstance(obj, Group) else type(obj).__name__
+
+    def held_by(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, Any]]:
+        held = []
+        for which, group in enumerate(optimizer.param_groups):
+            names = group.get("param_names")
+            for position, parameter in enumerate(group["params"]):
+                name = f", {names[position]!r}" if names else ""
+                held.append((f"parameter {position} of group {which}{name}", parameter))
+        return held
 
 
 def _visit_optimizer(optimizer: torch.optim.Optimizer, naming: Callable[[Any], Path | None]) -> Visit:

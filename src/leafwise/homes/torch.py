@@ -5,6 +5,7 @@ Names are PyTorch's own, in PyTorch's own order: the parameters of a module, its
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from math import prod
 from typing import Any, Literal
@@ -14,8 +15,11 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from leafwise.core.home import Axes, Home, LeafKind, Memory, Pairs, Spec, Visit
-from leafwise.core.path import Entry
+from leafwise.core.memory import Op
+from leafwise.core.path import Entry, Path
+from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 from leafwise.errors import Unsupported, WriteError
+from leafwise.homes import torch_ties
 from leafwise.homes.roles import role_of
 
 # Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
@@ -63,6 +67,18 @@ class TorchHome(Home):
             leaves.append(("transient" if name in transient else "buffer", ((name, buffer),)))
         return tuple(leaves), children.items(), None
 
+    def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+        return self._visit_with_views if torch_ties.view_names(cls) else self.visit
+
+    def _visit_with_views(self, obj: Any) -> Visit:
+        ((kind, parameters), *others), children, below = self.visit(obj)
+        views = torch_ties.view_names(type(obj))
+        shown = [(name, getattr(obj, name) if name in views else held) for name, held in parameters]
+        return ((kind, shown), *others), children, below
+
+    def type_name(self, obj: Any) -> str:
+        return torch_ties.plain_class(type(obj)).__name__
+
     def wrapped_child(self, cls: type) -> str | None:
         for module, name, child in _WRAPPERS:
             wrapper = getattr(sys.modules.get(module), name, None)
@@ -75,6 +91,8 @@ class TorchHome(Home):
         held = owner._parameters.get(name)
         if held is None:
             held = owner._buffers.get(name)
+        if held is None and name in torch_ties.view_names(type(owner)):
+            held = getattr(owner, name)
         return value if held is None else held
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
@@ -185,7 +203,56 @@ class TorchHome(Home):
         return Memory(int(value.storage_offset()) * itemsize, tuple(value.shape), strides, itemsize, bits)
 
     def own_gradient(self, value: torch.Tensor) -> bool:
-        return isinstance(value, nn.Parameter) or value.requires_grad
+        # What is computed, as a view of a parameter is, has none: it passes it on.
+        return isinstance(value, nn.Parameter) or (value.requires_grad and value.is_leaf)
+
+    def view_names(self, cls: type) -> frozenset[str]:
+        return torch_ties.view_names(cls)
+
+    def view_source(self, owner: Any, name: str) -> tuple[Any, Op] | None:
+        return torch_ties.view_source(owner, name)
+
+    def declared(self, objects: list[Any]) -> list[tuple[int, Declared]]:
+        return torch_ties.declared(objects)
+
+    def same_bits(self, a: torch.Tensor, b: torch.Tensor) -> bool:
+        return torch_ties.same_bits(a, b)
+
+    def fingerprint(self, value: torch.Tensor) -> tuple[int, bool] | None:
+        return None if _holds_nothing(value) else torch_ties.fingerprint(value)
+
+    def seen_through(self, value: torch.Tensor, op: Op) -> torch.Tensor:
+        return torch_ties.seen_through(value, op)
+
+    def cannot_tie(self, place: Place, value: torch.Tensor, op: Op) -> str:
+        return torch_ties.cannot_tie(place, value, op)
+
+    def rebind(self, root: Any, groups: list[Group], keep: Keep | None) -> Any:
+        torch_ties.rebind(groups, keep)
+        return root
+
+    def unbind(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
+        torch_ties.unbind(objects, places)
+        return root
+
+    def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
+        torch_ties.separate(objects, places)
+        return root
+
+    def guard_ties(self, root: Any, objects: list[Any], groups: list[Group], keep: Keep | None) -> Any:
+        torch_ties.guard(objects, groups, keep)
+        return root
+
+    def release_ties(self, root: Any, objects: list[Any]) -> Any:
+        torch_ties.release(objects)
+        return root
+
+    def capture_uses(
+        self, nodes: dict[int, list[str]], leaves: dict[str, Any]
+    ) -> AbstractContextManager[Callable[[], dict[str, dict[Use, Any]]]]:
+        from leafwise.homes.torch_uses import Capture  # torch.overrides is a second of importing that few need
+
+        return Capture(nodes, leaves)
 
 
 @lru_cache(maxsize=10_000)

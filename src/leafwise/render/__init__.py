@@ -6,13 +6,26 @@ from typing import TYPE_CHECKING, Any
 from leafwise.render.html import html
 from leafwise.render.outline import tree_doc
 from leafwise.render.plain import tree_json
+from leafwise.render.sharing import ties_doc, ties_json
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 
 if TYPE_CHECKING:
     from leafwise.core.tree import Tree
+    from leafwise.share.find import Ties
 
-__all__ = ["tree_doc", "tree_for_stdout", "tree_html", "tree_json", "tree_text"]
+__all__ = [
+    "ties_doc",
+    "ties_for_stdout",
+    "ties_html",
+    "ties_json",
+    "ties_text",
+    "tree_doc",
+    "tree_for_stdout",
+    "tree_html",
+    "tree_json",
+    "tree_text",
+]
 
 
 def tree_text(tree: "Tree", *, depth: int | None = None, full: bool = False, terminal: Any = None) -> str:
@@ -28,3 +41,18 @@ def tree_for_stdout(tree: "Tree") -> str:
 def tree_html(tree: "Tree") -> str:
     """The picture for a notebook: everything is there, deeper levels closed."""
     return html(tree_doc(tree, max_lines=2_000))
+
+
+def ties_text(ties: "Ties", *, terminal: Any = None) -> str:
+    """The table as text, plain unless a terminal is given."""
+    return text(ties_doc(ties), terminal or Terminal())
+
+
+def ties_for_stdout(ties: "Ties") -> str:
+    """The table as `print` shows it."""
+    return ties_text(ties, terminal=Terminal.of(sys.stdout))
+
+
+def ties_html(ties: "Ties") -> str:
+    """The table for a notebook."""
+    return html(ties_doc(ties))

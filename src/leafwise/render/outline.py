@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leafwise.core.tree import Tree
 
 MAX_LINES = 60  # of a picture that nobody gave a depth for, footer included
-_FOOTER_LINES = 6
+_FOOTER_LINES = 8
 _FOLD_FROM = 3  # how many alike make a run
 _VALUE_CHARS = 60
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
@@ -294,7 +294,7 @@ class _Outline:
         if len(members) > 1 and parameters:
             note.append(Span(f"each {parameters:,}", "dim"))
         if closed:
-            note.append(Span(("  " if note else "") + f"▸ {_plural(leaves, 'leaf', 'leaves')}", "dim"))
+            note.append(Span(("  " if note else "") + f"▸ {plural(leaves, 'leaf', 'leaves')}", "dim"))
         total = f"{parameters * len(members):,}" if parameters else ""
         memory = bytes_text(nbytes * len(members))
         cells = (Span(""), Span(""), Span(total, "number"), Span(memory, "dim"))
@@ -349,7 +349,7 @@ class _Outline:
 def _footer(tree: "Tree", counts: Counts, facts: Collection[Facts]) -> list[tuple[Span, ...]]:
     parts = []
     if counts.parameters or not (counts.buffers or counts.state):
-        words = _plural(counts.parameters, "parameter", "parameters")
+        words = plural(counts.parameters, "parameter", "parameters")
         if counts.trainable and counts.frozen:
             words += f" ({counts.trainable:,} trainable, {counts.frozen:,} frozen)"
         elif counts.trainable or counts.frozen:
@@ -363,7 +363,7 @@ def _footer(tree: "Tree", counts: Counts, facts: Collection[Facts]) -> list[tupl
         parts.append(f"{counts.buffers:,} in buffers")
     if counts.state:
         parts.append(f"{counts.state:,} in optimizer state")
-    leaves = _plural(counts.leaves, "leaf", "leaves")
+    leaves = plural(counts.leaves, "leaf", "leaves")
     parts.append(leaves if counts.names == counts.leaves else f"{leaves} under {counts.names:,} names")
     parts.append(bytes_text(counts.bytes) or "0 B")
     devices = {one.spec.device for one in facts}
@@ -372,8 +372,9 @@ def _footer(tree: "Tree", counts: Counts, facts: Collection[Facts]) -> list[tupl
     footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
     if counts.unknown:
         footer.append(
-            (Span(f"{_plural(counts.unknown, 'leaf', 'leaves')} without a shape until the first forward", "warn"),)
+            (Span(f"{plural(counts.unknown, 'leaf', 'leaves')} without a shape until the first forward", "warn"),)
         )
+    footer += [(Span(escape(str(undone)), "warn"),) for undone in tree.undone[:2]]
     for shared in tree.shared_memory[:2]:
         paths = [escape(str(leaf.path)) for leaf in shared.leaves[:4]]
         more = f" and {len(shared.leaves) - 4:,} more" if len(shared.leaves) > 4 else ""
@@ -410,5 +411,6 @@ def _follows(a: str, b: str) -> bool:
     return a.isdecimal() and b.isdecimal() and max(len(a), len(b)) < 10 and int(b) == int(a) + 1
 
 
-def _plural(count: int, one: str, many: str) -> str:
+def plural(count: int, one: str, many: str) -> str:
+    """A number with its noun."""
     return f"{count:,} {one if count == 1 else many}"

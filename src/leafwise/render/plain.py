@@ -27,6 +27,9 @@ def tree_json(tree: "Tree") -> dict[str, Any]:
             {"reason": shared.reason, "paths": [texts.of_row(leaf._row) for leaf in shared.leaves]}
             for shared in tree.shared_memory
         ],
+        "undone": [
+            {"path": str(undone.path), "source": str(undone.source), "op": str(undone.op)} for undone in tree.undone
+        ],
         "values": {str(path): _value(value) for path, value in tree.scalars.items()},
     }
 

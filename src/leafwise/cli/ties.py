@@ -1,0 +1,38 @@
+"""`leafwise ties`: what a model or a file shares, and how."""
+
+import argparse
+import sys
+from typing import Any
+
+from leafwise.cli import target
+
+
+def add_to(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "ties",
+        help="list what is shared, and how",
+        description="Lists every tied leaf with its names, how each sees it, and the bytes saved.",
+        epilog="example: leafwise ties package.module:build --equal-untied",
+    )
+    parser.add_argument("target", metavar="TARGET", help=target.HELP)
+    parser.add_argument(
+        "--equal-untied", action="store_true", help="also list leaves that hold the same bits and are not tied"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from leafwise.render import ties_text
+    from leafwise.render.terminal import Terminal
+    from leafwise.share.find import ties
+
+    found = ties(target.resolve(options.target), equal_untied=options.equal_untied)
+    if options.json:
+        import json
+
+        json.dump(found.json(), sys.stdout, indent=2)
+        print()
+    else:
+        print(ties_text(found, terminal=Terminal.of(sys.stdout)))
+    return 0

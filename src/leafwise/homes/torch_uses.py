@@ -1,0 +1,294 @@
+"""The gradient of a parameter, use by use.
+
+While a `Capture` is entered, every call of PyTorch that takes one of the parameters gets, in its place, the parameter
+passed through an identity whose backward hands the gradient on and notes it. Which module is running is told by hooks
+on every module.
+
+Checkpointing runs a part of the forward again during backward. Without re-entry (`use_reentrant=False`) gradients flow
+through what ran first, and what runs again is only looked at for its values; with re-entry they flow through the
+repetition, which is given the numbers of the calls that it repeats.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._pytree import tree_map_only
+from torch.utils.checkpoint import CheckpointFunction
+
+from leafwise.core.sharing import UNATTRIBUTED, Use
+
+# What is asked of a parameter itself, and not of the numbers in it.
+_ABOUT_ITSELF = frozenset(
+    [
+        "__deepcopy__",
+        "__delete__",
+        "__dir__",
+        "__format__",
+        "__get__",
+        "__hash__",
+        "__len__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__repr__",
+        "__set__",
+        "__setstate__",
+        "_is_view",
+        "_typed_storage",
+        "backward",
+        "data_ptr",
+        "detach",
+        "dim",
+        "element_size",
+        "get_device",
+        "grad",
+        "is_complex",
+        "is_contiguous",
+        "is_floating_point",
+        "is_same_size",
+        "is_set_to",
+        "is_shared",
+        "numel",
+        "register_hook",
+        "register_post_accumulate_grad_hook",
+        "requires_grad_",
+        "resize_",
+        "retain_grad",
+        "set_",
+        "share_memory_",
+        "size",
+        "storage",
+        "storage_offset",
+        "stride",
+        "type",
+        "untyped_storage",
+    ]
+)
+
+
+class _Enter(torch.autograd.Function):
+    """An identity; its backward notes what passes."""
+
+    @staticmethod
+    def forward(ctx: Any, parameter: torch.Tensor, note: Callable[[torch.Tensor], None]) -> torch.Tensor:
+        ctx.note = note
+        return parameter.view_as(parameter)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.note(gradients[0])
+        return gradients[0], None
+
+
+class _Frame:
+    """A module that is running: where, in which of its calls, and how often each leaf has entered each operation."""
+
+    __slots__ = ("call", "module", "path", "turns")
+
+    def __init__(self, module: int, path: str, call: int, turns: dict[tuple[str, str], int] | None = None) -> None:
+        self.module = module
+        self.path = path
+        self.call = call
+        self.turns = dict(turns or {})
+
+
+class _Segment:
+    """A part of the forward that is checkpointed with re-entry: in which frame it ran, and which calls it made."""
+
+    def __init__(self, frame: _Frame) -> None:
+        self.frame = _Frame(frame.module, frame.path, frame.call, frame.turns)
+        self.calls: dict[int, list[tuple[str, int]]] = {}
+
+    def replayed(self) -> tuple[_Frame, dict[int, list[tuple[str, int]]]]:
+        frame = self.frame
+        calls = {key: list(reversed(calls)) for key, calls in self.calls.items()}
+        return _Frame(frame.module, frame.path, frame.call, frame.turns), calls
+
+
+class Capture:
+    """See the module's docstring; what is entered gives the gradients so far, by leaf and use."""
+
+    def __init__(self, nodes: dict[int, list[str]], leaves: dict[str, torch.Tensor]) -> None:
+        self._nodes = nodes
+        self._names = {id(tensor): name for name, tensor in leaves.items()}
+        self._leaves = leaves
+        self._gradients: dict[str, dict[Use, torch.Tensor]] = {name: {} for name in leaves}
+        self._totals: dict[str, torch.Tensor] = {}
+        self._order: dict[tuple[str, Use], int] = {}
+        self._frames: list[_Frame] = [_Frame(0, "", 0)]
+        self._calls: dict[int, int] = {}
+        self._calls_in_backward: dict[int, int] = {}
+        self._segments: list[_Segment] = []
+        self._replays: list[dict[int, list[tuple[str, int]]]] = []
+        self._stack = ExitStack()
+
+    # -- entering and leaving ----------------------------------------------------------------------------
+
+    def __enter__(self) -> Callable[[], dict[str, dict[Use, torch.Tensor]]]:
+        with self._stack as stack:
+            self._stack.callback(register_module_forward_pre_hook(self._starts).remove)
+            self._stack.callback(register_module_forward_hook(self._ends, always_call=True).remove)
+            leaf: Any
+            for name, leaf in self._leaves.items():
+                self._stack.callback(leaf.register_hook(self._total_of(name)).remove)
+            self._stack.enter_context(self._checkpoints())
+            self._stack.enter_context(_Mode(self))
+            self._stack = stack.pop_all()
+        return self.read
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+
+    def read(self) -> dict[str, dict[Use, torch.Tensor]]:
+        """The gradients by use, in the order of the forward pass, with a row for what no use accounts for."""
+        found = {}
+        for name, gradients in self._gradients.items():
+            its = {use: gradients[use] for use in sorted(gradients, key=lambda use: self._order[name, use])}
+            total = self._totals.get(name)
+            rest = None if total is None else _rest(total, list(gradients.values()))
+            if rest is not None:
+                its[Use("", 0, UNATTRIBUTED)] = rest
+            found[name] = its
+        return found
+
+    def _total_of(self, name: str) -> Callable[[torch.Tensor], None]:
+        def note(gradient: torch.Tensor) -> None:
+            self._totals[name] = _added(self._totals.get(name), gradient)
+
+        return note
+
+    # -- which module is running -------------------------------------------------------------------------
+
+    def _starts(self, module: nn.Module, inputs: Any) -> None:
+        key = id(module)
+        if key not in self._nodes:
+            return
+        again = self._replays[-1].get(key) if self._replays else None
+        if again:
+            path, call = again.pop()
+        else:
+            # What runs during backward, and repeats no segment that is known, does not count as a further call.
+            in_backward = torch._C._current_graph_task_id() != -1
+            calls = self._calls_in_backward if in_backward else self._calls
+            path, call = self._path_of(key), calls.get(key, 0)
+            calls[key] = call + 1
+        for segment in self._segments:
+            segment.calls.setdefault(key, []).append((path, call))
+        self._frames.append(_Frame(key, path, call))
+
+    def _ends(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        if any(frame.module == id(module) for frame in self._frames[1:]):
+            while self._frames.pop().module != id(module):
+                pass
+
+    def _path_of(self, key: int) -> str:
+        """The path of a module; of one that is used in several places, that below the module which is running."""
+        paths = self._nodes[key]
+        above = self._frames[-1].path
+        below = [path for path in paths if not above or path.startswith(above + ".")]
+        return (below or paths)[0]
+
+    @contextmanager
+    def _checkpoints(self) -> Iterator[None]:
+        """Has checkpoints with re-entry say which part of the forward they repeat."""
+        function: Any = CheckpointFunction
+        forward, backward = function.forward, function.backward
+
+        def noted_forward(ctx: Any, *args: Any) -> Any:
+            ctx.leafwise_segment = segment = _Segment(self._frames[-1])
+            self._segments.append(segment)
+            try:
+                return forward(ctx, *args)
+            finally:
+                self._segments.remove(segment)
+
+        def noted_backward(ctx: Any, *gradients: Any) -> Any:
+            frame, calls = ctx.leafwise_segment.replayed()
+            depth = len(self._frames)
+            self._frames.append(frame)
+            self._replays.append(calls)
+            try:
+                with _Mode(self) if not self._is_active() else nullcontext():
+                    return backward(ctx, *gradients)
+            finally:
+                self._replays.pop()
+                del self._frames[depth:]
+
+        function.forward, function.backward = staticmethod(noted_forward), staticmethod(noted_backward)
+        try:
+            yield
+        finally:
+            function.forward, function.backward = staticmethod(forward), staticmethod(backward)
+
+    def _is_active(self) -> bool:
+        """Whether calls of this thread are looked at; backward on a GPU runs in a thread of its own."""
+        active = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        return any(isinstance(mode, _Mode) and mode.capture is self for mode in active)
+
+    # -- where parameters enter operations ---------------------------------------------------------------
+
+    def entering(self, parameter: nn.Parameter, operation: str) -> torch.Tensor:
+        name = self._names.get(id(parameter))
+        if name is None or not parameter.requires_grad:
+            return parameter
+        frame = self._frames[-1]
+        turn = frame.turns.get((name, operation), 0)
+        frame.turns[name, operation] = turn + 1
+        if not torch.is_grad_enabled():
+            return parameter  # counted, because a checkpoint may repeat it
+        use = Use(frame.path, frame.call, operation, turn)
+        self._order.setdefault((name, use), len(self._order))
+        enter: Any = _Enter.apply
+        entered: torch.Tensor = enter(parameter, lambda gradient: self._note(name, use, gradient))
+        return entered
+
+    def _note(self, name: str, use: Use, gradient: torch.Tensor) -> None:
+        self._gradients[name][use] = _added(self._gradients[name].get(use), gradient)
+
+
+class _Mode(TorchFunctionMode):
+    """Has every parameter that enters an operation pass through the capture."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__()
+        self.capture = capture
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        operation = getattr(func, "__name__", str(func))
+        if operation in _ABOUT_ITSELF:
+            return func(*args, **kwargs)
+
+        def enter(parameter: nn.Parameter) -> torch.Tensor:
+            return self.capture.entering(parameter, operation)
+
+        return func(*tree_map_only(nn.Parameter, enter, tuple(args)), **tree_map_only(nn.Parameter, enter, kwargs))
+
+
+def _added(before: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:
+    gradient = gradient.detach()
+    return gradient.clone() if before is None else before + gradient
+
+
+def _rest(total: torch.Tensor, parts: list[torch.Tensor]) -> torch.Tensor | None:
+    """What the parts do not account for, unless it is rounding."""
+    if not parts:
+        return total
+    if total.is_sparse or any(part.is_sparse for part in parts):
+        total, parts = total.to_dense(), [part.to_dense() for part in parts]
+    wide = torch.float64 if total.dtype == torch.float64 else torch.float32
+    exact = sum((part.to(wide) for part in parts), torch.zeros_like(total, dtype=wide))
+    magnitude = sum((part.to(wide).abs() for part in parts), total.to(wide).abs())
+    rest = total.to(wide) - exact
+    rounding = 4 * (len(parts) + 1) * torch.finfo(total.dtype).eps * magnitude
+    lost_anyway = ~torch.isfinite(total) & ~torch.isfinite(exact)
+    if bool(((rest.abs() <= rounding) | lost_anyway).all()):
+        return None
+    return rest.to(total.dtype)

@@ -1,0 +1,1 @@
+"""Sharing: what is tied, and how to tie, untie and keep it."""

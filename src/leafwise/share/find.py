@@ -1,0 +1,212 @@
+"""`lw.ties`: what is shared, and how; what was, and is no longer; what looks as if it should be."""
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, overload
+
+from leafwise.core import home as homes
+from leafwise.core.columns import Columns
+from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
+from leafwise.core.memory import SAME, Op
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import WalkError
+
+
+class EqualUntied(NamedTuple):
+    """Leaves that hold the same bits and are not tied; `op` says how the others see the first.
+
+    `constant` is whether all their values are one value, as fresh biases and norms have: then it says little.
+    """
+
+    leaves: tuple[Leaf, ...]
+    op: Op
+    constant: bool
+
+
+class HeldWrongly(NamedTuple):
+    """Something an optimizer holds that it should not.
+
+    `problem` is "twice" where one leaf is stepped twice, "stale" where what is stepped is no longer in the model, and
+    "shared memory" where two parameters over one memory are stepped each.
+    """
+
+    problem: str
+    path: str
+    message: str
+
+
+class Ties(Sequence[Tie]):
+    """The ties of a tree; prints as a table. See `lw.ties`."""
+
+    def __init__(
+        self, t: Tree, equal_untied: list[EqualUntied] | None = None, optimizer: list[HeldWrongly] | None = None
+    ) -> None:
+        self._ties = t.ties
+        self.tree = t
+        self.undone: list[UndoneTie] = t.undone
+        self.shared_memory: list[SharedMemory] = t.shared_memory
+        self.equal_untied = equal_untied
+        self.optimizer = optimizer
+
+    @overload
+    def __getitem__(self, index: int) -> Tie: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Tie]: ...
+    def __getitem__(self, index: int | slice) -> Tie | list[Tie]:
+        return self._ties[index]
+
+    def __iter__(self) -> Iterator[Tie]:
+        return iter(self._ties)
+
+    def __len__(self) -> int:
+        return len(self._ties)
+
+    @property
+    def bytes_saved(self) -> int:
+        """How many bytes more there would be if every name had its own memory."""
+        return sum(saved for tie in self._ties for saved in bytes_saved(self.tree, tie))
+
+    def text(self) -> str:
+        """The table as plain text."""
+        return str(import_module("leafwise.render").ties_text(self))
+
+    def json(self) -> dict[str, Any]:
+        """The same as plain data, for `json.dump`."""
+        data: dict[str, Any] = import_module("leafwise.render").ties_json(self)
+        return data
+
+    def __str__(self) -> str:
+        return str(import_module("leafwise.render").ties_for_stdout(self))
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(self.text(), spec)
+
+    def _repr_html_(self) -> str:
+        return str(import_module("leafwise.render").ties_html(self))
+
+
+def bytes_saved(t: Tree, tie: Tie) -> list[int]:
+    """For each further name of a tie, the bytes that it does not take."""
+    columns = t._columns
+    return [spec.nbytes for spec, _, _ in columns.facts(columns.further_rows[tie.leaf._index])]
+
+
+def ties(model: Any, *, equal_untied: bool = False, optimizer: Any = None) -> Ties:
+    """Every tie with its op (`same`, `transpose`, `view`); prints as a table with the bytes saved.
+
+    The result is a sequence of `Tie`. It also has `undone`, ties that were declared and are gone; `shared_memory`,
+    distinct parameters over one memory, each with its own gradient; with `equal_untied=True`, leaves that hold the same
+    bits and are not tied; and with `optimizer=`, what that steps twice, or steps although the model has it no longer.
+
+    >>> import torch, leafwise as lw
+    >>> model = torch.nn.ModuleDict({"embed": torch.nn.Embedding(100, 16), "head": torch.nn.Linear(16, 100)})
+    >>> model["head"].weight = model["embed"].weight
+    >>> print(lw.ties(model))
+    embed.weight          100×16  float32  6.2 KiB
+    └─ head.weight  same                            saves 6.2 KiB
+    <BLANKLINE>
+    1 tie, 2 names · 6.2 KiB saved
+    """
+    t = tree(model)
+    return Ties(
+        t,
+        equal_untied=_equal_untied(t) if equal_untied else None,
+        optimizer=None if optimizer is None else _held_wrongly(t, optimizer),
+    )
+
+
+def _equal_untied(t: Tree) -> list[EqualUntied]:
+    """Compared by a sum of bits first, then bit by bit; a transpose of the other counts as equal too."""
+    columns = t._columns
+    alike: dict[object, list[tuple[int, bool]]] = {}
+    for leaf in t:
+        row = leaf._row
+        value = columns.current(row)
+        fingerprint = columns.home(value).fingerprint(value)
+        spec = columns.facts([row])[0].spec
+        if fingerprint is not None and spec.size:
+            alike.setdefault((spec.dtype, sorted(spec.shape or ()).__repr__(), fingerprint), []).append(
+                (row, fingerprint[1])
+            )
+    shared = {frozenset(one.leaves) for one in t.shared_memory}
+    found: list[EqualUntied] = []
+    for rows in alike.values():
+        while len(rows) > 1:
+            first, constant = rows[0]
+            ops = {row: _how_equal(columns, first, row) for row, _ in rows[1:]}
+            for wanted in ("same", "transpose"):
+                others = [row for row, op in ops.items() if op is not None and op == wanted]
+                leaves = tuple(columns.leaf(row) for row in [first, *others])
+                if others and frozenset(leaves) not in shared:
+                    found.append(EqualUntied(leaves, ops[others[0]] or SAME, constant))
+            rows = [one for one in rows[1:] if ops[one[0]] is None]
+    return found
+
+
+def _how_equal(columns: Columns, a: int, b: int) -> Op | None:
+    one, other = columns.current(a), columns.current(b)
+    home = columns.home(one)
+    first, second = columns.facts([a, b])
+    if first.spec.shape == second.spec.shape and home.same_bits(one, other):
+        return SAME
+    turned = Op("transpose", order=(1, 0))
+    if len(first.spec.shape or ()) == 2 and home.same_bits(home.seen_through(one, turned), other):
+        return turned
+    return None
+
+
+def _held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
+    found_home = homes.find(type(optimizer))
+    if found_home is None or found_home[1] != "node":
+        raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")
+    columns = t._columns
+    held = found_home[0].held_by(optimizer)
+    rows = {id(value): row for row, value in reversed(list(enumerate(columns.row_values)))}
+    problems: list[HeldWrongly] = []
+    where: dict[int, list[str]] = {}
+    values: dict[int, Any] = {}
+    for place, value in held:
+        where.setdefault(id(value), []).append(place)
+        values[id(value)] = value
+    absent = [row for row in t._first_rows if id(columns.row_values[row]) not in where]
+    for key, places in where.items():
+        row = rows.get(key)
+        if row is None:
+            spec = columns.home(values[key]).spec(values[key])
+            like = [columns.row_text(r) for r in absent if columns.facts([r])[0].spec[:2] == spec[:2]]
+            problems.append(HeldWrongly("stale", "", _stale(places[0], spec.shape, like)))
+        elif len(places) > 1:
+            path = columns.row_text(row)
+            problems.append(
+                HeldWrongly(
+                    "twice",
+                    path,
+                    f"{path} is stepped {len(places)} times, as {' and as '.join(places)}; give it once: "
+                    "optimizer(model.parameters()) lists every leaf once",
+                )
+            )
+    for shared in t.shared_memory:
+        stepped = [leaf for leaf in shared.leaves if id(columns.row_values[leaf._row]) in where]
+        if len(stepped) > 1:
+            names = " and ".join(str(leaf.path) for leaf in stepped)
+            path = str(stepped[0].path)
+            problems.append(
+                HeldWrongly(
+                    "shared memory",
+                    path,
+                    f"{names} lie over one memory and are stepped each, so that one step undoes or doubles the other; "
+                    f'tie them: lw.tie(model, "{stepped[1].path}", to="{path}", …)',
+                )
+            )
+    return problems
+
+
+def _stale(place: str, shape: tuple[int, ...] | None, like: list[str]) -> str:
+    size = "×".join(map(str, shape or ())) or "a scalar"
+    now = f"; {', '.join(like[:3])} may be what took its place, and is not in the optimizer" if like else ""
+    return (
+        f"{place} ({size}) is no parameter of the model any more: stepping it changes nothing{now}. "
+        "load_state_dict(assign=True), to_empty() and untie() replace parameters; make the optimizer after them"
+    )

@@ -1,0 +1,123 @@
+"""`lw.uses`: the gradient of a parameter, use by use."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any
+
+from leafwise.core.home import Home
+from leafwise.core.path import Path
+from leafwise.core.query import Query
+from leafwise.core.sharing import Use
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import PathError, TieError
+
+
+class UseGradients(Mapping[Use, Any]):
+    """The gradient of one leaf, use by use; their sum is what backward added to `.grad`.
+
+    Indexed by a `Use`, or by the path of a module that used it once.
+    """
+
+    def __init__(self, name: str, gradients: dict[Use, Any]) -> None:
+        self._name = name
+        self._gradients = gradients
+
+    def __getitem__(self, use: Use | str) -> Any:
+        if isinstance(use, Use):
+            return self._gradients[use]
+        found = [gradient for one, gradient in self._gradients.items() if one.path == str(use)]
+        if len(found) == 1:
+            return found[0]
+        uses = "; ".join(map(str, self._gradients)) or "nothing"
+        many = f"{len(found)} uses" if found else "no use"
+        raise PathError(f"{self._name} has {many} in {str(use) or '(root)'}; it was used by: {uses}")
+
+    def __contains__(self, use: object) -> bool:
+        return use in self._gradients or any(one.path == use for one in self._gradients)
+
+    def __iter__(self) -> Iterator[Use]:
+        return iter(self._gradients)
+
+    def __len__(self) -> int:
+        return len(self._gradients)
+
+    def total(self) -> Any:
+        """The sum over all uses; None where there was none."""
+        gradients = iter(self._gradients.values())
+        total = next(gradients, None)
+        for gradient in gradients:
+            total = total + gradient
+        return total
+
+    def __repr__(self) -> str:
+        return f"<{self._name}: {'; '.join(map(str, self._gradients)) or 'no use'}>"
+
+
+class Uses(Mapping[Path, UseGradients]):
+    """What `with lw.uses(model) as uses:` gives: leaves by any of their paths."""
+
+    def __init__(self, t: Tree, where: Any) -> None:
+        self._tree = t if where is None else t.select(where)
+        if where is not None and not len(self._tree):
+            raise PathError(f"no leaf matches {Query.of(where)!r}")
+        self._read: list[Callable[[], dict[str, dict[Use, Any]]]] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Uses":
+        columns = self._tree._columns
+        nodes: dict[int, list[str]] = {}
+        for node, obj in enumerate(columns.node_objects):
+            nodes.setdefault(id(obj), []).append(columns.node_text(node))
+        leaves: dict[Home, dict[str, Any]] = {}
+        for leaf in self._tree:
+            if leaf.trainable and leaf.kind == "parameter":
+                home = columns.home(columns.node_objects[columns.row_nodes[leaf._index]])
+                leaves.setdefault(home, {})[columns.row_text(leaf._index)] = columns.current(leaf._index)
+        if not leaves:
+            raise TieError("there is no trainable parameter here whose uses could be told apart")
+        for home, its in leaves.items():
+            capture: AbstractContextManager[Any] = home.capture_uses(nodes, its)
+            self._read.append(self._stack.enter_context(capture))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+
+    def __getitem__(self, path: str | Path) -> UseGradients:
+        leaf = self._tree[path]
+        if isinstance(leaf, Tree):
+            raise PathError(f"{path} is a module; ask for one of its leaves, such as {next(iter(leaf)).path}")
+        name = self._tree._columns.row_text(leaf._index)
+        found = [gradients[name] for read in self._read if name in (gradients := read())]
+        return UseGradients(name, found[0] if found else {})
+
+    def __iter__(self) -> Iterator[Path]:
+        return (leaf.path for leaf in self._tree)
+
+    def __len__(self) -> int:
+        return len(self._tree)
+
+
+def uses(model: Any, where: Any = None) -> Uses:
+    """Tells gradients apart, use by use: `with lw.uses(model) as uses:` around forward and backward.
+
+    `uses["embed.weight"]` maps each `Use` (in which module, in which of its calls, in which operation) to its own
+    gradient. They are caught where the parameter enters an operation; recomputation under checkpointing counts as what
+    it repeats; what cannot be attributed has a row of its own, so that the sum is what backward added to `.grad`. With
+    `where`, only leaves that match.
+
+    >>> import torch, leafwise as lw
+    >>> cell = torch.nn.Linear(3, 3, bias=False)
+    >>> with lw.uses(cell) as uses:
+    ...     cell(cell(torch.ones(1, 3))).sum().backward()
+    >>> for use, gradient in uses["weight"].items():
+    ...     print(use, tuple(gradient.shape))
+    (root) call 0: linear (3, 3)
+    (root) call 1: linear (3, 3)
+    >>> torch.allclose(uses["weight"].total(), cell.weight.grad)
+    True
+    """
+    return Uses(tree(model), where)

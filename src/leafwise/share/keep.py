@@ -1,0 +1,50 @@
+"""`lw.keep_ties`."""
+
+import warnings
+from typing import Any
+
+from leafwise.core.sharing import Keep
+from leafwise.core.tree import tree
+from leafwise.errors import TieWarning
+from leafwise.share.places import check_keep, guard
+
+
+def keep_ties(model: Any, on: bool = True, *, keep: "Keep | None" = None) -> Any:
+    """Keeps every tie of the model from now on; `lw.keep_ties(model, False)` lets go. Returns the model.
+
+    The ties survive deepcopy and pickle, `.to()` and `.half()`, `to_empty()`, `load_state_dict` with and without
+    `assign=True`, also on a submodule that holds only one of the names. A state dict may hold any of the tied names;
+    where it holds several they must agree, unless `keep` says whose value is taken: "source" is the first name of the
+    leaf, "target" the other, "mean" their mean. What plain assignment undoes is reported by the next walk. Nothing is
+    added to forward.
+
+    >>> import torch, leafwise as lw
+    >>> with torch.device("meta"):
+    ...     model = torch.nn.ModuleDict({"embed": torch.nn.Embedding(100, 16), "head": torch.nn.Linear(16, 100)})
+    >>> model["head"].weight = model["embed"].weight
+    >>> model = lw.keep_ties(model).to_empty(device="cpu")
+    >>> model["head"].weight is model["embed"].weight
+    True
+    """
+    check_keep(keep)
+    t = tree(model)
+    columns = t._columns
+    root = columns.node_objects[0]
+    if not on:
+        for home in {columns.home(obj) for obj in {type(obj): obj for obj in columns.node_objects}.values()}:
+            root = home.release_ties(root, columns.node_objects)
+        return root
+    leaves = []
+    for leaf, rows in sorted(columns.further_rows.items()):
+        lost = [row for row in rows if columns.row_op(row) == "view" and columns.row_op(row).slices is None]
+        for row in lost:
+            warnings.warn(
+                f"{columns.row_text(row)} lies in {columns.row_text(leaf)} in a way that no slice says; "
+                "this tie cannot be kept",
+                TieWarning,
+                stacklevel=2,
+            )
+        if not lost:
+            leaves.append(leaf)
+    guard(t, leaves, keep)
+    return root

@@ -1,0 +1,105 @@
+"""From paths and queries to the places that they mean."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from leafwise.core.columns import Columns
+from leafwise.core.glob import Glob
+from leafwise.core.home import Home
+from leafwise.core.path import Path, quote
+from leafwise.core.query import Query
+from leafwise.core.sharing import Group, Place
+from leafwise.core.tree import Tree
+from leafwise.errors import PathError, TieError
+
+
+def place(columns: Columns, row: int) -> Place:
+    return Place(columns.node_objects[columns.row_nodes[row]], columns.row_names[row], columns.row_text(row))
+
+
+def home_of(columns: Columns, row: int) -> Home:
+    """The home that can change what stands at a row: that of its owner."""
+    return columns.home(columns.node_objects[columns.row_nodes[row]])
+
+
+def rows_matching(tree: Tree, where: Any) -> list[int]:
+    """The names that a path, a glob or any other query means."""
+    return Query.of(where).names(tree._columns, tree._node, tree._rows)
+
+
+def nodes_matching(tree: Tree, where: Any) -> list[int]:
+    """The nodes that a path or a glob means."""
+    if isinstance(where, Path):
+        where = ".".join(map(quote, where.names))
+    return Glob(where).nodes(tree._columns, tree._node) if isinstance(where, str) and where else []
+
+
+def nothing_matches(tree: Tree, where: Any) -> PathError:
+    """The error for a path or a query that means nothing here."""
+    if isinstance(where, str | Path) and not any(sign in str(where) for sign in "*?{"):
+        try:
+            tree[where]
+        except PathError as error:
+            return error
+    return PathError(f"no leaf matches {where!r}")
+
+
+def group_of(columns: Columns, rows: Iterable[int]) -> Group:
+    """The tie of these rows, the first of them the source."""
+    rows = list(rows)
+    places: list[Place] = []
+    ops = []
+    names = []
+    numbers: dict[tuple[int, str], int] = {}
+    for row in rows:
+        here = place(columns, row)
+        number = numbers.setdefault((id(here.owner), here.name), len(places))
+        if number == len(places):
+            places.append(here)
+            ops.append(columns.row_op(row))
+        names.append(number)
+    above = []
+    for node in _above_all(columns, [columns.row_nodes[row] for row in rows]):
+        above.append((columns.node_objects[node], tuple(_key(columns, node, row) for row in rows)))
+    return Group(tuple(places), tuple(ops), tuple(names), tuple(above))
+
+
+def _above_all(columns: Columns, nodes: list[int]) -> list[int]:
+    """The nodes that are, or are above, each of the nodes; the lowest first."""
+    common = _upwards(columns, nodes[0])
+    for node in nodes[1:]:
+        others = set(_upwards(columns, node))
+        common = [one for one in common if one in others]
+    return common
+
+
+def _upwards(columns: Columns, node: int) -> list[int]:
+    nodes = []
+    while node >= 0:
+        nodes.append(node)
+        node = columns.node_parents[node]
+    return nodes
+
+
+def _key(columns: Columns, above: int, row: int) -> str:
+    names = [columns.row_names[row]]
+    node = columns.row_nodes[row]
+    while node != above:
+        names.append(columns.node_names[node])
+        node = columns.node_parents[node]
+    return ".".join(reversed(names))
+
+
+def guard(tree: Tree, leaves: Iterable[int], keep: Any = None) -> None:
+    """Has the ties of these leaves kept by their home."""
+    columns = tree._columns
+    groups: dict[Home, list[Group]] = {}
+    for leaf in leaves:
+        groups.setdefault(home_of(columns, leaf), []).append(group_of(columns, columns.rows_of(leaf)))
+    for home, its in groups.items():
+        home.guard_ties(columns.node_objects[0], columns.node_objects, its, keep)
+
+
+def check_keep(keep: Any) -> None:
+    if keep not in (None, "source", "target", "mean"):
+        raise TieError(f'keep= takes "source", "target" or "mean", not {keep!r}')
