@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from leafwise.core import home as homes
 from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec
-from leafwise.core.leaf import Leaf, Name, asking_raised
+from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
 from leafwise.core.memory import SAME, Op, Overlap, Region, compare, extent
 from leafwise.core.path import Entry, Path, quote
 
@@ -71,12 +71,18 @@ class Columns:
         self.scalars: list[tuple[int, str, Any]] = []
         self.wrapped: dict[type, str] = {}  # wrappers, and the child whose step does not show
         self.views: dict[type, frozenset[str]] = {}  # types some of whose leaves are views of a leaf elsewhere
-        # Ties that somebody asked to be kept and that are gone: the row of the source, a row, and its op.
-        self.undone: list[tuple[int, int, Op]] = []
+        # Ties that somebody asked to be kept and that are gone, each with the rows that it concerns.
+        self.undone: dict[UndoneTie, tuple[int, ...]] = {}
         self._homes: dict[type, Home] = {}
         self._entries: dict[int, Entry] = {}
         # Weakly: a leaf holds on to its columns, and both ways would keep a model alive that nobody uses any more.
         self.made_leaves: WeakValueDictionary[int, Leaf] = WeakValueDictionary()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "made_leaves": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, made_leaves=WeakValueDictionary())
 
     # -- derived from the columns, once ----------------------------------------------------------------
 
@@ -176,16 +182,25 @@ class Columns:
         """Looks for declared ties that hold no longer."""
         for home in set(self._homes.values()):
             for node, declared in home.declared(self.node_objects):
-                found = [(self._row_at(node, key), op) for key, op in declared.keys]
-                rows = [(row, op) for row, op in found if row is not None]
+                found = [(key, op, self._row_at(node, key)) for key, op in declared.keys]
+                rows = [row for _, _, row in found if row is not None]
                 if not rows:
                     continue
-                source = rows[0][0]
-                leaf = self.ties.get(source, source)
-                for row, op in rows[1:]:
-                    # Declared at every node above, and told once.
-                    if self.ties.get(row, row) != leaf and (source, row, op) not in self.undone:
-                        self.undone.append((source, row, op))
+                source = self.row_path(rows[0])
+                leaf = self.ties.get(rows[0], rows[0])
+                for key, op, row in found:
+                    if row is None:
+                        # A name that is gone is no loss where the leaf has another name in its stead.
+                        lost = leaf not in self.further_rows and len(rows) == 1
+                        path = Path((*self.node_entries(node), *(Entry(name, "any") for name in key.split("."))))
+                    else:
+                        lost, path = self.ties.get(row, row) != leaf, self.row_path(row)
+                    if lost:
+                        # Declared at every node above, and told once.
+                        self.undone[UndoneTie(path, source, op, row is None)] = (
+                            rows[0],
+                            rows[0] if row is None else row,
+                        )
 
     def _row_at(self, node: int, key: str) -> int | None:
         """The row that dotted names lead to from a node; None where they lead nowhere any more."""
@@ -372,7 +387,7 @@ class Columns:
         return self.home(owner).role(owner, name, value, lambda: self.lineage(node))
 
     def leaf(self, row: int) -> Leaf:
-        """The leaf that a row names, as seen from there where that is a view of it; made once and kept."""
+        """The leaf that a row names, as seen from there where that is a view; one for as long as somebody has it."""
         if row not in self.row_ops or self.row_ops[row] == "same":
             row = self.ties.get(row, row)
         leaf = self.made_leaves.get(row)

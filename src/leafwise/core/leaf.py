@@ -256,12 +256,17 @@ class UndoneTie(NamedTuple):
     path: Path
     source: Path
     op: Op
+    gone: bool = False  # nothing stands at `path` any more
 
     def __str__(self) -> str:
+        if self.gone:
+            return f"declared tie undone: {self.path}, which was {self.source}{self.op.describe()}, is gone"
         return f"declared tie undone: {self.path} is no longer {self.source}{self.op.describe()}"
 
     def repair(self) -> str:
         """What to type, to have it back or to accept that it is gone."""
+        if self.gone:
+            return f'lw.untie(model, "{self.source}") accepts it'
         return (
             f'lw.tie(model, "{self.path}", to="{self.source}", …) ties them again, '
             f'lw.untie(model, "{self.path}") accepts it'

@@ -271,12 +271,7 @@ class Tree:
     @property
     def undone(self) -> list[UndoneTie]:
         """Ties that were declared, by `lw.tie` or `lw.keep_ties`, and hold no longer."""
-        columns = self._columns
-        return [
-            UndoneTie(columns.row_path(row), columns.row_path(source), op)
-            for source, row, op in columns.undone
-            if row in self._rows or source in self._rows
-        ]
+        return [undone for undone, rows in self._columns.undone.items() if any(row in self._rows for row in rows)]
 
     @property
     def scalars(self) -> dict[Path, Any]:

@@ -172,10 +172,10 @@ class Bond:
         self.members.pop(number, None)
         self.slots.pop(number, None)
         if number == self.source:
-            plain = [other for other in self.members if self._is_plain(other)]
+            plain = [other for other in self.members if self.is_plain(other)]
             self.source = plain[0] if plain else -1
 
-    def _is_plain(self, number: int) -> bool:
+    def is_plain(self, number: int) -> bool:
         member = self.members[number]
         return not member.viewed and member.op == "same"
 
@@ -201,14 +201,16 @@ class Bond:
             return False
         return _same_view(held, seen_through(source.detach(), self.members[number].op))
 
-    def follow(self, number: int, old: Any) -> None:
-        """The tensor of one name was replaced; those that held the old one take the new one too."""
+    def holders(self, tensor: Any) -> list[int]:
+        """The plain names that hold this very tensor."""
+        return [n for n, slot in self.slots.items() if self.is_plain(n) and slot.held() is tensor]
+
+    def follow(self, number: int, holders: list[int]) -> None:
+        """The tensor of one name was replaced; those that held the same take the new one too."""
         new = self.slots[number].held()
-        if new is None or not self._is_plain(number):
-            return
-        for other, slot in self.slots.items():
-            if other != number and self._is_plain(other) and slot.held() is old:
-                slot.put(new)
+        for other in holders:
+            if new is not None and other in self.slots and self.slots[other].held() is not new:
+                self.slots[other].put(new)
 
     def buffer_views(self) -> list[int]:
         """The buffers that are views of the source, as far as they still are."""
@@ -226,10 +228,10 @@ class Bond:
 
     def replace_source(self, new: torch.Tensor) -> None:
         slot = self.slots[self.source]
-        old = slot.held()
+        holders = self.holders(slot.held())
         views = self.buffer_views()
         slot.put(new)
-        self.follow(self.source, old)
+        self.follow(self.source, holders)
         self.renew_buffer_views(views)
 
     def apply_to_source(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -298,7 +300,7 @@ class _Check:
         keys = [
             (number, prefix + key)
             for number, key in self.keys
-            if bond.intact(number) and _owner_at(module, key) is bond.slots[number].owner()
+            if bond.intact(number) and _holds_at(module, key, bond.slots[number])
         ]
         given = [(number, key) for number, key in keys if isinstance(state.get(key), torch.Tensor)]
         if source is None or not given or nn.parameter.is_lazy(source):
@@ -372,12 +374,12 @@ def _agree(a: torch.Tensor, b: torch.Tensor, like: torch.Tensor) -> bool:
     return same_bits(a, b)
 
 
-def _owner_at(module: nn.Module, key: str) -> nn.Module | None:
-    """The module that a key leads to; None where it leads nowhere."""
+def _holds_at(module: nn.Module, key: str, slot: _Slot) -> bool:
+    """Whether a key still leads to this slot, and state dicts have it."""
     here: nn.Module | None = module
     for step in key.split(".")[:-1]:
         here = None if here is None else here._modules.get(step)
-    return here
+    return here is not None and here is slot.owner() and slot.name not in here._non_persistent_buffers_set
 
 
 class Keeper:
@@ -452,13 +454,17 @@ class Keeper:
 
     @contextmanager
     def _following(self) -> Iterator[None]:
-        before = [(bond, number, bond.slots[number].held(), bond.buffer_views()) for bond, number in self.bonds]
+        before = []
+        for bond, number in self.bonds:
+            held = bond.slots[number].held()
+            before.append((bond, number, held, bond.holders(held), bond.buffer_views()))
         try:
             yield
         finally:
-            for bond, number, old, views in before:
-                if number in bond.slots and bond.slots[number].held() is not old:
-                    bond.follow(number, old)
+            for bond, number, held, holders, views in before:
+                # Those that held it before: one module may hold several names, and replace each.
+                if number in holders and number in bond.slots and bond.slots[number].held() is not held:
+                    bond.follow(number, holders)
                 bond.renew_buffer_views(views)
 
 
@@ -890,7 +896,7 @@ def _views_became_independent(place: Place) -> bool:
     for bond, number in list(keeper.bonds) if keeper is not None else ():
         if number != bond.source or bond.slots[number].name != place.name:
             continue
-        heirs = [n for n in bond.slots if n != number and bond._is_plain(n) and bond.intact(n)]
+        heirs = [n for n in bond.slots if n != number and bond.is_plain(n) and bond.intact(n)]
         for other, member in list(bond.members.items()):
             module = bond.slots[other].owner() if other in bond.slots else None
             if not member.viewed or module is None:

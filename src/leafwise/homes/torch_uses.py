@@ -238,11 +238,13 @@ class Capture:
         name = self._names.get(id(parameter))
         if name is None or not parameter.requires_grad:
             return parameter
+        if not torch.is_grad_enabled() and not self._segments:
+            return parameter
         frame = self._frames[-1]
         turn = frame.turns.get((name, operation), 0)
         frame.turns[name, operation] = turn + 1
         if not torch.is_grad_enabled():
-            return parameter  # counted, because a checkpoint may repeat it
+            return parameter  # counted, because the checkpoint will repeat it
         use = Use(frame.path, frame.call, operation, turn)
         self._order.setdefault((name, use), len(self._order))
         enter: Any = _Enter.apply

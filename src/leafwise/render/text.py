@@ -27,7 +27,7 @@ def text(doc: Doc, terminal: Terminal) -> str:
         if terminal.width is None or not drop or max(map(width_of, rows), default=0) <= terminal.width:
             break
         columns.remove(drop.pop(0))
-    rows += [[]] * bool(doc.footer) + [_spelled(line, terminal.ascii) for line in doc.footer]
+    rows += [[]] * bool(doc.footer and rows) + [_spelled(line, terminal.ascii) for line in doc.footer]
     return "\n".join(_written(row, terminal) for row in rows)
 
 

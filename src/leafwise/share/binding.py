@@ -163,6 +163,11 @@ def _leaf_pairs(t: Tree, where: Any, source: Leaf) -> list[_Pair]:
     if rows == [source._row]:
         raise TieError(f"cannot tie {source.path} to itself; name the other leaf")
     index = columns.ties.get(source._row, source._row)
+    if index in rows and index != source._row:
+        raise TieError(
+            f"cannot tie {columns.row_text(index)} to {source.path}: a cycle, since {source.path} is "
+            f"{columns.row_text(index)}{columns.row_op(source._row).describe()} already"
+        )
     return [_Pair(row, index) for row in rows if row != source._row]
 
 
@@ -232,10 +237,6 @@ def _checked(columns: Columns, pairs: list[_Pair], op: Op, keep: Keep | None) ->
 
 def _check_already(columns: Columns, target: int, source: int, op: Op) -> None:
     found = columns.row_op(target)
-    if target == source:
-        raise TieError(
-            f"cannot tie {columns.row_text(target)}: a cycle, since what it would be tied to is a view of it already"
-        )
     if (found, found.slices, found.order) != (op, op.slices, op.order):
         raise TieError(
             f"cannot tie {columns.row_text(target)} to {columns.row_text(source)}{op.describe()}: it is "
@@ -349,7 +350,7 @@ def untie(model: Any, where: Any) -> Any:
 
 def _is_tied(columns: Columns, row: int) -> bool:
     """Whether a row is one of several names, or was declared to be."""
-    return row in columns.ties or row in columns.further_rows or any(row in undone[:2] for undone in columns.undone)
+    return row in columns.ties or row in columns.further_rows or any(row in rows for rows in columns.undone.values())
 
 
 def _is_used_elsewhere(columns: Columns, node: int) -> bool:

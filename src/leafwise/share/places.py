@@ -58,9 +58,10 @@ def group_of(columns: Columns, rows: Iterable[int]) -> Group:
             places.append(here)
             ops.append(columns.row_op(row))
         names.append(number)
-    above = []
-    for node in _above_all(columns, [columns.row_nodes[row] for row in rows]):
-        above.append((columns.node_objects[node], tuple(_key(columns, node, row) for row in rows)))
+    above = [
+        (columns.node_objects[node], tuple(_key(columns, node, row) for row in rows))
+        for node in _above_all(columns, [columns.row_nodes[row] for row in rows])
+    ]
     return Group(tuple(places), tuple(ops), tuple(names), tuple(above))
 
 

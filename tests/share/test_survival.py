@@ -1,0 +1,415 @@
+"""Ties through everything that PyTorch does to modules: the table in the docs, and what a table cannot show."""
+
+import copy
+import pickle
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tools import tie_table, tied_transformers
+from tools.tie_table import ARCHITECTURES, KEPT, OPERATIONS, Architecture
+from torch import nn
+
+import leafwise as lw
+
+SHARE = Path(__file__).parents[2] / "docs" / "share.md"
+
+
+@pytest.fixture(params=ARCHITECTURES.values(), ids=[name.replace(" ", "-") for name in ARCHITECTURES])
+def architecture(request: pytest.FixtureRequest) -> Architecture:
+    found: Architecture = request.param
+    return found
+
+
+def tied(architecture: Architecture) -> Any:
+    torch.manual_seed(0)
+    return architecture.by_leafwise(architecture.build())
+
+
+def facts(model: nn.Module) -> list[Any]:
+    return [[(str(name.path), name.op, name.op.describe()) for name in tie.names] for tie in lw.ties(model)]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=[name.replace("`", "") for name in OPERATIONS])
+def test_every_tie_survives(architecture: Architecture, operation: tie_table.Operation) -> None:
+    model = tied(architecture)
+    before = facts(model)
+    listed = [name for name, _ in model.named_parameters()]
+    keys = list(model.state_dict())
+    after = operation(model, architecture)
+    after = getattr(after, "_orig_mod", after)
+    assert facts(after) == before
+    assert tie_table.tied_by_memory(after, architecture)
+    assert [name for name, _ in after.named_parameters()] == listed
+    assert list(after.state_dict()) == keys
+    assert lw.tree(after).undone == []
+    # And it is alive: it runs, and every leaf gets its gradient in one place.
+    after = after.float()
+    for parameter in after.parameters():
+        nn.init.normal_(parameter)
+    after(architecture.inputs).sum().backward()
+    assert all(parameter.grad is not None for parameter in after.parameters())
+    assert facts(after) == before
+
+
+def test_the_table_in_the_docs_is_what_happens() -> None:
+    page = SHARE.read_text()
+    written = page.partition(tie_table.START)[2].partition(tie_table.END)[0].strip()
+    assert written == tie_table.table()
+    for row in written.splitlines()[2:]:
+        assert all(cell.split()[1] == KEPT for cell in row.strip("|").split("|")[1:])
+
+
+def test_values_come_back(architecture: Architecture) -> None:
+    model = tied(architecture).eval()
+    expected = model(architecture.inputs)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    for restored in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(restored(architecture.inputs), expected)
+    for assign in (False, True):
+        other = tied(architecture).eval()
+        for parameter in other.parameters():
+            nn.init.zeros_(parameter)
+        if assign:
+            other = other.to("meta")
+        other.load_state_dict(state, assign=assign)
+        assert torch.equal(other(architecture.inputs), expected)
+
+
+def test_gradients_are_those_of_an_untied_copy_added_up(architecture: Architecture) -> None:
+    model = tied(architecture)
+    untied = architecture.build()
+    untied.load_state_dict(model.state_dict())
+    for one in (model, untied):
+        one(architecture.inputs).pow(2).sum().backward()
+    theirs = dict(untied.named_parameters())
+    for tie in lw.ties(model):
+        if tie.leaf.kind != "parameter":
+            continue
+        total = torch.zeros_like(tie.leaf.value)
+        for name in tie.names:
+            part = total
+            if name.op.slices is not None:
+                part = part[name.op.slices]
+            if name.op.order is not None:
+                part = part.permute(name.op.order)
+            part += theirs[str(name.path)].grad
+        torch.testing.assert_close(tie.leaf.grad, total)
+
+
+@pytest.mark.parametrize("owner_first", [False, True])
+@pytest.mark.parametrize("assign", [False, True])
+def test_any_of_the_names_is_enough(owner_first: bool, assign: bool) -> None:
+    architecture = ARCHITECTURES["tied embedding"]
+    model = tied(architecture)
+    state = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
+    del state["embed.weight" if owner_first else "head.weight"]
+    model.load_state_dict(state, assign=assign)
+    (given,) = {"embed.weight", "head.weight"} & state.keys()
+    assert torch.equal(model.embed.weight, state[given])
+    assert model.head.weight is model.embed.weight
+
+
+def test_all_names_missing_is_missing_as_ever() -> None:
+    model = tied(ARCHITECTURES["transposed autoencoder"])
+    with pytest.raises(RuntimeError, match=r'Missing key.*"encoder.weight".*"decoder.weight"'):
+        model.load_state_dict({"encoder.bias": torch.zeros(3), "decoder.bias": torch.zeros(4)})
+    with pytest.raises(RuntimeError, match=r"size mismatch for encoder.weight"):
+        model.load_state_dict({**model.state_dict(), "encoder.weight": torch.zeros(2, 2)})
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*nonsense"):
+        model.load_state_dict({**model.state_dict(), "nonsense": torch.zeros(2)})
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_parts_make_the_whole_and_a_part_does_not(assign: bool) -> None:
+    model = tied(ARCHITECTURES["fused qkv"])
+    parts = {f"{name}.weight": torch.randn(4, 4) for name in "qkv"}
+    model.load_state_dict(parts, assign=assign)
+    assert torch.equal(model.qkv.weight, torch.cat(list(parts.values())))
+    with pytest.raises(RuntimeError, match=r'Missing key.*"qkv.weight", "q.weight"'):
+        model.load_state_dict({name: parts[name] for name in ("k.weight", "v.weight")}, assign=assign)
+    fresh = torch.randn(4, 4)
+    model.load_state_dict({"k.weight": fresh}, strict=False, assign=assign)
+    assert torch.equal(model.qkv.weight[4:8], fresh)
+    assert torch.equal(model.qkv.weight[:4], parts["q.weight"])
+
+
+def test_loading_into_one_owner_changes_both() -> None:
+    model = tied(ARCHITECTURES["transposed autoencoder"])
+    for assign in (False, True):
+        weight = torch.randn(4, 3)
+        model.decoder.load_state_dict({"weight": weight, "bias": torch.zeros(4)}, assign=assign)
+        assert torch.equal(model.encoder.weight, weight.T)
+        assert isinstance(model.encoder.weight, nn.Parameter)
+    with pytest.raises(RuntimeError, match=r'Missing key.*"weight"'):
+        model.decoder.load_state_dict({"bias": torch.zeros(4)})
+    with pytest.raises(RuntimeError, match=r"size mismatch"):
+        model.decoder.load_state_dict({"weight": torch.zeros(2, 2), "bias": torch.zeros(4)}, assign=True)
+    meta = tied(ARCHITECTURES["fused qkv"]).to("meta")
+    with pytest.raises(RuntimeError, match=r"a part cannot be assigned to qkv.weight"):
+        meta.q.load_state_dict({"weight": torch.zeros(4, 4)}, assign=True)
+
+
+def test_names_that_disagree_are_refused_and_nothing_changes() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before = nn.Linear(2, 2)
+            self.inner = ARCHITECTURES["tied embedding"].build()
+
+    model = lw.tie(Model(), "inner.head.weight", to="inner.embed.weight", keep="source")
+    state = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(lw.TieError, match=r"different values: inner.embed.weight and inner.head.weight"):
+        model.load_state_dict(state)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    with pytest.raises(lw.TieError, match=r"different values: embed.weight and head.weight"):
+        model.inner.load_state_dict({name.removeprefix("inner."): state[name] for name in state if "inner" in name})
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_keep_says_whose_value_is_taken(assign: bool) -> None:
+    state = {"embed.weight": torch.ones(10, 4), "head.weight": torch.full((10, 4), 3.0)}
+    for keep, value in (("source", 1.0), ("target", 3.0), ("mean", 2.0)):
+        model = lw.keep_ties(tied(ARCHITECTURES["tied embedding"]), keep=keep)  # type: ignore[arg-type]
+        model.load_state_dict(state, strict=False, assign=assign)
+        assert model.head.weight is model.embed.weight
+        assert model.embed.weight.unique().tolist() == [value]
+    state = {"encoder.weight": torch.ones(3, 4), "decoder.weight": torch.full((4, 3), 3.0)}
+    for keep, value in (("source", 1.0), ("target", 3.0), ("mean", 2.0)):
+        model = lw.keep_ties(tied(ARCHITECTURES["transposed autoencoder"]), keep=keep)  # type: ignore[arg-type]
+        model.load_state_dict(state, strict=False, assign=assign)
+        assert model.encoder.weight.unique().tolist() == [value]
+    model = lw.keep_ties(tied(ARCHITECTURES["encoder–decoder, three-way"]), keep="target")
+    names = ("encoder.embed.weight", "decoder.embed.weight", "head.weight")
+    with pytest.raises(lw.TieError, match=r"cannot choose"):
+        model.load_state_dict({name: torch.full((10, 4), float(n)) for n, name in enumerate(names)}, strict=False)
+
+
+def test_nan_agrees_with_itself_and_casts_are_compared_as_they_end_up() -> None:
+    model = tied(ARCHITECTURES["tied embedding"])
+    value = torch.full((10, 4), float("nan"))
+    model.load_state_dict({"embed.weight": value, "head.weight": value.clone()}, strict=False)
+    wide = torch.randn(10, 4, dtype=torch.float64)
+    model.load_state_dict({"embed.weight": wide, "head.weight": wide.float()}, strict=False)
+    assert torch.equal(model.embed.weight, wide.float())
+
+
+class TwoNamesInOneModule(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.randn(3))
+        self.b = self.a
+        self.register_buffer("part", self.a.detach()[1:])
+        self.register_buffer("count", torch.zeros(2), persistent=False)
+        self.register_buffer("again", self.count, persistent=False)
+
+
+def two_names(model: Any) -> None:
+    assert model.a is model.b
+    assert model.part.data_ptr() == model.a[1:].data_ptr()
+    assert model.count is model.again
+    assert [len(tie.names) for tie in lw.ties(model)] == [3, 2]
+
+
+def test_names_in_one_module_and_buffers_that_are_views() -> None:
+    model = lw.keep_ties(TwoNamesInOneModule())
+    two_names(model)
+    two_names(copy.deepcopy(model))
+    two_names(pickle.loads(pickle.dumps(model)))
+    two_names(model.half())
+    two_names(model.to("meta").to_empty(device="cpu"))
+    model.load_state_dict({"a": torch.ones(3)})
+    two_names(model)
+    assert model.part.tolist() == [1, 1]
+    model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()}, assign=True)
+    two_names(model)
+    with pytest.raises(lw.TieError, match=r"a and part"):
+        model.load_state_dict({"a": torch.ones(3), "part": torch.zeros(2)})
+
+
+@pytest.fixture
+def _other_ways_to_convert() -> Iterator[None]:
+    yield
+    torch.__future__.set_overwrite_module_params_on_conversion(False)
+    torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+@pytest.mark.usefixtures("_other_ways_to_convert")
+def test_under_pytorchs_other_ways_to_convert(architecture: Architecture) -> None:
+    model = tied(architecture)
+    before = facts(model)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    assert facts(model.double()) == before
+    torch.__future__.set_overwrite_module_params_on_conversion(False)
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    assert facts(model.float()) == before
+    model.load_state_dict(state)
+    assert facts(model) == before
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_half_of_a_copy_is_independent_and_says_what_it_lost(architecture: Architecture) -> None:
+    model = tied(architecture)
+    last = architecture.ties[0][-1]
+    path, _, name = last.rpartition(".")
+    owner = model.get_submodule(path)
+    if architecture.build is tie_table.TwoPaths:
+        assert len(lw.ties(owner)) == 0  # one module has both names, and a copy of it is no half
+        return
+    for copied in (copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))):
+        with pytest.warns(lw.TieWarning, match=r"copied .* without .*, to which it is tied"):
+            alone = copied(owner)
+        assert torch.equal(getattr(alone, name), getattr(owner, name))
+        assert isinstance(alone._parameters[name], nn.Parameter)
+        assert getattr(alone, name).untyped_storage().data_ptr() != getattr(owner, name).untyped_storage().data_ptr()
+        assert name in dict(alone.named_parameters())
+        assert lw.tree(alone).undone == []
+        copied(alone)  # and says it once
+    assert len(lw.ties(model)) == len(architecture.ties)
+
+
+class Backwards(nn.Module):
+    """Whoever sees comes before what it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = nn.Linear(3, 4)
+        self.inner = nn.Module()
+        self.inner.encoder = nn.Linear(4, 3)
+        self.own = nn.Parameter(torch.randn(4, 3))
+        self.other = nn.Linear(4, 3, bias=False)
+
+
+def test_whoever_is_copied_first_the_copy_is_tied() -> None:
+    model = lw.tie(Backwards(), "decoder.weight", to="inner.encoder.weight", transpose=True, keep="source")
+    lw.tie(model, "other.weight", to="own", transpose=True, keep="source")
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert facts(again) == facts(model)
+        assert [name for name, _ in again.named_parameters()] == [name for name, _ in model.named_parameters()]
+        again.own.data.zero_()
+        assert not again.other.weight.any()
+        assert model.other.weight.any()
+
+
+def test_nothing_is_added_to_forward_and_no_type_changes() -> None:
+    model = ARCHITECTURES["tied embedding"].build()
+    ARCHITECTURES["tied embedding"].by_hand(model)
+    kinds = [type(module) for module in model.modules()]
+    before = [dict(vars(module)) for module in model.modules()]
+    lw.keep_ties(model)
+    lw.keep_ties(model)
+    assert [type(module) for module in model.modules()] == kinds
+    for module in model.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+        assert "forward" not in vars(module)
+        assert vars(module).keys() - {"_leafwise_keeper", "_apply", "_load_from_state_dict"} == before.pop(0).keys()
+
+
+def test_letting_go_leaves_no_trace() -> None:
+    model: Any = ARCHITECTURES["encoder–decoder, three-way"].build()
+    ARCHITECTURES["encoder–decoder, three-way"].by_hand(model)
+    before = [set(vars(module)) for module in model.modules()]
+    assert lw.keep_ties(lw.keep_ties(model), False) is model
+    assert [set(vars(module)) for module in model.modules()] == before
+    assert model.head.weight is model.encoder["embed"].weight
+    model.to("meta").to_empty(device="cpu")
+    assert model.head.weight is not model.encoder["embed"].weight
+    assert lw.tree(model).undone == []
+
+
+def test_views_stay_when_ties_are_let_go() -> None:
+    model = lw.keep_ties(tied(ARCHITECTURES["transposed autoencoder"]), False)
+    assert facts(copy.deepcopy(model).half()) == facts(model)
+
+
+def test_what_assignment_undoes_is_reported_by_the_next_walk() -> None:
+    model = tied(ARCHITECTURES["tied embedding"])
+    model.head.weight = nn.Parameter(torch.randn(10, 4))
+    with pytest.warns(lw.TieWarning, match=r"declared tie undone: head.weight is no longer embed.weight; lw.tie"):
+        tree = lw.tree(model)
+    assert [(str(u.path), str(u.source), u.op) for u in tree.undone] == [("head.weight", "embed.weight", "same")]
+    assert "declared tie undone" in tree.text()
+    assert tree.json()["undone"] == [{"path": "head.weight", "source": "embed.weight", "op": "same"}]
+    # Different values are never overwritten by a tie that is gone.
+    different = model.head.weight
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.to("meta").to_empty(device="cpu")
+        state = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
+        model.load_state_dict(state)
+        assert torch.equal(model.head.weight, state["head.weight"])
+        assert torch.equal(model.embed.weight, state["embed.weight"])
+        lw.untie(model, "head.weight")
+    assert different is not model.embed.weight
+    assert lw.tree(model).undone == []
+
+
+def test_a_module_put_in_its_place_is_not_overwritten_either() -> None:
+    model = tied(ARCHITECTURES["tied embedding"])
+    kept = model.head  # alive, but no longer in the model
+    model.head = nn.Linear(4, 10, bias=False)
+    state = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
+    model.load_state_dict(state)
+    assert torch.equal(model.head.weight, state["head.weight"])
+    assert torch.equal(kept.weight, state["embed.weight"])
+    with pytest.warns(lw.TieWarning, match=r"head.weight is no longer"):
+        lw.tree(model)
+    del model.head
+    with pytest.warns(lw.TieWarning, match=r'head.weight, which was embed.weight, is gone; lw.untie\(model, "embed'):
+        lw.tree(model)
+    with pytest.warns(lw.TieWarning):
+        lw.untie(model, "embed.weight")
+    assert lw.tree(model).undone == []
+
+
+def test_a_wrapper_around_one_name_is_no_loss() -> None:
+    model = tied(ARCHITECTURES["tied embedding"])
+    model.head = nn.ModuleDict({"base_layer": model.head})
+    assert facts(model) == [[("embed.weight", "same", ""), ("head.base_layer.weight", "same", "")]]
+    assert lw.tree(model).undone == []
+
+
+def test_keeping_on_a_part_of_the_model_and_then_on_all_of_it() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left = ARCHITECTURES["tied embedding"].build()
+            self.right = ARCHITECTURES["tied embedding"].build()
+
+    model: Any = Two()
+    lw.tie(model.left, "head.weight", to="embed.weight", keep="source")
+    lw.tie(model.right, "head.weight", to="embed.weight", keep="source")
+    lw.tie(model, "right.{embed,head}.weight", to="left.embed.weight", keep="source")
+    assert facts(model) == [
+        [(f"{side}.{name}.weight", "same", "") for side in ("left", "right") for name in ("embed", "head")]
+    ]
+    model.to("meta").to_empty(device="cpu")
+    assert len(set(map(id, model.parameters()))) == len(list(model.parameters())) == 5
+    model.right.head.to("meta").to_empty(device="cpu")
+    assert model.left.embed.weight is model.right.head.weight
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(lw.TieError, match=r"right.head.weight"):
+        model.load_state_dict({**state, "right.head.weight": torch.zeros(10, 4)})
+
+
+def test_transformers_architectures_keep_their_ties() -> None:
+    """A bounded sample; `make ties` runs all of them."""
+    pytest.importorskip("transformers")
+    wanted = {"bert", "gpt2", "t5", "bart", "albert", "llama", "whisper", "roberta", "gemma2", "opt", "mamba", "xlnet"}
+    seen = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, config, model_class in tied_transformers.architectures():
+            model = tied_transformers.build(config, model_class) if name in wanted else None
+            if model is None or not tied_transformers.signature(model):
+                continue
+            seen.add(name)
+            for operation in tied_transformers.OPERATIONS.values():
+                assert tied_transformers.outcome(model, operation, with_leafwise=True) == "kept", name
+    assert len(seen) >= 8

@@ -1,0 +1,253 @@
+"""The gradient of a parameter, use by use."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+from torch.utils.checkpoint import checkpoint
+
+import leafwise as lw
+
+
+def adds_up(uses: Any, model: nn.Module) -> None:
+    for leaf in lw.tree(model):
+        if leaf.trainable and leaf.grad is not None:
+            total = uses[leaf.path].total()
+            torch.testing.assert_close(
+                total.to_dense() if total.is_sparse else total,
+                leaf.grad.to_dense() if leaf.grad.is_sparse else leaf.grad,
+            )
+
+
+def listed(uses: Any, path: str) -> list[str]:
+    return [str(use) for use in uses[path]]
+
+
+class Functional(nn.Module):
+    """Reads a parameter that belongs to another module."""
+
+    def __init__(self, sparse: bool = False) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(7, 4, sparse=sparse)
+        self.mix = nn.Linear(4, 4)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        h = self.mix(self.embed(tokens))
+        return F.linear(h, self.embed.weight) + (self.embed.weight * 0.1).sum() + F.linear(h, self.embed.weight)
+
+
+def test_every_entry_into_an_operation_is_a_use() -> None:
+    torch.manual_seed(0)
+    model = Functional()
+    with lw.uses(model) as uses:
+        model(torch.tensor([1, 2])).pow(2).sum().backward()
+    assert listed(uses, "embed.weight") == [
+        "embed call 0: embedding",
+        "(root) call 0: linear",
+        "(root) call 0: mul",
+        "(root) call 0: linear (2)",
+    ]
+    assert listed(uses, "mix.weight") == ["mix call 0: linear"]
+    adds_up(uses, model)
+    # Each is what it would be if the others were other tensors.
+    apart = [model.embed.weight.detach().clone().requires_grad_() for _ in range(4)]
+    h = model.mix(F.embedding(torch.tensor([1, 2]), apart[0]))
+    (F.linear(h, apart[1]) + (apart[2] * 0.1).sum() + F.linear(h, apart[3])).pow(2).sum().backward()
+    for gradient, alone in zip(uses["embed.weight"].values(), apart, strict=True):
+        torch.testing.assert_close(gradient, alone.grad)
+
+
+def test_by_any_name_by_use_and_by_module() -> None:
+    model: Any = nn.ModuleDict({"embed": nn.Embedding(5, 3), "head": nn.Linear(3, 5, bias=False)})
+    lw.tie(model, "head.weight", to="embed.weight", keep="source")
+    with lw.uses(model) as uses:
+        model["head"](model["embed"](torch.tensor([1]))).sum().backward()
+    assert uses["head.weight"].keys() == uses["embed.weight"].keys()
+    found = uses["embed.weight"]
+    assert found[lw.Use("head", 0, "linear")] is found["head"]
+    assert "head" in found
+    assert len(found) == 2
+    assert [str(path) for path in uses] == ["embed.weight"]
+    with pytest.raises(lw.PathError, match=r"embed.weight has no use in body; it was used by: embed call 0: embedding"):
+        found["body"]
+    with pytest.raises(lw.PathError, match=r"embed is a module; ask for one of its leaves, such as embed.weight"):
+        uses["embed"]
+    with pytest.raises(lw.PathError, match=r"nothing at"):
+        uses["nothing"]
+    assert "embed call 0" in repr(found)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.RNNCell(3, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        h = torch.zeros(1, 3)
+        for step in x:
+            h = self.cell(step[None], h)
+        return h
+
+
+def test_a_recurrent_cell_has_a_use_for_each_step() -> None:
+    torch.manual_seed(0)
+    model, x = Recurrent(), torch.randn(4, 3)
+    with lw.uses(model) as uses:
+        model(x).sum().backward()
+    assert [(use.path, use.call) for use in uses["cell.weight_hh"]] == [("cell", step) for step in range(4)]
+    adds_up(uses, model)
+    with pytest.raises(lw.PathError, match=r"cell.weight_hh has 4 uses in cell"):
+        uses["cell.weight_hh"]["cell"]
+
+
+def test_a_fused_recurrent_layer_counts_once() -> None:
+    model = nn.LSTM(3, 3)
+    with lw.uses(model) as uses:
+        model(torch.randn(4, 1, 3))[0].sum().backward()
+    assert len(uses["weight_hh_l0"]) == 1
+    adds_up(uses, model)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool | None) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+        self.a = nn.Linear(3, 3)
+        self.b = nn.Linear(3, 3)
+
+    def part(self, x: torch.Tensor) -> Any:
+        return torch.tanh(F.linear(self.a(torch.tanh(self.a(x))), self.b.weight))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for _ in range(2):
+            x = self.part(x) if self.reentrant is None else checkpoint(self.part, x, use_reentrant=self.reentrant)
+            x = self.b(x)
+        return x
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_recomputation_is_merged(reentrant: bool) -> None:
+    torch.manual_seed(0)
+    plain, model = Checkpointed(None), Checkpointed(reentrant)
+    model.load_state_dict(plain.state_dict())
+    x = torch.randn(2, 3, requires_grad=True)
+    found = []
+    for one in (plain, model):
+        with lw.uses(one) as uses:
+            for _ in range(2):  # a second pass goes on counting where the first ended
+                one(x).pow(2).sum().backward()
+        adds_up(uses, one)
+        found.append(uses)
+    for path in ("a.weight", "b.weight"):
+        assert set(found[1][path]) == set(found[0][path])
+        for use, gradient in found[0][path].items():
+            torch.testing.assert_close(found[1][path][use], gradient)
+    assert len(found[0]["a.weight"]) == 8
+    assert len(found[0]["b.weight"]) == 8
+
+
+class _Hidden(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * w
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, gradients[0] * ctx.saved_tensors[0]
+
+
+def test_what_cannot_be_attributed_is_a_row_of_its_own() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return _Hidden.apply(x, self.w) + x * self.w
+
+    model = Model()
+    with lw.uses(model) as uses:
+        model(torch.full((3,), 2.0)).sum().backward()
+    assert listed(uses, "w") == ["(root) call 0: mul", "unattributed"]
+    adds_up(uses, model)
+    assert uses["w"].total().tolist() == [4, 4, 4]
+
+
+def test_views_show_where_the_source_enters() -> None:
+    model: Any = nn.ModuleDict({"encoder": nn.Linear(4, 3), "decoder": nn.Linear(3, 4)})
+    lw.tie(model, "decoder.weight", to="encoder.weight", transpose=True, keep="source")
+    with lw.uses(model, "encoder.weight") as uses:
+        model["decoder"](model["encoder"](torch.randn(2, 4))).sum().backward()
+    assert [use.path for use in uses["decoder.weight"]] == ["encoder", "decoder"]
+    torch.testing.assert_close(uses["encoder.weight"].total(), model["encoder"].weight.grad)
+    assert len(uses) == 1
+    with pytest.raises(lw.PathError, match=r"no leaf matches"):
+        lw.uses(model, "nothing.*")
+
+
+def test_a_module_in_two_places_is_told_by_its_caller() -> None:
+    class Branch(nn.Module):
+        def __init__(self, body: nn.Module) -> None:
+            super().__init__()
+            self.body = body
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.body(x)
+
+    body = nn.Linear(2, 2)
+    model = nn.Sequential(Branch(body), Branch(body))
+    with lw.uses(model) as uses:
+        model(torch.randn(1, 2)).sum().backward()
+    assert [use.path for use in uses["0.body.weight"]] == ["0.body", "1.body"]
+
+
+def test_sparse_half_nan_and_accumulated_gradients() -> None:
+    model = nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Linear(3, 2))
+    with lw.uses(model) as uses:
+        for _ in range(3):
+            model(torch.tensor([1, 4])).sum().backward()
+    assert len(uses["0.weight"]) == 3
+    adds_up(uses, model)
+    half = nn.Linear(4, 4).to(torch.bfloat16)
+    with lw.uses(half) as uses:
+        sum(half(torch.randn(2, 4).bfloat16()).sum() for _ in range(20)).backward()
+    assert len(uses["weight"]) == 20
+    broken = nn.Linear(2, 2)
+    with lw.uses(broken) as uses:
+        (broken(torch.ones(1, 2)) * float("nan")).sum().backward()
+    assert listed(uses, "weight") == ["(root) call 0: linear"]
+
+
+def test_nothing_is_left_behind() -> None:
+    model = Functional()
+    before = [dict(vars(module)) for module in model.modules()]
+    forward = torch.utils.checkpoint.CheckpointFunction.forward
+    with pytest.raises(RuntimeError, match=r"stop"), lw.uses(model) as uses:
+        raise RuntimeError("stop")
+    model(torch.tensor([1])).sum().backward()
+    assert len(uses["embed.weight"]) == 0
+    assert uses["embed.weight"].total() is None
+    assert torch.utils.checkpoint.CheckpointFunction.forward is forward
+    assert [dict(vars(module)) for module in model.modules()] == before
+    assert not model.embed.weight._backward_hooks
+    with pytest.raises(lw.TieError, match=r"no trainable parameter"), lw.uses(nn.Linear(2, 2).requires_grad_(False)):
+        pass
+
+
+def test_optimizers_clipping_and_inspection_run_inside() -> None:
+    model = Functional()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with lw.uses(model) as uses:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.tensor([1])).sum().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+            optimizer.step()
+        assert model.embed.weight.is_leaf
+        assert model.embed.weight.grad is not None
+        assert repr(model.embed.weight).startswith("Parameter")
+        lw.tree(model)["embed.weight"].numpy()
+    assert len(uses["embed.weight"]) == 8
