@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench wheel clean
+.PHONY: help run test check format bench ties wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ format: $(VENV)/dev.stamp  ## Put the code in order
 
 bench: $(VENV)/dev.stamp  ## Measure, beside the peers
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+ties: $(VENV)/dev.stamp  ## Take every tied architecture of transformers through what loses ties (minutes)
+	@$(BIN)/python tools/tied_transformers.py
 
 wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and prove the wheel in an empty environment
 	@rm -rf dist build/wheel && $(BIN)/python -m build --outdir dist . > /dev/null

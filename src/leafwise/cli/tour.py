@@ -94,11 +94,40 @@ t.counts.names, t.counts.leaves, t.counts.parameters
 lw.tree(untied).counts.parameters - t.counts.parameters
 """,
     ),
+    (
+        "Tie what is not, also transposed",
+        "The decoder's weight becomes a live view of the encoder's: one buffer, one gradient.",
+        """
+auto = nn.ModuleDict({"encoder": nn.Linear(8, 3), "decoder": nn.Linear(3, 8)})
+_ = lw.tie(auto, "decoder.weight", to="encoder.weight", transpose=True, keep="source")
+print(lw.ties(auto))
+""",
+    ),
+    (
+        "",
+        "Whatever PyTorch does to the model from now on, the tie holds.",
+        """
+moved = copy.deepcopy(auto).to("meta").to_empty(device="cpu")
+_ = moved.load_state_dict(auto.state_dict(), assign=True)
+torch.equal(moved["decoder"].weight, moved["encoder"].weight.T)
+""",
+    ),
+    (
+        "Which use drives the weight",
+        "The two summands again, this time without an untied copy.",
+        """
+net.zero_grad()
+with lw.uses(net) as uses: nn.functional.mse_loss(net(x), y).backward()
+for use, gradient in uses["2.weight"].items(): print(use, f"|grad| = {gradient.norm():.3f}")
+torch.allclose(uses["2.weight"].total(), t["2.weight"].grad)
+""",
+    ),
 )
 
 END = """Where to go from here
   leafwise show FILE.safetensors         the same tree over a file, reading only its header
   leafwise show package.module:build     over a model of yours
+  leafwise ties package.module:build     what it shares, and how
   python -m leafwise.gluon SCRIPT.py     the lecture's own Gluon code, which MXNet can no longer run
   docs/guide.md                          the same walk at leisure
 """

@@ -25,7 +25,12 @@ def ties_doc(ties: Ties) -> Doc:
         for name, saved in zip(tie.names[1:], bytes_saved(ties.tree, tie), strict=True):
             how = Span(_op_text(name.op), "tie")
             lines.append(
-                Line(1, (Span(str(name.path), "name"),), (how,), (Span(f"saves {bytes_text(saved) or '0 B'}", "dim"),))
+                Line(
+                    1,
+                    (Span(str(name.path), "name"),),
+                    (how, Span(""), Span(""), Span("")),
+                    (Span(f"saves {bytes_text(saved) or '0 B'}", "dim"),),
+                )
             )
     return Doc(lines, _footer(ties), right=frozenset({3}), drop=(2,))
 
