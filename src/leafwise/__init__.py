@@ -31,6 +31,7 @@ __all__ = [
     "WriteError",
     "add_roles",
     "keep_ties",
+    "open",
     "tie",
     "ties",
     "tree",
@@ -44,7 +45,7 @@ _HOLDS = {
     "leafwise.core.path": ("Path",),
     "leafwise.core.query": ("Query", "where"),
     "leafwise.core.sharing": ("Use",),
-    "leafwise.core.tree": ("Tree", "tree"),
+    "leafwise.core.tree": ("Tree", "open", "tree"),
     "leafwise.errors": (
         "Error",
         "FileError",
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from leafwise.core.path import Path
     from leafwise.core.query import Query, where
     from leafwise.core.sharing import Use
-    from leafwise.core.tree import Tree, tree
+    from leafwise.core.tree import Tree, open, tree
     from leafwise.errors import (
         Error,
         FileError,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from leafwise import __version__
-from leafwise.cli import show, ties, tour
+from leafwise.cli import convert, read, show, ties, tour
 from leafwise.core.path import escape
 from leafwise.errors import Error
 
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"leafwise {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for module in (show, ties, tour):
+    for module in (show, read, ties, convert, tour):
         module.add_to(verbs)
     options = parser.parse_args(arguments)
     try:

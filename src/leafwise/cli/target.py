@@ -9,15 +9,15 @@ from typing import Any
 
 from leafwise.errors import Error
 
-HELP = "a safetensors file, or package.module:name of a model or of a function that builds one"
+HELP = "a checkpoint (a file, a folder or a URL), or package.module:name of a model or of a function that builds one"
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def resolve(target: str) -> Any:
     """The object that TARGET names: the path of a file, or what an import path leads to."""
-    if os.path.exists(target) or not _DOTTED.fullmatch(target):
-        if not os.path.exists(target):
+    if os.path.exists(target) or "://" in target or not _DOTTED.fullmatch(target):
+        if not os.path.exists(target) and "://" not in target:
             raise Error(f"{target!r} is no file, and not of the form package.module:name")
         return target
     module_name, _, attributes = target.partition(":")

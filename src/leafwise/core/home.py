@@ -115,6 +115,10 @@ class Home:
     def numpy(self, value: Any) -> Any:
         raise Unsupported(self.name, "give a NumPy array")
 
+    def read(self, value: Any, index: Any) -> Any:
+        """A part of the array as a NumPy array; a home that can read just that says how."""
+        return self.numpy(value)[index]
+
     def write(self, value: Any, array: Any) -> None:
         raise Unsupported(self.name, "write in place")
 
@@ -166,6 +170,10 @@ class Home:
     def cannot_tie(self, place: "Place", value: Any, op: "Op") -> str:
         """Why what stands at this place cannot be tied so; an empty string where it can."""
         raise Unsupported(self.name, "tie")
+
+    def tied_elsewhere(self, place: "Place", here: "list[Place]") -> list[str]:
+        """The names that this one is kept tied to, and that are not among those here: they lie outside of the tree."""
+        return []
 
     def rebind(self, root: Any, groups: "list[Group]", keep: "Keep | None") -> Any:
         """Makes the further places of each group names of its source, after their values by `keep`."""
@@ -249,5 +257,5 @@ def unwalkable(obj: Any) -> WalkError:
     return WalkError(
         f"cannot walk {cls.__module__}.{cls.__qualname__}; leafwise walks: torch.nn.Module, torch.optim.Optimizer, "
         "dicts, lists, tuples and dataclasses of those or of tensors and arrays, a Tree, "
-        "and the path of a safetensors file"
+        "and the path or URL of a checkpoint"
     )

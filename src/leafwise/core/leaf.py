@@ -131,9 +131,14 @@ class Leaf:
         """The gradient, or None before any backward."""
         return self._ask(lambda home, raw: home.grad(raw), "its gradient")
 
-    def numpy(self) -> Any:
-        """The value as a NumPy array, without a copy where the memory allows it."""
-        return self._ask(lambda home, raw: home.numpy(raw), "its value")
+    def numpy(self, index: Any = ()) -> Any:
+        """The value as a NumPy array, or a part of it, without a copy where the memory allows it.
+
+        Of a file, only the part that `index` takes is read: `leaf.numpy((slice(0, 10), 3))`.
+        """
+        if isinstance(index, tuple) and not index:
+            return self._ask(lambda home, raw: home.numpy(raw), "its value")
+        return self._ask(lambda home, raw: home.read(raw, index), "its value")
 
     def write(self, array: Any) -> None:
         """Writes in place, so that every name sees it. Shape and dtype must agree, or nothing changes.

@@ -17,13 +17,13 @@ class Place(NamedTuple):
 
 class Group(NamedTuple):
     """One tie: its distinct places, the source first, with how each sees it; and all its names, by the number of the
-    place that each leads to. `above` are the objects that have all of them below, the lowest first, each with the
-    keys that lead from there to the names."""
+    place that each leads to. `above` are the objects that have several of the names below them, each with those names
+    and the keys that lead there."""
 
     places: tuple[Place, ...]
     ops: tuple[Op, ...]
     names: tuple[int, ...]
-    above: tuple[tuple[Any, tuple[str, ...]], ...]
+    above: tuple[tuple[Any, tuple[tuple[int, str], ...]], ...]
 
 
 class Declared(NamedTuple):

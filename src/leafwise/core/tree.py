@@ -15,7 +15,7 @@ from leafwise.core.memory import SAME
 from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
 from leafwise.core.walk import walk
-from leafwise.errors import PathError, QueryError, TieWarning
+from leafwise.errors import PathError, QueryError, TieWarning, WalkError
 
 # Where a path of a file is opened; named as a string because files stand above core.
 _FILES = "leafwise.files"
@@ -57,6 +57,24 @@ def tree(obj: Any) -> "Tree":
     for undone in found.undone:
         warnings.warn(f"{undone}; {undone.repair()}", TieWarning, stacklevel=2)
     return found
+
+
+def open(path: "str | os.PathLike[str]") -> "Tree":
+    """Opens a checkpoint: a file, a folder of files, or a URL. Only its header is read; it closes as a context manager.
+
+    Reads safetensors, PyTorch's `.pt` and `.bin`, distributed checkpoints, `.npz` and `.npy`, GGUF and MXNet's
+    `.params`, told apart by their content. No file runs code.
+
+    >>> import numpy, tempfile, leafwise as lw
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     numpy.savez(f"{folder}/model.npz", **{"0.weight": numpy.ones((2, 3))})
+    ...     with lw.open(f"{folder}/model.npz") as t:
+    ...         t["0.weight"].shape, t["0.weight"].numpy((0, slice(1, None)))
+    ((2, 3), array([1., 1.]))
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise WalkError(f"lw.open takes a path or a URL, not {type(path).__name__}; lw.tree walks what is in memory")
+    return tree(path)
 
 
 class Tree:
@@ -315,6 +333,25 @@ class Tree:
 
     def _bytes_shared(self) -> int:
         return self._columns.bytes_shared(self._leaves) if self._columns.overlaps else 0
+
+    # -- files -------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Lets go of the file that this is the tree of; arrays that were read stay. Nothing, for what is no file."""
+        close = getattr(self._columns.node_objects[0], "close", None) if self.is_file else None
+        if close is not None:
+            close()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether this is the tree of a file, a folder of files or a URL."""
+        return type(self._columns.node_objects[0]).__module__.startswith(_FILES)
+
+    def __enter__(self) -> "Tree":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # -- pictures (render is imported when something is drawn) -------------------------------------------
 

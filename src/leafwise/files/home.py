@@ -1,65 +1,103 @@
 """The home of files: an open file is a node, an array in it a leaf that knows where it lies."""
 
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from leafwise.core.flat import Group, split
-from leafwise.core.home import Home, Spec, Visit
+from leafwise.core.home import Home, Memory, Spec, Visit
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
-
-
-class StoredArray(NamedTuple):
-    """An array at rest: what it is, and which bytes of the file it takes."""
-
-    spec: Spec
-    start: int
-    stop: int
+from leafwise.files.arrays import Stored, Strided
+from leafwise.files.source import Source
 
 
 class StoredFile:
-    """An opened file: its format, its arrays by raw name, and what its header says besides."""
+    """An opened file: its format, what it holds, and what its header says besides."""
 
-    def __init__(self, path: str, format_name: str, arrays: dict[str, StoredArray], metadata: dict[str, str]) -> None:
-        self.path = path
+    def __init__(
+        self,
+        source: Source,
+        format_name: str,
+        content: Any,
+        metadata: dict[str, Any] | None = None,
+        sources: dict[str, Source] | None = None,
+    ) -> None:
+        self.source = source
+        self.path = source.name
         self.format = format_name
-        self.arrays = arrays
-        self.metadata = metadata
+        self.content = content
+        self.metadata = metadata or {}
+        self.shard_of: dict[str, str] = {}
+        self._sources = sources
 
-    def __getitem__(self, name: str) -> StoredArray:
-        return self.arrays[name]
+    def __getitem__(self, name: str) -> Any:
+        return self.content[name]
+
+    def close(self) -> None:
+        """Lets go of the file; arrays that were read stay."""
+        self.source.close()
+        for source in (self._sources or {}).values():
+            source.close()
 
 
 class FilesHome(Home):
     name = "a file"
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
-        if cls is StoredArray:
+        if issubclass(cls, Stored):
             return "leaf"
-        return "node" if cls is StoredFile else None
+        return "node" if issubclass(cls, StoredFile) else None
 
     def visit(self, obj: StoredFile) -> Visit:
-        children = split(obj.arrays.items()).children
-        if obj.metadata:
-            children.insert(0, ("__metadata__", obj.metadata))
-        return (), children, None
+        if isinstance(obj.content, dict) and all(isinstance(key, str) for key in obj.content):
+            if set(map(_is_array, obj.content.values())) <= {True}:
+                children = split(obj.content.items()).children
+                if obj.metadata:
+                    children.insert(0, ("__metadata__", obj.metadata))
+                return (), children, None
+        return (), [("content", obj.content)], None
+
+    def wrapped_child(self, cls: type) -> str | None:
+        return "content"
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         if value is owner.metadata:
             return Entry(name, "step", raw=attrgetter("metadata"), spelling="{root}.metadata")
+        if value is owner.content:
+            return Entry(name, "attribute")
         return Entry(name, "part") if isinstance(value, Group) else Entry(name, "key", name)
 
     def type_name(self, obj: StoredFile) -> str:
         return obj.format
 
-    def spec(self, value: StoredArray) -> Spec:
+    # -- a leaf ----------------------------------------------------------------------------------------
+
+    def spec(self, value: Stored) -> Spec:
         return value.spec
 
-    def value(self, value: StoredArray) -> Any:
-        raise Unsupported(self.name, "give values", "only its header has been read")
+    def value(self, value: Stored) -> Any:
+        return value.read()
 
-    def numpy(self, value: StoredArray) -> Any:
-        return self.value(value)
+    def numpy(self, value: Stored) -> Any:
+        return value.read()
+
+    def read(self, value: Stored, index: Any) -> Any:
+        return value.read(index)
+
+    def write(self, value: Any, array: Any) -> None:
+        raise Unsupported(self.name, "be written in place", "load it, change it, and save it")
+
+    # -- sharing ---------------------------------------------------------------------------------------
+
+    def storage(self, value: Stored) -> object | None:
+        return id(value.storage) if isinstance(value, Strided) else None
+
+    def memory(self, value: Stored) -> Memory | None:
+        return value.memory() if isinstance(value, Strided) else None
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Stored)
 
 
 HOME = FilesHome()

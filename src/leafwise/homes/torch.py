@@ -19,7 +19,7 @@ from leafwise.core.memory import Op
 from leafwise.core.path import Entry, Path
 from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes import torch_ties
+from leafwise.homes import torch_bonds, torch_ties, torch_views
 from leafwise.homes.roles import role_of
 
 # Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
@@ -68,16 +68,16 @@ class TorchHome(Home):
         return tuple(leaves), children.items(), None
 
     def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
-        return self._visit_with_views if torch_ties.view_names(cls) else self.visit
+        return self._visit_with_views if torch_views.view_names(cls) else self.visit
 
     def _visit_with_views(self, obj: Any) -> Visit:
         ((kind, parameters), *others), children, below = self.visit(obj)
-        views = torch_ties.view_names(type(obj))
-        shown = [(name, getattr(obj, name) if name in views else held) for name, held in parameters]
+        views = torch_views.views_of(obj)
+        shown = [(name, views[name].shown() if held is None and name in views else held) for name, held in parameters]
         return ((kind, shown), *others), children, below
 
     def type_name(self, obj: Any) -> str:
-        return torch_ties.plain_class(type(obj)).__name__
+        return torch_views.plain_class(type(obj)).__name__
 
     def wrapped_child(self, cls: type) -> str | None:
         for module, name, child in _WRAPPERS:
@@ -91,7 +91,7 @@ class TorchHome(Home):
         held = owner._parameters.get(name)
         if held is None:
             held = owner._buffers.get(name)
-        if held is None and name in torch_ties.view_names(type(owner)):
+        if held is None and torch_views.is_view(owner, name):
             held = getattr(owner, name)
         return value if held is None else held
 
@@ -207,25 +207,28 @@ class TorchHome(Home):
         return isinstance(value, nn.Parameter) or (value.requires_grad and value.is_leaf)
 
     def view_names(self, cls: type) -> frozenset[str]:
-        return torch_ties.view_names(cls)
+        return torch_views.view_names(cls)
 
     def view_source(self, owner: Any, name: str) -> tuple[Any, Op] | None:
-        return torch_ties.view_source(owner, name)
+        return torch_views.view_source(owner, name)
 
     def declared(self, objects: list[Any]) -> list[tuple[int, Declared]]:
-        return torch_ties.declared(objects)
+        return torch_bonds.declared(objects)
 
     def same_bits(self, a: torch.Tensor, b: torch.Tensor) -> bool:
-        return torch_ties.same_bits(a, b)
+        return torch_bonds.same_bits(a, b)
 
     def fingerprint(self, value: torch.Tensor) -> tuple[int, bool] | None:
         return None if _holds_nothing(value) else torch_ties.fingerprint(value)
 
     def seen_through(self, value: torch.Tensor, op: Op) -> torch.Tensor:
-        return torch_ties.seen_through(value, op)
+        return torch_bonds.seen_through(value, op)
 
     def cannot_tie(self, place: Place, value: torch.Tensor, op: Op) -> str:
         return torch_ties.cannot_tie(place, value, op)
+
+    def tied_elsewhere(self, place: Place, here: list[Place]) -> list[str]:
+        return torch_ties.tied_elsewhere(place, here)
 
     def rebind(self, root: Any, groups: list[Group], keep: Keep | None) -> Any:
         torch_ties.rebind(groups, keep)

@@ -1,8 +1,7 @@
 """The gradient of a parameter, use by use.
 
 While a `Capture` is entered, every call of PyTorch that takes one of the parameters gets, in its place, the parameter
-passed through an identity whose backward hands the gradient on and notes it. Which module is running is told by hooks
-on every module.
+passed through an alias, whose gradient is noted on its way. Which module is running is told by hooks on every module.
 
 Checkpointing runs a part of the forward again during backward. Without re-entry (`use_reentrant=False`) gradients flow
 through what ran first, and what runs again is only looked at for its values; with re-entry they flow through the
@@ -11,6 +10,7 @@ repetition, which is given the numbers of the calls that it repeats.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from threading import get_ident
 from types import TracebackType
 from typing import Any
 
@@ -71,18 +71,8 @@ _ABOUT_ITSELF = frozenset(
 )
 
 
-class _Enter(torch.autograd.Function):
-    """An identity; its backward notes what passes."""
-
-    @staticmethod
-    def forward(ctx: Any, parameter: torch.Tensor, note: Callable[[torch.Tensor], None]) -> torch.Tensor:
-        ctx.note = note
-        return parameter.view_as(parameter)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        ctx.note(gradients[0])
-        return gradients[0], None
+# Properties whose value is computed from the numbers, as an operation's is.
+_COMPUTED = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 
 
 class _Frame:
@@ -126,6 +116,7 @@ class Capture:
         self._segments: list[_Segment] = []
         self._replays: list[dict[int, list[tuple[str, int]]]] = []
         self._stack = ExitStack()
+        self._thread = get_ident()
 
     # -- entering and leaving ----------------------------------------------------------------------------
 
@@ -168,7 +159,7 @@ class Capture:
 
     def _starts(self, module: nn.Module, inputs: Any) -> None:
         key = id(module)
-        if key not in self._nodes:
+        if key not in self._nodes or not self._is_ours():
             return
         again = self._replays[-1].get(key) if self._replays else None
         if again:
@@ -184,9 +175,13 @@ class Capture:
         self._frames.append(_Frame(key, path, call))
 
     def _ends(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        if any(frame.module == id(module) for frame in self._frames[1:]):
+        if self._is_ours() and any(frame.module == id(module) for frame in self._frames[1:]):
             while self._frames.pop().module != id(module):
                 pass
+
+    def _is_ours(self) -> bool:
+        """Whether what runs belongs here: another thread may run the same modules. Backward has threads of its own."""
+        return get_ident() == self._thread or torch._C._current_graph_task_id() != -1
 
     def _path_of(self, key: int) -> str:
         """The path of a module; of one that is used in several places, that below the module which is running."""
@@ -234,22 +229,28 @@ class Capture:
 
     # -- where parameters enter operations ---------------------------------------------------------------
 
-    def entering(self, parameter: nn.Parameter, operation: str) -> torch.Tensor:
+    def entering(self, tensor: torch.Tensor, operation: str) -> torch.Tensor:
+        parameter = tensor if isinstance(tensor, nn.Parameter) else getattr(tensor, "leafwise_parameter", None)
         name = self._names.get(id(parameter))
-        if name is None or not parameter.requires_grad:
-            return parameter
+        if name is None or not tensor.requires_grad:
+            return tensor
         if not torch.is_grad_enabled() and not self._segments:
-            return parameter
+            return tensor
         frame = self._frames[-1]
         turn = frame.turns.get((name, operation), 0)
         frame.turns[name, operation] = turn + 1
-        if not torch.is_grad_enabled():
-            return parameter  # counted, because the checkpoint will repeat it
         use = Use(frame.path, frame.call, operation, turn)
         self._order.setdefault((name, use), len(self._order))
-        enter: Any = _Enter.apply
-        entered: torch.Tensor = enter(parameter, lambda gradient: self._note(name, use, gradient))
-        return entered
+        if not torch.is_grad_enabled():
+            return tensor  # counted, because the checkpoint will repeat it
+        entered: Any
+        with torch._C.DisableTorchFunction():
+            entered = torch.ops.aten.alias(tensor)
+            if not entered.requires_grad:
+                return tensor  # inside a transform of torch.func, which has gradients of its own
+            entered.register_hook(lambda gradient: self._note(name, use, gradient))
+        entered.leafwise_parameter = parameter  # for another capture around this one
+        return entered  # type: ignore[no-any-return]
 
     def _note(self, name: str, use: Use, gradient: torch.Tensor) -> None:
         self._gradients[name][use] = _added(self._gradients[name].get(use), gradient)
@@ -265,13 +266,16 @@ class _Mode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         operation = getattr(func, "__name__", str(func))
+        if operation == "__get__":
+            operation = getattr(getattr(func, "__self__", None), "__name__", operation)
+            operation = operation if operation in _COMPUTED else "__get__"
         if operation in _ABOUT_ITSELF:
             return func(*args, **kwargs)
 
-        def enter(parameter: nn.Parameter) -> torch.Tensor:
-            return self.capture.entering(parameter, operation)
+        def enter(tensor: torch.Tensor) -> torch.Tensor:
+            return self.capture.entering(tensor, operation)
 
-        return func(*tree_map_only(nn.Parameter, enter, tuple(args)), **tree_map_only(nn.Parameter, enter, kwargs))
+        return func(*tree_map_only(torch.Tensor, enter, tuple(args)), **tree_map_only(torch.Tensor, enter, kwargs))
 
 
 def _added(before: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:
@@ -285,7 +289,7 @@ def _rest(total: torch.Tensor, parts: list[torch.Tensor]) -> torch.Tensor | None
         return total
     if total.is_sparse or any(part.is_sparse for part in parts):
         total, parts = total.to_dense(), [part.to_dense() for part in parts]
-    wide = torch.float64 if total.dtype == torch.float64 else torch.float32
+    wide = torch.promote_types(total.dtype, torch.float32)
     exact = sum((part.to(wide) for part in parts), torch.zeros_like(total, dtype=wide))
     magnitude = sum((part.to(wide).abs() for part in parts), total.to(wide).abs())
     rest = total.to(wide) - exact

@@ -221,10 +221,11 @@ def _checked(columns: Columns, pairs: list[_Pair], op: Op, keep: Keep | None) ->
             _check_already(columns, target, source, op)
             continue
         names = f"cannot tie {columns.row_text(target)} to {columns.row_text(source)}{op.describe()}"
-        others = [row for row in columns.rows_of(leaf) if row not in asked]
+        others = [columns.row_text(row) for row in columns.rows_of(leaf) if row not in asked]
+        others = others or _tied_outside_of_the_tree(columns, target)
         if others:
             raise TieError(
-                f"{names}: it is tied to {', '.join(map(columns.row_text, others[:4]))} already; "
+                f"{names}: it is tied to {', '.join(others[:4])} already; "
                 f'untie it first: lw.untie(model, "{columns.row_text(target)}")'
                 + (", or name all of them on the left" if columns.row_op(target) == "same" else "")
             )
@@ -233,6 +234,12 @@ def _checked(columns: Columns, pairs: list[_Pair], op: Op, keep: Keep | None) ->
     for source, targets in new.items():
         _check_values(columns, source, targets, op, keep)
     return new
+
+
+def _tied_outside_of_the_tree(columns: Columns, row: int) -> list[str]:
+    """The names that a row is kept tied to, and that lie outside of the tree."""
+    rows = columns.rows_of(columns.ties.get(row, row))
+    return home_of(columns, row).tied_elsewhere(place(columns, row), [place(columns, other) for other in rows])
 
 
 def _check_already(columns: Columns, target: int, source: int, op: Op) -> None:
@@ -331,6 +338,13 @@ def untie(model: Any, where: Any) -> Any:
     if not rows and not nodes:
         raise PathError(f"cannot untie {_said(where)}: {nothing_matches(t, where)}")
     repeated = [node for node in nodes if _is_used_elsewhere(columns, node)]
+    for node in repeated:
+        outer = columns.node_text(_outermost_shared(columns, node))
+        if outer != columns.node_text(node):
+            raise TieError(
+                f"cannot untie {columns.node_text(node)}: it lies in {outer}, which is used in several places itself; "
+                f'lw.untie(model, "{outer}") gives that place a module of its own'
+            )
     inside = [row for node in nodes if node not in repeated for row in _tied_outside(columns, node)]
     rows = _to_leave(columns, [row for row in rows if _is_tied(columns, row)] + inside)
     if not rows and not repeated:
@@ -350,11 +364,23 @@ def untie(model: Any, where: Any) -> Any:
 
 def _is_tied(columns: Columns, row: int) -> bool:
     """Whether a row is one of several names, or was declared to be."""
-    return row in columns.ties or row in columns.further_rows or any(row in rows for rows in columns.undone.values())
+    if row in columns.ties or row in columns.further_rows or any(row in rows for rows in columns.undone.values()):
+        return True
+    return bool(_tied_outside_of_the_tree(columns, row))
 
 
 def _is_used_elsewhere(columns: Columns, node: int) -> bool:
     return node > 0 and (node in columns.repeats or node in columns.repeats.values())
+
+
+def _outermost_shared(columns: Columns, node: int) -> int:
+    """The highest node, from a node upwards, that is used in several places: separating a lower one changes both."""
+    found = node
+    while node > 0:
+        if _is_used_elsewhere(columns, node):
+            found = node
+        node = columns.node_parents[node]
+    return found
 
 
 def _tied_outside(columns: Columns, node: int) -> list[int]:
@@ -375,7 +401,7 @@ def _to_leave(columns: Columns, rows: list[int]) -> list[int]:
         here = _slot(columns, row)
         every = {_slot(columns, other) for other in columns.rows_of(leaf)}
         if len(every) == 1 and len(columns.rows_of(leaf)) > 1:
-            module = columns.node_text(columns.row_nodes[row])
+            module = columns.node_text(_outermost_shared(columns, columns.row_nodes[row]))
             others = [columns.row_text(other) for other in columns.rows_of(leaf) if other != row]
             raise TieError(
                 f"cannot untie {columns.row_text(row)} from {', '.join(others[:4])}: they are one parameter of one "

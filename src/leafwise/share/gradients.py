@@ -44,10 +44,12 @@ class UseGradients(Mapping[Use, Any]):
 
     def total(self) -> Any:
         """The sum over all uses; None where there was none."""
-        gradients = iter(self._gradients.values())
-        total = next(gradients, None)
+        gradients = list(self._gradients.values())
+        if len({getattr(gradient, "layout", None) for gradient in gradients}) > 1:
+            gradients = [gradient.to_dense() for gradient in gradients]
+        total = None
         for gradient in gradients:
-            total = total + gradient
+            total = gradient if total is None else total + gradient
         return total
 
     def __repr__(self) -> str:
@@ -65,6 +67,7 @@ class Uses(Mapping[Path, UseGradients]):
         self._stack = ExitStack()
 
     def __enter__(self) -> "Uses":
+        self._read = []
         columns = self._tree._columns
         nodes: dict[int, list[str]] = {}
         for node, obj in enumerate(columns.node_objects):
@@ -100,14 +103,17 @@ class Uses(Mapping[Path, UseGradients]):
     def __len__(self) -> int:
         return len(self._tree)
 
+    def __repr__(self) -> str:
+        return f"<the uses of {len(self)} leaves; index by path>"
+
 
 def uses(model: Any, where: Any = None) -> Uses:
     """Tells gradients apart, use by use: `with lw.uses(model) as uses:` around forward and backward.
 
     `uses["embed.weight"]` maps each `Use` (in which module, in which of its calls, in which operation) to its own
     gradient. They are caught where the parameter enters an operation; recomputation under checkpointing counts as what
-    it repeats; what cannot be attributed has a row of its own, so that the sum is what backward added to `.grad`. With
-    `where`, only leaves that match.
+    it repeats; what cannot be attributed has a row of its own, so that the sum is what backward added to `.grad` (a
+    gradient that `torch.autograd.grad` asks for is counted too). With `where`, only leaves that match.
 
     >>> import torch, leafwise as lw
     >>> cell = torch.nn.Linear(3, 3, bias=False)

@@ -58,20 +58,12 @@ def group_of(columns: Columns, rows: Iterable[int]) -> Group:
             places.append(here)
             ops.append(columns.row_op(row))
         names.append(number)
-    above = [
-        (columns.node_objects[node], tuple(_key(columns, node, row) for row in rows))
-        for node in _above_all(columns, [columns.row_nodes[row] for row in rows])
-    ]
+    below: dict[int, list[tuple[int, str]]] = {}
+    for number, row in enumerate(rows):
+        for node in _upwards(columns, columns.row_nodes[row]):
+            below.setdefault(node, []).append((number, _key(columns, node, row)))
+    above = [(columns.node_objects[node], tuple(keys)) for node, keys in below.items() if len(keys) > 1]
     return Group(tuple(places), tuple(ops), tuple(names), tuple(above))
-
-
-def _above_all(columns: Columns, nodes: list[int]) -> list[int]:
-    """The nodes that are, or are above, each of the nodes; the lowest first."""
-    common = _upwards(columns, nodes[0])
-    for node in nodes[1:]:
-        others = set(_upwards(columns, node))
-        common = [one for one in common if one in others]
-    return common
 
 
 def _upwards(columns: Columns, node: int) -> list[int]:

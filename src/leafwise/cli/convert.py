@@ -1,0 +1,103 @@
+"""`leafwise convert`: any readable checkpoint to safetensors or npz."""
+
+import argparse
+import re
+import sys
+from typing import Any
+
+from leafwise.core.path import escape
+from leafwise.errors import Error
+
+
+def add_to(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "convert",
+        help="write a checkpoint as safetensors or npz",
+        description="Reads any format that leafwise reads and writes safetensors or npz, as the name of DST says, a "
+        "chunk at a time. DST is replaced when all of it is written, never before. Tied names are written each.",
+        epilog=r"example: leafwise convert a.pt b.safetensors --only 'model.**' --rename '^model\.=' --dtype bfloat16",
+    )
+    parser.add_argument("source", metavar="SRC", help="a file, a folder of files, or a URL")
+    parser.add_argument("destination", metavar="DST", help="a name that ends in .safetensors or .npz")
+    parser.add_argument("--only", metavar="QUERY", help="only leaves that match the glob, e.g. 'model.**'")
+    parser.add_argument("--dtype", metavar="DTYPE", help="cast numbers with a fraction: float32, bfloat16, float16, …")
+    parser.add_argument(
+        "--rename",
+        metavar="PATTERN=TEXT",
+        action="append",
+        default=[],
+        help=r"a regular expression and what takes its place, e.g. '^module\.='; may be given several times",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from leafwise.core.tree import open as open_checkpoint
+    from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable
+    from leafwise.files.convert import Entry, dtype_for, write_npz, write_safetensors
+    from leafwise.render.outline import bytes_text, plural
+    from leafwise.render.progress import Progress
+
+    writers = {".safetensors": write_safetensors, ".npz": write_npz}
+    write = next((how for suffix, how in writers.items() if options.destination.endswith(suffix)), None)
+    if write is None:
+        raise Error(f"cannot tell a format from {options.destination!r}; let it end in .safetensors or .npz")
+    if options.dtype is not None and options.dtype not in ITEM_BYTES:
+        raise Error(f"there is no dtype {options.dtype!r}; there are: {', '.join(ITEM_BYTES)}")
+    renames = [_rename(text) for text in options.rename]
+    with open_checkpoint(options.source) as whole:
+        found = whole if options.only is None else whole.select(options.only)
+        entries: dict[str, Entry] = {}
+        columns = found._columns
+        for row in found._rows:
+            array = columns.row_values[row]
+            if not isinstance(array, Stored):
+                continue
+            path = columns.row_path(row)
+            name = _renamed(".".join(path.names), renames)
+            if isinstance(array, Unreadable):
+                raise Error(f"{path} cannot be converted: {array.why}; leave it out with --only")
+            if name in entries:
+                raise Error(f"two leaves would both be called {escape(name)!r}; --rename made them one")
+            entries[name] = Entry(name, array, dtype_for(array, options.dtype))
+        if not entries:
+            raise Error(f"no leaf of {options.source} matches {options.only!r}")
+        total = sum(entry.nbytes for entry in entries.values())
+        progress = Progress(total, "converting")
+        try:
+            write(list(entries.values()), options.destination, _metadata(found), progress)
+        finally:
+            progress.done()
+        left_out = len(whole.scalars)
+    also = f"; {plural(left_out, 'plain value', 'plain values')} left out" if left_out else ""
+    print(
+        f"{plural(len(entries), 'array', 'arrays')}, {bytes_text(total) or '0 B'} → {options.destination}{also}",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _metadata(found: Any) -> dict[str, str]:
+    """What a safetensors file said about itself goes along."""
+    metadata = getattr(found._columns.node_objects[0], "metadata", {})
+    plain = {str(key): value for key, value in metadata.items() if isinstance(value, str)}
+    return plain if all(len(value) < 100_000 for value in plain.values()) else {}
+
+
+def _rename(text: str) -> tuple[re.Pattern[str], str]:
+    pattern, found, replacement = text.partition("=")
+    if not found or not pattern:
+        raise Error(f"--rename takes PATTERN=TEXT, not {text!r}")
+    try:
+        return re.compile(pattern), replacement
+    except re.error as error:
+        raise Error(f"--rename: {pattern!r} is no regular expression: {error}") from error
+
+
+def _renamed(name: str, renames: list[tuple[re.Pattern[str], str]]) -> str:
+    for pattern, replacement in renames:
+        try:
+            name = pattern.sub(replacement, name)
+        except (re.error, IndexError) as error:
+            raise Error(f"--rename: {replacement!r} cannot take the place of {pattern.pattern!r}: {error}") from error
+    return name

@@ -1,0 +1,78 @@
+"""`leafwise read`: the values of one leaf, or of a part of it."""
+
+import argparse
+import sys
+from typing import Any
+
+from leafwise.cli import target
+from leafwise.errors import Error
+
+
+def add_to(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "read",
+        help="print the values of a leaf, or of a part of it",
+        description="Prints values as NumPy does. Of a file, only the part that is asked for is read.",
+        epilog="example: leafwise read model.safetensors 'layers.0.weight[0:2, :8]'",
+    )
+    parser.add_argument("target", metavar="TARGET", help=target.HELP)
+    parser.add_argument("path", metavar="PATH[SLICE]", help="the path of a leaf, with an index in brackets if you like")
+    parser.add_argument("--json", action="store_true", help="print JSON: shape, dtype and nested lists")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from leafwise.core.leaf import Leaf
+    from leafwise.core.tree import tree
+
+    path, index = parsed(options.path)
+    with tree(target.resolve(options.target)) as found:
+        leaf = found[path]
+        if not isinstance(leaf, Leaf):
+            if index:
+                raise Error(f"{path} is no leaf, and cannot be sliced")
+            print(leaf)
+            return 0
+        array = leaf.numpy(index)
+        if options.json:
+            import json
+
+            wide = array.astype("float64") if array.dtype.kind == "V" else array
+            values = wide.tolist() if array.dtype.kind != "c" else [str(one) for one in array.reshape(-1)]
+            json.dump({"path": path, "shape": list(array.shape), "dtype": leaf.dtype, "values": values}, sys.stdout)
+            print()
+            return 0
+        import numpy as np
+
+        with np.printoptions(threshold=200, edgeitems=3):
+            print(np.array2string(array.astype("float32") if array.dtype.kind == "V" else array))
+        print(f"{'×'.join(map(str, array.shape)) or 'scalar'} {leaf.dtype}", file=sys.stderr)
+    return 0
+
+
+def parsed(text: str) -> tuple[str, tuple[Any, ...]]:
+    """A path and its index.
+
+    >>> parsed("0.weight[0:2, ..., -1]")
+    ('0.weight', (slice(0, 2, None), Ellipsis, -1))
+    """
+    path, bracket, inside = text.partition("[")
+    if not bracket:
+        return text, ()
+    if not inside.endswith("]"):
+        raise Error(f"the brackets of {text!r} do not match")
+    return path, tuple(_part(part.strip(), text) for part in inside[:-1].split(",") if part.strip())
+
+
+def _part(text: str, whole: str) -> Any:
+    if text == "...":
+        return ...
+    try:
+        numbers = [int(one) if one.strip() else None for one in text.split(":")]
+    except ValueError:
+        raise Error(f"cannot read the index {text!r} of {whole!r}; write numbers and slices, as [0:2, :8]") from None
+    if len(numbers) == 1:
+        return numbers[0]
+    if len(numbers) > 3:
+        raise Error(f"cannot read the index {text!r} of {whole!r}")
+    return slice(*numbers)

@@ -1,0 +1,352 @@
+"""Arrays at rest: where their bytes lie, and how these become numbers when somebody asks."""
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+from leafwise.core.home import Memory, Spec
+from leafwise.errors import QueryError, Unsupported
+from leafwise.files.source import Source
+
+CHUNK = 8 << 20  # how many bytes pass through memory at a time
+MAX_AXES = 64  # what arrays have at most, in PyTorch and in NumPy
+
+# Plain names of dtypes with whole bytes, and how many.
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "complex64": 8, "complex128": 16,
+    "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
+}  # fmt: skip
+
+Index = Any  # what one writes in brackets: a slice, a number, an ellipsis, or a tuple of those
+
+
+def numpy_dtype(name: str) -> Any:
+    """The NumPy dtype of a plain name, through ml_dtypes where NumPy has none."""
+    import numpy as np
+
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, trainable: bool | None = None) -> Spec:
+    size = prod(shape)
+    return Spec(shape, dtype, "file", size, size * ITEM_BYTES[dtype] if nbytes is None else nbytes, trainable)
+
+
+class Storage:
+    """A run of bytes in a source, which several arrays may see. Where it starts may be found out late."""
+
+    __slots__ = ("_start", "nbytes", "source")
+
+    def __init__(self, source: Source, start: "int | Callable[[], int]", nbytes: int) -> None:
+        self.source = source
+        self._start = start
+        self.nbytes = nbytes
+
+    @property
+    def start(self) -> int:
+        if not isinstance(self._start, int):
+            self._start = self._start()
+        return self._start
+
+    def read(self, start: int, stop: int) -> Any:
+        return self.source.read(self.start + start, self.start + stop)
+
+
+class Stored:
+    """An array at rest."""
+
+    __slots__ = ("spec",)
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    def read(self, index: Index = ()) -> Any:
+        """The values as a NumPy array, or a part of them, with as little read as can be."""
+        return self.whole()[index]
+
+    def whole(self) -> Any:
+        raise NotImplementedError
+
+    def chunks(self) -> Iterator[Any]:
+        """The values in C order, as bytes, a chunk at a time."""
+        import numpy as np
+
+        for part in self.parts():
+            yield np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
+
+    def parts(self) -> Iterator[Any]:
+        """The values in C order as arrays, cut along the first axes so that none is larger than a chunk."""
+        shape = self.spec.shape or ()
+        row = self.spec.nbytes // max(shape[0], 1) if shape else 0
+        if not shape or self.spec.nbytes <= CHUNK or shape[0] == 1:
+            yield self.read()
+            return
+        rows = max(1, CHUNK // max(row, 1))
+        for start in range(0, shape[0], rows):
+            yield self.read(slice(start, start + rows))
+
+    def plain_run(self) -> "tuple[Storage, int, int] | None":
+        """Storage, start and stop, where the array is a run of bytes that can be copied as it is."""
+        return None
+
+    def __getitem__(self, index: Index) -> Any:
+        return self.read(index)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.spec.dtype
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        array = self.read()
+        return array if dtype is None else array.astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.spec.shape} {self.spec.dtype}>"
+
+
+class Strided(Stored):
+    """Numbers that lie in a storage by strides, counted in bytes."""
+
+    __slots__ = ("big_endian", "offset", "storage", "strides")
+
+    def __init__(
+        self,
+        spec: Spec,
+        storage: Storage,
+        offset: int = 0,
+        strides: tuple[int, ...] | None = None,
+        big_endian: bool = False,
+    ) -> None:
+        super().__init__(spec)
+        self.storage = storage
+        self.offset = offset
+        self.strides = strides
+        self.big_endian = big_endian
+
+    def memory(self) -> Memory:
+        shape = self.spec.shape or ()
+        itemsize = ITEM_BYTES[self.spec.dtype]
+        strides = c_strides(shape, itemsize) if self.strides is None else self.strides
+        return Memory(self.offset, shape, strides, itemsize, self.spec.dtype)
+
+    def read(self, index: Index = ()) -> Any:
+        import numpy as np
+
+        memory = self.memory()
+        offset, shape, strides = sliced(memory, index)
+        dtype = numpy_dtype(self.spec.dtype)
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        low = offset + sum(min(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True))
+        high = offset + sum(max(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True)) + memory.itemsize
+        buffer = self.storage.read(low, high)
+        words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(memory.itemsize)
+        if self.big_endian and memory.itemsize > 1:
+            if words is None or dtype.kind == "c":
+                half = np.dtype(f"u{memory.itemsize // 2}")
+                pairs = np.ndarray((*shape, 2), half, buffer, offset - low, (*strides, memory.itemsize // 2)).byteswap()
+                return pairs.view(dtype)[..., 0]
+            return np.ndarray(shape, words, buffer, offset - low, strides).byteswap().view(dtype)
+        return np.ndarray(shape, dtype, buffer, offset - low, strides)
+
+    def plain_run(self) -> tuple[Storage, int, int] | None:
+        memory = self.memory()
+        if self.big_endian or not _is_c(memory):
+            return None
+        return self.storage, self.offset, self.offset + self.spec.nbytes
+
+    def chunks(self) -> Iterator[Any]:
+        run = self.plain_run()
+        if run is None:
+            yield from super().chunks()
+            return
+        storage, start, stop = run
+        while start < stop:
+            yield storage.read(start, min(start + CHUNK, stop))
+            start += CHUNK
+
+
+class Coded(Stored):
+    """Numbers that must be worked out from the bytes: packed, quantised, compressed."""
+
+    __slots__ = ("decode", "storage")
+
+    def __init__(self, spec: Spec, storage: Storage, decode: Callable[[Any, tuple[int, ...]], Any]) -> None:
+        super().__init__(spec)
+        self.storage = storage
+        self.decode = decode
+
+    def whole(self) -> Any:
+        return self.decode(self.storage.read(0, self.storage.nbytes), self.spec.shape or ())
+
+
+class Pieces(Stored):
+    """An array that lies in pieces, each with the position of its first element."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(
+        self, spec: Spec, pieces: "list[tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]]"
+    ) -> None:
+        super().__init__(spec)
+        self.pieces = pieces  # position, shape, and how to open it
+
+    def read(self, index: Index = ()) -> Any:
+        import numpy as np
+
+        shape = self.spec.shape or ()
+        ranges = [_range(part, size) for part, size in zip(expanded(index, shape), shape, strict=True)]
+        lows = [min(r[0], r[-1]) if len(r) else 0 for r in ranges]
+        highs = [max(r[0], r[-1]) + 1 if len(r) else 0 for r in ranges]
+        box = np.empty([h - lo for lo, h in zip(lows, highs, strict=True)], numpy_dtype(self.spec.dtype))
+        for position, size, open_piece in self.pieces:
+            inside = [(max(lo, p), min(h, p + n)) for lo, h, p, n in zip(lows, highs, position, size, strict=True)]
+            if all(a < b for a, b in inside):
+                there = tuple(slice(a - p, b - p) for (a, b), p in zip(inside, position, strict=True))
+                here = tuple(slice(a - lo, b - lo) for (a, b), lo in zip(inside, lows, strict=True))
+                box[here] = open_piece().read(there)
+        inner = tuple(
+            part - lo if isinstance(part, int) else _shifted(part, size, lo)
+            for part, size, lo in zip(expanded(index, shape), shape, lows, strict=True)
+        )
+        return box[inner]
+
+
+class InMemory(Stored):
+    """An array whose bytes came with the header."""
+
+    __slots__ = ("array_of",)
+
+    def __init__(self, spec: Spec, array_of: Callable[[], Any]) -> None:
+        super().__init__(spec)
+        self.array_of = array_of
+
+    def whole(self) -> Any:
+        return self.array_of()
+
+
+class Unreadable(Stored):
+    """An array that can be listed, and not read."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, spec: Spec, why: str) -> None:
+        super().__init__(spec)
+        self.why = why
+
+    def whole(self) -> Any:
+        raise Unsupported("a file", "give these values", self.why)
+
+
+# -- slices ------------------------------------------------------------------------------------------------
+
+
+def expanded(index: Index, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """An index with one part for each axis; numbers counted from the front."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if sum(part is Ellipsis for part in parts) > 1:
+        raise QueryError("an index has one ellipsis at most")
+    if Ellipsis in parts:
+        at = parts.index(Ellipsis)
+        parts = (*parts[:at], *[slice(None)] * (len(shape) - len(parts) + 1), *parts[at + 1 :])
+    if len(parts) > len(shape):
+        raise QueryError(f"{len(parts)} indices for an array of {len(shape)} axes")
+    parts = (*parts, *[slice(None)] * (len(shape) - len(parts)))
+    return tuple(_checked(part, size, axis) for axis, (part, size) in enumerate(zip(parts, shape, strict=True)))
+
+
+def _checked(part: Any, size: int, axis: int) -> slice | int:
+    if isinstance(part, slice):
+        if part.step == 0 or not all(
+            one is None or hasattr(one, "__index__") for one in (part.start, part.stop, part.step)
+        ):
+            raise QueryError(f"cannot take {part} of axis {axis}")
+        return part
+    if isinstance(part, bool) or not hasattr(part, "__index__"):
+        raise QueryError(f"files are indexed by numbers and slices, not by {part!r}")
+    number: int = part.__index__()
+    if not -size <= number < size:
+        raise QueryError(f"index {number} is outside axis {axis}, which has {size}")
+    return number % size
+
+
+def _range(part: slice | int, size: int) -> range:
+    return range(part, part + 1) if isinstance(part, int) else range(*part.indices(size))
+
+
+def _shifted(part: slice, size: int, low: int) -> slice:
+    start, stop, step = part.indices(size)
+    if step < 0:
+        after = stop - low
+        return slice(start - low, None if after < 0 else after, step)
+    return slice(start - low, max(stop - low, 0), step)
+
+
+def sliced(memory: Memory, index: Index) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Where the part of an array lies that an index takes: offset, shape and strides."""
+    offset, shape, strides = memory.offset, [], []
+    for part, size, stride in zip(expanded(index, memory.shape), memory.shape, memory.strides, strict=True):
+        if isinstance(part, int):
+            offset += part * stride
+            continue
+        taken = range(*part.indices(size))
+        offset += (taken.start if len(taken) else 0) * stride
+        shape.append(len(taken))
+        strides.append(stride * taken.step)
+    return offset, tuple(shape), tuple(strides)
+
+
+def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides = []
+    for size in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _is_c(memory: Memory) -> bool:
+    expected = c_strides(memory.shape, memory.itemsize)
+    return 0 in memory.shape or all(
+        size == 1 or stride == wanted
+        for size, stride, wanted in zip(memory.shape, memory.strides, expected, strict=True)
+    )
+
+
+def counts(numbers: Any, source: Source, offset: int, what: str) -> tuple[int, ...]:
+    """A shape, checked; a hostile file may say anything."""
+    good = isinstance(numbers, tuple | list) and len(numbers) <= MAX_AXES
+    if not good or not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
+        raise source.error(offset, f"{what} is no shape: {ascii(numbers)[:100]}")
+    if prod(max(number, 1) for number in numbers) >= 1 << 62:
+        raise source.error(offset, f"{what} is larger than any file: {ascii(numbers)[:100]}")
+    return tuple(numbers)
+
+
+def unpacked(bits: int, dtype: str) -> Callable[[Any, tuple[int, ...]], Any]:
+    """Decodes elements of 4 or 6 bits, packed from the low end of each byte."""
+
+    def decode(data: Any, shape: tuple[int, ...]) -> Any:
+        import ml_dtypes
+        import numpy as np
+
+        raw = np.frombuffer(data, np.uint8)
+        if bits == 4:
+            codes = np.stack([raw & 15, raw >> 4], -1)
+        else:
+            words = raw.reshape(-1, 3).astype(np.uint32)
+            joined = words[:, 0] | words[:, 1] << 8 | words[:, 2] << 16
+            codes = np.stack([joined >> shift & 63 for shift in (0, 6, 12, 18)], -1).astype(np.uint8)
+        flat = codes.reshape(-1)[: prod(shape)]
+        return flat.view(getattr(ml_dtypes, dtype)).reshape(shape)
+
+    return decode

@@ -1,0 +1,133 @@
+"""From any format that can be read to safetensors or npz, a chunk at a time."""
+
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from leafwise.errors import FileError
+from leafwise.files.arrays import ITEM_BYTES, Stored, numpy_dtype
+from leafwise.files.safetensors import DTYPES
+from leafwise.files.writer import Output, durable
+
+_CODES = {plain: code for code, (plain, bits) in DTYPES.items() if bits >= 8}
+_NUMPY = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
+
+
+class Entry(NamedTuple):
+    """An array on its way: its new name, where it comes from, and the dtype it shall have."""
+
+    name: str
+    array: Stored
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.spec.size * ITEM_BYTES[self.dtype]
+
+
+Progress = Callable[[int], None]
+
+
+def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str], progress: Progress) -> None:
+    """Writes a plain safetensors file. Nothing but a chunk is in memory."""
+    # The widest elements first, so that every array lies at a multiple of its own.
+    entries = sorted(entries, key=lambda entry: -ITEM_BYTES[entry.dtype])
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    at = 0
+    for entry in entries:
+        if entry.dtype not in _CODES:
+            raise FileError(f"safetensors has no {entry.dtype}, which {entry.name!r} is; choose another with --dtype")
+        shape = list(entry.array.spec.shape or ())
+        header[entry.name] = {"dtype": _CODES[entry.dtype], "shape": shape, "data_offsets": [at, at + entry.nbytes]}
+        at += entry.nbytes
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with durable(path) as output:
+        output.write(len(text).to_bytes(8, "little") + text)
+        for entry in entries:
+            _write_values(entry, output, progress)
+
+
+def write_npz(entries: list[Entry], path: str, metadata: dict[str, str], progress: Progress) -> None:
+    """Writes NumPy's zip of arrays, not compressed."""
+    sink: Any
+    with durable(path) as output:
+        sink = _Sink(output)
+        with zipfile.ZipFile(sink, "w") as archive:
+            _write_arrays(archive, entries, progress)
+
+
+def _write_arrays(archive: zipfile.ZipFile, entries: list[Entry], progress: Progress) -> None:
+    for entry in entries:
+        info = zipfile.ZipInfo(entry.name + ".npy")
+        with archive.open(info, "w", force_zip64=True) as file:
+            file.write(_npy_header(entry))
+            for chunk in _chunks(entry):
+                file.write(chunk)
+                progress(len(chunk))
+
+
+class _Sink:
+    """What a zip is written to: it cannot be read, and not be sought in."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def write(self, data: Any) -> int:
+        return self._output.write(data)
+
+    def flush(self) -> None:
+        pass
+
+
+def _npy_header(entry: Entry) -> bytes:
+    kind = entry.dtype.rstrip("0123456789")
+    if entry.dtype == "bool":
+        descr = "|b1"
+    elif kind in _NUMPY:
+        size = ITEM_BYTES[entry.dtype]
+        descr = f"{'|' if size == 1 else '<'}{_NUMPY[kind]}{size}"
+    else:
+        raise FileError(f"npz has no {entry.dtype}, which {entry.name!r} is; choose another with --dtype")
+    shape = tuple(entry.array.spec.shape or ())
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def _write_values(entry: Entry, output: Output, progress: Progress) -> None:
+    run = entry.array.plain_run() if entry.dtype == entry.array.spec.dtype else None
+    if run is not None:
+        storage, start, stop = run
+        while start < stop:
+            part = min(start + (1 << 26), stop)
+            output.copy(storage.source, storage.start + start, storage.start + part)
+            progress(part - start)
+            start = part
+        return
+    for chunk in _chunks(entry):
+        output.write(chunk)
+        progress(memoryview(chunk).nbytes)
+
+
+def _chunks(entry: Entry) -> Iterator[Any]:
+    """The values as bytes in the dtype that they shall have."""
+    if entry.dtype == entry.array.spec.dtype:
+        for chunk in entry.array.chunks():
+            yield memoryview(chunk).cast("B")
+        return
+    import numpy as np
+
+    wanted = numpy_dtype(entry.dtype)
+    for part in entry.array.parts():
+        yield np.ascontiguousarray(part.astype(wanted)).reshape(-1).view(np.uint8).data
+
+
+def dtype_for(array: Stored, asked: str | None) -> str:
+    """The dtype that an array shall have: what was asked for, for numbers with a fraction; else its own."""
+    own = array.spec.dtype
+    fractional = own.startswith(("float", "bfloat")) or own not in ITEM_BYTES
+    if asked is not None and fractional:
+        return asked
+    return own if own in ITEM_BYTES else "float32"  # what is quantised is dequantised

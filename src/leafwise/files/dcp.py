@@ -1,0 +1,141 @@
+"""PyTorch Distributed Checkpoint: a folder with a pickle called `.metadata`, and files that hold pieces of tensors."""
+
+from collections.abc import Callable
+from typing import Any
+
+from leafwise.files.arrays import ITEM_BYTES, Pieces, Stored, counts, spec_of
+from leafwise.files.folder import Folder
+from leafwise.files.home import StoredFile
+from leafwise.files.pickled import Machine, Record, Table, record
+from leafwise.files.source import PartSource, Source
+from leafwise.files.torch_objects import TABLE, Dtype
+from leafwise.files.torch_zip import entries, unpickled
+
+_METADATA = "torch.distributed.checkpoint.metadata"
+_DCP: Table = {
+    **TABLE,
+    **{
+        (_METADATA, name): record(name)
+        for name in (
+            "Metadata",
+            "TensorStorageMetadata",
+            "BytesStorageMetadata",
+            "ChunkStorageMetadata",
+            "MetadataIndex",
+            "TensorProperties",
+            "StorageMeta",
+            "_MEM_FORMAT_ENCODING",
+        )
+    },
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): record("_StorageInfo"),
+    ("torch.distributed.checkpoint.filesystem", "StorageInfo"): record("_StorageInfo"),
+}
+
+
+def read(folder: Folder) -> StoredFile:
+    """Opens the folder; only `.metadata` is read."""
+    source = folder.open(".metadata")
+    content = Machine(bytes(source.read(0, source.size)), _DCP, None, source.error).run()
+    if not isinstance(content, Record) or content.kind != "Metadata":
+        raise source.error(0, "the pickle describes no checkpoint")
+    tensors, where = content.get("state_dict_metadata"), content.get("storage_data")
+    if not isinstance(tensors, dict) or not isinstance(where, dict):
+        raise source.error(0, "the pickle names no tensors, or not where they lie")
+    places = _Places(folder, source, where)
+    arrays = {str(name): _entry(source, str(name), said, places) for name, said in tensors.items()}
+    source.close()
+    return StoredFile(source, "DCP", arrays, sources=places.opened)
+
+
+class _Places:
+    """Where each piece lies: by the name of the tensor and the position of the piece."""
+
+    def __init__(self, folder: Folder, source: Source, said: dict[Any, Any]) -> None:
+        self.folder = folder
+        self.opened: dict[str, Source] = {}
+        self._by_key: dict[tuple[str, tuple[int, ...]], tuple[str, int, int]] = {}
+        for index, info in said.items():
+            if not isinstance(index, Record) or not isinstance(info, Record):
+                raise source.error(0, "the pickle says in an unknown way where the pieces lie")
+            name, position = index.get("fqn"), index.get("offset")
+            file, start, length = info.get("relative_path"), info.get("offset"), info.get("length")
+            if info.get("transform_descriptors"):
+                raise source.error(0, f"{name!a} is compressed, which leafwise does not read; save it uncompressed")
+            if not isinstance(file, str) or type(start) is not int or type(length) is not int:
+                raise source.error(0, f"the pickle does not say where {name!a} lies")
+            self._by_key[str(name), tuple(position or ())] = file, start, length
+
+    def item(self, source: Source, name: str, position: tuple[int, ...]) -> Callable[[], Source]:
+        place = self._by_key.get((name, position))
+        if place is None and not any(position):
+            place = self._by_key.get((name, ()))
+        if place is None:
+            raise source.error(0, f"the pickle does not say where the piece {position} of {name!a} lies")
+        file, start, length = place
+
+        def open_item() -> Source:
+            if file not in self.opened:
+                self.opened[file] = self.folder.open(file)
+            return PartSource(self.opened[file], start, start + length)
+
+        return open_item
+
+
+def _entry(source: Source, name: str, said: Any, places: _Places) -> Any:
+    if not isinstance(said, Record):
+        raise source.error(0, f"{name!a} is described in an unknown way")
+    if said.kind == "BytesStorageMetadata":
+        return _Object(places.item(source, name, ()))
+    shape = counts(said.get("size"), source, 0, f"the shape of {name!a}")
+    dtype = _dtype(source, name, said.get("properties"))
+    pieces = []
+    for chunk in said.get("chunks") or ():
+        position = counts(chunk.get("offsets"), source, 0, f"the position of a piece of {name!a}")
+        size = counts(chunk.get("sizes"), source, 0, f"the shape of a piece of {name!a}")
+        if len(position) != len(shape) or any(p + n > whole for p, n, whole in zip(position, size, shape, strict=True)):
+            raise source.error(0, f"a piece of {name!a} at {position} of shape {size} is outside of {shape}")
+        pieces.append((position, size, _piece(places.item(source, name, position), name, size, dtype)))
+    covered = sum(_size(size) for _, size, _ in pieces)
+    if covered < _size(shape):
+        raise source.error(0, f"the pieces of {name!a} hold {covered:,} of its {_size(shape):,} numbers")
+    return Pieces(spec_of(shape, dtype), pieces)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for one in shape:
+        size *= one
+    return size
+
+
+def _dtype(source: Source, name: str, properties: Any) -> str:
+    state = properties.state if isinstance(properties, Record) else None
+    first = state[0] if isinstance(state, tuple) and state else None
+    if isinstance(state, dict):
+        first = state.get("dtype")
+    make = getattr(first, "make", None)
+    if not isinstance(make, Dtype) or str(make) not in ITEM_BYTES:
+        raise source.error(0, f"{name!a} has the unknown dtype {ascii(first)[:60]}")
+    return str(make)
+
+
+def _piece(item: Callable[[], Source], name: str, shape: tuple[int, ...], dtype: str) -> Callable[[], Stored]:
+    def open_piece() -> Stored:
+        part = item()
+        found = entries(part)
+        pickles = [entry for entry in found if entry.rpartition("/")[2] == "data.pkl"]
+        if len(pickles) != 1:
+            raise part.error(0, f"the piece of {name!a} is no torch zip")
+        array = unpickled(part, found, pickles[0].removesuffix("data.pkl"), TABLE)
+        if not isinstance(array, Stored) or array.spec.shape != shape or array.spec.dtype != dtype:
+            raise part.error(0, f"the piece of {name!a} is not of shape {shape} in {dtype}, as .metadata says")
+        return array
+
+    return open_piece
+
+
+class _Object:
+    """Something other than a tensor, kept as an item of its own and not looked into."""
+
+    def __init__(self, item: Callable[[], Source]) -> None:
+        self.item = item

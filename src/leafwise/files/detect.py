@@ -1,0 +1,71 @@
+"""Which format a file has, told by its content."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from leafwise.files import safetensors
+from leafwise.files.home import StoredFile
+from leafwise.files.source import Source
+
+# What people mistake for a checkpoint, by its first bytes.
+_MISTAKEN = (
+    (b"version https://git-lfs", "it is a Git LFS pointer; `git lfs pull` fetches the file itself"),
+    (b"<!doctype", "it is an HTML page, perhaps an error page saved in place of a download"),
+    (b"<html", "it is an HTML page, perhaps an error page saved in place of a download"),
+    (b"<?xml", "it is an XML page, perhaps an error message saved in place of a download"),
+    (b"\x89hdf", "it is an HDF5 file, as Keras writes; leafwise does not read those"),
+    (b"\x1f\x8b", "it is compressed with gzip; unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "it is compressed with zstd; unpack it first"),
+    (b"bzh", "it is compressed with bzip2; unpack it first"),
+    (b"\xfd7zxz", "it is compressed with xz; unpack it first"),
+    (b"{", "it is JSON text; an index of shards is opened by its folder, or by a name that ends in .index.json"),
+)
+
+
+# First bytes → who reads what follows. Imported when needed: most files are safetensors, which need none of these.
+_FORMATS = (
+    (b"GGUF", "gguf_file", "read"),
+    (b"\x93NUMPY", "numpy_files", "read_npy"),
+    ((0x112).to_bytes(8, "little") + bytes(8), "mxnet_params", "read"),
+    (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "torch_legacy", "read"),
+)
+
+
+def _format(name: str) -> Any:
+    return import_module(f"leafwise.files.{name}")
+
+
+def read(source: Source) -> StoredFile:
+    """Opens a file, whatever it is called."""
+    try:
+        return _read(source)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _read(source: Source) -> StoredFile:
+    if not source.size:
+        raise source.error(0, "the file is empty; was the download cut off?")
+    start = bytes(source.read(0, min(64, source.size)))
+    for magic, cause in _MISTAKEN:
+        if start[: len(magic)].lower() == magic:
+            raise source.error(0, cause)
+    if start[:2] == b"PK":
+        zips = _format("torch_zip")
+        found = zips.entries(source)
+        if any(name.rpartition("/")[2] == "data.pkl" for name in found):
+            opened: StoredFile = zips.read(source, found)
+        else:
+            opened = _format("numpy_files").read_npz(source, found)
+        return opened
+    for magic, module, read_it in _FORMATS:
+        if start.startswith(magic):
+            reader: Callable[[Source], StoredFile] = getattr(_format(module), read_it)
+            return reader(source)
+    if start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        raise source.error(0, "it is a bare pickle, which could run anything; leafwise reads what torch.save wrote")
+    if source.size > 512 and bytes(source.read(257, 262)) == b"ustar":
+        raise source.error(0, "it is a tar archive, as PyTorch before 0.1.10 wrote; load and save it with a newer one")
+    return safetensors.read(source)

@@ -1,0 +1,131 @@
+"""Every call that touches the local file system, in one place, so that tests can fail, slow or crash each of them."""
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+# Mapped memory of a file on another machine stalls or kills the process when that machine does not answer.
+_FAR = ("nfs", "cifs", "smb", "lustre", "9p", "gpfs", "beegfs", "ceph", "gluster", "afs", "fuse")
+
+
+class Disk:
+    """The local file system. Reads take offsets, so that threads can share a file."""
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def open(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+
+    def stat(self, file: int) -> os.stat_result:
+        return os.fstat(file)
+
+    def read(self, file: int, start: int, length: int) -> bytes:
+        parts = []
+        while length:
+            part = os.pread(file, min(length, 1 << 30), start)
+            if not part:
+                break
+            parts.append(part)
+            start += len(part)
+            length -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def map(self, file: int, length: int) -> mmap.mmap:
+        return mmap.mmap(file, length, access=mmap.ACCESS_READ)
+
+    def names_in(self, folder: str) -> list[str]:
+        return sorted(os.listdir(folder))
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def create(self, path: str) -> int:
+        """A new file, which must not exist yet, with the mode that the umask leaves."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        return os.open(path, flags, 0o666)
+
+    def set_mode(self, file: int, mode: int) -> None:
+        os.fchmod(file, mode)
+
+    def write(self, file: int, data: Any) -> None:
+        view = memoryview(data).cast("B")
+        while view:
+            view = view[os.write(file, view[: 1 << 30]) :]
+
+    def copy(self, source: int, start: int, file: int, length: int) -> None:
+        """Copies bytes from one file to the end of another, in the kernel where that is possible."""
+        while length:
+            try:
+                done = os.copy_file_range(source, file, min(length, 1 << 26), offset_src=start)
+            except (OSError, AttributeError) as error:
+                if isinstance(error, OSError) and error.errno not in _CANNOT_COPY:
+                    raise
+                data = self.read(source, start, min(length, 1 << 24))
+                self.write(file, data)
+                done = len(data)
+            if not done:
+                raise OSError(errno.EIO, "the file that is copied ended early")
+            start += done
+            length -= done
+
+    def sync(self, file: int) -> None:
+        os.fsync(file)
+
+    def close(self, file: int) -> None:
+        os.close(file)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def sync_folder(self, folder: str) -> None:
+        """Makes what was renamed into a folder last; there are systems where a folder cannot be opened."""
+        try:
+            file = os.open(folder, os.O_RDONLY)
+        except OSError:
+            return
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+_CANNOT_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
+
+
+def is_far(path: str, mounts: Sequence[str] | None = None) -> bool:
+    """Whether a path lies on the file system of another machine, as far as this one says.
+
+    >>> is_far("/data/model", ["host:/x /data nfs4 rw 0 0", "/dev/sda / ext4 rw 0 0"])
+    True
+    """
+    if mounts is None:
+        try:
+            with open("/proc/mounts") as file:
+                mounts = file.readlines()
+        except OSError:
+            return False
+    path = os.path.realpath(path)
+    best, kind = "", ""
+    for line in mounts:
+        _, point, its_kind, *_ = [*line.split(" "), "", "", ""]
+        point = point.replace("\\040", " ")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, its_kind
+    return kind.startswith(_FAR)
+
+
+def mode_for(path: str) -> int | None:
+    """The mode of the file that is about to be replaced; None where there is none, and the umask decides."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return None
+
+
+disk = Disk()

@@ -1,0 +1,63 @@
+"""Folders of files: local ones, and remote ones that can be listed."""
+
+import os
+from typing import Any
+
+from leafwise.core.path import escape
+from leafwise.errors import FileError
+from leafwise.files import disk as local
+from leafwise.files.source import LocalSource, RemoteSource, Source, _told, is_url, remote
+
+
+class Folder:
+    """A folder, from which files are opened by bare names only."""
+
+    def __init__(self, path: str, files: Any = None, inside: str = "") -> None:
+        self.path = path
+        self._files, self._inside = files, inside
+        self._names: list[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        if self._names is None:
+            if self._files is None:
+                try:
+                    self._names = local.disk.names_in(self.path)
+                except OSError as error:
+                    raise FileError(f"cannot open {escape(repr(self.path))}: {error.strerror or error}") from error
+            else:
+                with _told(self.path):
+                    listed = self._files.ls(self._inside, detail=False)
+                self._names = sorted(str(one).rstrip("/").rpartition("/")[2] for one in listed)
+        return self._names
+
+    def open(self, name: str) -> Source:
+        """A file in the folder. A name with a path in it could lead anywhere, and is refused."""
+        if not is_bare(name):
+            raise FileError(
+                f"{escape(repr(self.path))} refers to {ascii(name)[:200]}, which is no bare name of a file in it"
+            )
+        if self._files is None:
+            return LocalSource(os.path.join(self.path, name))
+        return RemoteSource(f"{self.path.rstrip('/')}/{name}", self._files, f"{self._inside.rstrip('/')}/{name}")
+
+
+def is_bare(name: str) -> bool:
+    """Whether a name can only mean a file in the folder itself.
+
+    >>> is_bare("model-00001.safetensors"), is_bare("../model"), is_bare("a/b"), is_bare("")
+    (True, False, False, False)
+    """
+    return bool(name) and name not in (".", "..") and not any(sign in name for sign in "/\\\0") and ":" not in name[:2]
+
+
+def opened(target: str) -> "Source | Folder":
+    """What a path or a URL leads to: a file, or a folder."""
+    if not is_url(target):
+        return Folder(target) if os.path.isdir(target) else LocalSource(target)
+    files, inside = remote(target)
+    if not target.startswith(("http:", "https:")):  # which have no folders
+        with _told(target):
+            if files.isdir(inside):
+                return Folder(target, files, inside)
+    return RemoteSource(target, files, inside)

@@ -1,0 +1,149 @@
+"""GGUF: values about the model, then where each tensor lies, many of them quantised in blocks."""
+
+import struct
+from math import prod
+from typing import Any
+
+from leafwise.core.home import Spec
+from leafwise.files.arrays import Coded, Storage, Stored, Strided, counts, spec_of
+from leafwise.files.home import StoredFile
+from leafwise.files.source import Cursor, Source
+
+_MAX_COUNT = 50_000_000  # of anything that a header counts
+_LONG = 64  # arrays of values longer than this are told by their length
+
+# Number → name, elements in a block, bytes of a block.
+TYPES: dict[int, tuple[str, int, int]] = {
+    0: ("float32", 1, 4), 1: ("float16", 1, 2), 2: ("q4_0", 32, 18), 3: ("q4_1", 32, 20), 6: ("q5_0", 32, 22),
+    7: ("q5_1", 32, 24), 8: ("q8_0", 32, 34), 9: ("q8_1", 32, 40), 10: ("q2_k", 256, 84), 11: ("q3_k", 256, 110),
+    12: ("q4_k", 256, 144), 13: ("q5_k", 256, 176), 14: ("q6_k", 256, 210), 15: ("q8_k", 256, 292),
+    16: ("iq2_xxs", 256, 66), 17: ("iq2_xs", 256, 74), 18: ("iq3_xxs", 256, 98), 19: ("iq1_s", 256, 50),
+    20: ("iq4_nl", 32, 18), 21: ("iq3_s", 256, 110), 22: ("iq2_s", 256, 82), 23: ("iq4_xs", 256, 136),
+    24: ("int8", 1, 1), 25: ("int16", 1, 2), 26: ("int32", 1, 4), 27: ("int64", 1, 8), 28: ("float64", 1, 8),
+    29: ("iq1_m", 256, 56), 30: ("bfloat16", 1, 2), 34: ("tq1_0", 256, 54), 35: ("tq2_0", 256, 66),
+    39: ("mxfp4", 32, 17),
+}  # fmt: skip
+
+_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+
+
+def read(source: Source) -> StoredFile:
+    """Opens the file; the values and the list of tensors are read."""
+    cursor = Cursor(source, 4, block=1 << 16)
+    version = cursor.unsigned(4)
+    if version not in (2, 3):
+        raise source.error(4, f"version {version} of GGUF is not known (2 and 3 are); is it big-endian?")
+    tensors, values = cursor.unsigned(8), cursor.unsigned(8)
+    # Each takes at least so many bytes of what is left.
+    if tensors * 24 > source.size or values * 13 > source.size:
+        raise source.error(8, f"{tensors:,} tensors and {values:,} values do not fit into {source.size:,} bytes")
+    metadata: dict[str, Any] = {}
+    for _ in range(values):
+        at = cursor.at
+        key = _string(cursor)
+        if key in metadata:
+            raise source.error(at, f"the value {key!a} stands in the header twice")
+        metadata[key] = _value(cursor, cursor.unsigned(4))
+    alignment = metadata.get("general.alignment", 32)
+    if type(alignment) is not int or not 0 < alignment <= 1 << 16:
+        raise source.error(cursor.at, f"an alignment of {ascii(alignment)[:40]} cannot be")
+    listed = [_tensor(cursor) for _ in range(tensors)]
+    data = -(-cursor.at // alignment) * alignment
+    arrays: dict[str, Any] = {}
+    for at, name, shape, kind, offset in listed:
+        if name in arrays:
+            raise source.error(at, f"the tensor {name!a} stands in the header twice")
+        if offset % alignment:
+            raise source.error(at, f"the tensor {name!a} does not lie on a multiple of {alignment}")
+        arrays[name] = _array(source, at, name, shape, kind, data + offset)
+    _check_overlaps(source, arrays)
+    return StoredFile(source, "GGUF", arrays, metadata=metadata)
+
+
+def _tensor(cursor: Cursor) -> tuple[int, str, tuple[int, ...], int, int]:
+    at = cursor.at
+    name = _string(cursor)
+    axes = cursor.unsigned(4)
+    if axes > 8:
+        raise cursor.source.error(at, f"the tensor {name!a} has {axes} axes")
+    # The fastest axis stands first.
+    shape = tuple(reversed([cursor.unsigned(8) for _ in range(axes)]))
+    return at, name, counts(shape, cursor.source, at, f"the shape of {name!a}"), cursor.unsigned(4), cursor.unsigned(8)
+
+
+def _array(source: Source, at: int, name: str, shape: tuple[int, ...], kind: int, start: int) -> Stored:
+    if kind not in TYPES:
+        raise source.error(at, f"the tensor {name!a} has the unknown type {kind}")
+    dtype, block, size = TYPES[kind]
+    count = prod(shape)
+    if count % block or (shape and shape[-1] % block):
+        raise source.error(at, f"the tensor {name!a} of shape {shape} is not made of blocks of {block}")
+    nbytes = count // block * size
+    if start + nbytes > source.size:
+        raise source.error(
+            min(start, source.size), f"the tensor {name!a} should reach to byte {start + nbytes:,}; was it cut off?"
+        )
+    storage = Storage(source, start, nbytes)
+    if block == 1:
+        return Strided(spec_of(shape, dtype), storage)
+    return Coded(Spec(shape, dtype, "file", count, nbytes), storage, _dequantiser(kind, dtype))
+
+
+def _dequantiser(kind: int, dtype: str) -> Any:
+    def decode(data: Any, shape: tuple[int, ...]) -> Any:
+        try:
+            import gguf
+            import numpy as np
+        except ImportError as error:
+            from leafwise.errors import Unsupported
+
+            why = f"{dtype} needs the gguf package: pip install 'leafwise[gguf]'"
+            raise Unsupported("a file", "give these values", why) from error
+        try:
+            flat = gguf.quants.dequantize(np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType(kind))
+        except (NotImplementedError, ValueError, KeyError) as error:
+            from leafwise.errors import Unsupported
+
+            raise Unsupported("a file", "give these values", f"gguf does not dequantise {dtype}") from error
+        return flat.reshape(shape)
+
+    return decode
+
+
+def _check_overlaps(source: Source, arrays: dict[str, Any]) -> None:
+    reached, before = 0, ""
+    for name, array in sorted(arrays.items(), key=lambda item: item[1].storage.start):
+        if array.storage.nbytes and array.storage.start < reached:
+            raise source.error(array.storage.start, f"the tensor {name!a} overlaps {before!a}")
+        reached, before = max(reached, array.storage.start + array.storage.nbytes), name
+
+
+def _string(cursor: Cursor) -> str:
+    length = cursor.unsigned(8)
+    return str(cursor.take(length), "utf-8", "backslashreplace")
+
+
+def _value(cursor: Cursor, kind: int, depth: int = 0) -> Any:
+    if kind == 8:
+        return _string(cursor)
+    if kind in _SCALARS:
+        form = _SCALARS[kind]
+        return struct.unpack(form, cursor.take(struct.calcsize(form)))[0]
+    if kind != 9 or depth > 4:
+        raise cursor.error(f"a value of the unknown type {kind}")
+    inner, count = cursor.unsigned(4), cursor.unsigned(8)
+    if count > _MAX_COUNT:
+        raise cursor.error(f"an array of {count:,} values cannot be")
+    if inner in _SCALARS:
+        size = struct.calcsize(_SCALARS[inner])
+        if count > _LONG:
+            cursor.skip(count * size)
+            return f"<{count:,} values>"
+        return [_value(cursor, inner) for _ in range(count)]
+    if count > _LONG and inner == 8:
+        for _ in range(count):
+            cursor.take(cursor.unsigned(8))
+        return f"<{count:,} strings>"
+    if count * 8 > cursor.source.size:
+        raise cursor.error(f"an array of {count:,} values does not fit into the file")
+    return [_value(cursor, inner, depth + 1) for _ in range(count)]

@@ -1,0 +1,126 @@
+"""MXNet's `.params`: a list of arrays, each with a header of one of four versions, then their names."""
+
+from math import prod
+from typing import Any
+
+from leafwise.files.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, counts, spec_of
+from leafwise.files.home import StoredFile
+from leafwise.files.source import Cursor, Source
+
+_V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
+_DTYPES = (
+    "float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool", "int16", "uint16", "uint32", "uint64",
+    "bfloat16",
+)  # fmt: skip
+_DENSE, _ROWS, _CSR = 0, 1, 2
+
+
+def read(source: Source) -> StoredFile:
+    """Opens the file; the header of each array is read, and its data passed over."""
+    cursor = Cursor(source, 16, block=256)
+    count = cursor.unsigned(8)
+    if count * 4 > source.size:
+        raise source.error(16, f"{count:,} arrays do not fit into {source.size:,} bytes")
+    arrays = [_array(cursor) for _ in range(count)]
+    at = cursor.at
+    named = cursor.unsigned(8)
+    if named not in (0, count):
+        raise source.error(at, f"{named:,} names for {count:,} arrays")
+    names = [_name(cursor) for _ in range(named)] or [str(number) for number in range(count)]
+    if cursor.at != source.size:
+        raise source.error(cursor.at, f"{source.size - cursor.at:,} bytes follow after the last name")
+    found: dict[str, Any] = {}
+    for name, array in zip(names, arrays, strict=True):
+        if name in found:
+            raise source.error(at, f"the name {name!a} stands in the file twice")
+        if array is not None:
+            found[name] = array
+    return StoredFile(source, "MXNet params", found)
+
+
+def _name(cursor: Cursor) -> str:
+    return str(cursor.take(cursor.unsigned(8)), "utf-8", "backslashreplace")
+
+
+def _array(cursor: Cursor) -> Stored | None:
+    at = cursor.at
+    magic = cursor.unsigned(4)
+    kind = _DENSE
+    shape: Any
+    stored_shape: Any = ()
+    if magic in (_V2, _V3):
+        kind = cursor.signed(4)
+        if kind not in (_DENSE, _ROWS, _CSR):
+            raise cursor.source.error(at, f"an array of the unknown storage type {kind}")
+        if kind != _DENSE:
+            stored_shape = _shape(cursor, at)
+        shape = _shape(cursor, at, unknown=magic == _V3)
+        if shape is None or (magic == _V2 and not shape):
+            return None  # an array that was never filled
+    elif magic == _V1:
+        found = _shape(cursor, at)
+        if not found:
+            return None
+        shape = found
+    else:
+        if magic > 32:
+            raise cursor.source.error(at, f"no array starts with {magic:#x}")
+        shape = counts([cursor.unsigned(4) for _ in range(magic)], cursor.source, at, "the shape")
+        if not shape:
+            return None
+    cursor.skip(8)  # the device it was on
+    dtype = _dtype(cursor)
+    if kind == _DENSE:
+        return Strided(spec_of(shape, dtype), _data(cursor, shape, dtype))
+    extras = [(_dtype(cursor), _shape(cursor, at)) for _ in range(1 if kind == _ROWS else 2)]
+    data = Strided(spec_of(stored_shape or (), dtype), _data(cursor, stored_shape or (), dtype))
+    others = [Strided(spec_of(its or (), name), _data(cursor, its or (), name)) for name, its in extras]
+    return _sparse(cursor.source, at, kind, shape, data, others)
+
+
+def _dtype(cursor: Cursor) -> str:
+    number = cursor.signed(4)
+    if not 0 <= number < len(_DTYPES):
+        raise cursor.error(f"the unknown dtype {number}")
+    return _DTYPES[number]
+
+
+def _shape(cursor: Cursor, at: int, unknown: bool = False) -> Any:
+    axes = cursor.signed(4)
+    if unknown and axes < 0:
+        return None
+    if not 0 <= axes <= 32:
+        raise cursor.source.error(at, f"an array of {axes} axes")
+    numbers = [cursor.signed(8) for _ in range(axes)]
+    if unknown and any(number < 0 for number in numbers):
+        return None
+    return counts(numbers, cursor.source, at, "the shape")
+
+
+def _data(cursor: Cursor, shape: tuple[int, ...], dtype: str) -> Storage:
+    nbytes = prod(shape) * ITEM_BYTES[dtype]
+    return Storage(cursor.source, cursor.skip(nbytes), nbytes)
+
+
+def _sparse(source: Source, at: int, kind: int, shape: tuple[int, ...], data: Strided, others: list[Strided]) -> Stored:
+    """A sparse array, which is filled in when it is read."""
+    stored = data.spec.nbytes + sum(other.spec.nbytes for other in others)
+    spec = spec_of(shape, data.spec.dtype, nbytes=stored)
+
+    def dense() -> Any:
+        import numpy as np
+
+        values = data.read()
+        full = np.zeros(shape, values.dtype)
+        try:
+            if kind == _ROWS:
+                full[others[0].read()] = values
+            else:
+                starts, columns = others[0].read(), others[1].read()
+                rows = np.repeat(np.arange(shape[0]), np.diff(starts))
+                full[rows, columns] = values
+        except (IndexError, ValueError) as error:
+            raise source.error(at, "the indices of a sparse array lie outside of it") from error
+        return full
+
+    return InMemory(spec, dense)

@@ -1,0 +1,128 @@
+"""NumPy's files: `.npy`, an array with a header that is a Python literal, and `.npz`, a zip of them."""
+
+import ast
+import zipfile
+import zlib
+from math import prod
+from typing import Any
+
+from leafwise.core.home import Spec
+from leafwise.files.arrays import (
+    ITEM_BYTES,
+    Coded,
+    Storage,
+    Stored,
+    Strided,
+    Unreadable,
+    c_strides,
+    counts,
+    numpy_dtype,
+    spec_of,
+)
+from leafwise.files.home import StoredFile
+from leafwise.files.source import BytesSource, Source
+from leafwise.files.torch_zip import start_of
+
+MAGIC = b"\x93NUMPY"
+_MAX_HEADER = 1 << 16
+_KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
+
+
+def read_npy(source: Source) -> StoredFile:
+    """Opens a `.npy`; only its header is read."""
+    head = bytes(source.read(0, min(_MAX_HEADER, source.size)))
+    return StoredFile(source, "npy", {"array": _array(source, head, 0, source.size)})
+
+
+def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
+    """Opens a `.npz`; the directory, and the header of each array, are read."""
+    arrays: dict[str, Any] = {}
+    for name, info in found.items():
+        if not name.endswith(".npy"):
+            raise source.error(info.header_offset, f"the entry {name!a} is no .npy; this is no file of NumPy")
+        if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise source.error(info.header_offset, f"the entry {name!a} is encrypted, or compressed in an unusual way")
+        start = start_of(source, info)
+        if info.compress_type == zipfile.ZIP_STORED:
+            head = bytes(source.read(start, start + min(_MAX_HEADER, info.file_size)))
+            arrays[name.removesuffix(".npy")] = _array(source, head, start, start + info.file_size)
+        else:
+            arrays[name.removesuffix(".npy")] = _deflated(source, info, start)
+    return StoredFile(source, "npz", arrays)
+
+
+def _array(source: Source, head: bytes, start: int, stop: int) -> Stored:
+    shape, dtype, fortran, big, length = _header(source, head, start)
+    data = start + length
+    if dtype not in ITEM_BYTES:
+        return _unreadable(shape, dtype, stop - data)
+    need = prod(shape) * ITEM_BYTES[dtype]
+    if need != stop - data:
+        raise source.error(data, f"an array of shape {shape} in {dtype} needs {need:,} bytes and has {stop - data:,}")
+    itemsize = ITEM_BYTES[dtype]
+    strides = tuple(reversed(c_strides(tuple(reversed(shape)), itemsize))) if fortran else None
+    return Strided(spec_of(shape, dtype), Storage(source, data, need), 0, strides, big)
+
+
+def _unreadable(shape: tuple[int, ...], dtype: str, nbytes: int) -> Stored:
+    spec = Spec(shape, dtype, "file", prod(shape), max(nbytes, 0))
+    return Unreadable(spec, f"{dtype} is no array of plain numbers")
+
+
+def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
+    """An array that is compressed: what it unpacks to is bounded by what its header says."""
+    packed = Storage(source, start, info.compress_size)
+    try:
+        head = zlib.decompressobj(-15).decompress(bytes(packed.read(0, min(packed.nbytes, _MAX_HEADER))), _MAX_HEADER)
+    except zlib.error as error:
+        raise source.error(start, f"the entry {info.orig_filename!a} cannot be unpacked ({error})") from error
+    shape, dtype, fortran, big, length = _header(BytesSource(source.name, head), head, 0)
+    if dtype not in ITEM_BYTES:
+        return _unreadable(shape, dtype, info.file_size - length)
+    need = prod(shape) * ITEM_BYTES[dtype]
+    if need != info.file_size - length:
+        raise source.error(start, f"{info.orig_filename!a} of shape {shape} in {dtype} needs {need:,} bytes")
+
+    def unpack(data: Any, shape: tuple[int, ...]) -> Any:
+        import numpy as np
+
+        machine = zlib.decompressobj(-15)
+        try:
+            raw = machine.decompress(data, length + need)
+        except zlib.error as error:
+            raise source.error(start, f"the entry {info.orig_filename!a} is damaged ({error})") from error
+        if len(raw) != length + need or zlib.crc32(raw) != info.CRC:
+            raise source.error(start, f"the entry {info.orig_filename!a} is damaged: its checksum does not fit")
+        order = ">" if big else "<"
+        its = numpy_dtype(dtype)
+        array = np.frombuffer(raw, its.newbyteorder(order) if its.itemsize > 1 else its, offset=length)
+        return array.reshape(shape, order="F" if fortran else "C").astype(its, copy=False)
+
+    return Coded(spec_of(shape, dtype), packed, unpack)
+
+
+def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str, bool, bool, int]:
+    """Shape, dtype, whether in Fortran order, whether big-endian, and how long the header is."""
+    if head[:6] != MAGIC or len(head) < 10:
+        raise source.error(at, "no .npy stands here")
+    width = 2 if head[6] == 1 else 4
+    length = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
+    if head[6] not in (1, 2, 3) or length > len(head):
+        raise source.error(at + 8, f"a header of {length:,} bytes cannot be; was it cut off?")
+    try:
+        said = ast.literal_eval(head[8 + width : length].decode("utf-8" if head[6] == 3 else "latin-1").strip())
+        descr, fortran, shape = said["descr"], said["fortran_order"], said["shape"]
+    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError, UnicodeDecodeError) as error:
+        raise source.error(at + 10, "the header is no dict with descr, fortran_order and shape") from error
+    shape = counts(shape, source, at + 10, "shape")
+    if not isinstance(fortran, bool):
+        raise source.error(at + 10, "fortran_order is neither True nor False")
+    if not isinstance(descr, str):
+        return shape, "structured", fortran, False, length
+    order, kind, size = descr[:1], descr[1:2], descr[2:]
+    if order not in "<>|=" or not size.isdecimal() or len(size) > 4:
+        return shape, "object" if descr == "|O" else ascii(descr)[1:-1][:20], fortran, False, length
+    name = "bool" if kind == "b" else f"{_KINDS.get(kind, kind)}{int(size) * 8}"
+    if kind == "V":
+        name = {2: "bfloat16"}.get(int(size), f"void{int(size) * 8}")
+    return shape, name, fortran, order == ">", length

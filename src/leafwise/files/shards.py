@@ -1,0 +1,91 @@
+"""Checkpoints in several files: with an index, as Hugging Face writes them, or without."""
+
+import json
+from typing import Any
+
+from leafwise.errors import FileError
+from leafwise.files import detect
+from leafwise.files.folder import Folder
+from leafwise.files.home import StoredFile
+from leafwise.files.source import Source
+
+_INDEX = ".index.json"
+_MAX_INDEX = 1 << 28
+
+
+def read(folder: Folder) -> StoredFile:
+    """Opens the folder; of each file only the header is read."""
+    names = folder.names
+    indexes = [name for name in names if name.endswith(_INDEX)]
+    # Where both kinds lie side by side, safetensors is the one that others load, too.
+    indexes.sort(
+        key=lambda name: (not name.endswith(".safetensors" + _INDEX), name != "model.safetensors" + _INDEX, name)
+    )
+    if indexes:
+        return _with_index(folder, folder.open(indexes[0]), indexes[0])
+    for suffix in (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz", ".params"):
+        shards = [name for name in names if name.endswith(suffix)]
+        if shards:
+            return _merged(folder, shards, "shards" if len(shards) > 1 else "")
+    listed = ", ".join(map(ascii, names[:8])) + (", …" if len(names) > 8 else "")
+    raise FileError(f"{folder.path!r} holds no checkpoint that leafwise knows; it holds: {listed or 'nothing'}")
+
+
+def read_index(source: Source, folder: Folder, name: str) -> StoredFile:
+    """Opens what an index that was given by name leads to."""
+    return _with_index(folder, source, name)
+
+
+def _with_index(folder: Folder, source: Source, name: str) -> StoredFile:
+    if source.size > _MAX_INDEX:
+        raise source.error(0, f"an index of {source.size:,} bytes cannot be")
+    try:
+        said = json.loads(bytes(source.read(0, source.size)))
+        weights = said["weight_map"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise source.error(0, "the index is no JSON with a weight_map") from error
+    finally:
+        source.close()
+    if not isinstance(weights, dict) or not all(isinstance(shard, str) for shard in weights.values()):
+        raise source.error(0, "the weight_map of the index does not map names to files")
+    merged = _merged(folder, list(dict.fromkeys(weights.values())), "sharded", set(weights))
+    missing = [key for key in weights if key not in merged.content]
+    if missing:
+        raise source.error(0, f"the index promises {missing[0]!a} in {weights[missing[0]]!a}, which does not hold it")
+    for key, shard in weights.items():
+        if merged.shard_of[key] != shard:
+            raise source.error(0, f"the index promises {key!a} in {shard!a}, and it is in {merged.shard_of[key]!a}")
+    said_more = said.get("metadata")
+    if isinstance(said_more, dict):
+        merged.metadata = {str(key): value for key, value in said_more.items()}
+    return merged
+
+
+def _merged(folder: Folder, names: list[str], kind: str, wanted: set[str] | None = None) -> StoredFile:
+    content: dict[str, Any] = {}
+    shard_of: dict[str, str] = {}
+    sources: dict[str, Source] = {}
+    first: StoredFile | None = None
+    try:
+        for name in names:
+            shard = detect.read(folder.open(name))
+            sources[name] = shard.source
+            first = first or shard
+            if not isinstance(shard.content, dict):
+                raise shard.source.error(0, "a shard must hold a flat mapping of names to arrays")
+            for key, value in shard.content.items():
+                if key in content:
+                    raise shard.source.error(0, f"{key!a} is also in {shard_of[key]!a}; a name belongs to one shard")
+                content[key] = value
+                shard_of[key] = name
+    except BaseException:
+        for source in sources.values():
+            source.close()
+        raise
+    assert first is not None
+    if len(names) == 1 and not kind:
+        return first
+    found = StoredFile(first.source, f"{len(names)} files, {first.format}", content, sources=sources)
+    found.shard_of = shard_of
+    found.path = folder.path
+    return found

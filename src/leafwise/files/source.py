@@ -1,0 +1,267 @@
+"""Bytes of a file, wherever it lies: mapped locally, read by ranges elsewhere."""
+
+import io
+import os
+from typing import Any
+
+from leafwise.core.path import escape
+from leafwise.errors import FileError
+from leafwise.files import disk as local
+
+_BLOCK = 16_384  # what a small remote read takes at least, so that a header comes in few of them
+_SMALL = 1 << 16  # below this much, a local read is a copy rather than a look into mapped memory
+
+
+class Source:
+    """Some bytes with a name. `read` gives exactly what is asked for, or raises."""
+
+    name: str
+    size: int
+
+    def read(self, start: int, stop: int) -> Any:
+        """The bytes from `start` to `stop`: `bytes`, or a view of mapped memory."""
+        if not 0 <= start <= stop <= self.size:
+            raise self.error(min(max(start, 0), self.size), f"bytes {start:,} to {stop:,} are outside of {self.size:,}")
+        if start == stop:
+            return b""
+        data = self._read(start, stop)
+        if len(data) != stop - start:
+            raise self.error(start + len(data), "the file ends here, before what its header promised; was it cut off?")
+        return data
+
+    def _read(self, start: int, stop: int) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+    def error(self, offset: int, cause: str) -> FileError:
+        """The error for something wrong at an offset."""
+        return FileError(f"{escape(repr(self.name))} at byte {offset:,}: {cause}")
+
+
+class LocalSource(Source):
+    """A file of this machine."""
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        try:
+            self.file = local.disk.open(path)
+            try:
+                self.size = local.disk.stat(self.file).st_size
+            except BaseException:
+                local.disk.close(self.file)
+                raise
+        except OSError as error:
+            raise FileError(f"cannot open {escape(repr(path))}: {error.strerror or error}") from error
+        self._map: Any = None
+        self._far: bool | None = None
+        self._closed = False
+
+    def _read(self, start: int, stop: int) -> Any:
+        if self._closed:
+            raise FileError(f"{escape(repr(self.name))} is closed")
+        try:
+            if stop - start < _SMALL or self._is_far():
+                return local.disk.read(self.file, start, stop - start)
+            # Reaching into mapped memory beyond the end of a file kills the process.
+            if local.disk.stat(self.file).st_size < stop:
+                raise self.error(start, "the file is shorter than when it was opened")
+            if self._map is None:
+                self._map = local.disk.map(self.file, self.size)
+            return memoryview(self._map)[start:stop]
+        except OSError as error:
+            raise self.error(start, error.strerror or str(error)) from error
+
+    def _is_far(self) -> bool:
+        if self._far is None:
+            self._far = local.is_far(self.name)
+        return self._far
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        local.disk.close(self.file)
+        try:
+            if self._map is not None:
+                self._map.close()
+        except BufferError:
+            pass  # somebody still has an array over it; it goes with the last of them
+        self._map = None
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
+
+
+class RemoteSource(Source):
+    """A file behind a URL, through fsspec."""
+
+    def __init__(self, url: str, files: Any, path: str) -> None:
+        self.name = url
+        self._files, self._path = files, path
+        with _told(url):
+            self.size = int(files.info(path)["size"] or 0)
+        self._blocks: dict[int, bytes] = {}
+
+    def _read(self, start: int, stop: int) -> Any:
+        if stop - start > _BLOCK:
+            return self._fetch(start, stop)
+        first = start // _BLOCK * _BLOCK
+        data = self._block(first)
+        if stop > first + _BLOCK:
+            data += self._block(first + _BLOCK)
+        return data[start - first : stop - first]
+
+    def _block(self, start: int) -> bytes:
+        if start not in self._blocks:
+            if len(self._blocks) >= 64:
+                self._blocks.clear()
+            self._blocks[start] = self._fetch(start, min(start + _BLOCK, self.size))
+        return self._blocks[start]
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        with _told(self.name):
+            data: bytes = self._files.cat_file(self._path, start=start, end=stop)
+        if len(data) > stop - start:
+            raise self.error(start, "the server does not give parts of a file; download it first")
+        return data
+
+
+class BytesSource(Source):
+    """Bytes that are at hand, such as an item inside of another file."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name = name
+        self.size = len(data)
+        self._data = memoryview(data)
+
+    def _read(self, start: int, stop: int) -> Any:
+        return self._data[start:stop]
+
+
+class PartSource(Source):
+    """A range of another source, with offsets of its own."""
+
+    def __init__(self, whole: Source, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= whole.size:
+            raise whole.error(min(max(start, 0), whole.size), f"bytes {start:,} to {stop:,} are outside of the file")
+        self.name = whole.name
+        self.size = stop - start
+        self.whole, self.start = whole, start
+
+    def _read(self, start: int, stop: int) -> Any:
+        return self.whole.read(self.start + start, self.start + stop)
+
+    def error(self, offset: int, cause: str) -> FileError:
+        return self.whole.error(self.start + offset, cause)
+
+
+class Stream(io.RawIOBase):
+    """A source as a file that can be sought in, for readers of the standard library."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._source.size}[whence]
+        if base + offset < 0:
+            raise OSError("sought before the start of the file")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        stop = min(self._at + len(buffer), self._source.size)
+        if stop <= self._at:
+            return 0
+        data = self._source.read(self._at, stop)
+        buffer[: len(data)] = data
+        self._at = stop
+        return len(data)
+
+
+class Cursor:
+    """Reads a header from front to back, in blocks, with the offset at hand for whatever is wrong."""
+
+    def __init__(self, source: Source, at: int = 0, block: int = _BLOCK) -> None:
+        self.source = source
+        self.at = at
+        self._size = block
+        self._block = b""
+        self._start = at
+
+    def take(self, length: int) -> bytes:
+        if length < 0 or self.at + length > self.source.size:
+            raise self.error(f"{length:,} bytes should follow, and {self.source.size - self.at:,} do; was it cut off?")
+        skip = self.at - self._start
+        if skip + length > len(self._block):
+            stop = min(self.at + max(length, self._size), self.source.size)
+            self._block = bytes(self.source.read(self.at, stop))
+            self._start, skip = self.at, 0
+        self.at += length
+        return self._block[skip : skip + length]
+
+    def skip(self, length: int) -> int:
+        """Goes on without reading; gives where it was."""
+        if length < 0 or self.at + length > self.source.size:
+            raise self.error(f"{length:,} bytes should follow, and {self.source.size - self.at:,} do; was it cut off?")
+        start, self.at = self.at, self.at + length
+        if not self._start <= self.at <= self._start + len(self._block):
+            self._start, self._block = self.at, b""
+        return start
+
+    def unsigned(self, length: int) -> int:
+        return int.from_bytes(self.take(length), "little")
+
+    def signed(self, length: int) -> int:
+        return int.from_bytes(self.take(length), "little", signed=True)
+
+    def error(self, cause: str) -> FileError:
+        return self.source.error(self.at, cause)
+
+
+class _told:  # noqa: N801
+    """Turns whatever a remote file system raises into one error that names the URL."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, FileError):
+            said = str(error).strip() or type(error).__name__
+            raise FileError(f"cannot read {escape(repr(self.url))}: {escape(said)[:500]}") from error
+
+
+def is_url(target: str) -> bool:
+    """Whether a target is a URL rather than a path.
+
+    >>> is_url("s3://bucket/model.pt"), is_url("C:/model.pt"), is_url("model.pt")
+    (True, False, False)
+    """
+    scheme, found, _ = target.partition("://")
+    return bool(found) and len(scheme) > 1 and scheme.replace("+", "").replace("-", "").isalnum()
+
+
+def remote(url: str) -> tuple[Any, str]:
+    """The file system behind a URL, and the path there."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise FileError(f"{escape(repr(url))} needs fsspec: pip install 'leafwise[remote]'") from error
+    with _told(url):
+        files, path = fsspec.core.url_to_fs(url)
+    return files, path

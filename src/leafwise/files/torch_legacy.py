@@ -1,0 +1,93 @@
+"""PyTorch's format before 1.6: five pickles one after another, then the storages."""
+
+from typing import Any
+
+from leafwise.files.arrays import ITEM_BYTES, Storage
+from leafwise.files.home import StoredFile
+from leafwise.files.pickled import Machine, Refused
+from leafwise.files.source import Source
+from leafwise.files.torch_objects import TABLE, TypedStorage
+from leafwise.files.torch_zip import MAX_PICKLE, storage_reference
+
+MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_FIRST = 1 << 16  # how much is read at first; the pickles are seldom longer
+
+
+class _Late(Storage):
+    """A storage whose place is known only after the pickle that refers to it."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, source: Source, nbytes: int) -> None:
+        super().__init__(source, self._found, nbytes)
+        self.at = -1
+
+    def _found(self) -> int:
+        if self.at < 0:
+            raise self.source.error(self.source.size, "a tensor refers to a storage that the file does not list")
+        return self.at
+
+
+def read(source: Source) -> StoredFile:
+    """Opens the file; the storages themselves are passed over."""
+    length = min(_FIRST, source.size)
+    while True:
+        data = bytes(source.read(0, length))
+        try:
+            return _read(source, data)
+        except _MoreNeeded:
+            if length >= min(source.size, MAX_PICKLE):
+                raise source.error(length, "the pickle ends early; was the download cut off?") from None
+            length = min(length * 8, source.size)
+
+
+class _MoreNeeded(Exception):  # noqa: N818
+    pass
+
+
+def _read(source: Source, data: bytes) -> StoredFile:
+    storages: dict[str, _Late] = {}
+
+    def storage(reference: Any) -> TypedStorage:
+        kind, key, count = storage_reference(reference)
+        if len(reference) > 5 and reference[5] is not None:
+            raise Refused("a view of a storage, as only PyTorch 0.2 wrote")
+        size = 1 if kind.untyped else ITEM_BYTES.get(kind.dtype, 1)
+        if key not in storages:
+            storages[key] = _Late(source, count * size)
+        if count * size != storages[key].nbytes:
+            raise Refused(f"the storage {key!a} has two sizes")
+        return TypedStorage(storages[key], kind.dtype)
+
+    def error(at: int, cause: str) -> Exception:
+        return _MoreNeeded() if "ends early" in cause and len(data) < source.size else source.error(at, cause)
+
+    machine = Machine(data, TABLE, None, error, at=len(MAGIC))  # type: ignore[arg-type]
+    if machine.run() != 1001:
+        raise source.error(len(MAGIC), "the version of the format is not 1001")
+    system = machine.run()
+    if not isinstance(system, dict) or system.get("little_endian") is not True:
+        raise source.error(machine.at, "it was written on a big-endian machine; load and save it there with PyTorch")
+    machine = Machine(data, TABLE, storage, error, at=machine.at)  # type: ignore[arg-type]
+    content = machine.run()
+    keys = Machine(data, TABLE, None, error, at=machine.at)  # type: ignore[arg-type]
+    listed = keys.run()
+    if not isinstance(listed, list) or set(listed) != set(storages) or len(set(listed)) != len(listed):
+        raise source.error(machine.at, "the list of storages does not fit the tensors")
+    _place(source, [(key, storages[key]) for key in listed], keys.at)
+    return StoredFile(source, "PyTorch, before 1.6", content)
+
+
+def _place(source: Source, listed: list[tuple[str, _Late]], at: int) -> None:
+    """Finds each storage: a number of elements, then their bytes."""
+    for key, place in listed:
+        if at + 8 > source.size:
+            raise source.error(at, f"the storage {key!a} should follow here; was the download cut off?")
+        count = int.from_bytes(bytes(source.read(at, at + 8)), "little")
+        size = place.nbytes // count if count else 1
+        if count * size != place.nbytes or at + 8 + place.nbytes > source.size:
+            raise source.error(at, f"the storage {key!a} should have {place.nbytes:,} bytes; was the download cut off?")
+        place.at = at + 8
+        at += 8 + place.nbytes
+    if at != source.size:
+        raise source.error(at, f"{source.size - at:,} bytes follow after the last storage")

@@ -1,0 +1,331 @@
+"""What PyTorch's pickles are made of: tensors over storages, plain containers, some of NumPy."""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from leafwise.core.home import Spec
+from leafwise.files.arrays import (
+    ITEM_BYTES,
+    MAX_AXES,
+    InMemory,
+    Storage,
+    Stored,
+    Strided,
+    Unreadable,
+    c_strides,
+    numpy_dtype,
+    spec_of,
+)
+from leafwise.files.pickled import Record, Refused, Table, record
+
+# The classes of typed storages, and the dtypes that they hold.
+STORAGES = {
+    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
+    "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128", "UntypedStorage": "uint8", "QInt8Storage": "qint8",
+    "QUInt8Storage": "quint8", "QInt32Storage": "qint32",
+}  # fmt: skip
+_QUANTISED = {"qint8": 1, "quint8": 1, "qint32": 4}
+_SHORT_NAMES = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32"}
+
+
+class StorageType:
+    """A class of storages."""
+
+    def __init__(self, dtype: str, untyped: bool) -> None:
+        self.dtype = dtype
+        self.untyped = untyped
+
+    def __call__(self, *args: Any) -> Any:
+        raise Refused("a storage whose bytes stand in the pickle itself")
+
+
+class Dtype(str):
+    """A dtype, by its plain name."""
+
+    __slots__ = ()
+
+
+class TypedStorage:
+    """A storage with the dtype that its class says."""
+
+    __slots__ = ("dtype", "storage")
+
+    def __init__(self, storage: Storage, dtype: str) -> None:
+        self.storage = storage
+        self.dtype = dtype
+
+
+def _tensor(
+    storage: Any, offset: Any, shape: Any, strides: Any, dtype: str | None = None, trains: Any = None
+) -> Stored:
+    if not isinstance(storage, TypedStorage):
+        raise Refused("a tensor without a storage")
+    dtype = dtype or storage.dtype
+    itemsize = ITEM_BYTES.get(dtype) or _QUANTISED.get(dtype)
+    if itemsize is None:
+        raise Refused(f"a tensor of the unknown dtype {dtype!a}")
+    shape, strides = _counts(shape), _counts(strides)
+    if len(shape) != len(strides) or type(offset) is not int or offset < 0:
+        raise Refused(f"a tensor of shape {shape} with strides {strides} at {ascii(offset)[:40]}")
+    reach = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
+    if prod(shape) and reach * itemsize > storage.storage.nbytes:
+        raise Refused(
+            f"a tensor of shape {shape} reaches to byte {reach * itemsize:,} of a storage of {storage.storage.nbytes:,}"
+        )
+    trainable = True if trains is True else None
+    if dtype in _QUANTISED:
+        spec = Spec(shape, dtype, "file", prod(shape), prod(shape) * itemsize, trainable)
+        return Unreadable(spec, f"they are quantised ({dtype}); dequantise before saving")
+    steps = tuple(stride * itemsize for stride in strides)
+    plain = None if steps == c_strides(shape, itemsize) else steps
+    return Strided(spec_of(shape, dtype, trainable=trainable), storage.storage, offset * itemsize, plain)
+
+
+def _counts(numbers: Any) -> tuple[int, ...]:
+    good = isinstance(numbers, tuple | list) and len(numbers) <= MAX_AXES
+    if not good or not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
+        raise Refused(f"{ascii(numbers)[:100]} is no shape")
+    if prod(max(number, 1) for number in numbers) >= 1 << 62:
+        raise Refused(f"{ascii(numbers)[:100]} is larger than any file")
+    return tuple(numbers)
+
+
+def _tensor_v2(storage: Any, offset: Any, shape: Any, strides: Any, trains: Any = False, *_: Any) -> Stored:
+    return _tensor(storage, offset, shape, strides, trains=trains)
+
+
+def _tensor_v3(
+    storage: Any, offset: Any, shape: Any, strides: Any, trains: Any, hooks: Any, dtype: Any, *_: Any
+) -> Stored:
+    return _tensor(storage, offset, shape, strides, dtype=str(_dtype(dtype)), trains=trains)
+
+
+def _quantised(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Stored:
+    return _tensor(storage, offset, shape, strides)
+
+
+def _parameter(data: Any, trains: Any = True, *_: Any) -> Stored:
+    if not isinstance(data, Stored):
+        raise Refused("a parameter without a tensor")
+    data.spec = data.spec._replace(trainable=bool(trains))
+    return data
+
+
+def _on_meta(dtype: Any, shape: Any, strides: Any, trains: Any = False) -> Stored:
+    shape, dtype = _counts(shape), str(_dtype(dtype))
+    spec = Spec(shape, dtype, "meta", prod(shape), 0, True if trains is True else None)
+    return Unreadable(spec, "it was on meta when it was saved, and has no values")
+
+
+def _dtype(found: Any) -> Dtype:
+    make = getattr(found, "make", None)
+    if isinstance(make, Dtype):
+        return make
+    raise Refused(f"{ascii(found)[:60]} where a dtype should be")
+
+
+class _DtypeName(Dtype):
+    """A table entry for a dtype, which is never called."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any) -> Any:
+        raise Refused(f"it calls the dtype {self}")
+
+
+def _mapping(*args: Any) -> dict[Any, Any]:
+    if not args or args == ([],):
+        return {}
+    raise Refused("a mapping made from something else")
+
+
+def _default_mapping(*args: Any) -> dict[Any, Any]:
+    return {}
+
+
+def _sequence(of: Callable[[Any], Any]) -> Callable[..., Any]:
+    def make(*args: Any) -> Any:
+        items = args[0] if args else ()
+        if len(args) > 1 or not isinstance(items, list | tuple):
+            raise Refused("a collection made from something else")
+        if of in (set, frozenset) and any(isinstance(item, list | dict | tuple | set) for item in items):
+            raise Refused("a set of collections")
+        return of(items)
+
+    return make
+
+
+def _text(*args: Any) -> str:
+    if not all(isinstance(arg, str | int) for arg in args):
+        raise Refused("a name made from something else")
+    return ":".join(map(str, args))
+
+
+def _path(*args: Any) -> str:
+    if not all(isinstance(arg, str) for arg in args):
+        raise Refused("a path made from something else")
+    return "/".join(args)
+
+
+def _encoded(text: Any, how: Any = "latin1") -> bytes:
+    if not isinstance(text, str) or how not in ("latin1", "latin-1"):
+        raise Refused("bytes encoded in an unusual way")
+    return text.encode("latin-1")
+
+
+def _complex(real: Any, imaginary: Any) -> complex:
+    return complex(float(real), float(imaginary))
+
+
+# -- NumPy, as random states and metrics have it -----------------------------------------------------------
+
+
+class NumpyDtype:
+    """A dtype of NumPy, which is completed by a state that says the byte order."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self.order = "<"
+
+    def build_from(self, state: Any) -> None:
+        if not isinstance(state, tuple) or len(state) < 5 or state[1] not in ("<", ">", "|", "="):
+            raise Refused("a NumPy dtype with an unusual state")
+        if any(part not in (None, -1, 0) for part in state[2:7]):
+            raise Refused("a NumPy dtype with fields")
+        self.order = state[1]
+
+    def plain(self) -> str:
+        kinds = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
+        kind, size = self.code[:1], self.code[1:]
+        name = "bool" if kind == "b" else f"{kinds.get(kind, '')}{int(size) * 8 if size.isdecimal() else ''}"
+        if name not in ITEM_BYTES:
+            raise Refused(f"a NumPy array of {ascii(self.code)[:40]}, which holds no plain numbers")
+        return name
+
+
+def _numpy_dtype(code: Any, *_: Any) -> NumpyDtype:
+    if not isinstance(code, str) or len(code) > 8:
+        raise Refused("a NumPy dtype with an unusual name")
+    return NumpyDtype(code)
+
+
+class NumpyArray(InMemory):
+    """An array of NumPy, whose bytes stand in the pickle."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(spec_of((0,), "uint8"), lambda: None)
+
+    def build_from(self, state: Any) -> None:
+        if not isinstance(state, tuple) or len(state) != 5:
+            raise Refused("a NumPy array with an unusual state")
+        _, shape, dtype, fortran, data = state
+        if not isinstance(dtype, NumpyDtype) or not isinstance(data, bytes):
+            raise Refused("a NumPy array that holds objects")
+        shape, plain = _counts(shape), dtype.plain()
+        if prod(shape) * ITEM_BYTES[plain] != len(data):
+            raise Refused(f"a NumPy array of shape {shape} in {plain} with {len(data):,} bytes")
+        self.spec = spec_of(shape, plain)
+
+        def array() -> Any:
+            import numpy as np
+
+            wide = np.frombuffer(data, numpy_dtype(plain).newbyteorder(">" if dtype.order == ">" else "<"))
+            return wide.reshape(shape, order="F" if fortran else "C").astype(numpy_dtype(plain))
+
+        self.array_of = array
+
+
+def _reconstruct(*_: Any) -> NumpyArray:
+    return NumpyArray()
+
+
+def _numpy_scalar(dtype: Any, data: Any = None) -> Any:
+    if not isinstance(dtype, NumpyDtype) or not isinstance(data, bytes) or len(data) > 16:
+        raise Refused("a NumPy number that is none")
+    import struct
+
+    codes = {
+        "f8": "d",
+        "f4": "f",
+        "f2": "e",
+        "i8": "q",
+        "i4": "i",
+        "i2": "h",
+        "i1": "b",
+        "u8": "Q",
+        "u4": "I",
+        "u2": "H",
+    }
+    codes |= {"u1": "B", "b1": "?"}
+    if dtype.code not in codes or len(data) != struct.calcsize(codes[dtype.code]):
+        raise Refused(f"a NumPy number of {ascii(dtype.code)[:40]}")
+    return struct.unpack((">" if dtype.order == ">" else "<") + codes[dtype.code], data)[0]
+
+
+class Namespace(dict[str, Any]):
+    """The attributes of an argparse.Namespace."""
+
+    def build_from(self, state: Any) -> None:
+        if not isinstance(state, dict):
+            raise Refused("a namespace with an unusual state")
+        self.update({str(key): value for key, value in state.items()})
+
+
+TABLE: Table = {
+    ("collections", "OrderedDict"): _mapping,
+    ("collections", "defaultdict"): _default_mapping,
+    ("collections", "Counter"): _default_mapping,
+    ("builtins", "set"): _sequence(set),
+    ("builtins", "frozenset"): _sequence(frozenset),
+    ("builtins", "list"): _sequence(list),
+    ("builtins", "dict"): _mapping,
+    ("builtins", "complex"): _complex,
+    ("builtins", "bytearray"): lambda data=b"", *_: data if isinstance(data, bytes) else b"",
+    ("builtins", "slice"): lambda *args: Record("slice", args),
+    ("__builtin__", "set"): _sequence(set),
+    ("__builtin__", "complex"): _complex,
+    ("_codecs", "encode"): _encoded,
+    ("argparse", "Namespace"): lambda *_: Namespace(),
+    ("pathlib", "PosixPath"): _path,
+    ("pathlib", "WindowsPath"): _path,
+    ("pathlib", "PurePosixPath"): _path,
+    ("pathlib._local", "PosixPath"): _path,
+    ("torch._utils", "_rebuild_tensor"): _tensor_v2,
+    ("torch._utils", "_rebuild_tensor_v2"): _tensor_v2,
+    ("torch._utils", "_rebuild_tensor_v3"): _tensor_v3,
+    ("torch._utils", "_rebuild_qtensor"): _quantised,
+    ("torch._utils", "_rebuild_parameter"): _parameter,
+    ("torch._utils", "_rebuild_parameter_with_state"): _parameter,
+    ("torch._utils", "_rebuild_meta_tensor_no_storage"): _on_meta,
+    ("torch._utils", "_rebuild_sparse_tensor"): lambda layout, data: {"layout": str(layout), "parts": data},
+    ("torch._tensor", "_rebuild_from_type_v2"): lambda function, kind, args, state: function.make(*args),
+    ("torch", "Size"): _sequence(tuple),
+    ("torch", "device"): _text,
+    ("torch", "Tensor"): record("torch.Tensor"),
+    ("torch.nn.parameter", "Parameter"): record("torch.nn.Parameter"),
+    ("torch.serialization", "_get_layout"): _text,
+    ("numpy", "ndarray"): record("numpy.ndarray"),
+    ("numpy", "dtype"): _numpy_dtype,
+}
+for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+    TABLE[_module, "_reconstruct"] = _reconstruct
+    TABLE[_module, "scalar"] = _numpy_scalar
+for _name in (*ITEM_BYTES, *_QUANTISED, *_SHORT_NAMES):
+    TABLE["torch", _name] = _DtypeName(_SHORT_NAMES.get(_name, _name))
+for _name, _held in STORAGES.items():
+    for _module in ("torch", "torch.storage", "torch.cuda"):
+        TABLE[_module, _name] = StorageType(_held, untyped=_name == "UntypedStorage")
+for _name in (
+    "per_tensor_affine",
+    "per_channel_affine",
+    "strided",
+    "contiguous_format",
+    "preserve_format",
+    "channels_last",
+):
+    TABLE["torch", _name] = record(f"torch.{_name}")

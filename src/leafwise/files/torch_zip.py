@@ -1,0 +1,122 @@
+"""PyTorch's zip files: a pickle of the structure, and an entry for each storage, stored as it is."""
+
+import struct
+import zipfile
+import zlib
+from typing import Any
+
+from leafwise.files.arrays import ITEM_BYTES, Storage
+from leafwise.files.home import StoredFile
+from leafwise.files.pickled import Machine, Refused, Table
+from leafwise.files.source import Source, Stream
+from leafwise.files.torch_objects import TABLE, StorageType, TypedStorage
+
+MAX_PICKLE = 1 << 30
+_HEADER = 30  # the fixed part of what stands before each entry
+
+
+def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
+    """The entries of a zip by name, from its directory alone."""
+    try:
+        infos = zipfile.ZipFile(Stream(source)).infolist()
+    except (zipfile.BadZipFile, struct.error, OSError, ValueError, NotImplementedError, EOFError, KeyError) as error:
+        said = escape_said(error)
+        raise source.error(
+            source.size, f"the directory at the end of the zip cannot be read ({said}); was the download cut off?"
+        ) from error
+    found: dict[str, zipfile.ZipInfo] = {}
+    for info in infos:
+        if info.orig_filename in found:
+            raise source.error(info.header_offset, f"the entry {info.orig_filename!a} stands in the zip twice")
+        if info.header_offset + info.compress_size > source.size or info.header_offset < 0:
+            raise source.error(
+                info.header_offset, f"the entry {info.orig_filename!a} reaches beyond the end of the file"
+            )
+        found[info.orig_filename] = info
+    return found
+
+
+def escape_said(error: BaseException) -> str:
+    return ascii(str(error) or type(error).__name__)[1:-1][:200]
+
+
+def start_of(source: Source, info: zipfile.ZipInfo) -> int:
+    """Where the bytes of an entry start, which its own header says."""
+    header = bytes(source.read(info.header_offset, min(info.header_offset + _HEADER, source.size)))
+    if len(header) < _HEADER or header[:4] != b"PK\x03\x04":
+        raise source.error(info.header_offset, f"no header stands before the entry {info.orig_filename!a}")
+    name, extra = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
+    start = info.header_offset + _HEADER + name + extra
+    if start + info.compress_size > source.size:
+        raise source.error(start, f"the entry {info.orig_filename!a} reaches beyond the end of the file")
+    return start
+
+
+def stored(source: Source, info: zipfile.ZipInfo) -> Storage:
+    """An entry that is stored as it is, as PyTorch stores all of them."""
+    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
+        raise source.error(
+            info.header_offset, f"the entry {info.orig_filename!a} is compressed or encrypted, which PyTorch never does"
+        )
+    return Storage(source, lambda: start_of(source, info), info.file_size)
+
+
+def read(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
+    """Opens the file; only the directory and the pickle are read."""
+    pickles = [name for name in found if name.rpartition("/")[2] == "data.pkl"]
+    if any(name.rpartition("/")[2] == "constants.pkl" for name in found):
+        raise source.error(0, "it is a TorchScript program, not a checkpoint; save its state_dict() instead")
+    if len(pickles) != 1:
+        raise source.error(0, f"the zip has {len(pickles)} entries called data.pkl, where a checkpoint has one")
+    front = pickles[0].removesuffix("data.pkl")
+    content = unpickled(source, found, front, TABLE)
+    return StoredFile(source, "PyTorch zip", content)
+
+
+def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, table: Table) -> Any:
+    info = found[front + "data.pkl"]
+    if info.file_size > MAX_PICKLE:
+        raise source.error(info.header_offset, f"a pickle of {info.file_size:,} bytes is more than any checkpoint has")
+    place = stored(source, info)
+    data = bytes(place.read(0, place.nbytes))
+    if zlib.crc32(data) != info.CRC and info.CRC:
+        raise source.error(place.start, "the pickle does not have the checksum that the zip promises; it is damaged")
+    big_endian = _byte_order(source, found, front)
+    storages: dict[str, Storage] = {}
+
+    def storage(reference: Any) -> TypedStorage:
+        kind, key, count = storage_reference(reference)
+        if key not in storages:
+            entry = found.get(f"{front}data/{key}")
+            if entry is None:
+                raise Refused(f"the storage {key!a} is not in the zip")
+            storages[key] = stored(source, entry)
+        held = storages[key]
+        size = 1 if kind.untyped else ITEM_BYTES.get(kind.dtype, 1)
+        if count * size > held.nbytes:
+            raise Refused(f"the storage {key!a} should have {count * size:,} bytes and has {held.nbytes:,}")
+        return TypedStorage(held, kind.dtype)
+
+    machine = Machine(data, table, storage, lambda at, cause: source.error(place.start + at, cause))
+    content = machine.run()
+    if big_endian:
+        raise source.error(0, "it was written on a big-endian machine; load and save it there with PyTorch")
+    return content
+
+
+def _byte_order(source: Source, found: dict[str, zipfile.ZipInfo], front: str) -> bool:
+    info = found.get(front + "byteorder")
+    if info is None or info.file_size > 16:
+        return False
+    place = stored(source, info)
+    return bytes(place.read(0, place.nbytes)) == b"big"
+
+
+def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
+    """Of the tuple by which a pickle refers to a storage: its class, its key, and its number of elements."""
+    if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
+        raise Refused(f"a reference that is no storage: {ascii(reference)[:100]}")
+    kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]
+    if not isinstance(kind, StorageType) or not isinstance(key, str) or type(count) is not int or count < 0:
+        raise Refused(f"a storage that makes no sense: {ascii(reference)[:100]}")
+    return kind, key, count

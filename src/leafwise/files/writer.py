@@ -1,0 +1,139 @@
+"""The durable writer: whatever happens, a reader finds the old file or the new one, whole.
+
+A file is written beside its place under another name, made to last, and then renamed; the folder is made to last, too.
+Several files become visible together: all but the last get names that nobody uses yet, and the last one, an index that
+names them, makes the switch.
+"""
+
+import os
+import secrets
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from leafwise.core.path import escape
+from leafwise.errors import FileError
+from leafwise.files import disk as local
+from leafwise.files.source import LocalSource, Source
+
+
+class Output:
+    """A file that is being written, from front to back."""
+
+    def __init__(self, path: str) -> None:
+        # A link stays a link: what it points to is replaced.
+        self.path = os.path.realpath(path)
+        folder, name = os.path.split(self.path)
+        self.folder = folder
+        self.staged = os.path.join(folder, f".{name[:200]}.{os.getpid()}-{secrets.token_hex(4)}.part")
+        self.at = 0
+        mode = local.mode_for(self.path)
+        self._file: int | None = local.disk.create(self.staged)
+        if mode is not None:
+            local.disk.set_mode(self._file, mode)
+
+    def write(self, data: Any) -> int:
+        assert self._file is not None
+        local.disk.write(self._file, data)
+        length = memoryview(data).nbytes
+        self.at += length
+        return length
+
+    def copy(self, source: Source, start: int, stop: int, chunk: int = 1 << 26) -> None:
+        """Bytes of another file, by the shortest way there is."""
+        assert self._file is not None
+        if isinstance(source, LocalSource):
+            local.disk.copy(source.file, start, self._file, stop - start)
+            self.at += stop - start
+            return
+        while start < stop:
+            self.write(source.read(start, min(start + chunk, stop)))
+            start += chunk
+
+    def finish(self) -> None:
+        """Makes what was written last."""
+        assert self._file is not None
+        local.disk.sync(self._file)
+        self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            local.disk.close(file)
+
+    def discard(self) -> None:
+        self.close()
+        with suppress(OSError):
+            local.disk.remove(self.staged)
+
+
+class Writing:
+    """Some files that become visible together, or not at all: a context manager.
+
+    The files are put in their places when the block ends without an error, in the order in which they were opened.
+    """
+
+    def __init__(self) -> None:
+        self._outputs: list[Output] = []
+
+    def open(self, path: str) -> Output:
+        try:
+            output = Output(path)
+        except OSError as error:
+            raise FileError(f"cannot write {escape(repr(path))}: {error.strerror or error}") from error
+        self._outputs.append(output)
+        return output
+
+    def __enter__(self) -> "Writing":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        placed = 0
+        try:
+            if error is None:
+                self._check()
+                for output in self._outputs:
+                    output.finish()
+                for output in self._outputs:
+                    local.disk.rename(output.staged, output.path)
+                    placed += 1
+                    if placed >= len(self._outputs) - 1:  # before the switch, and after it
+                        local.disk.sync_folder(output.folder)
+        except OSError as problem:
+            path = self._outputs[min(placed, len(self._outputs) - 1)].path
+            raise FileError(f"cannot write {escape(repr(path))}: {problem.strerror or problem}") from problem
+        finally:
+            for output in self._outputs[placed:]:
+                output.discard()
+        if isinstance(error, OSError) and self._outputs:
+            path = self._outputs[-1].path
+            raise FileError(f"cannot write {escape(repr(path))}: {error.strerror or error}") from error
+
+    def _check(self) -> None:
+        """All but the last must have new names: to replace one of several files leaves a mixture if it stops there."""
+        for output in self._outputs[:-1]:
+            if os.path.lexists(output.path):
+                raise FileError(
+                    f"{escape(repr(output.path))} exists; only the last of several files may replace one that is there"
+                )
+
+
+def durable(path: str) -> "_One":
+    """One file, written durably: `with durable(path) as output:`."""
+    return _One(path)
+
+
+class _One:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._writing = Writing()
+
+    def __enter__(self) -> Output:
+        return self._writing.open(self._path)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._writing.__exit__(kind, error, traceback)

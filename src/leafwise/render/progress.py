@@ -1,0 +1,52 @@
+"""A bar for long work, on a terminal only."""
+
+import sys
+import time
+from typing import TextIO
+
+from leafwise.render.outline import bytes_text
+
+
+class Progress:
+    """Counts bytes, and shows how far it is, how fast, and how long still. Silent where nobody watches.
+
+    >>> bar = Progress(100, "reading", stream=None)
+    >>> bar(50); bar.done()
+    """
+
+    def __init__(self, total: int, what: str, stream: TextIO | None = sys.stderr) -> None:
+        self._total, self._what = max(total, 1), what
+        self._at = 0
+        self._started = self._shown = time.monotonic()
+        try:
+            self._stream = stream if stream is not None and stream.isatty() else None
+        except ValueError:
+            self._stream = None
+        self._width = 0
+
+    def __call__(self, count: int) -> None:
+        self._at += count
+        now = time.monotonic()
+        if self._stream is not None and now - self._shown > 0.1:
+            self._shown = now
+            self._show(now)
+
+    def _show(self, now: float) -> None:
+        assert self._stream is not None
+        share = min(self._at / self._total, 1.0)
+        speed = self._at / max(now - self._started, 1e-9)
+        left = (self._total - self._at) / max(speed, 1e-9)
+        filled = int(24 * share)
+        text = (
+            f"{self._what} [{'#' * filled}{'.' * (24 - filled)}] {share:4.0%}  "
+            f"{bytes_text(self._at)} of {bytes_text(self._total)}  {bytes_text(int(speed))}/s  {left:,.0f} s left"
+        )
+        self._stream.write("\r" + text.ljust(self._width))
+        self._stream.flush()
+        self._width = len(text)
+
+    def done(self) -> None:
+        """Takes the bar away."""
+        if self._stream is not None and self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
