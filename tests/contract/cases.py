@@ -1,11 +1,18 @@
 """The models that every home must tell right, and what is right about them."""
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
 from tests.contract import toy
+from tests.files.writers import WRITERS, arrays
 from torch import nn
+
+import leafwise as lw
+from leafwise.files import open_file
+from leafwise.files.home import StoredFile
 
 
 class Case(NamedTuple):
@@ -202,4 +209,42 @@ TOY = {
     ),
 }
 
-ALL = TORCH | TOY
+# Every format of files, as its real writer writes it; kept for as long as the tests run.
+_FOLDER = TemporaryDirectory()
+
+
+def _file(name: str) -> Callable[[], StoredFile]:
+    def build() -> StoredFile:
+        path = Path(_FOLDER.name) / name.replace(" ", "-")
+        if not path.exists():
+            WRITERS[name](path, arrays())
+        return open_file(path)
+
+    return build
+
+
+def _tied_file() -> StoredFile:
+    path = Path(_FOLDER.name) / "tied"
+    fused = torch.randn(12, 4)
+    torch.save({"step": 3, "model": {"qkv.weight": fused, "q.weight": fused[:4], "out.weight": fused.t()}}, path)
+    return open_file(path)
+
+
+FILES = {
+    f"a file of {name}": Case(
+        _file(name),
+        {str(leaf.path): [] for leaf in lw.tree(_file(name)())},
+        sum(value.numel() for value in arrays().values()),
+        mutable=False,
+    )
+    for name in WRITERS
+} | {
+    "a file with ties": Case(
+        _tied_file,
+        {"model.qkv.weight": [("model.q.weight", "view"), ("model.out.weight", "transpose")]},
+        48,
+        mutable=False,
+    ),
+}
+
+ALL = TORCH | TOY | FILES

@@ -68,7 +68,9 @@ class Stored:
 
     def read(self, index: Index = ()) -> Any:
         """The values as a NumPy array, or a part of them, with as little read as can be."""
-        return self.whole()[index]
+        import numpy as np
+
+        return np.asarray(self.whole()[expanded(index, self.spec.shape or ())])
 
     def whole(self) -> Any:
         raise NotImplementedError
@@ -219,7 +221,7 @@ class Pieces(Stored):
             part - lo if isinstance(part, int) else _shifted(part, size, lo)
             for part, size, lo in zip(expanded(index, shape), shape, lows, strict=True)
         )
-        return box[inner]
+        return np.asarray(box[inner])
 
 
 class InMemory(Stored):

@@ -30,7 +30,7 @@ _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
 
 def read_npy(source: Source) -> StoredFile:
     """Opens a `.npy`; only its header is read."""
-    head = bytes(source.read(0, min(_MAX_HEADER, source.size)))
+    head = _head(source, 0, source.size)
     return StoredFile(source, "npy", {"array": _array(source, head, 0, source.size)})
 
 
@@ -44,11 +44,19 @@ def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
             raise source.error(info.header_offset, f"the entry {name!a} is encrypted, or compressed in an unusual way")
         start = start_of(source, info)
         if info.compress_type == zipfile.ZIP_STORED:
-            head = bytes(source.read(start, start + min(_MAX_HEADER, info.file_size)))
+            head = _head(source, start, start + info.file_size)
             arrays[name.removesuffix(".npy")] = _array(source, head, start, start + info.file_size)
         else:
             arrays[name.removesuffix(".npy")] = _deflated(source, info, start)
     return StoredFile(source, "npz", arrays)
+
+
+def _head(source: Source, start: int, stop: int) -> bytes:
+    """The header and a little more; few are longer than what is read at first."""
+    head = bytes(source.read(start, min(start + 256, stop)))
+    width = 2 if head[6:7] == b"\x01" else 4
+    length = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
+    return head if length <= len(head) else bytes(source.read(start, min(start + min(length, _MAX_HEADER), stop)))
 
 
 def _array(source: Source, head: bytes, start: int, stop: int) -> Stored:

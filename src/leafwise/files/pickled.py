@@ -12,6 +12,7 @@ from typing import Any
 from leafwise.errors import FileError
 
 MAX_STEPS = 40_000_000  # opcodes; a checkpoint of a million tensors has about half as many
+MAX_DEPTH = 100  # containers in containers
 _MARK: Any = type("Mark", (), {"__repr__": lambda self: "a mark"})()
 _SCALARS = (str, int, float, complex, bool, bytes, type(None))
 
@@ -88,7 +89,7 @@ class Machine:
                 code = data[start]
                 self.at = start + 1
                 if code == 0x2E:  # STOP
-                    return self._pop()
+                    return _not_too_deep(self._pop())
                 op = ops.get(code)
                 if op is None:
                     raise Refused(f"the opcode {bytes([code])!r} is not one that checkpoints need")
@@ -267,6 +268,22 @@ class Machine:
         if self._persistent is None:
             raise Refused("a reference to something outside of it")
         self._push(self._persistent(found))
+
+
+def _not_too_deep(value: Any) -> Any:
+    """Refuses containers in containers without end: every path through them would be as long."""
+    level: list[Any] = [value]
+    seen: set[int] = set()
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, dict | list | tuple | set) and id(one) not in seen:
+                seen.add(id(one))
+                below += one.values() if isinstance(one, dict) else one
+        if not below:
+            return value
+        level = below
+    raise Refused(f"containers are nested more than {MAX_DEPTH} deep")
 
 
 def _number(text: bytes) -> int:

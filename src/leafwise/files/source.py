@@ -8,7 +8,7 @@ from leafwise.core.path import escape
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 
-_BLOCK = 16_384  # what a small remote read takes at least, so that a header comes in few of them
+_BLOCK = 4_096  # what a small remote read takes at least, so that a header comes in few of them
 _SMALL = 1 << 16  # below this much, a local read is a copy rather than a look into mapped memory
 
 
@@ -83,12 +83,7 @@ class LocalSource(Source):
             return
         self._closed = True
         local.disk.close(self.file)
-        try:
-            if self._map is not None:
-                self._map.close()
-        except BufferError:
-            pass  # somebody still has an array over it; it goes with the last of them
-        self._map = None
+        self._map = None  # not closed: arrays may lie over it, and it goes with the last of them
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
@@ -194,7 +189,7 @@ class Stream(io.RawIOBase):
 class Cursor:
     """Reads a header from front to back, in blocks, with the offset at hand for whatever is wrong."""
 
-    def __init__(self, source: Source, at: int = 0, block: int = _BLOCK) -> None:
+    def __init__(self, source: Source, at: int = 0, block: int = 1 << 14) -> None:
         self.source = source
         self.at = at
         self._size = block

@@ -29,8 +29,12 @@ class Output:
         self.at = 0
         mode = local.mode_for(self.path)
         self._file: int | None = local.disk.create(self.staged)
-        if mode is not None:
-            local.disk.set_mode(self._file, mode)
+        try:
+            if mode is not None:
+                local.disk.set_mode(self._file, mode)
+        except OSError:
+            self.discard()
+            raise
 
     def write(self, data: Any) -> int:
         assert self._file is not None

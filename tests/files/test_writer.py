@@ -1,0 +1,373 @@
+"""The durable writer: old or new, whole, whatever happens and whenever it happens."""
+
+import errno
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.files.writers import arrays, torch_zip
+
+import leafwise as lw
+from leafwise.cli import main
+from leafwise.files import disk as local
+from leafwise.files.disk import Disk, is_far
+from leafwise.files.writer import Writing, durable
+
+
+class Crash(BaseException):
+    """The machine stops."""
+
+
+class FailingDisk(Disk):
+    """Counts every call that changes something, and stops the machine, or fails, at one of them.
+
+    What was written and not synced, and what was renamed in a folder that was not synced, may be lost when the power
+    goes: `lose_power` takes it all back.
+    """
+
+    def __init__(self, stop_at: int, problem: Callable[[], BaseException]) -> None:
+        self.stop_at, self.problem = stop_at, problem
+        self.calls = 0
+        self.unsynced: dict[int, str] = {}
+        self.renamed: list[tuple[str, str, bytes | None]] = []
+        self.broken = False
+
+    def _step(self) -> None:
+        self.calls += 1
+        if self.calls == self.stop_at:
+            self.broken = True
+            raise self.problem()
+        if self.broken and isinstance(self.problem(), Crash):
+            raise Crash  # a machine that has stopped does nothing more
+
+    def create(self, path: str) -> int:
+        self._step()
+        file = super().create(path)
+        self.unsynced[file] = path
+        return file
+
+    def set_mode(self, file: int, mode: int) -> None:
+        self._step()
+        super().set_mode(file, mode)
+
+    def write(self, file: int, data: Any) -> None:
+        half = memoryview(data).cast("B")[: memoryview(data).nbytes // 2]
+        if self.calls + 1 == self.stop_at:
+            super().write(file, half)
+        self._step()
+        super().write(file, data)
+
+    def copy(self, source: int, start: int, file: int, length: int) -> None:
+        self._step()
+        super().copy(source, start, file, length)
+
+    def sync(self, file: int) -> None:
+        self._step()
+        super().sync(file)
+        self.unsynced.pop(file, None)
+
+    def close(self, file: int) -> None:
+        super().close(file)
+
+    def rename(self, old: str, new: str) -> None:
+        self._step()
+        before = Path(new).read_bytes() if os.path.exists(new) else None
+        super().rename(old, new)
+        self.renamed.append((old, new, before))
+
+    def remove(self, path: str) -> None:
+        self._step()
+        super().remove(path)
+
+    def sync_folder(self, folder: str) -> None:
+        self._step()
+        super().sync_folder(folder)
+        self.renamed = [one for one in self.renamed if os.path.dirname(one[1]) != folder]
+
+    def lose_power(self) -> None:
+        for path in self.unsynced.values():
+            if os.path.exists(path):
+                os.truncate(path, 0)
+        for _, new, before in reversed(self.renamed):
+            if before is None:
+                os.remove(new)
+            else:
+                Path(new).write_bytes(before)
+
+
+OLD, NEW = b"old" * 1000, b"new!" * 5000
+
+
+def write_new(path: Path) -> None:
+    with durable(str(path)) as output:
+        for start in range(0, len(NEW), 7000):
+            output.write(NEW[start : start + 7000])
+
+
+def steps_of(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> int:
+    counting = FailingDisk(-1, Crash)
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "disk", counting)
+        work()
+    return counting.calls
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["the process dies", "the power goes"])
+def test_a_crash_after_every_call_leaves_the_old_or_the_new(
+    power: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "count").write_bytes(OLD)
+    steps = steps_of(lambda: write_new(tmp_path / "count"), monkeypatch)
+    assert steps >= 8
+    outcomes = set()
+    for stop_at in range(1, steps + 2):
+        path = tmp_path / f"file{stop_at}"
+        path.write_bytes(OLD)
+        crashing = FailingDisk(stop_at, Crash)
+        with monkeypatch.context() as patched:
+            patched.setattr(local, "disk", crashing)
+            with suppress(Crash):
+                write_new(path)
+        if power:
+            crashing.lose_power()
+        assert path.read_bytes() in (OLD, NEW), stop_at
+        outcomes.add(path.read_bytes())
+    assert outcomes == {OLD, NEW}
+
+
+def test_several_files_switch_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_generation(folder: Path, generation: int) -> None:
+        with Writing() as writing:
+            names = [f"shard-{generation}-{number}" for number in range(3)]
+            for name in names:
+                writing.open(str(folder / name)).write(name.encode() * 100)
+            writing.open(str(folder / "index")).write(json.dumps(names).encode())
+
+    def whole(folder: Path) -> bool:
+        names = json.loads((folder / "index").read_text())
+        return all((folder / name).read_bytes() == name.encode() * 100 for name in names)
+
+    steps = steps_of(lambda: write_generation(tmp_path, 0), monkeypatch)
+    for power in (False, True):
+        for stop_at in range(1, steps + 2):
+            folder = tmp_path / f"{power}{stop_at}"
+            folder.mkdir()
+            write_generation(folder, 1)
+            crashing = FailingDisk(stop_at, Crash)
+            with monkeypatch.context() as patched:
+                patched.setattr(local, "disk", crashing)
+                with suppress(Crash):
+                    write_generation(folder, 2)
+            if power:
+                crashing.lose_power()
+            assert whole(folder), (power, stop_at)
+    with pytest.raises(lw.FileError, match=r"only the last of several files may replace one"):
+        write_generation(folder, 1)
+    assert whole(folder)
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(OLD)
+    (tmp_path / "count").write_bytes(OLD)
+    steps = steps_of(lambda: write_new(tmp_path / "count"), monkeypatch)
+    for stop_at in range(1, steps):
+        failing = FailingDisk(stop_at, lambda: OSError(errno.ENOSPC, "No space left on device"))
+        with monkeypatch.context() as patched:
+            patched.setattr(local, "disk", failing)
+            with pytest.raises(lw.FileError, match=r"cannot write '.*file': No space left on device"):
+                write_new(path)
+        assert path.read_bytes() in (OLD, NEW)
+        path.write_bytes(OLD)
+        assert sorted(os.listdir(tmp_path)) == ["count", "file"]
+
+
+def test_what_the_writer_of_values_raises_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(OLD)
+
+    def fail() -> None:
+        with durable(str(path)) as output:
+            output.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert path.read_bytes() == OLD
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_mode_and_links_are_kept(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_new(tmp_path / "fresh")
+        assert stat.S_IMODE((tmp_path / "fresh").stat().st_mode) == 0o640
+        (tmp_path / "fresh").chmod(0o604)
+        write_new(tmp_path / "fresh")
+        assert stat.S_IMODE((tmp_path / "fresh").stat().st_mode) == 0o604
+    finally:
+        os.umask(before)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "target").write_bytes(OLD)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "target")
+    write_new(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "elsewhere" / "target").read_bytes() == NEW
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(lw.FileError, match=r"No such file or directory"), durable(str(tmp_path / "no" / "file")):
+        pass
+
+
+# -- reading through the same layer ------------------------------------------------------------------------
+
+
+class SlowDisk(Disk):
+    """Gives a few bytes at a time, as pipes and networks do."""
+
+    def read(self, file: int, start: int, length: int) -> bytes:
+        return super().read(file, start, min(length, 7)) + (
+            super().read(file, start + 7, length - 7) if length > 7 else b""
+        )
+
+
+class ShortDisk(Disk):
+    def read(self, file: int, start: int, length: int) -> bytes:
+        return super().read(file, start, length)[:-1]
+
+
+class BrokenDisk(Disk):
+    def read(self, file: int, start: int, length: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_reads_that_are_slow_short_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch_zip(tmp_path / "a.pt", arrays())
+    monkeypatch.setattr(local, "disk", SlowDisk())
+    assert np.array_equal(lw.open(tmp_path / "a.pt")["0.weight"].numpy(), arrays()["0.weight"].numpy())
+    monkeypatch.setattr(local, "disk", ShortDisk())
+    with pytest.raises(lw.FileError, match=r"ends here|cannot be read"):
+        lw.open(tmp_path / "a.pt")
+    monkeypatch.setattr(local, "disk", BrokenDisk())
+    with pytest.raises(lw.FileError, match=r"Input/output error|cannot be read"):
+        lw.open(tmp_path / "a.pt")
+
+
+def test_a_file_that_shrinks_while_it_is_open(tmp_path: Path) -> None:
+    torch.save({"big": torch.arange(100_000)}, tmp_path / "a.pt")
+    leaf = lw.open(tmp_path / "a.pt")["big"]
+    os.truncate(tmp_path / "a.pt", 1000)
+    with pytest.raises(lw.FileError, match=r"shorter than when it was opened|ends here"):
+        leaf.numpy()
+
+
+def test_far_file_systems_are_read_and_not_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_far("/data/x", ["host:/a /data nfs4 rw 0 0", "/dev/sda / ext4 rw 0 0"])
+    assert not is_far("/data/x", ["host:/a /database nfs4 rw 0 0", "/dev/sda / ext4 rw 0 0"])
+    torch.save({"big": torch.arange(100_000)}, tmp_path / "a.pt")
+    monkeypatch.setattr(local, "is_far", lambda path: True)
+    array = lw.open(tmp_path / "a.pt")["big"].numpy()
+    assert isinstance(array.base, bytes)
+
+
+def test_threads_read_one_file(tmp_path: Path) -> None:
+    state = {str(number): torch.full((100,), number) for number in range(20)}
+    torch.save(state, tmp_path / "a.pt")
+    tree = lw.open(tmp_path / "a.pt")
+    wrong: list[str] = []
+
+    def read() -> None:
+        wrong.extend(name for name, value in state.items() if not np.array_equal(tree[name].numpy(), value.numpy()))
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+# -- convert and read on the command line ------------------------------------------------------------------
+
+
+def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weight = torch.randn(60, 40)
+    state = {
+        "model": {"embed.weight": weight, "head.weight": weight, "turned": weight.T, "n": torch.arange(3)},
+        "step": 3,
+    }
+    torch.save(state, tmp_path / "a.pt")
+    source, target = str(tmp_path / "a.pt"), str(tmp_path / "b.safetensors")
+    assert main(["convert", source, target, "--only", "model.**", "--rename", r"^model\.="]) == 0
+    assert "4 arrays" in capsys.readouterr().err
+    from safetensors.torch import load_file
+
+    loaded = load_file(target)
+    model: Any = state["model"]
+    assert loaded.keys() == model.keys()
+    assert all(torch.equal(loaded[name], value) for name, value in model.items())
+    assert stat.S_IMODE(os.stat(target).st_mode) == 0o666 & ~_umask()
+    assert main(["convert", target, str(tmp_path / "c.npz"), "--dtype", "float16"]) == 0
+    arrays_ = np.load(tmp_path / "c.npz")
+    assert np.array_equal(arrays_["turned"], weight.T.numpy().astype(np.float16))
+    assert arrays_["n"].dtype == np.int64
+    assert (
+        main(["convert", source, str(tmp_path / "d.safetensors"), "--dtype", "bfloat16", "--only", "model.turned"]) == 0
+    )
+    assert torch.equal(load_file(tmp_path / "d.safetensors")["model.turned"], weight.T.bfloat16())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_what_cannot_be_converted_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"a": torch.ones(2), "b": torch.ones(2), "f8": torch.ones(2).to(torch.float8_e5m2)}, tmp_path / "a.pt")
+    torch.save({"m": torch.ones(2, device="meta")}, tmp_path / "meta.pt")
+    (tmp_path / "old.npz").write_bytes(OLD)
+    for arguments, cause in (
+        (["a.pt", "b.txt"], "let it end in .safetensors or .npz"),
+        (["a.pt", "b.npz", "--dtype", "float7"], "there is no dtype 'float7'"),
+        (["a.pt", "b.npz", "--rename", "x"], "takes PATTERN=TEXT"),
+        (["a.pt", "b.npz", "--rename", "(=x"], "is no regular expression"),
+        (["a.pt", "b.npz", "--rename", r"a=\9"], "cannot take the place"),
+        (["a.pt", "b.npz", "--rename", "^[ab]$=c"], "would both be called 'c'"),
+        (["a.pt", "b.npz", "--only", "z.*"], "no leaf of"),
+        (["a.pt", "old.npz"], "npz has no float8_e5m2, which 'f8' is"),
+        (["meta.pt", "b.npz"], "cannot be converted: it was on meta"),
+        (["none.pt", "b.npz"], "No such file"),
+        (["a.pt", "no/such/b.npz", "--only", "a"], "No such file or directory"),
+    ):
+        paths = [str(tmp_path / argument) for argument in arguments[:2]]
+        assert main(["convert", *paths, *arguments[2:]]) == 1
+        assert cause in capsys.readouterr().err, arguments
+    assert (tmp_path / "old.npz").read_bytes() == OLD
+    assert not (tmp_path / "b.npz").exists()
+
+
+def test_read_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save(
+        {"w": torch.arange(12).reshape(3, 4), "bf": torch.tensor([1.5]).bfloat16(), "step": 3}, tmp_path / "a.pt"
+    )
+    path = str(tmp_path / "a.pt")
+    assert main(["read", path, "w[0:2, 1]"]) == 0
+    assert capsys.readouterr().out == "[1 5]\n"
+    assert main(["read", path, "bf", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"path": "bf", "shape": [1], "dtype": "bfloat16", "values": [1.5]}
+    assert main(["read", path, "step"]) == 0
+    assert capsys.readouterr().out == "3\n"
+    for wrong in ("w[9]", "w[a]", "w[0", "w[0:1:2:3]", "v", "step[0]"):
+        assert main(["read", path, wrong]) == 1
+    assert main(["ties", path]) == 0
+    assert main(["show", path, "--query", "w"]) == 0
