@@ -1,6 +1,7 @@
 """The command line: one short file a verb."""
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for module in (show, read, ties, convert, tour):
         module.add_to(verbs)
     options = parser.parse_args(arguments)
+    # A listing makes hundreds of thousands of objects that all stay: to look for cycles among them is time lost.
+    collecting = gc.isenabled()
+    gc.disable()
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -33,3 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # `leafwise show … | head` is no failure; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    finally:
+        if collecting:
+            gc.enable()

@@ -6,10 +6,12 @@ What is shown is what runs: each step is code, executed line by line, with what 
 import argparse
 import ast
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.errors import Error
-from leafwise.render.terminal import Terminal
+
+if TYPE_CHECKING:
+    from leafwise.render.terminal import Terminal
 
 # Title, a sentence or two, and code; the value of an expression is shown as an interactive session would.
 STEPS = (
@@ -122,10 +124,22 @@ for use, gradient in uses["2.weight"].items(): print(use, f"|grad| = {gradient.n
 torch.allclose(uses["2.weight"].total(), t["2.weight"].grad)
 """,
     ),
+    (
+        "A file is the same tree",
+        "Only its header is read, and nothing in it can run. What was shared is shared.",
+        """
+import tempfile, os
+path = os.path.join(tempfile.mkdtemp(), "model.pt")
+torch.save({"model": net.state_dict(), "step": 7}, path)
+with lw.open(path) as f: print(f); part = f["model.0.weight"].numpy((0, slice(2)))
+part
+""",
+    ),
 )
 
 END = """Where to go from here
-  leafwise show FILE.safetensors         the same tree over a file, reading only its header
+  leafwise show FILE                     the same tree over a checkpoint, reading only its header
+  leafwise convert A.pt B.safetensors    from one format to another, safely
   leafwise show package.module:build     over a model of yours
   leafwise ties package.module:build     what it shares, and how
   python -m leafwise.gluon SCRIPT.py     the lecture's own Gluon code, which MXNet can no longer run
@@ -147,6 +161,8 @@ def run(options: argparse.Namespace) -> int:
         import torch
     except ImportError as error:
         raise Error("the tour needs PyTorch: pip install 'leafwise[torch]'") from error
+    from leafwise.render.terminal import Terminal
+
     torch.manual_seed(0)
     terminal = Terminal.of(sys.stdout)
     scope: dict[str, Any] = {"__name__": "tour"}
@@ -167,7 +183,7 @@ def _numbered(steps: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str, s
     return numbered
 
 
-def play(code: str, scope: dict[str, Any], terminal: Terminal) -> None:
+def play(code: str, scope: dict[str, Any], terminal: "Terminal") -> None:
     """Shows and runs code, one line at a time."""
     for statement in ast.parse(code).body:
         source = ast.get_source_segment(code, statement) or ""
@@ -180,5 +196,5 @@ def play(code: str, scope: dict[str, Any], terminal: Terminal) -> None:
             exec(compile(ast.Module([statement], []), "<tour>", "exec"), scope)
 
 
-def _styled(text: str, code: str, terminal: Terminal) -> str:
+def _styled(text: str, code: str, terminal: "Terminal") -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if terminal.color and text else text

@@ -331,11 +331,12 @@ class Columns:
     def facts(self, rows: Sequence[int]) -> list[Facts]:
         """The facts of each row; equal ones are one object, since models repeat a few of them endlessly."""
         values, kinds = self._take(self.row_values, rows), self._take(self.row_kinds, rows)
-        if set(kinds) != {"parameter"}:
+        if not set(kinds) <= {"parameter", "array"}:
             values = [
-                value if kind == "parameter" else self.current(row)
+                value if kind in ("parameter", "array") else self.current(row)
                 for row, value, kind in zip(rows, values, kinds, strict=True)
             ]
+        if self.ties and set(kinds) != {"parameter"}:
             kinds = [self.row_kinds[self.ties.get(row, row)] for row in rows]
         specs = self._asked(rows, values, "its facts", lambda home, some: home.specs(some))
         by_identity: dict[tuple[int, LeafKind], Facts] = {}

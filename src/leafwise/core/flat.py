@@ -41,7 +41,14 @@ def split(items: Iterable[tuple[str, Any]]) -> Group:
         front = head + dot
         group = groups.get(front)
         if group is None:
-            group = _open(groups, front)
+            # Almost always only the last group is missing.
+            above, dot, name = head.rpartition(".")
+            parent = groups.get(above + dot)
+            if parent is None:
+                group = _open(groups, front)
+            else:
+                group = groups[front] = Group(front)
+                parent.children.append((name, group))
         group.children.append((last, value))
     return root
 

@@ -41,12 +41,13 @@ def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, train
 class Storage:
     """A run of bytes in a source, which several arrays may see. Where it starts may be found out late."""
 
-    __slots__ = ("_start", "nbytes", "source")
+    __slots__ = ("_start", "nbytes", "shared", "source")
 
-    def __init__(self, source: Source, start: "int | Callable[[], int]", nbytes: int) -> None:
+    def __init__(self, source: Source, start: "int | Callable[[], int]", nbytes: int, shared: bool = True) -> None:
         self.source = source
         self._start = start
         self.nbytes = nbytes
+        self.shared = shared  # whether several arrays may see it
 
     @property
     def start(self) -> int:
@@ -129,7 +130,7 @@ class Strided(Stored):
         strides: tuple[int, ...] | None = None,
         big_endian: bool = False,
     ) -> None:
-        super().__init__(spec)
+        self.spec = spec
         self.storage = storage
         self.offset = offset
         self.strides = strides

@@ -89,8 +89,16 @@ class FilesHome(Home):
 
     # -- sharing ---------------------------------------------------------------------------------------
 
+    def specs(self, values: list[Stored]) -> list[Spec]:
+        return [value.spec for value in values]
+
     def storage(self, value: Stored) -> object | None:
-        return id(value.storage) if isinstance(value, Strided) else None
+        return id(value.storage) if isinstance(value, Strided) and value.storage.shared else None
+
+    def storages(self, values: list[Stored]) -> list[object | None]:
+        if not any(isinstance(value, Strided) and value.storage.shared for value in values):
+            return [None] * len(values)
+        return [self.storage(value) for value in values]
 
     def memory(self, value: Stored) -> Memory | None:
         return value.memory() if isinstance(value, Strided) else None
