@@ -76,7 +76,7 @@ def main() -> int:
     machine()
     with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as name:
         folder = Path(name)
-        leafwise = [sys.executable, "-m", "leafwise"]
+        leafwise = [str(Path(sys.executable).with_name("leafwise"))]
 
         huge = folder / "huge.safetensors"
         sparse_safetensors(huge)

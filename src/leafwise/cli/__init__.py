@@ -5,11 +5,13 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from leafwise import __version__
-from leafwise.cli import convert, read, show, ties, tour
 from leafwise.core.path import escape
 from leafwise.errors import Error
+
+VERBS = ["show", "read", "ties", "convert", "tour"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,8 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"leafwise {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for module in (show, read, ties, convert, tour):
-        module.add_to(verbs)
+    given = sys.argv[1:] if arguments is None else arguments
+    # The one that is asked for, without the cost of importing the others.
+    wanted = [verb for verb in VERBS if given and given[0] == verb] or VERBS
+    for verb in wanted:
+        import_module(f"leafwise.cli.{verb}").add_to(verbs)
     options = parser.parse_args(arguments)
     # A listing makes hundreds of thousands of objects that all stay: to look for cycles among them is time lost.
     collecting = gc.isenabled()

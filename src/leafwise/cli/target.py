@@ -4,7 +4,6 @@ import importlib
 import os
 import re
 import sys
-import traceback
 from typing import Any
 
 from leafwise.errors import Error
@@ -48,6 +47,8 @@ def _call(target: str, build: Any) -> Any:
     try:
         return build()
     except Exception as error:
+        import traceback
+
         where = traceback.extract_tb(error.__traceback__)[-1]
         raise Error(
             f"{target}() raised {type(error).__name__}: {error} ({os.path.basename(where.filename)}:{where.lineno})"

@@ -33,6 +33,14 @@ class StoredFile:
     def __getitem__(self, name: str) -> Any:
         return self.content[name]
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether it holds nothing but arrays under dotted names."""
+        if not isinstance(self.content, dict):
+            return False
+        kinds = set(map(type, self.content.values()))
+        return set(map(type, self.content)) <= {str} and all(issubclass(kind, Stored) for kind in kinds)
+
     def close(self) -> None:
         """Lets go of the file; arrays that were read stay."""
         self.source.close()
@@ -49,13 +57,12 @@ class FilesHome(Home):
         return "node" if issubclass(cls, StoredFile) else None
 
     def visit(self, obj: StoredFile) -> Visit:
-        if isinstance(obj.content, dict) and all(isinstance(key, str) for key in obj.content):
-            if set(map(_is_array, obj.content.values())) <= {True}:
-                children = split(obj.content.items()).children
-                if obj.metadata:
-                    children.insert(0, ("__metadata__", obj.metadata))
-                return (), children, None
-        return (), [("content", obj.content)], None
+        if not obj.is_flat:
+            return (), [("content", obj.content)], None
+        children = split(obj.content.items()).children
+        if obj.metadata:
+            children.insert(0, ("__metadata__", obj.metadata))
+        return (), children, None
 
     def wrapped_child(self, cls: type) -> str | None:
         return "content"
@@ -102,10 +109,6 @@ class FilesHome(Home):
 
     def memory(self, value: Stored) -> Memory | None:
         return value.memory() if isinstance(value, Strided) else None
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, Stored)
 
 
 HOME = FilesHome()

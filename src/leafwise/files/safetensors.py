@@ -94,7 +94,8 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
         header = json.loads(text)
         # A name that stands there twice is lost in a dict: then there are more rows in the text than in the dict.
         rows = [row for row in header.values() if isinstance(row, dict)] if isinstance(header, dict) else []
-        if any(text.count(f'"{word}"') != len(rows) - ("__metadata__" in header) for word in ("data_offsets", "dtype")):
+        arrays = len(rows) - ("__metadata__" in header)
+        if len(rows) != len(header) or any(text.count(f'"{word}"') != arrays for word in ("data_offsets", "dtype")):
             header = json.loads(text, object_pairs_hook=_without_duplicates)
     except UnicodeDecodeError as error:
         raise source.error(8 + error.start, "the header is no UTF-8 text; this is no safetensors file") from error

@@ -16,6 +16,8 @@ from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.source import LocalSource, Source
 
+_AHEAD = 1 << 25  # how much is written before the system is told to begin
+
 
 class Output:
     """A file that is being written, from front to back."""
@@ -27,6 +29,7 @@ class Output:
         self.folder = folder
         self.staged = os.path.join(folder, f".{name[:200]}.{os.getpid()}-{secrets.token_hex(4)}.part")
         self.at = 0
+        self._started = 0  # up to where the system was told to begin writing
         mode = local.mode_for(self.path)
         self._file: int | None = local.disk.create(self.staged)
         try:
@@ -40,7 +43,7 @@ class Output:
         assert self._file is not None
         local.disk.write(self._file, data)
         length = memoryview(data).nbytes
-        self.at += length
+        self._went_on(length)
         return length
 
     def copy(self, source: Source, start: int, stop: int, chunk: int = 1 << 26) -> None:
@@ -48,11 +51,18 @@ class Output:
         assert self._file is not None
         if isinstance(source, LocalSource):
             local.disk.copy(source.file, start, self._file, stop - start)
-            self.at += stop - start
+            self._went_on(stop - start)
             return
         while start < stop:
             self.write(source.read(start, min(start + chunk, stop)))
             start += chunk
+
+    def _went_on(self, length: int) -> None:
+        self.at += length
+        if self.at - self._started >= _AHEAD:
+            assert self._file is not None
+            local.disk.start_writing(self._file, self._started, self.at - self._started)
+            self._started = self.at
 
     def finish(self) -> None:
         """Makes what was written last."""

@@ -1,6 +1,5 @@
 """Plain containers: dicts, lists, tuples and dataclasses that hold models, optimizers or arrays."""
 
-import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ class ContainersHome(Home):
     name = "containers"
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
-        if issubclass(cls, Mapping | list | tuple | Group) or dataclasses.is_dataclass(cls):
+        if issubclass(cls, Mapping | list | tuple | Group) or hasattr(cls, "__dataclass_fields__"):
             return "node"
         return None
 
@@ -31,7 +30,11 @@ class ContainersHome(Home):
             if obj and _PLAIN.issuperset(map(type, obj)):
                 return None
             return (), [(str(index), item) for index, item in enumerate(obj)], None
-        names = getattr(obj, "_fields", None) or [field.name for field in dataclasses.fields(obj)]
+        names = getattr(obj, "_fields", None)
+        if not names:
+            from dataclasses import fields  # whoever has a dataclass has paid for importing it
+
+            names = [field.name for field in fields(obj)]
         return (), [(name, getattr(obj, name)) for name in names], None
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:

@@ -3,7 +3,6 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-from leafwise.render.html import html
 from leafwise.render.outline import tree_doc
 from leafwise.render.plain import tree_json
 from leafwise.render.sharing import ties_doc, ties_json
@@ -40,6 +39,8 @@ def tree_for_stdout(tree: "Tree") -> str:
 
 def tree_html(tree: "Tree") -> str:
     """The picture for a notebook: everything is there, deeper levels closed."""
+    from leafwise.render.html import html
+
     return html(tree_doc(tree, max_lines=2_000))
 
 
@@ -55,4 +56,6 @@ def ties_for_stdout(ties: "Ties") -> str:
 
 def ties_html(ties: "Ties") -> str:
     """The table for a notebook."""
+    from leafwise.render.html import html
+
     return html(ties_doc(ties))
