@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.files.writers import WRITERS, arrays
 from tests.hostile import files
 
 import leafwise as lw
@@ -124,6 +125,29 @@ def test_flipped_bits(sound: dict[str, bytes], tmp_path: Path) -> None:
             changed[at] ^= 1 << (at % 8)
             path.write_bytes(changed)
             assert "is not named" not in try_to_open(path), name  # opens, or is refused; nothing else
+
+
+def test_damaged_folders(tmp_path: Path) -> None:
+    """The pickle of a distributed checkpoint, and an index of shards, cut and flipped."""
+    for name, file in (("DCP", ".metadata"), ("sharded safetensors", "model.safetensors.index.json")):
+        folder = tmp_path / name.replace(" ", "-")
+        WRITERS[name](folder, arrays())
+        whole = (folder / file).read_bytes()
+        for end in range(0, len(whole), 3):
+            (folder / file).write_bytes(whole[:end])
+            assert try_to_open(folder, read=False) != "opened", (name, end)
+        for at in range(0, len(whole), 2):
+            changed = bytearray(whole)
+            changed[at] ^= 1 << (at % 8)
+            (folder / file).write_bytes(changed)
+            try_to_open(folder)
+
+
+def test_gadgets_in_a_distributed_checkpoint(tmp_path: Path) -> None:
+    for name, data in files.gadgets(tmp_path).items():
+        (tmp_path / ".metadata").write_bytes(data)
+        assert try_to_open(tmp_path) != "opened", name
+        assert not executed(tmp_path)
 
 
 def test_names_are_shown_escaped(tmp_path: Path) -> None:

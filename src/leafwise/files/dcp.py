@@ -65,6 +65,12 @@ class _Places:
                 raise source.error(0, f"the pickle does not say where {name!a} lies")
             self._by_key[str(name), tuple(position or ())] = file, start, length
 
+    def length(self, source: Source, name: str) -> int:
+        place = self._by_key.get((name, ()))
+        if place is None:
+            raise source.error(0, f"the pickle does not say where {name!a} lies")
+        return place[2]
+
     def item(self, source: Source, name: str, position: tuple[int, ...]) -> Callable[[], Source]:
         place = self._by_key.get((name, position))
         if place is None and not any(position):
@@ -85,7 +91,7 @@ def _entry(source: Source, name: str, said: Any, places: _Places) -> Any:
     if not isinstance(said, Record):
         raise source.error(0, f"{name!a} is described in an unknown way")
     if said.kind == "BytesStorageMetadata":
-        return _Object(places.item(source, name, ()))
+        return f"<an object of {places.length(source, name):,} bytes, not looked into>"
     shape = counts(said.get("size"), source, 0, f"the shape of {name!a}")
     dtype = _dtype(source, name, said.get("properties"))
     pieces = []
@@ -132,10 +138,3 @@ def _piece(item: Callable[[], Source], name: str, shape: tuple[int, ...], dtype:
         return array
 
     return open_piece
-
-
-class _Object:
-    """Something other than a tensor, kept as an item of its own and not looked into."""
-
-    def __init__(self, item: Callable[[], Source]) -> None:
-        self.item = item

@@ -17,18 +17,16 @@ _MARK: Any = type("Mark", (), {"__repr__": lambda self: "a mark"})()
 _SCALARS = (str, int, float, complex, bool, bytes, type(None))
 
 
-class Named:
-    """A name that a pickle refers to, which is in the table."""
+class Named(str):
+    """A name that a pickle refers to, which is in the table: `torch.float16` is a plain value, too."""
 
-    __slots__ = ("make", "module", "name")
+    __slots__ = ("make",)
+    make: Callable[..., Any]
 
-    def __init__(self, module: str, name: str, make: Callable[..., Any]) -> None:
-        self.module = module
-        self.name = name
-        self.make = make
-
-    def __repr__(self) -> str:
-        return f"{self.module}.{self.name}"
+    def __new__(cls, module: str, name: str, make: Callable[..., Any]) -> "Named":
+        named = super().__new__(cls, f"{module}.{name}")
+        named.make = make
+        return named
 
 
 class Record:
