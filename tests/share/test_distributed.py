@@ -1,0 +1,71 @@
+"""Ties under DistributedDataParallel, in two processes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+
+SCRIPT = """
+import torch
+from torch import distributed, nn
+import leafwise as lw
+from tools.tie_table import ARCHITECTURES
+
+distributed.init_process_group("gloo")
+rank = distributed.get_rank()
+for name in ("tied embedding", "transposed autoencoder", "fused qkv", "cross-layer"):
+    architecture = ARCHITECTURES[name]
+    torch.manual_seed(0)
+    alone = architecture.by_leafwise(architecture.build())
+    torch.manual_seed(rank)  # each begins with other values; DDP makes them alike
+    model = architecture.by_leafwise(architecture.build())
+    if rank == 0:
+        model.load_state_dict(alone.state_dict())
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    torch.manual_seed(7)
+    batch = torch.randint(0, 10, (4, 3)) if "embedding" in name else torch.randn(4, 3, 4)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+    together = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        sum(wrapped(one).pow(2).mean() for one in batch[2 * rank : 2 * rank + 2]).backward()
+        optimizer.step()
+        together.zero_grad()
+        (sum(alone(one).pow(2).mean() for one in batch) / 2).backward()
+        together.step()
+    for (path, ours), theirs in zip(model.named_parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, msg=lambda text: f"{name}: {path}: {text}")
+    ties = [[str(p) for p in tie.leaf.paths] for tie in lw.ties(wrapped)]
+    assert ties == [[str(p) for p in tie.leaf.paths] for tie in lw.ties(alone)], name
+    assert len(ties) == len(architecture.ties), name
+print("rank", rank, "done", flush=True)
+distributed.destroy_process_group()
+"""
+
+
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            str(script),
+        ],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == [
+        "rank 0 done",
+        "rank 1 done",
+    ]
