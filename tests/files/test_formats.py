@@ -311,7 +311,7 @@ def test_folders_of_shards(tmp_path: Path) -> None:
             lw.open(tmp_path / "a")
     index.unlink()
     assert len(lw.open(tmp_path / "a")) == 4
-    (tmp_path / "a" / "model-00003.safetensors").write_bytes(
+    (tmp_path / "a" / "model-00003-of-00002.safetensors").write_bytes(
         (tmp_path / "a" / "model-00001-of-00002.safetensors").read_bytes()
     )
     with pytest.raises(lw.FileError, match=r"a name belongs to one shard"):

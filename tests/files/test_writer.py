@@ -343,7 +343,7 @@ def test_what_cannot_be_converted_is_told(tmp_path: Path, capsys: pytest.Capture
         (["a.pt", "b.npz", "--rename", "(=x"], "is no regular expression"),
         (["a.pt", "b.npz", "--rename", r"a=\9"], "cannot take the place"),
         (["a.pt", "b.npz", "--rename", "^[ab]$=c"], "would both be called 'c'"),
-        (["a.pt", "b.npz", "--only", "z.*"], "no leaf of"),
+        (["a.pt", "b.npz", "--only", "z.*"], "has no leaf that matches 'z.*'"),
         (["a.pt", "old.npz"], "npz has no float8_e5m2, which 'f8' is"),
         (["meta.pt", "b.npz"], "cannot be converted: it was on meta"),
         (["none.pt", "b.npz"], "No such file"),

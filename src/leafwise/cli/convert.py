@@ -32,6 +32,7 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from leafwise.core.query import Query
     from leafwise.core.tree import open as open_checkpoint
     from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable
     from leafwise.files.convert import Entry, dtype_for, write_npz, write_safetensors
@@ -46,10 +47,10 @@ def run(options: argparse.Namespace) -> int:
         raise Error(f"there is no dtype {options.dtype!r}; there are: {', '.join(ITEM_BYTES)}")
     renames = [_rename(text) for text in options.rename]
     with open_checkpoint(options.source) as whole:
-        found = whole if options.only is None else whole.select(options.only)
+        columns = whole._columns
+        rows = whole._rows if options.only is None else Query.of(options.only).names(columns, 0, whole._rows)
         entries: dict[str, Entry] = {}
-        columns = found._columns
-        for row in found._rows:
+        for row in rows:
             array = columns.row_values[row]
             if not isinstance(array, Stored):
                 continue
@@ -58,14 +59,18 @@ def run(options: argparse.Namespace) -> int:
             if isinstance(array, Unreadable):
                 raise Error(f"{path} cannot be converted: {array.why}; leave it out with --only")
             if name in entries:
-                raise Error(f"two leaves would both be called {escape(name)!r}; --rename made them one")
+                raise Error(
+                    f"two leaves would both be called {escape(repr(name))}; give one another name with --rename"
+                )
+            _check_name(name, options.destination)
             entries[name] = Entry(name, array, dtype_for(array, options.dtype))
         if not entries:
-            raise Error(f"no leaf of {options.source} matches {options.only!r}")
+            what = "holds no arrays" if options.only is None else f"has no leaf that matches {options.only!r}"
+            raise Error(f"{options.source} {what}")
         total = sum(entry.nbytes for entry in entries.values())
         progress = Progress(total, "converting")
         try:
-            write(list(entries.values()), options.destination, _metadata(found), progress)
+            write(list(entries.values()), options.destination, _metadata(whole), progress)
         finally:
             progress.done()
         left_out = len(whole.scalars)
@@ -75,6 +80,13 @@ def run(options: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
+
+
+def _check_name(name: str, destination: str) -> None:
+    """Refuses names that the format would lose, or take for something else."""
+    reserved = destination.endswith(".safetensors") and name == "__metadata__"
+    if reserved or not name or "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
+        raise Error(f"{escape(repr(name))} cannot be a name in {destination}; give it another with --rename")
 
 
 def _metadata(found: Any) -> dict[str, str]:

@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from leafwise.cli import target
+from leafwise.core.path import escape
 from leafwise.errors import Error
 
 
@@ -31,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         if not isinstance(leaf, Leaf):
             if index:
                 raise Error(f"{path} is no leaf, and cannot be sliced")
-            print(leaf)
+            print(escape(leaf) if isinstance(leaf, str) else leaf)
             return 0
         array = leaf.numpy(index)
         if options.json:

@@ -18,6 +18,11 @@ Relation = Literal["apart", "inside", "overlapping"]
 # without a look at each element.
 _ENUMERATE = 1 << 16
 
+# How many pairs of arrays over one storage are compared, and how many elements looked at, before the rest are called
+# overlapping: no model comes near, and a hostile file could ask for any number.
+_MAX_PAIRS = 100_000
+_MAX_ELEMENTS = 1 << 21
+
 
 class Op(str):
     """How a name sees its leaf: `same`, `transpose` or `view`, which it equals as a string.
@@ -96,6 +101,7 @@ def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[
     groups = _Groups()
     active: list[Region] = []
     first_over: dict[Memory, Region] = {}  # many arrays over just the same memory are compared once
+    pairs = elements = 0
     for region in order:
         same = first_over.setdefault(region.memory, region)
         if same is not region:
@@ -105,7 +111,13 @@ def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[
                 groups.join(same, region)
             continue
         active = [other for other in active if other.stop > region.start]
+        size = prod(region.memory.shape)
         for other in active:
+            pairs += 1
+            elements += min(size + prod(other.memory.shape), _ENUMERATE) if not _dense(other.memory) else 0
+            if pairs > _MAX_PAIRS or elements > _MAX_ELEMENTS:
+                groups.join(other, region)
+                break
             how = relation(region.memory, other.memory)
             if how == "inside" and not region.own_gradient:
                 merged[region.who] = other.who, view_op(region.memory, other.memory)

@@ -63,6 +63,7 @@ class Stored:
     """An array at rest."""
 
     __slots__ = ("spec",)
+    reads_parts = True  # whether a part can be read without the rest
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -86,13 +87,15 @@ class Stored:
     def parts(self) -> Iterator[Any]:
         """The values in C order as arrays, cut along the first axes so that none is larger than a chunk."""
         shape = self.spec.shape or ()
-        row = self.spec.nbytes // max(shape[0], 1) if shape else 0
-        if not shape or self.spec.nbytes <= CHUNK or shape[0] == 1:
+        axis = next((axis for axis, size in enumerate(shape) if size > 1), None)
+        if axis is None or self.spec.nbytes <= CHUNK:
             yield self.read()
             return
-        rows = max(1, CHUNK // max(row, 1))
-        for start in range(0, shape[0], rows):
-            yield self.read(slice(start, start + rows))
+        rows = max(1, CHUNK * shape[axis] // self.spec.nbytes)
+        whole = None if self.reads_parts else self.read()
+        for start in range(0, shape[axis], rows):
+            part = (*[slice(None)] * axis, slice(start, start + rows))
+            yield self.read(part) if whole is None else whole[part]
 
     def plain_run(self) -> "tuple[Storage, int, int] | None":
         """Storage, start and stop, where the array is a run of bytes that can be copied as it is."""
@@ -136,6 +139,10 @@ class Strided(Stored):
         self.strides = strides
         self.big_endian = big_endian
 
+    def tied_memory(self) -> Memory:
+        """Where it lies, for whoever looks for ties."""
+        return self.memory()
+
     def memory(self) -> Memory:
         shape = self.spec.shape or ()
         itemsize = ITEM_BYTES[self.spec.dtype]
@@ -153,14 +160,23 @@ class Strided(Stored):
         low = offset + sum(min(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True))
         high = offset + sum(max(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True)) + memory.itemsize
         buffer = self.storage.read(low, high)
-        words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(memory.itemsize)
-        if self.big_endian and memory.itemsize > 1:
+        try:
+            return self._over(buffer, dtype, offset - low, shape, strides)
+        except (ValueError, MemoryError, OverflowError) as error:
+            raise self.storage.source.error(self.storage.start + low, f"an array that cannot be ({error})") from error
+
+    def _over(self, buffer: Any, dtype: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+        import numpy as np
+
+        itemsize = dtype.itemsize
+        words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(itemsize)
+        if self.big_endian and itemsize > 1:
             if words is None or dtype.kind == "c":
-                half = np.dtype(f"u{memory.itemsize // 2}")
-                pairs = np.ndarray((*shape, 2), half, buffer, offset - low, (*strides, memory.itemsize // 2)).byteswap()
+                half = np.dtype(f"u{itemsize // 2}")
+                pairs = np.ndarray((*shape, 2), half, buffer, offset, (*strides, itemsize // 2)).byteswap()
                 return pairs.view(dtype)[..., 0]
-            return np.ndarray(shape, words, buffer, offset - low, strides).byteswap().view(dtype)
-        return np.ndarray(shape, dtype, buffer, offset - low, strides)
+            return np.ndarray(shape, words, buffer, offset, strides).byteswap().view(dtype)
+        return np.ndarray(shape, dtype, buffer, offset, strides)
 
     def plain_run(self) -> tuple[Storage, int, int] | None:
         memory = self.memory()
@@ -179,10 +195,36 @@ class Strided(Stored):
             start += CHUNK
 
 
+class Signed(Strided):
+    """What PyTorch calls a conjugated or a negated view: other numbers than the bytes say."""
+
+    __slots__ = ("signs",)
+
+    def __init__(
+        self, spec: Spec, storage: Storage, offset: int, strides: tuple[int, ...] | None, signs: list[str]
+    ) -> None:
+        super().__init__(spec, storage, offset, strides)
+        self.signs = signs
+
+    def read(self, index: Index = ()) -> Any:
+        array = super().read(index)
+        if "conj" in self.signs:
+            array = array.conj()
+        return -array if "neg" in self.signs else array
+
+    def tied_memory(self) -> Memory:
+        memory = self.memory()
+        return memory._replace(dtype=f"{memory.dtype} {' '.join(self.signs)}")
+
+    def plain_run(self) -> None:
+        return None
+
+
 class Coded(Stored):
     """Numbers that must be worked out from the bytes: packed, quantised, compressed."""
 
     __slots__ = ("decode", "storage")
+    reads_parts = False
 
     def __init__(self, spec: Spec, storage: Storage, decode: Callable[[Any, tuple[int, ...]], Any]) -> None:
         super().__init__(spec)
@@ -229,6 +271,7 @@ class InMemory(Stored):
     """An array whose bytes came with the header."""
 
     __slots__ = ("array_of",)
+    reads_parts = False
 
     def __init__(self, spec: Spec, array_of: Callable[[], Any]) -> None:
         super().__init__(spec)
@@ -329,8 +372,8 @@ def counts(numbers: Any, source: Source, offset: int, what: str) -> tuple[int, .
     """A shape, checked; a hostile file may say anything."""
     good = isinstance(numbers, tuple | list) and len(numbers) <= MAX_AXES
     if not good or not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
-        raise source.error(offset, f"{what} is no shape: {ascii(numbers)[:100]}")
-    if prod(max(number, 1) for number in numbers) >= 1 << 62:
+        raise source.error(offset, f"{what} is no shape")
+    if prod(max(number, 1) for number in numbers) >= 1 << 58:
         raise source.error(offset, f"{what} is larger than any file: {ascii(numbers)[:100]}")
     return tuple(numbers)
 

@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.files.arrays import ITEM_BYTES, Pieces, Stored, counts, spec_of
 from leafwise.files.folder import Folder
 from leafwise.files.home import StoredFile
-from leafwise.files.pickled import Machine, Record, Table, record
+from leafwise.files.pickled import Machine, Record, Table, record, shown
 from leafwise.files.source import PartSource, Source
 from leafwise.files.torch_objects import TABLE, Dtype
 from leafwise.files.torch_zip import entries, unpickled
@@ -42,7 +42,9 @@ def read(folder: Folder) -> StoredFile:
     if not isinstance(tensors, dict) or not isinstance(where, dict):
         raise source.error(0, "the pickle names no tensors, or not where they lie")
     places = _Places(folder, source, where)
-    arrays = {str(name): _entry(source, str(name), said, places) for name, said in tensors.items()}
+    if not all(isinstance(name, str) for name in tensors):
+        raise source.error(0, "the pickle gives a tensor a name that is no text")
+    arrays = {name: _entry(source, name, said, places) for name, said in tensors.items()}
     source.close()
     return StoredFile(source, "DCP", arrays, sources=places.opened)
 
@@ -57,13 +59,21 @@ class _Places:
         for index, info in said.items():
             if not isinstance(index, Record) or not isinstance(info, Record):
                 raise source.error(0, "the pickle says in an unknown way where the pieces lie")
-            name, position = index.get("fqn"), index.get("offset")
+            name = index.get("fqn")
+            position = counts(index.get("offset") or (), source, 0, "the position of a piece")
             file, start, length = info.get("relative_path"), info.get("offset"), info.get("length")
             if info.get("transform_descriptors"):
-                raise source.error(0, f"{name!a} is compressed, which leafwise does not read; save it uncompressed")
-            if not isinstance(file, str) or type(start) is not int or type(length) is not int:
-                raise source.error(0, f"the pickle does not say where {name!a} lies")
-            self._by_key[str(name), tuple(position or ())] = file, start, length
+                raise source.error(
+                    0, f"{shown(name)} is compressed, which leafwise does not read; save it uncompressed"
+                )
+            if (
+                not isinstance(name, str)
+                or not isinstance(file, str)
+                or type(start) is not int
+                or type(length) is not int
+            ):
+                raise source.error(0, f"the pickle does not say where {shown(name)} lies")
+            self._by_key[name, position] = file, start, length
 
     def length(self, source: Source, name: str) -> int:
         place = self._by_key.get((name, ()))
@@ -94,17 +104,32 @@ def _entry(source: Source, name: str, said: Any, places: _Places) -> Any:
         return f"<an object of {places.length(source, name):,} bytes, not looked into>"
     shape = counts(said.get("size"), source, 0, f"the shape of {name!a}")
     dtype = _dtype(source, name, said.get("properties"))
-    pieces = []
-    for chunk in said.get("chunks") or ():
+    pieces: list[tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]] = []
+    chunks = said.get("chunks") or []
+    if not isinstance(chunks, list | tuple) or not all(isinstance(chunk, Record) for chunk in chunks):
+        raise source.error(0, f"the pieces of {name!a} are described in an unknown way")
+    for chunk in chunks:
         position = counts(chunk.get("offsets"), source, 0, f"the position of a piece of {name!a}")
         size = counts(chunk.get("sizes"), source, 0, f"the shape of a piece of {name!a}")
         if len(position) != len(shape) or any(p + n > whole for p, n, whole in zip(position, size, shape, strict=True)):
             raise source.error(0, f"a piece of {name!a} at {position} of shape {size} is outside of {shape}")
         pieces.append((position, size, _piece(places.item(source, name, position), name, size, dtype)))
     covered = sum(_size(size) for _, size, _ in pieces)
-    if covered < _size(shape):
-        raise source.error(0, f"the pieces of {name!a} hold {covered:,} of its {_size(shape):,} numbers")
+    if covered != _size(shape) or _any_overlap([(position, size) for position, size, _ in pieces]):
+        raise source.error(0, f"the pieces of {name!a} do not hold each of its {_size(shape):,} numbers once")
     return Pieces(spec_of(shape, dtype), pieces)
+
+
+def _any_overlap(boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:
+    """Whether two pieces meet. Along the first axis those that could meet stand near each other."""
+    boxes = sorted(box for box in boxes if _size(box[1]))
+    for number, (position, size) in enumerate(boxes):
+        for other, its in boxes[number + 1 : number + 2000]:
+            if position and other[0] >= position[0] + size[0]:
+                break
+            if all(a < b + m and b < a + n for a, n, b, m in zip(position, size, other, its, strict=True)):
+                return True
+    return False
 
 
 def _size(shape: tuple[int, ...]) -> int:
@@ -121,7 +146,7 @@ def _dtype(source: Source, name: str, properties: Any) -> str:
         first = state.get("dtype")
     make = getattr(first, "make", None)
     if not isinstance(make, Dtype) or str(make) not in ITEM_BYTES:
-        raise source.error(0, f"{name!a} has the unknown dtype {ascii(first)[:60]}")
+        raise source.error(0, f"{name!a} has the unknown dtype {shown(first)}")
     return str(make)
 
 

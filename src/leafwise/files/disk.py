@@ -17,7 +17,12 @@ class Disk:
     # -- reading -----------------------------------------------------------------------------------------
 
     def open(self, path: str) -> int:
-        return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+        flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would else wait for somebody to write
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise OSError(errno.EINVAL, "it is no file, but a pipe, a device or a folder")
+        return file
 
     def stat(self, file: int) -> os.stat_result:
         return os.fstat(file)

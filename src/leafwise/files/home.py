@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 from leafwise.core.flat import Group, split
 from leafwise.core.home import Home, Memory, Spec, Visit
+from leafwise.core.memory import Op
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
-from leafwise.files.arrays import Stored, Strided
+from leafwise.files.arrays import InMemory, Stored, Strided, Unreadable
 from leafwise.files.source import Source
 
 
@@ -108,7 +109,31 @@ class FilesHome(Home):
         return [self.storage(value) for value in values]
 
     def memory(self, value: Stored) -> Memory | None:
-        return value.memory() if isinstance(value, Strided) else None
+        return value.tied_memory() if isinstance(value, Strided) else None
+
+    def same_bits(self, a: Stored, b: Stored) -> bool:
+        return a.spec[:2] == b.spec[:2] and _bits(a) == _bits(b)
+
+    def fingerprint(self, value: Stored) -> tuple[int, bool] | None:
+        import numpy as np
+
+        if isinstance(value, Unreadable) or not value.spec.size:
+            return None
+        array = np.ascontiguousarray(value.read())
+        words = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(array.itemsize, "u1")
+        bits = array.reshape(-1).view(words)
+        return int(bits.sum(dtype=np.uint64)), bool((array.reshape(-1) == array.reshape(-1)[0]).all())
+
+    def seen_through(self, value: Stored, op: Op) -> Stored:
+        seen = value.read(op.slices or ())
+        seen = seen if op.order is None else seen.transpose(op.order)
+        return InMemory(value.spec._replace(shape=seen.shape, size=seen.size, nbytes=seen.nbytes), lambda: seen)
+
+
+def _bits(value: Stored) -> bytes:
+    import numpy as np
+
+    return np.ascontiguousarray(value.read()).tobytes()
 
 
 HOME = FilesHome()

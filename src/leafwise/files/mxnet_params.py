@@ -102,6 +102,10 @@ def _data(cursor: Cursor, shape: tuple[int, ...], dtype: str) -> Storage:
     return Storage(cursor.source, cursor.skip(nbytes), nbytes)
 
 
+def _inside(indices: Any, size: int) -> bool:
+    return not indices.size or bool(indices.min() >= 0 and indices.max() < size)
+
+
 def _sparse(source: Source, at: int, kind: int, shape: tuple[int, ...], data: Strided, others: list[Strided]) -> Stored:
     """A sparse array, which is filled in when it is read."""
     stored = data.spec.nbytes + sum(other.spec.nbytes for other in others)
@@ -110,17 +114,25 @@ def _sparse(source: Source, at: int, kind: int, shape: tuple[int, ...], data: St
     def dense() -> Any:
         import numpy as np
 
-        values = data.read()
-        full = np.zeros(shape, values.dtype)
+        values, first = data.read(), others[0].read()
+        if kind == _ROWS:
+            sound = first.ndim == 1 and values.shape == (len(first), *shape[1:]) and _inside(first, shape[0])
+        else:
+            columns = others[1].read()
+            steps = np.diff(first.astype(np.int64))
+            sound = len(shape) == 2 and first.shape == (shape[0] + 1,) and values.shape == columns.shape
+            sound = sound and values.ndim == 1 and first[0] == 0 and first[-1] == len(values)
+            sound = sound and bool((steps >= 0).all()) and _inside(columns, shape[1])
+        if not sound:
+            raise source.error(at, "the indices of a sparse array do not fit it")
         try:
-            if kind == _ROWS:
-                full[others[0].read()] = values
-            else:
-                starts, columns = others[0].read(), others[1].read()
-                rows = np.repeat(np.arange(shape[0]), np.diff(starts))
-                full[rows, columns] = values
-        except (IndexError, ValueError) as error:
-            raise source.error(at, "the indices of a sparse array lie outside of it") from error
+            full = np.zeros(shape, values.dtype)
+        except (MemoryError, ValueError) as error:
+            raise source.error(at, f"a sparse array of shape {shape} is too large to be filled in") from error
+        if kind == _ROWS:
+            full[first] = values
+        else:
+            full[np.repeat(np.arange(shape[0]), steps), columns] = values
         return full
 
     return InMemory(spec, dense)

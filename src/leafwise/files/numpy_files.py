@@ -24,7 +24,7 @@ from leafwise.files.source import BytesSource, Source
 from leafwise.files.torch_zip import start_of
 
 MAGIC = b"\x93NUMPY"
-_MAX_HEADER = 1 << 16
+_MAX_HEADER = 10_000  # as NumPy has it
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
 
 
@@ -128,7 +128,7 @@ def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str,
     if not isinstance(descr, str):
         return shape, "structured", fortran, False, length
     order, kind, size = descr[:1], descr[1:2], descr[2:]
-    if order not in "<>|=" or not size.isdecimal() or len(size) > 4:
+    if order not in "<>|=" or kind not in "fiucbV" or not size.isdecimal() or len(size) > 4:
         return shape, "object" if descr == "|O" else ascii(descr)[1:-1][:20], fortran, False, length
     name = "bool" if kind == "b" else f"{_KINDS.get(kind, kind)}{int(size) * 8}"
     if kind == "V":

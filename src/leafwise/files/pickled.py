@@ -13,6 +13,9 @@ from leafwise.errors import FileError
 
 MAX_STEPS = 40_000_000  # opcodes; a checkpoint of a million tensors has about half as many
 MAX_DEPTH = 100  # containers in containers
+MAX_EXPANDED = 1_000_000  # items, where what is referred to several times counts as often
+MAX_MADE = 1 << 26  # bytes and items that calls may make beyond what the file itself holds
+_MAX_NUMBER = 1024  # bytes of a whole number
 _MARK: Any = type("Mark", (), {"__repr__": lambda self: "a mark"})()
 _SCALARS = (str, int, float, complex, bool, bytes, type(None))
 
@@ -77,6 +80,7 @@ class Machine:
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
         self._known: dict[tuple[str, str], Named] = {}
+        self._made_so_far = 0
 
     def run(self) -> Any:
         """What the pickle describes; `at` is then the offset behind it."""
@@ -87,7 +91,7 @@ class Machine:
                 code = data[start]
                 self.at = start + 1
                 if code == 0x2E:  # STOP
-                    return _not_too_deep(self._pop())
+                    return _bounded(self._pop())
                 op = ops.get(code)
                 if op is None:
                     raise Refused(f"the opcode {bytes([code])!r} is not one that checkpoints need")
@@ -99,6 +103,8 @@ class Machine:
             raise
         except (IndexError, struct.error):
             raise self._error(min(self.at, len(data)), "the pickle ends early; was it cut off?") from None
+        except MemoryError as error:
+            raise self._error(start, "the pickle asks for more memory than there is") from error
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             said = f"{type(error).__name__}: {ascii(str(error))[:200]}"
             raise self._error(start, f"the pickle makes no sense here ({said})") from error
@@ -160,6 +166,8 @@ class Machine:
 
     def _long1(self, width: int = 1) -> None:
         length = self.unsigned(width)
+        if length > _MAX_NUMBER:
+            raise Refused("a number too long to read")
         self._push(int.from_bytes(self.take(length), "little", signed=True))
 
     def _text(self, width: int) -> None:
@@ -249,17 +257,27 @@ class Machine:
 
     def _made(self, callee: Any, args: Any) -> Any:
         if not isinstance(callee, Named) or not isinstance(args, tuple):
-            raise Refused(f"it calls {ascii(callee)[:100]}")
-        return callee.make(*args)
+            raise Refused(f"it calls {shown(callee)}")
+        result = callee.make(*args)
+        self._count(result)
+        return result
+
+    def _count(self, made: Any) -> None:
+        """A call may copy what is large, and be made again and again."""
+        if isinstance(made, str | bytes | list | tuple | dict | set | frozenset):
+            self._made_so_far += len(made)
+            if self._made_so_far > MAX_MADE + len(self.data):
+                raise Refused("it makes far more than the file holds")
 
     def _build(self) -> None:
         state, into = self._pop(), self._top()
         if isinstance(into, Record):
             into.state = state
         elif hasattr(into, "build_from"):
+            self._count(state)
             into.build_from(state)
         elif not isinstance(into, dict):  # the attributes of an OrderedDict, such as _metadata, are passed over
-            raise Refused(f"it gives a state to {ascii(into)[:100]}")
+            raise Refused(f"it gives a state to {shown(into)}")
 
     def _persistent_id(self) -> None:
         found = self._pop()
@@ -268,20 +286,37 @@ class Machine:
         self._push(self._persistent(found))
 
 
-def _not_too_deep(value: Any) -> Any:
-    """Refuses containers in containers without end: every path through them would be as long."""
-    level: list[Any] = [value]
-    seen: set[int] = set()
-    for _ in range(MAX_DEPTH):
-        below: list[Any] = []
-        for one in level:
-            if isinstance(one, dict | list | tuple | set) and id(one) not in seen:
-                seen.add(id(one))
-                below += one.values() if isinstance(one, dict) else one
-        if not below:
-            return value
-        level = below
-    raise Refused(f"containers are nested more than {MAX_DEPTH} deep")
+def shown(value: Any) -> str:
+    """A value in an error message. Only plain values are written out: the text of nested ones may have no end."""
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
+        return f"a number of {value.bit_length()} bits"
+    return ascii(value)[:100] if isinstance(value, _SCALARS) else f"<{type(value).__name__}>"
+
+
+def _bounded(value: Any) -> Any:
+    """Refuses containers in containers without end, and few that stand for very many by being referred to again."""
+    sizes: dict[int, int] = {}
+    stack: list[tuple[Any, bool]] = [(value, False)]
+    inside: set[int] = set()
+    while stack:
+        one, done = stack.pop()
+        if not isinstance(one, dict | list | tuple | set) or id(one) in sizes:
+            continue
+        items = list(one.values()) if isinstance(one, dict) else list(one)
+        if not done:
+            if id(one) in inside:
+                continue  # it contains itself; the walk shows that once
+            inside.add(id(one))
+            if len(inside) > MAX_DEPTH:
+                raise Refused(f"containers are nested more than {MAX_DEPTH} deep")
+            stack.append((one, True))
+            stack += [(item, False) for item in items if isinstance(item, dict | list | tuple | set)]
+            continue
+        inside.discard(id(one))
+        sizes[id(one)] = 1 + sum(sizes.get(id(item), 1) for item in items)
+        if sizes[id(one)] > MAX_EXPANDED:
+            raise Refused(f"it stands for more than {MAX_EXPANDED:,} items")
+    return value
 
 
 def _number(text: bytes) -> int:
@@ -303,12 +338,16 @@ def _dict(value: Any) -> dict[Any, Any]:
 
 
 def _key(key: Any) -> Any:
-    """A key of plain values. The hash of nested tuples can be made to take for ever."""
-    if isinstance(key, (*_SCALARS, Record)):
+    """A key of plain values. Hashes of nested tuples, and of chosen numbers, can be made to take for ever."""
+    if isinstance(key, (*_SCALARS, Record)) and _is_short(key):
         return key
-    if isinstance(key, tuple) and len(key) <= 64 and all(isinstance(one, _SCALARS) for one in key):
+    if isinstance(key, tuple) and len(key) <= 64 and all(isinstance(one, _SCALARS) and _is_short(one) for one in key):
         return key
     raise Refused(f"a key that is no plain value, but {type(key).__name__}")
+
+
+def _is_short(key: Any) -> bool:
+    return not isinstance(key, int | float) or -(1 << 53) < key < 1 << 53
 
 
 def _unquoted(text: bytes) -> str:

@@ -72,7 +72,7 @@ def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> di
         try:
             start, stop = row["data_offsets"]
             spec = specs[row["dtype"], tuple(row["shape"])]
-            if start == reached and stop - start == spec.nbytes and len(row) == 3 and type(stop) is int:
+            if start == reached and stop - start == spec.nbytes and len(row) == 3 and type(stop) is type(start) is int:
                 arrays[key] = Strided(spec, Storage(source, data + start, stop - start, shared=False))
                 reached = stop
                 continue
@@ -95,7 +95,11 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
         # A name that stands there twice is lost in a dict: then there are more rows in the text than in the dict.
         rows = [row for row in header.values() if isinstance(row, dict)] if isinstance(header, dict) else []
         arrays = len(rows) - ("__metadata__" in header)
-        if len(rows) != len(header) or any(text.count(f'"{word}"') != arrays for word in ("data_offsets", "dtype")):
+        if (
+            len(rows) != len(header)
+            or "\\u" in text
+            or any(text.count(f'"{word}"') != arrays for word in ("data_offsets", "dtype"))
+        ):
             header = json.loads(text, object_pairs_hook=_without_duplicates)
     except UnicodeDecodeError as error:
         raise source.error(8 + error.start, "the header is no UTF-8 text; this is no safetensors file") from error
@@ -120,7 +124,7 @@ def _array(source: Source, key: str, row: Any, data: int) -> Stored:
     try:
         dtype, shape, (start, stop) = row["dtype"], row["shape"], row["data_offsets"]
         sound = isinstance(dtype, str) and isinstance(shape, list) and _are_counts([start, stop, *shape])
-        sound = sound and len(shape) <= MAX_AXES
+        sound = sound and len(shape) <= MAX_AXES and prod(max(size, 1) for size in shape) < 1 << 58
     except (TypeError, KeyError, ValueError):
         sound = False
     if not sound:

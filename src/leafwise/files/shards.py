@@ -23,8 +23,16 @@ def read(folder: Folder) -> StoredFile:
     )
     if indexes:
         return _with_index(folder, folder.open(indexes[0]), indexes[0])
+    for single in (
+        "model.safetensors",
+        "pytorch_model.bin",
+    ):  # whatever else lies beside it, training_args.bin or adapters
+        if single in names:
+            return _merged(folder, [single], "")
     for suffix in (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz", ".params"):
         shards = [name for name in names if name.endswith(suffix)]
+        numbered = [name for name in shards if "-of-" in name]
+        shards = numbered or shards
         if shards:
             return _merged(folder, shards, "shards" if len(shards) > 1 else "")
     listed = ", ".join(map(ascii, names[:8])) + (", …" if len(names) > 8 else "")
@@ -40,15 +48,16 @@ def _with_index(folder: Folder, source: Source, name: str) -> StoredFile:
     if source.size > _MAX_INDEX:
         raise source.error(0, f"an index of {source.size:,} bytes cannot be")
     try:
-        said = json.loads(bytes(source.read(0, source.size)))
+        said = json.loads(bytes(source.read(0, source.size)), object_pairs_hook=_without_duplicates)
         weights = said["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise source.error(0, "the index is no JSON with a weight_map") from error
     finally:
         source.close()
-    if not isinstance(weights, dict) or not all(isinstance(shard, str) for shard in weights.values()):
+    if not isinstance(weights, dict) or not weights or not all(isinstance(shard, str) for shard in weights.values()):
         raise source.error(0, "the weight_map of the index does not map names to files")
-    merged = _merged(folder, list(dict.fromkeys(weights.values())), "sharded", set(weights))
+    merged = _merged(folder, list(dict.fromkeys(weights.values())), "sharded")
+    merged.content = {key: value for key, value in merged.content.items() if key in weights}
     missing = [key for key in weights if key not in merged.content]
     if missing:
         raise source.error(0, f"the index promises {missing[0]!a} in {weights[missing[0]]!a}, which does not hold it")
@@ -61,7 +70,14 @@ def _with_index(folder: Folder, source: Source, name: str) -> StoredFile:
     return merged
 
 
-def _merged(folder: Folder, names: list[str], kind: str, wanted: set[str] | None = None) -> StoredFile:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands in the index twice")
+    return found
+
+
+def _merged(folder: Folder, names: list[str], kind: str) -> StoredFile:
     content: dict[str, Any] = {}
     shard_of: dict[str, str] = {}
     sources: dict[str, Source] = {}

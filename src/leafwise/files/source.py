@@ -52,8 +52,9 @@ class LocalSource(Source):
             except BaseException:
                 local.disk.close(self.file)
                 raise
-        except OSError as error:
-            raise FileError(f"cannot open {escape(repr(path))}: {error.strerror or error}") from error
+        except (OSError, ValueError) as error:  # a name with a null in it is a ValueError
+            said = getattr(error, "strerror", None) or error
+            raise FileError(f"cannot open {escape(repr(path))}: {said}") from error
         self._map: Any = None
         self._far: bool | None = None
         self._closed = False

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from leafwise.files.arrays import ITEM_BYTES, Storage
+from leafwise.files.arrays import Storage
 from leafwise.files.home import StoredFile
 from leafwise.files.pickled import Machine, Refused
 from leafwise.files.source import Source
 from leafwise.files.torch_objects import TABLE, TypedStorage
-from leafwise.files.torch_zip import MAX_PICKLE, storage_reference
+from leafwise.files.torch_zip import MAX_PICKLE, element_size, storage_reference
 
 MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _FIRST = 1 << 16  # how much is read at first; the pickles are seldom longer
@@ -52,7 +52,7 @@ def _read(source: Source, data: bytes) -> StoredFile:
         kind, key, count = storage_reference(reference)
         if len(reference) > 5 and reference[5] is not None:
             raise Refused("a view of a storage, as only PyTorch 0.2 wrote")
-        size = 1 if kind.untyped else ITEM_BYTES.get(kind.dtype, 1)
+        size = element_size(kind)
         if key not in storages:
             storages[key] = _Late(source, count * size)
         if count * size != storages[key].nbytes:
@@ -72,7 +72,12 @@ def _read(source: Source, data: bytes) -> StoredFile:
     content = machine.run()
     keys = Machine(data, TABLE, None, error, at=machine.at)  # type: ignore[arg-type]
     listed = keys.run()
-    if not isinstance(listed, list) or set(listed) != set(storages) or len(set(listed)) != len(listed):
+    if (
+        not isinstance(listed, list)
+        or not all(isinstance(key, str) for key in listed)
+        or set(listed) != set(storages)
+        or len(set(listed)) != len(listed)
+    ):
         raise source.error(machine.at, "the list of storages does not fit the tensors")
     _place(source, [(key, storages[key]) for key in listed], keys.at)
     return StoredFile(source, "PyTorch, before 1.6", content)

@@ -1,5 +1,6 @@
 """What PyTorch's pickles are made of: tensors over storages, plain containers, some of NumPy."""
 
+import copy
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -9,6 +10,7 @@ from leafwise.files.arrays import (
     ITEM_BYTES,
     MAX_AXES,
     InMemory,
+    Signed,
     Storage,
     Stored,
     Strided,
@@ -17,7 +19,7 @@ from leafwise.files.arrays import (
     numpy_dtype,
     spec_of,
 )
-from leafwise.files.pickled import Record, Refused, Table, record
+from leafwise.files.pickled import Refused, Table, record, shown
 
 # The classes of typed storages, and the dtypes that they hold.
 STORAGES = {
@@ -27,7 +29,7 @@ STORAGES = {
     "ComplexDoubleStorage": "complex128", "UntypedStorage": "uint8", "QInt8Storage": "qint8",
     "QUInt8Storage": "quint8", "QInt32Storage": "qint32",
 }  # fmt: skip
-_QUANTISED = {"qint8": 1, "quint8": 1, "qint32": 4}
+QUANTISED = {"qint8": 1, "quint8": 1, "qint32": 4}
 _SHORT_NAMES = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32"}
 
 
@@ -59,48 +61,60 @@ class TypedStorage:
 
 
 def _tensor(
-    storage: Any, offset: Any, shape: Any, strides: Any, dtype: str | None = None, trains: Any = None
+    storage: Any,
+    offset: Any,
+    shape: Any,
+    strides: Any,
+    dtype: str | None = None,
+    trains: Any = None,
+    metadata: Any = None,
 ) -> Stored:
     if not isinstance(storage, TypedStorage):
         raise Refused("a tensor without a storage")
     dtype = dtype or storage.dtype
-    itemsize = ITEM_BYTES.get(dtype) or _QUANTISED.get(dtype)
+    itemsize = ITEM_BYTES.get(dtype) or QUANTISED.get(dtype)
     if itemsize is None:
         raise Refused(f"a tensor of the unknown dtype {dtype!a}")
     shape, strides = _counts(shape), _counts(strides)
     if len(shape) != len(strides) or type(offset) is not int or offset < 0:
-        raise Refused(f"a tensor of shape {shape} with strides {strides} at {ascii(offset)[:40]}")
+        raise Refused(f"a tensor of shape {shape} with strides {strides} at {shown(offset)}")
     reach = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
     if prod(shape) and reach * itemsize > storage.storage.nbytes:
         raise Refused(
             f"a tensor of shape {shape} reaches to byte {reach * itemsize:,} of a storage of {storage.storage.nbytes:,}"
         )
     trainable = True if trains is True else None
-    if dtype in _QUANTISED:
+    if dtype in QUANTISED:
         spec = Spec(shape, dtype, "file", prod(shape), prod(shape) * itemsize, trainable)
         return Unreadable(spec, f"they are quantised ({dtype}); dequantise before saving")
     steps = tuple(stride * itemsize for stride in strides)
     plain = None if steps == c_strides(shape, itemsize) else steps
-    return Strided(spec_of(shape, dtype, trainable=trainable), storage.storage, offset * itemsize, plain)
+    spec = spec_of(shape, dtype, trainable=trainable)
+    signs = [sign for sign in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(sign)]
+    if signs:
+        return Signed(spec, storage.storage, offset * itemsize, plain, signs)
+    return Strided(spec, storage.storage, offset * itemsize, plain)
 
 
 def _counts(numbers: Any) -> tuple[int, ...]:
     good = isinstance(numbers, tuple | list) and len(numbers) <= MAX_AXES
     if not good or not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
-        raise Refused(f"{ascii(numbers)[:100]} is no shape")
+        raise Refused(f"{shown(numbers)} is no shape")
     if prod(max(number, 1) for number in numbers) >= 1 << 62:
-        raise Refused(f"{ascii(numbers)[:100]} is larger than any file")
+        raise Refused(f"{shown(numbers)} is larger than any file")
     return tuple(numbers)
 
 
-def _tensor_v2(storage: Any, offset: Any, shape: Any, strides: Any, trains: Any = False, *_: Any) -> Stored:
-    return _tensor(storage, offset, shape, strides, trains=trains)
+def _tensor_v2(
+    storage: Any, offset: Any, shape: Any, strides: Any, trains: Any = False, hooks: Any = None, metadata: Any = None
+) -> Stored:
+    return _tensor(storage, offset, shape, strides, trains=trains, metadata=metadata)
 
 
 def _tensor_v3(
-    storage: Any, offset: Any, shape: Any, strides: Any, trains: Any, hooks: Any, dtype: Any, *_: Any
+    storage: Any, offset: Any, shape: Any, strides: Any, trains: Any, hooks: Any, dtype: Any, metadata: Any = None
 ) -> Stored:
-    return _tensor(storage, offset, shape, strides, dtype=str(_dtype(dtype)), trains=trains)
+    return _tensor(storage, offset, shape, strides, dtype=str(_dtype(dtype)), trains=trains, metadata=metadata)
 
 
 def _quantised(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Stored:
@@ -110,8 +124,9 @@ def _quantised(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> 
 def _parameter(data: Any, trains: Any = True, *_: Any) -> Stored:
     if not isinstance(data, Stored):
         raise Refused("a parameter without a tensor")
-    data.spec = data.spec._replace(trainable=bool(trains))
-    return data
+    parameter = copy.copy(data)  # the tensor itself may be in the file, too
+    parameter.spec = data.spec._replace(trainable=bool(trains))
+    return parameter
 
 
 def _on_meta(dtype: Any, shape: Any, strides: Any, trains: Any = False) -> Stored:
@@ -124,7 +139,7 @@ def _dtype(found: Any) -> Dtype:
     make = getattr(found, "make", None)
     if isinstance(make, Dtype):
         return make
-    raise Refused(f"{ascii(found)[:60]} where a dtype should be")
+    raise Refused(f"{shown(found)} where a dtype should be")
 
 
 class _DtypeName(Dtype):
@@ -146,6 +161,19 @@ def _default_mapping(*args: Any) -> dict[Any, Any]:
     return {}
 
 
+def _counter(*args: Any) -> dict[Any, Any]:
+    counted = args[0] if args else {}
+    if not isinstance(counted, dict):
+        raise Refused("a counter made from something else")
+    return dict(counted)
+
+
+def _bytes(*args: Any) -> bytes:
+    if not args or isinstance(args[0], bytes):
+        return args[0] if args else b""
+    return _encoded(*args)
+
+
 def _sequence(of: Callable[[Any], Any]) -> Callable[..., Any]:
     def make(*args: Any) -> Any:
         items = args[0] if args else ()
@@ -159,15 +187,15 @@ def _sequence(of: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def _text(*args: Any) -> str:
-    if not all(isinstance(arg, str | int) for arg in args):
+    if len(args) > 3 or not all(isinstance(arg, str | int) and len(shown(arg)) < 90 for arg in args):
         raise Refused("a name made from something else")
     return ":".join(map(str, args))
 
 
 def _path(*args: Any) -> str:
-    if not all(isinstance(arg, str) for arg in args):
+    if len(args) > 1000 or not all(isinstance(arg, str) and len(arg) < 1000 for arg in args):
         raise Refused("a path made from something else")
-    return "/".join(args)
+    return "/".join(args).replace("//", "/", 1) if args[:1] == ("/",) else "/".join(args)
 
 
 def _encoded(text: Any, how: Any = "latin1") -> bytes:
@@ -244,6 +272,12 @@ def _reconstruct(*_: Any) -> NumpyArray:
     return NumpyArray()
 
 
+def _numpy_from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> NumpyArray:
+    array = NumpyArray()
+    array.build_from((1, shape, dtype, order == "F", data))
+    return array
+
+
 def _numpy_scalar(dtype: Any, data: Any = None) -> Any:
     if not isinstance(dtype, NumpyDtype) or not isinstance(data, bytes) or len(data) > 16:
         raise Refused("a NumPy number that is none")
@@ -279,16 +313,16 @@ class Namespace(dict[str, Any]):
 TABLE: Table = {
     ("collections", "OrderedDict"): _mapping,
     ("collections", "defaultdict"): _default_mapping,
-    ("collections", "Counter"): _default_mapping,
+    ("collections", "Counter"): _counter,
     ("builtins", "set"): _sequence(set),
     ("builtins", "frozenset"): _sequence(frozenset),
     ("builtins", "list"): _sequence(list),
     ("builtins", "dict"): _mapping,
     ("builtins", "complex"): _complex,
-    ("builtins", "bytearray"): lambda data=b"", *_: data if isinstance(data, bytes) else b"",
-    ("builtins", "slice"): lambda *args: Record("slice", args),
-    ("__builtin__", "set"): _sequence(set),
-    ("__builtin__", "complex"): _complex,
+    ("builtins", "bytearray"): _bytes,
+    ("builtins", "bytes"): _bytes,
+    ("builtins", "slice"): record("slice"),
+    ("builtins", "range"): record("range"),
     ("_codecs", "encode"): _encoded,
     ("argparse", "Namespace"): lambda *_: Namespace(),
     ("pathlib", "PosixPath"): _path,
@@ -312,10 +346,15 @@ TABLE: Table = {
     ("numpy", "ndarray"): record("numpy.ndarray"),
     ("numpy", "dtype"): _numpy_dtype,
 }
+for _module, _name in list(TABLE):
+    if _module == "builtins":  # by the name that Python 2 had, which older protocols write
+        TABLE["__builtin__", {"range": "xrange"}.get(_name, _name)] = TABLE[_module, _name]
 for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
     TABLE[_module, "_reconstruct"] = _reconstruct
     TABLE[_module, "scalar"] = _numpy_scalar
-for _name in (*ITEM_BYTES, *_QUANTISED, *_SHORT_NAMES):
+for _module in ("numpy.core.numeric", "numpy._core.numeric"):
+    TABLE[_module, "_frombuffer"] = _numpy_from_buffer
+for _name in (*ITEM_BYTES, *QUANTISED, *_SHORT_NAMES):
     TABLE["torch", _name] = _DtypeName(_SHORT_NAMES.get(_name, _name))
 for _name, _held in STORAGES.items():
     for _module in ("torch", "torch.storage", "torch.cuda"):

@@ -7,9 +7,9 @@ from typing import Any
 
 from leafwise.files.arrays import ITEM_BYTES, Storage
 from leafwise.files.home import StoredFile
-from leafwise.files.pickled import Machine, Refused, Table
+from leafwise.files.pickled import Machine, Refused, Table, shown
 from leafwise.files.source import Source, Stream
-from leafwise.files.torch_objects import TABLE, StorageType, TypedStorage
+from leafwise.files.torch_objects import QUANTISED, TABLE, StorageType, TypedStorage
 
 MAX_PICKLE = 1 << 30
 _HEADER = 30  # the fixed part of what stands before each entry
@@ -33,6 +33,11 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
                 info.header_offset, f"the entry {info.orig_filename!a} reaches beyond the end of the file"
             )
         found[info.orig_filename] = info
+    reached = 0
+    for info in sorted(infos, key=lambda info: info.header_offset):
+        if info.header_offset < reached:
+            raise source.error(info.header_offset, f"the entry {info.orig_filename!a} overlaps another")
+        reached = info.header_offset + _HEADER + info.compress_size
     return found
 
 
@@ -92,7 +97,7 @@ def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, tab
                 raise Refused(f"the storage {key!a} is not in the zip")
             storages[key] = stored(source, entry)
         held = storages[key]
-        size = 1 if kind.untyped else ITEM_BYTES.get(kind.dtype, 1)
+        size = element_size(kind)
         if count * size > held.nbytes:
             raise Refused(f"the storage {key!a} should have {count * size:,} bytes and has {held.nbytes:,}")
         return TypedStorage(held, kind.dtype)
@@ -112,11 +117,15 @@ def _byte_order(source: Source, found: dict[str, zipfile.ZipInfo], front: str) -
     return bytes(place.read(0, place.nbytes)) == b"big"
 
 
+def element_size(kind: StorageType) -> int:
+    return 1 if kind.untyped else ITEM_BYTES.get(kind.dtype) or QUANTISED.get(kind.dtype, 1)
+
+
 def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
     """Of the tuple by which a pickle refers to a storage: its class, its key, and its number of elements."""
     if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
-        raise Refused(f"a reference that is no storage: {ascii(reference)[:100]}")
+        raise Refused(f"a reference that is no storage: {shown(reference)}")
     kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]
     if not isinstance(kind, StorageType) or not isinstance(key, str) or type(count) is not int or count < 0:
-        raise Refused(f"a storage that makes no sense: {ascii(reference)[:100]}")
+        raise Refused(f"a storage that makes no sense: {shown(reference)}")
     return kind, key, count
