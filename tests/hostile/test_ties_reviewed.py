@@ -320,3 +320,93 @@ def test_another_thread_does_not_confuse_uses() -> None:
     finally:
         stop.set()
         thread.join()
+
+
+# -- and what a second review found ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_part_that_holds_only_views_loads_into_their_source(assign: bool) -> None:
+    model = lw.tie(Parts(), "part.{a,b}.weight", to="src.weight", transpose=True, keep="source")
+    value = torch.randn(4, 4)
+    model.part.load_state_dict({"a.weight": value, "b.weight": value.clone()}, assign=assign)
+    assert torch.equal(model.src.weight, value.T)
+    other = torch.randn(4, 4)
+    model.part.load_state_dict({"a.weight": other}, assign=assign)
+    assert torch.equal(model.part["b"].weight, other)
+    replaced = ae()
+    kept = replaced.encoder  # alive, but no longer in the model
+    replaced.encoder = nn.Linear(4, 3)
+    state = {name: torch.randn_like(tensor) for name, tensor in replaced.state_dict().items()}
+    replaced.load_state_dict(state)
+    assert torch.equal(replaced.decoder.weight, state["decoder.weight"])
+    assert torch.equal(kept.weight, state["decoder.weight"].T)
+
+
+class ExtraArgument(LanguageModel):
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False, extra: Any = None) -> Any:  # type: ignore[override]
+        return super().load_state_dict(state_dict, strict, assign)
+
+
+class OlderSignature(LanguageModel):
+    def load_state_dict(self, sd: Any, strict: bool = True) -> Any:  # type: ignore[override]
+        super().load_state_dict(sd, strict)
+
+
+def test_classes_with_a_load_of_their_own() -> None:
+    for cls, options in ((ExtraArgument, {"extra": 3}), (OlderSignature, {"strict": False}), (OlderSignature, {})):
+        model = lw.tie(cls(), "head.weight", to="embed.weight", keep="source")
+        state = fresh(model)
+        del state["head.weight"]
+        model.load_state_dict(state, **options)
+    model.load_state_dict(sd=state)
+    assert model.head.weight is model.embed.weight
+
+
+def test_keep_chooses_right_whoever_is_given() -> None:
+    zeros, ones = torch.zeros(4, 4), torch.ones(4, 4)
+    model = lw.tie(Parts(), "part.{a,b}.weight", to="src.weight", keep="source")
+    lw.keep_ties(model, keep="mean")
+    model.load_state_dict({"part.a.weight": zeros, "part.b.weight": ones})
+    assert model.src.weight.unique().tolist() == [0.5]
+    for keep, expected in (("mean", 0.5), ("target", 1.0), ("source", 0.0)):
+        shared = nn.Linear(4, 4, bias=False)
+        twice = lw.keep_ties(nn.ModuleDict({"a": shared, "b": shared}), keep=keep)  # type: ignore[arg-type]
+        twice.load_state_dict({"a.weight": zeros, "b.weight": ones})
+        assert shared.weight.unique().tolist() == [expected]
+    slices: Any = nn.Module()
+    slices.whole = nn.Parameter(torch.randn(9, 4))
+    slices.a, slices.b = nn.Parameter(torch.randn(5, 4)), nn.Parameter(torch.randn(5, 4))
+    lw.tie(slices, "a", to="whole", slice=slice(0, 5), keep="source")
+    lw.tie(slices, "b", to="whole", slice=slice(3, 8), keep="source")
+    lw.keep_ties(slices, keep="mean")
+    slices.load_state_dict({"a": torch.zeros(5, 4), "b": torch.ones(5, 4)}, strict=False)
+    assert slices.whole[:8, 0].tolist() == [0, 0, 0, 0.5, 0.5, 1, 1, 1]
+
+
+def test_a_view_before_a_parametrized_source() -> None:
+    model: Any = nn.ModuleDict({"z": nn.Linear(3, 4), "e": nn.Linear(4, 3)})
+    lw.tie(model, "z.weight", to="e.weight", transpose=True, keep="source")
+    parametrize.register_parametrization(model["e"], "weight", nn.Tanh())
+    again = copy.deepcopy(model)
+    assert torch.equal(again["z"].weight, again["e"].weight.T)
+    state = fresh(again)
+    again.load_state_dict(state)
+    with pytest.raises(RuntimeError, match=r"is computed, and gives other values"):
+        again.load_state_dict({**state, "z.weight": torch.randn(4, 3)})
+
+
+def test_nothing_grows_and_nothing_is_left() -> None:
+    model = lm()
+    around = nn.ModuleDict({"m": model})
+    state = fresh(around)
+    del state["m.head.weight"]
+    for _ in range(5):
+        around.load_state_dict(state, strict=False)
+    assert len(model.__dict__["_leafwise_keeper"]._filled[1]) == 1
+    parts = lw.tie(Parts(), "part.{a,b}.weight", to="src.weight", keep="source")
+    lw.keep_ties(parts.part, False)
+    with pytest.warns(lw.TieWarning):
+        alone = copy.deepcopy(model.head)
+    for module in (*parts.modules(), alone, copy.deepcopy(lm().head)):
+        assert not {"_leafwise_keeper", "_apply", "load_state_dict", "_load_from_state_dict"} & vars(module).keys()

@@ -143,6 +143,7 @@ class Bond:
         self.slots: dict[int, Slot] = {}
         self.gone: set[int] = set()  # members whose module was no longer there when this was copied
         self.waiting: list[Callable[[], None]] = []  # views that were copied before their source
+        self.checkers: list[weakref.ref[nn.Module]] = []  # modules that look at state dicts for it
 
     def __getstate__(self) -> dict[str, Any]:
         dead = {number for number, slot in self.slots.items() if slot.owner() is None}
@@ -156,7 +157,7 @@ class Bond:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.keep, self.source = state["keep"], state["source"]
         self.members, self.gone = state["members"], state["gone"]
-        self.slots, self.waiting = {}, []
+        self.slots, self.waiting, self.checkers = {}, [], []
 
     def add(self, member: Member, slot: Slot) -> int:
         number = max(self.members, default=-1) + 1
@@ -262,15 +263,31 @@ class Bond:
             self.replace_source(mine[slot.name])
         self.renew_buffer_views(views)
 
+    def dissolve(self) -> None:
+        """Lets everybody go."""
+        concerned = [slot.owner() for slot in self.slots.values()] + [checker() for checker in self.checkers]
+        self.slots.clear()
+        self.members.clear()
+        for module in concerned:
+            keeper: Keeper | None = None if module is None else module.__dict__.get(KEEPER)
+            if keeper is not None:
+                keeper.bonds = [(bond, number) for bond, number in keeper.bonds if bond is not self]
+                keeper.checks = [check for check in keeper.checks if check.bond is not self]
+                keeper.remove_if_idle()
+
     def tell_of_missing(self) -> None:
         """After a copy is complete: whoever did not come along is lost, and that is said."""
         missing = [number for number in self.members if number not in self.slots and number not in self.gone]
+        if len(self.slots) == 1 and not missing and not self.checkers and len(self.members) > 1:
+            self.dissolve()  # the others were gone before; nobody is left to be tied to
         if not self.slots or not missing:
             return
         there = ", ".join(self.members[number].path for number in self.slots)
         lost = ", ".join(self.members[number].path + self.members[number].op.describe() for number in missing)
         for number in missing:
             self.remove(number)
+        if len(self.members) < 2:
+            self.dissolve()
         warnings.warn(
             f"copied {there} without {lost}, to which it is tied: the copy is independent; "
             "copy a module that holds both to keep the tie",
@@ -331,22 +348,27 @@ class Check:
             return []
         if any(state[key].shape != seen_through(source, bond.members[n].op).shape for n, key in given):
             return []  # PyTorch says what has the wrong shape
-        whole = self._whole(source, given, state)
-        if whole is None:
-            return []  # a part of the source; the names that are given load into it
-        filled = []
+        whole, covers = self._whole(source, given, state)
+        plain = [key for number, key in keys if not bond.members[number].viewed]
+        if not covers or not plain:
+            # Nobody but the views themselves can load what is given; where they differed, they load what was chosen.
+            for number, key in given:
+                state[key] = seen_through(whole, bond.members[number].op)
+            if not covers:
+                return []
+        filled = [key for _, key in keys if key not in state]
         for number, key in keys:
-            if key not in state:
-                filled.append(key)
             if not bond.members[number].viewed:
                 state[key] = seen_through(whole, bond.members[number].op)
-            else:
+            elif plain or key in filled:
                 owner: Any = bond.slots[number].owner()
                 keeper_of(owner).agreed[bond.slots[number].name] = loading
         return filled
 
-    def _whole(self, source: torch.Tensor, given: list[tuple[int, str]], state: dict[str, Any]) -> torch.Tensor | None:
-        """The value of the source that the names which are given agree on; None where they tell only a part of it."""
+    def _whole(
+        self, source: torch.Tensor, given: list[tuple[int, str]], state: dict[str, Any]
+    ) -> tuple[torch.Tensor, bool]:
+        """The value of the source that the names which are given agree on, and whether they tell all of it."""
         ops = {number: self.bond.members[number].op for number, _ in given}
         plain = [state[key] for number, key in given if ops[number] == "same"]
         covers = True
@@ -361,9 +383,7 @@ class Check:
                 put_through(covered, ops[number], torch.ones((), dtype=torch.bool))
             covers = bool(covered.all())
         odd = [one for one in given if not _agree(seen_through(whole, ops[one[0]]), state[one[1]], source)]
-        if odd:
-            whole = self._settle(whole, given, odd, state)
-        return whole if covers else None
+        return (self._settle(whole, given, odd, state) if odd else whole), covers
 
     def _settle(
         self,
@@ -381,10 +401,20 @@ class Check:
                 'were left as they are. lw.keep_ties(model, keep="source") takes the value of the first, keep="target" '
                 'of the other, keep="mean" their mean; lw.untie(model, …) lets them differ'
             )
-        sources = [state[key] for number, key in given if number == bond.source]
-        targets = [(state[key], bond.members[number].op) for number, key in given if number != bond.source]
-        chosen = choose(sources[0] if sources else whole, targets, bond.keep)
-        if bond.keep == "target" and not all(same_bits(seen_through(chosen, op), value) for value, op in targets):
+        values = [(state[key].detach(), bond.members[number].op) for number, key in given]
+        first = next((at for at, (number, _) in enumerate(given) if number == bond.source), None)
+        if bond.keep == "mean":
+            total = torch.zeros(whole.shape, dtype=torch.float64, device=whole.device)
+            count = torch.zeros_like(total)
+            for value, op in values:
+                seen_through(total, op).add_(value)
+                seen_through(count, op).add_(1)
+            return torch.where(count > 0, total / count.clamp(min=1), whole.detach().to(torch.float64)).to(whole.dtype)
+        if bond.keep == "source":
+            return whole if first is None else values[first][0]
+        targets = [one for at, one in enumerate(values) if at != first]
+        chosen = choose(whole, targets, "target")
+        if not all(same_bits(seen_through(chosen, op), value) for value, op in targets):
             raise TieError(f'keep="target" cannot choose: the targets among {names} differ; they were left as they are')
         return chosen
 
@@ -420,7 +450,7 @@ class Keeper:
         self.checks: list[Check] = []
         self.before: dict[str, Any] = {}  # what somebody else had put before the same methods
         self.agreed: dict[str, list[str]] = {}  # view → the load in which it was found to agree with its source
-        self._filled: list[str] = []
+        self._filled: tuple[Any, list[str]] = (None, [])  # a load, and the names that were given in it though missing
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: getattr(self, name) for name in ("parameters", "buffers", "bonds", "checks", "before")}
@@ -431,8 +461,10 @@ class Keeper:
         self.owner = weakref.ref(owner)
         self.parameters, self.buffers = state["parameters"], state["buffers"]
         self.bonds, self.checks, self.before = state["bonds"], state["checks"], state["before"]
-        self.agreed, self._filled = {}, []
+        self.agreed, self._filled = {}, (None, [])
         _kept[id(owner)] = owner
+        for check in self.checks:
+            check.bond.checkers.append(self.owner)
         for bond, number in self.bonds:
             if number in bond.members:
                 bond.join(number, self.slot(bond.members[number]))
@@ -491,8 +523,8 @@ class Keeper:
         load = self._behind("_load_from_state_dict")
 
         def reconcile(state: dict[str, Any], prefix: str, *_: Any) -> None:
-            for check in self.checks:
-                self._filled += check.reconcile(owner, state, prefix, missing)
+            filled = [key for check in self.checks for key in check.reconcile(owner, state, prefix, missing)]
+            self._filled = missing, filled
 
         # As the last of the hooks, since others may rename keys.
         hooks = owner._load_state_dict_pre_hooks
@@ -503,13 +535,14 @@ class Keeper:
         finally:
             hooks.pop(KEEPER, None)
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
-        """`Module.load_state_dict`, of this module itself."""
-        self._filled = []
-        result = self._behind("load_state_dict")(state_dict, strict=strict, assign=assign)
-        if not strict:
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """`Module.load_state_dict`, of this module itself, whatever arguments its class has given it."""
+        result = self._behind("load_state_dict")(*args, **kwargs)
+        missing = getattr(result, "missing_keys", None)
+        strict = kwargs.get("strict", args[1] if len(args) > 1 else True)
+        if not strict and isinstance(missing, list) and self._filled[0] is missing:
             # A name that was not given is missing, for whoever asks; only a strict load has no quarrel with it.
-            result.missing_keys.extend(key for key in self._filled if key not in result.missing_keys)
+            missing.extend(key for key in self._filled[1] if key not in missing)
         return result
 
     @contextmanager

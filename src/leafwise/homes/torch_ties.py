@@ -62,7 +62,9 @@ def guard(objects: list[Any], groups: list[Group], keep: Keep | None) -> None:
         for above, names in group.above:
             if isinstance(above, nn.Module):
                 keys = [(numbers[group.names[n]], key, bond.members[numbers[group.names[n]]].op) for n, key in names]
-                keeper_of(above).checks.append(Check(bond, keys, complete=len(names) == len(group.names)))
+                keeper = keeper_of(above)
+                keeper.checks.append(Check(bond, keys, complete=len(names) == len(group.names)))
+                bond.checkers.append(keeper.owner)
     _tidy(objects)
 
 
@@ -74,7 +76,7 @@ def _bond_of(group: Group) -> Bond | None:
             if bond not in found:
                 found.append(bond)
     for other in found[1:]:
-        _dissolve(other)
+        other.dissolve()
     return found[0] if found else None
 
 
@@ -89,18 +91,6 @@ def _enter(bond: Bond, place: Place, op: Op) -> int:
     return number
 
 
-def _dissolve(bond: Bond) -> None:
-    """Takes every place out of a bond."""
-    for number, slot in list(bond.slots.items()):
-        owner = slot.owner()
-        if owner is not None:
-            keeper = keeper_of(owner)
-            keeper.bonds = [one for one in keeper.bonds if one != (bond, number)]
-            keeper.remove_if_idle()
-    bond.slots.clear()
-    bond.members.clear()
-
-
 def _tidy(objects: list[Any]) -> None:
     """Drops what has become of no use: checks of names that are gone, bonds of one, keepers with nothing to do."""
     for keeper in keepers(objects):
@@ -111,7 +101,7 @@ def _tidy(objects: list[Any]) -> None:
     for keeper in keepers(objects):
         for bond, _ in list(keeper.bonds):
             if len(bond.members) < 2 and id(bond) not in checked:
-                _dissolve(bond)
+                bond.dissolve()
         keeper.remove_if_idle()
 
 
@@ -121,7 +111,7 @@ def release(objects: list[Any]) -> None:
         keeper.checks = [check for check in keeper.checks if _has_views(check.bond)]
         for bond, _ in list(keeper.bonds):
             if not _has_views(bond):
-                _dissolve(bond)
+                bond.dissolve()
     _tidy(objects)
 
 
@@ -292,7 +282,7 @@ def _leave_bonds(place: Place) -> bool:
         keeper.bonds = [one for one in keeper.bonds if one != (bond, number)]
         bond.remove(number)
         if len(bond.members) < 2 or bond.source < 0:
-            _dissolve(bond)
+            bond.dissolve()
         keeper.remove_if_idle()
     return still
 

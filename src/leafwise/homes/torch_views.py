@@ -266,11 +266,16 @@ class _TiedMethods(nn.Module):
         if value.shape != shown.shape:
             return f"size mismatch: {tuple(value.shape)} in the checkpoint, {tuple(shown.shape)} in the model,"
         source = view.parameters.get(view.name)
-        if source is not None and source.is_meta and view.slices is not None and not value.is_meta:
+        if source is None:  # pruned or parametrized: what is computed cannot be loaded
+            same = value.is_meta or torch.allclose(shown.to(value.dtype), value.to(shown.device), equal_nan=True)
+            return (
+                "" if same else f"{view.source}, of which it is a view, is computed, and gives other values than those"
+            )
+        if source.is_meta and view.slices is not None and not value.is_meta:
             return f"a part cannot be assigned to {view.source}, which has no values yet; load {view.source} itself,"
         replacing = metadata.get("assign_to_params_buffers") or torch.__future__.get_swap_module_params_on_conversion()
         bond = self._bonds().get(name)
-        if not replacing or view.slices is not None or source is None or bond is None:
+        if not replacing or view.slices is not None or bond is None:
             with torch.no_grad():
                 shown.copy_(value)
             return ""
@@ -303,7 +308,8 @@ class _TiedMethods(nn.Module):
             if slot is not None:
                 view.owner = slot.owner
                 continue
-            detach_view(self, name)
+            if view.parameters.get(view.name) is not None:
+                detach_view(self, name)
             bond.waiting.append(_Attach(self, name, view, bond))
 
 
