@@ -269,3 +269,26 @@ def test_equal_but_untied_in_a_file(tmp_path: Path) -> None:
     (equal,) = lw.ties(tmp_path / "x", equal_untied=True).equal_untied or ()
     assert [str(leaf.path) for leaf in equal.leaves] == ["a", "b"]
     assert json.dumps(lw.ties(tmp_path / "x").json())
+
+
+def test_many_axes_have_long_strides(tmp_path: Path) -> None:
+    """The product of strides says nothing: those of a tensor with nine axes are larger than any file together."""
+    state = {
+        "deep": torch.arange(4**9).reshape((4,) * 9),
+        "turned": torch.arange(4**9).reshape((4,) * 9).permute(*range(8, -1, -1)),
+    }
+    torch.save(state, tmp_path / "a.pt")
+    tree = lw.open(tmp_path / "a.pt")
+    for name, value in state.items():
+        assert np.array_equal(tree[name].numpy(), value.numpy())
+    index = (3, slice(0, 2), ..., 1)
+    assert np.array_equal(tree["turned"].numpy(index), state["turned"].numpy()[index])
+
+
+def test_columns_of_one_storage_are_neighbours_however_many(tmp_path: Path) -> None:
+    """Boxes in one grid are compared by their corners, and use up none of what is allowed for looking at elements."""
+    whole = torch.arange(512 * 400).reshape(512, 400)
+    torch.save({f"{number:03}": whole[:, 2 * number : 2 * number + 2] for number in range(200)}, tmp_path / "a.pt")
+    tree = lw.open(tmp_path / "a.pt")
+    assert tree.ties == []
+    assert tree.shared_memory == []

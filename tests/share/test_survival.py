@@ -403,7 +403,6 @@ def test_keeping_on_a_part_of_the_model_and_then_on_all_of_it() -> None:
 
 def test_transformers_architectures_keep_their_ties() -> None:
     """A bounded sample; `make ties` runs all of them."""
-    pytest.importorskip("transformers")
     wanted = {"bert", "gpt2", "t5", "bart", "albert", "llama", "whisper", "roberta", "gemma2", "opt", "mamba", "xlnet"}
     seen = set()
     with warnings.catch_warnings():

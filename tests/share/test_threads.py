@@ -133,7 +133,8 @@ def test_transformers_42612_a_head_that_is_genuinely_different_is_not_overwritte
 
 def test_transformers_44358_43429_45031_no_list_of_names_is_needed() -> None:
     """The ties of a model are those that share memory, whatever a list in its class says."""
-    transformers = pytest.importorskip("transformers")
+    import transformers  # heavy, and needed only here
+
     sizes = {"d_model": 16, "d_ff": 16, "d_kv": 4, "num_layers": 1, "num_heads": 2, "vocab_size": 32}
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
     pointers: dict[int, list[str]] = {}

@@ -101,7 +101,7 @@ def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[
     groups = _Groups()
     active: list[Region] = []
     first_over: dict[Memory, Region] = {}  # many arrays over just the same memory are compared once
-    pairs = elements = 0
+    work = Work()
     for region in order:
         same = first_over.setdefault(region.memory, region)
         if same is not region:
@@ -111,14 +111,8 @@ def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[
                 groups.join(same, region)
             continue
         active = [other for other in active if other.stop > region.start]
-        size = prod(region.memory.shape)
         for other in active:
-            pairs += 1
-            elements += min(size + prod(other.memory.shape), _ENUMERATE) if not _dense(other.memory) else 0
-            if pairs > _MAX_PAIRS or elements > _MAX_ELEMENTS:
-                groups.join(other, region)
-                break
-            how = relation(region.memory, other.memory)
+            how = relation(region.memory, other.memory, work)
             if how == "inside" and not region.own_gradient:
                 merged[region.who] = other.who, view_op(region.memory, other.memory)
                 groups.leave(region)
@@ -183,7 +177,17 @@ def _axes(memory: Memory) -> tuple[int, list[tuple[int, int]]]:
     return low, axes
 
 
-def relation(inner: Memory, outer: Memory) -> Relation:
+class Work:
+    """How much comparing is still worth while."""
+
+    __slots__ = ("elements", "pairs")
+
+    def __init__(self) -> None:
+        self.pairs = _MAX_PAIRS
+        self.elements = _MAX_ELEMENTS
+
+
+def relation(inner: Memory, outer: Memory, work: Work | None = None) -> Relation:
     """Whether the elements of `inner` all lie in `outer`, or some do, or none.
 
     >>> row = Memory(0, (4,), (4,), 4, "float32")
@@ -197,7 +201,9 @@ def relation(inner: Memory, outer: Memory) -> Relation:
     outer_low, outer_high = extent(outer)
     if inner_low >= outer_high or outer_low >= inner_high:
         return "apart"
-    if (inner.itemsize, inner.dtype) != (outer.itemsize, outer.dtype):
+    work = work or Work()
+    work.pairs -= 1
+    if work.pairs < 0 or (inner.itemsize, inner.dtype) != (outer.itemsize, outer.dtype):
         return "overlapping"
     if (inner_low - outer_low) % outer.itemsize:
         return "overlapping"
@@ -211,7 +217,8 @@ def relation(inner: Memory, outer: Memory) -> Relation:
         if all(map(_range_inside, *boxes)):
             return "inside"
         return "overlapping" if all(map(_ranges_meet, *boxes)) else "apart"
-    if prod(inner.shape) + prod(outer.shape) > _ENUMERATE:
+    work.elements -= prod(inner.shape) + prod(outer.shape)
+    if work.elements < 0 or prod(inner.shape) + prod(outer.shape) > _ENUMERATE:
         return "overlapping"
     inner_bytes, outer_bytes = _addresses(inner), _addresses(outer)
     if inner_bytes <= outer_bytes:

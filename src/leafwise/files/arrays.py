@@ -370,12 +370,19 @@ def _is_c(memory: Memory) -> bool:
 
 def counts(numbers: Any, source: Source, offset: int, what: str) -> tuple[int, ...]:
     """A shape, checked; a hostile file may say anything."""
-    good = isinstance(numbers, tuple | list) and len(numbers) <= MAX_AXES
-    if not good or not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
-        raise source.error(offset, f"{what} is no shape")
-    if prod(max(number, 1) for number in numbers) >= 1 << 58:
-        raise source.error(offset, f"{what} is larger than any file: {ascii(numbers)[:100]}")
+    if not is_shape(numbers):
+        raise source.error(offset, f"{what} is no shape, or larger than any file")
     return tuple(numbers)
+
+
+def is_shape(numbers: Any) -> bool:
+    """Whether these are the sizes of the axes of an array that could be."""
+    return (
+        isinstance(numbers, tuple | list)
+        and len(numbers) <= MAX_AXES
+        and all(type(number) is int and 0 <= number < 1 << 58 for number in numbers)
+        and prod(max(number, 1) for number in numbers) < 1 << 58
+    )
 
 
 def unpacked(bits: int, dtype: str) -> Callable[[Any, tuple[int, ...]], Any]:

@@ -1,6 +1,7 @@
 """PyTorch Distributed Checkpoint: a folder with a pickle called `.metadata`, and files that hold pieces of tensors."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from leafwise.files.arrays import ITEM_BYTES, Pieces, Stored, counts, spec_of
@@ -114,15 +115,15 @@ def _entry(source: Source, name: str, said: Any, places: _Places) -> Any:
         if len(position) != len(shape) or any(p + n > whole for p, n, whole in zip(position, size, shape, strict=True)):
             raise source.error(0, f"a piece of {name!a} at {position} of shape {size} is outside of {shape}")
         pieces.append((position, size, _piece(places.item(source, name, position), name, size, dtype)))
-    covered = sum(_size(size) for _, size, _ in pieces)
-    if covered != _size(shape) or _any_overlap([(position, size) for position, size, _ in pieces]):
-        raise source.error(0, f"the pieces of {name!a} do not hold each of its {_size(shape):,} numbers once")
+    covered = sum(prod(size) for _, size, _ in pieces)
+    if covered != prod(shape) or _any_overlap([(position, size) for position, size, _ in pieces]):
+        raise source.error(0, f"the pieces of {name!a} do not hold each of its {prod(shape):,} numbers once")
     return Pieces(spec_of(shape, dtype), pieces)
 
 
 def _any_overlap(boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:
     """Whether two pieces meet. Along the first axis those that could meet stand near each other."""
-    boxes = sorted(box for box in boxes if _size(box[1]))
+    boxes = sorted(box for box in boxes if prod(box[1]))
     for number, (position, size) in enumerate(boxes):
         for other, its in boxes[number + 1 : number + 2000]:
             if position and other[0] >= position[0] + size[0]:
@@ -130,13 +131,6 @@ def _any_overlap(boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:
             if all(a < b + m and b < a + n for a, n, b, m in zip(position, size, other, its, strict=True)):
                 return True
     return False
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for one in shape:
-        size *= one
-    return size
 
 
 def _dtype(source: Source, name: str, properties: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.core.path import escape
 from leafwise.errors import FileError
 from leafwise.files import disk as local
-from leafwise.files.source import LocalSource, RemoteSource, Source, _told, is_url, remote
+from leafwise.files.source import LocalSource, RemoteSource, Source, is_url, remote, told
 
 
 class Folder:
@@ -26,7 +26,7 @@ class Folder:
                 except OSError as error:
                     raise FileError(f"cannot open {escape(repr(self.path))}: {error.strerror or error}") from error
             else:
-                with _told(self.path):
+                with told(self.path):
                     listed = self._files.ls(self._inside, detail=False)
                 self._names = sorted(str(one).rstrip("/").rpartition("/")[2] for one in listed)
         return self._names
@@ -57,7 +57,7 @@ def opened(target: str) -> "Source | Folder":
         return Folder(target) if os.path.isdir(target) else LocalSource(target)
     files, inside = remote(target)
     if not target.startswith(("http:", "https:")):  # which have no folders
-        with _told(target):
+        with told(target):
             if files.isdir(inside):
                 return Folder(target, files, inside)
     return RemoteSource(target, files, inside)

@@ -100,7 +100,7 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
             or "\\u" in text
             or any(text.count(f'"{word}"') != arrays for word in ("data_offsets", "dtype"))
         ):
-            header = json.loads(text, object_pairs_hook=_without_duplicates)
+            header = json.loads(text, object_pairs_hook=without_duplicates)
     except UnicodeDecodeError as error:
         raise source.error(8 + error.start, "the header is no UTF-8 text; this is no safetensors file") from error
     except json.JSONDecodeError as error:
@@ -112,11 +112,11 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
     return header
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-        raise ValueError(f"the name {twice!a} stands in the header twice")
+        raise ValueError(f"the name {twice!a} stands there twice")
     return found
 
 

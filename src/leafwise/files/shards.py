@@ -7,6 +7,7 @@ from leafwise.errors import FileError
 from leafwise.files import detect
 from leafwise.files.folder import Folder
 from leafwise.files.home import StoredFile
+from leafwise.files.safetensors import without_duplicates
 from leafwise.files.source import Source
 
 _INDEX = ".index.json"
@@ -48,7 +49,7 @@ def _with_index(folder: Folder, source: Source, name: str) -> StoredFile:
     if source.size > _MAX_INDEX:
         raise source.error(0, f"an index of {source.size:,} bytes cannot be")
     try:
-        said = json.loads(bytes(source.read(0, source.size)), object_pairs_hook=_without_duplicates)
+        said = json.loads(bytes(source.read(0, source.size)), object_pairs_hook=without_duplicates)
         weights = said["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise source.error(0, "the index is no JSON with a weight_map") from error
@@ -68,13 +69,6 @@ def _with_index(folder: Folder, source: Source, name: str) -> StoredFile:
     if isinstance(said_more, dict):
         merged.metadata = {str(key): value for key, value in said_more.items()}
     return merged
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands in the index twice")
-    return found
 
 
 def _merged(folder: Folder, names: list[str], kind: str) -> StoredFile:

@@ -97,7 +97,7 @@ class RemoteSource(Source):
     def __init__(self, url: str, files: Any, path: str) -> None:
         self.name = url
         self._files, self._path = files, path
-        with _told(url):
+        with told(url):
             self.size = int(files.info(path)["size"] or 0)
         self._blocks: dict[int, bytes] = {}
 
@@ -118,7 +118,7 @@ class RemoteSource(Source):
         return self._blocks[start]
 
     def _fetch(self, start: int, stop: int) -> bytes:
-        with _told(self.name):
+        with told(self.name):
             data: bytes = self._files.cat_file(self._path, start=start, end=stop)
         if len(data) > stop - start:
             raise self.error(start, "the server does not give parts of a file; download it first")
@@ -227,7 +227,7 @@ class Cursor:
         return self.source.error(self.at, cause)
 
 
-class _told:  # noqa: N801
+class told:  # noqa: N801
     """Turns whatever a remote file system raises into one error that names the URL."""
 
     def __init__(self, url: str) -> None:
@@ -258,6 +258,6 @@ def remote(url: str) -> tuple[Any, str]:
         import fsspec
     except ImportError as error:
         raise FileError(f"{escape(repr(url))} needs fsspec: pip install 'leafwise[remote]'") from error
-    with _told(url):
+    with told(url):
         files, path = fsspec.core.url_to_fs(url)
     return files, path

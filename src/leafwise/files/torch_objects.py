@@ -8,7 +8,6 @@ from typing import Any
 from leafwise.core.home import Spec
 from leafwise.files.arrays import (
     ITEM_BYTES,
-    MAX_AXES,
     InMemory,
     Signed,
     Storage,
@@ -16,6 +15,7 @@ from leafwise.files.arrays import (
     Strided,
     Unreadable,
     c_strides,
+    is_shape,
     numpy_dtype,
     spec_of,
 )
@@ -75,10 +75,14 @@ def _tensor(
     itemsize = ITEM_BYTES.get(dtype) or QUANTISED.get(dtype)
     if itemsize is None:
         raise Refused(f"a tensor of the unknown dtype {dtype!a}")
-    shape, strides = _counts(shape), _counts(strides)
-    if len(shape) != len(strides) or type(offset) is not int or offset < 0:
-        raise Refused(f"a tensor of shape {shape} with strides {strides} at {shown(offset)}")
-    reach = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
+    shape = _counts(shape)
+    steps = strides if isinstance(strides, tuple | list) else ()
+    sound = len(steps) == len(shape) and all(
+        type(number) is int and 0 <= number < 1 << 58 for number in (offset, *steps)
+    )
+    if not sound:
+        raise Refused(f"a tensor of shape {shape} with an offset or strides that cannot be")
+    reach = offset + sum((size - 1) * stride for size, stride in zip(shape, steps, strict=True)) + 1
     if prod(shape) and reach * itemsize > storage.storage.nbytes:
         raise Refused(
             f"a tensor of shape {shape} reaches to byte {reach * itemsize:,} of a storage of {storage.storage.nbytes:,}"
@@ -87,8 +91,8 @@ def _tensor(
     if dtype in QUANTISED:
         spec = Spec(shape, dtype, "file", prod(shape), prod(shape) * itemsize, trainable)
         return Unreadable(spec, f"they are quantised ({dtype}); dequantise before saving")
-    steps = tuple(stride * itemsize for stride in strides)
-    plain = None if steps == c_strides(shape, itemsize) else steps
+    in_bytes = tuple(stride * itemsize for stride in steps)
+    plain = None if in_bytes == c_strides(shape, itemsize) else in_bytes
     spec = spec_of(shape, dtype, trainable=trainable)
     signs = [sign for sign in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(sign)]
     if signs:
@@ -97,11 +101,8 @@ def _tensor(
 
 
 def _counts(numbers: Any) -> tuple[int, ...]:
-    good = isinstance(numbers, tuple | list) and len(numbers) <= MAX_AXES
-    if not good or not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
-        raise Refused(f"{shown(numbers)} is no shape")
-    if prod(max(number, 1) for number in numbers) >= 1 << 62:
-        raise Refused(f"{shown(numbers)} is larger than any file")
+    if not is_shape(numbers):
+        raise Refused("a shape that is none, or larger than any file")
     return tuple(numbers)
 
 

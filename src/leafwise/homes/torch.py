@@ -19,7 +19,7 @@ from leafwise.core.memory import Op
 from leafwise.core.path import Entry, Path
 from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes import torch_bonds, torch_ties, torch_views
+from leafwise.homes import torch_keepers, torch_ties, torch_values, torch_views
 from leafwise.homes.roles import role_of
 
 # Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
@@ -213,16 +213,16 @@ class TorchHome(Home):
         return torch_views.view_source(owner, name)
 
     def declared(self, objects: list[Any]) -> list[tuple[int, Declared]]:
-        return torch_bonds.declared(objects)
+        return torch_keepers.declared(objects)
 
     def same_bits(self, a: torch.Tensor, b: torch.Tensor) -> bool:
-        return torch_bonds.same_bits(a, b)
+        return torch_values.same_bits(a, b)
 
     def fingerprint(self, value: torch.Tensor) -> tuple[int, bool] | None:
-        return None if _holds_nothing(value) else torch_ties.fingerprint(value)
+        return None if _holds_nothing(value) else torch_values.fingerprint(value)
 
     def seen_through(self, value: torch.Tensor, op: Op) -> torch.Tensor:
-        return torch_bonds.seen_through(value, op)
+        return torch_values.seen_through(value, op)
 
     def cannot_tie(self, place: Place, value: torch.Tensor, op: Op) -> str:
         return torch_ties.cannot_tie(place, value, op)

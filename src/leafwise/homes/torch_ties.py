@@ -1,4 +1,4 @@
-"""Sharing as verbs, over PyTorch modules: see `torch_bonds` for how ties are kept, `torch_views` for views."""
+"""Sharing as verbs, over PyTorch modules: see `torch_keepers` for how ties are kept, `torch_views` for views."""
 
 import copy
 import warnings
@@ -12,33 +12,11 @@ from torch.nn.utils import parametrize
 from leafwise.core.memory import Op
 from leafwise.core.sharing import Group, Keep, Place
 from leafwise.errors import TieWarning
-from leafwise.homes.torch_bonds import (
-    Bond,
-    Check,
-    Keeper,
-    Member,
-    bonds_at,
-    choose,
-    keeper_of,
-    keepers,
-    seen_through,
-)
+from leafwise.homes.torch_bonds import Bond, Member
+from leafwise.homes.torch_checks import Check
+from leafwise.homes.torch_keepers import Keeper, bonds_at, keeper_of, keepers
+from leafwise.homes.torch_values import choose, seen_through
 from leafwise.homes.torch_views import View, attach_view, can_be_tied, detach_view, is_view, plain_class, views_of
-
-
-def fingerprint(value: torch.Tensor) -> tuple[int, bool] | None:
-    """The sum of the elements taken as whole numbers, which does not depend on their order; and whether all are one."""
-    plain = value.detach()
-    if plain.layout != torch.strided or plain.is_quantized or type(plain) not in (torch.Tensor, nn.Parameter):
-        return None
-    if plain.is_complex():
-        plain = torch.view_as_real(plain.resolve_conj())
-    if plain.numel() == 0:
-        return 0, True
-    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.element_size()]
-    bits = plain.view(words) if plain.dtype != torch.bool else plain.to(torch.uint8)
-    return int(bits.sum(dtype=torch.int64)), bool((bits == bits[(0,) * bits.dim()]).all())
-
 
 # -- keeping -----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,9 @@ from torch import nn
 
 from leafwise.core.memory import Op
 from leafwise.errors import TieError, Unsupported
-from leafwise.homes.torch_bonds import KEEPER, Bond, Keeper, seen
+from leafwise.homes.torch_bonds import KEEPER, Bond
+from leafwise.homes.torch_keepers import Keeper
+from leafwise.homes.torch_values import seen
 
 _VIEWS = "_leafwise_views"
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from leafwise.core.path import quote
 
 if TYPE_CHECKING:
-    from leafwise.core.leaf import Leaf
+    from leafwise.core.leaf import Leaf, SharedMemory, UndoneTie
     from leafwise.core.tree import Tree
 
 
@@ -23,15 +23,18 @@ def tree_json(tree: "Tree") -> dict[str, Any]:
             if not columns.hidden(node)
         ],
         "leaves": [_leaf(leaf, texts) for leaf in tree],
-        "shared_memory": [
-            {"reason": shared.reason, "paths": [texts.of_row(leaf._row) for leaf in shared.leaves]}
-            for shared in tree.shared_memory
-        ],
-        "undone": [
-            {"path": str(undone.path), "source": str(undone.source), "op": str(undone.op)} for undone in tree.undone
-        ],
+        "shared_memory": [shared_memory_json(shared) for shared in tree.shared_memory],
+        "undone": [undone_json(undone) for undone in tree.undone],
         "values": {str(path): _value(value) for path, value in tree.scalars.items()},
     }
+
+
+def shared_memory_json(shared: "SharedMemory") -> dict[str, Any]:
+    return {"reason": shared.reason, "paths": [str(leaf.path) for leaf in shared.leaves]}
+
+
+def undone_json(undone: "UndoneTie") -> dict[str, Any]:
+    return {"path": str(undone.path), "source": str(undone.source), "op": str(undone.op)}
 
 
 class _Texts:

@@ -6,6 +6,7 @@ from leafwise.core.doc import Doc, Line, Span
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
 from leafwise.render.outline import bytes_text, plural
+from leafwise.render.plain import shared_memory_json, undone_json
 from leafwise.share.find import Ties, bytes_saved
 
 if TYPE_CHECKING:
@@ -93,13 +94,8 @@ def ties_json(ties: Ties) -> dict[str, Any]:
             for tie in ties
         ],
         "bytes_saved": ties.bytes_saved,
-        "undone": [
-            {"path": str(undone.path), "source": str(undone.source), "op": str(undone.op)} for undone in ties.undone
-        ],
-        "shared_memory": [
-            {"reason": shared.reason, "paths": [str(leaf.path) for leaf in shared.leaves]}
-            for shared in ties.shared_memory
-        ],
+        "undone": [undone_json(undone) for undone in ties.undone],
+        "shared_memory": [shared_memory_json(shared) for shared in ties.shared_memory],
     }
     if ties.equal_untied is not None:
         data["equal_untied"] = [
