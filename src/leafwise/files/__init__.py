@@ -3,10 +3,8 @@
 import os
 
 from leafwise.files import detect
-from leafwise.files.folder import Folder, opened
+from leafwise.files.folder import INDEX, Folder, opened
 from leafwise.files.home import StoredFile
-
-_INDEX = ".index.json"
 
 
 def open_file(target: str | os.PathLike[str]) -> StoredFile:
@@ -21,10 +19,10 @@ def open_file(target: str | os.PathLike[str]) -> StoredFile:
         from leafwise.files import shards
 
         return shards.read(found)
-    if name.endswith(_INDEX):
+    if name.endswith(INDEX):
         from leafwise.files import shards
 
-        return shards.read_index(found, opened_folder(name), name)
+        return shards.read_index(found, opened_folder(name))
     return detect.read(found)
 
 

@@ -8,6 +8,8 @@ from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.source import LocalSource, RemoteSource, Source, is_url, remote, told
 
+INDEX = ".index.json"  # how the name of an index of shards ends
+
 
 class Folder:
     """A folder, from which files are opened by bare names only."""

@@ -5,47 +5,40 @@ from typing import Any
 
 from leafwise.errors import FileError
 from leafwise.files import detect
-from leafwise.files.folder import Folder
+from leafwise.files.folder import INDEX, Folder
 from leafwise.files.home import StoredFile
 from leafwise.files.safetensors import without_duplicates
 from leafwise.files.source import Source
 
-_INDEX = ".index.json"
 _MAX_INDEX = 1 << 28
 
 
 def read(folder: Folder) -> StoredFile:
     """Opens the folder; of each file only the header is read."""
     names = folder.names
-    indexes = [name for name in names if name.endswith(_INDEX)]
+    indexes = [name for name in names if name.endswith(INDEX)]
     # Where both kinds lie side by side, safetensors is the one that others load, too.
     indexes.sort(
-        key=lambda name: (not name.endswith(".safetensors" + _INDEX), name != "model.safetensors" + _INDEX, name)
+        key=lambda name: (not name.endswith(".safetensors" + INDEX), name != "model.safetensors" + INDEX, name)
     )
     if indexes:
-        return _with_index(folder, folder.open(indexes[0]), indexes[0])
-    for single in (
-        "model.safetensors",
-        "pytorch_model.bin",
-    ):  # whatever else lies beside it, training_args.bin or adapters
+        return read_index(folder.open(indexes[0]), folder)
+    # Whatever else lies beside one of these: training_args.bin, adapters.
+    for single in ("model.safetensors", "pytorch_model.bin"):
         if single in names:
-            return _merged(folder, [single], "")
+            return detect.read(folder.open(single))
     for suffix in (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz", ".params"):
         shards = [name for name in names if name.endswith(suffix)]
         numbered = [name for name in shards if "-of-" in name]
         shards = numbered or shards
         if shards:
-            return _merged(folder, shards, "shards" if len(shards) > 1 else "")
+            return _merged(folder, shards) if len(shards) > 1 else detect.read(folder.open(shards[0]))
     listed = ", ".join(map(ascii, names[:8])) + (", …" if len(names) > 8 else "")
     raise FileError(f"{folder.path!r} holds no checkpoint that leafwise knows; it holds: {listed or 'nothing'}")
 
 
-def read_index(source: Source, folder: Folder, name: str) -> StoredFile:
-    """Opens what an index that was given by name leads to."""
-    return _with_index(folder, source, name)
-
-
-def _with_index(folder: Folder, source: Source, name: str) -> StoredFile:
+def read_index(source: Source, folder: Folder) -> StoredFile:
+    """Opens the shards that an index in the folder names."""
     if source.size > _MAX_INDEX:
         raise source.error(0, f"an index of {source.size:,} bytes cannot be")
     try:
@@ -57,7 +50,7 @@ def _with_index(folder: Folder, source: Source, name: str) -> StoredFile:
         source.close()
     if not isinstance(weights, dict) or not weights or not all(isinstance(shard, str) for shard in weights.values()):
         raise source.error(0, "the weight_map of the index does not map names to files")
-    merged = _merged(folder, list(dict.fromkeys(weights.values())), "sharded")
+    merged = _merged(folder, list(dict.fromkeys(weights.values())))
     merged.content = {key: value for key, value in merged.content.items() if key in weights}
     missing = [key for key in weights if key not in merged.content]
     if missing:
@@ -71,7 +64,7 @@ def _with_index(folder: Folder, source: Source, name: str) -> StoredFile:
     return merged
 
 
-def _merged(folder: Folder, names: list[str], kind: str) -> StoredFile:
+def _merged(folder: Folder, names: list[str]) -> StoredFile:
     content: dict[str, Any] = {}
     shard_of: dict[str, str] = {}
     sources: dict[str, Source] = {}
@@ -93,8 +86,6 @@ def _merged(folder: Folder, names: list[str], kind: str) -> StoredFile:
             source.close()
         raise
     assert first is not None
-    if len(names) == 1 and not kind:
-        return first
     found = StoredFile(first.source, f"{len(names)} files, {first.format}", content, sources=sources)
     found.shard_of = shard_of
     found.path = folder.path
