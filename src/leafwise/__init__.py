@@ -12,9 +12,11 @@ Public names are resolved when they are first used: importing leafwise loads no 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChecksumError",
     "Error",
     "FileError",
     "Leaf",
+    "LoadError",
     "Name",
     "Node",
     "Path",
@@ -31,24 +33,34 @@ __all__ = [
     "WriteError",
     "add_roles",
     "keep_ties",
+    "load",
     "open",
+    "plan",
+    "save",
     "tie",
     "ties",
     "tree",
     "untie",
     "uses",
+    "verify",
     "where",
 ]
 
 _HOLDS = {
+    "leafwise.checkpoint.loading": ("load",),
+    "leafwise.checkpoint.planning": ("plan",),
+    "leafwise.checkpoint.saving": ("save",),
+    "leafwise.checkpoint.verifying": ("verify",),
     "leafwise.core.leaf": ("Leaf", "Name", "Node", "Tie"),
     "leafwise.core.path": ("Path",),
     "leafwise.core.query": ("Query", "where"),
     "leafwise.core.sharing": ("Use",),
     "leafwise.core.tree": ("Tree", "open", "tree"),
     "leafwise.errors": (
+        "ChecksumError",
         "Error",
         "FileError",
+        "LoadError",
         "PathError",
         "QueryError",
         "TieError",
@@ -67,14 +79,20 @@ _MODULE_OF = {name: module for module, names in _HOLDS.items() for name in names
 
 TYPE_CHECKING = False  # what typing calls by this name, without the cost of importing it
 if TYPE_CHECKING:
+    from leafwise.checkpoint.loading import load
+    from leafwise.checkpoint.planning import plan
+    from leafwise.checkpoint.saving import save
+    from leafwise.checkpoint.verifying import verify
     from leafwise.core.leaf import Leaf, Name, Node, Tie
     from leafwise.core.path import Path
     from leafwise.core.query import Query, where
     from leafwise.core.sharing import Use
     from leafwise.core.tree import Tree, open, tree
     from leafwise.errors import (
+        ChecksumError,
         Error,
         FileError,
+        LoadError,
         PathError,
         QueryError,
         TieError,

@@ -7,7 +7,9 @@ Error
 ├── WalkError    (TypeError)            an object, or something inside one, that cannot be walked
 ├── WriteError   (ValueError)           a value that does not fit its leaf; nothing was changed
 ├── TieError     (ValueError)           a tie that cannot be made or kept; nothing was changed
-├── FileError    (ValueError)           a file that is not what it should be
+├── LoadError    (ValueError)           a load that would leave something out or get it wrong; nothing was changed
+├── FileError    (ValueError)           a file that is not what it should be, or cannot be written
+│   └── ChecksumError                   a file whose bytes are not those that were written
 └── Unsupported  (NotImplementedError)  a home that lacks what a verb needs
 ```
 
@@ -60,6 +62,22 @@ class TieWarning(UserWarning):
 
 class FileError(Error, ValueError):
     """A file that is not what it should be."""
+
+
+class ChecksumError(FileError):
+    """A file whose bytes are not those that were written. `leaves` are the paths of what is damaged."""
+
+    def __init__(self, message: str, leaves: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.leaves = leaves
+
+
+class LoadError(Error, ValueError):
+    """A load that would leave something out, or get it wrong; nothing was changed. `plan` says what, leaf by leaf."""
+
+    def __init__(self, message: str, plan: object = None) -> None:
+        super().__init__(message)
+        self.plan = plan
 
 
 class Unsupported(Error, NotImplementedError):  # noqa: N818

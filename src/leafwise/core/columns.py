@@ -292,6 +292,21 @@ class Columns:
         owner = self.node_objects[node]
         return Path((*self.node_entries(node), self.home(owner).entry(owner, name, value)))
 
+    def node_keys(self, below: int = 0) -> dict[int, str]:
+        """For each node from one downwards, the names that lead there from it, joined by dots and not quoted."""
+        keys = {below: ""}
+        hidden = self.hidden if self.wrapped else None
+        for node in range(below + 1, self.node_ends[below]):
+            front, name = keys[self.node_parents[node]], self.node_names[node]
+            keys[node] = front if hidden is not None and hidden(node) else f"{front}.{name}" if front else name
+        return keys
+
+    def keys(self, rows: Sequence[int], below: int = 0) -> list[str]:
+        """What a state dict would call each row, seen from a node: its names, joined by dots and not quoted."""
+        fronts = {node: f"{key}." if key else "" for node, key in self.node_keys(below).items()}
+        nodes, names = self.row_nodes, self.row_names
+        return [fronts[nodes[row]] + names[row] for row in rows]
+
     def node_text(self, node: int) -> str:
         """The path of a node as it prints, without making the path."""
         names = []

@@ -1,6 +1,6 @@
 """Flat mappings of dotted strings (a state dict, a file) as the nested nodes that their names spell."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from leafwise.core.path import Entry
@@ -27,14 +27,14 @@ class Group:
         return Entry(name, "part") if isinstance(value, Group) else Entry(name, "key", self.front + name)
 
 
-def split(items: Iterable[tuple[str, Any]]) -> Group:
+def split(items: Iterable[tuple[str, Any]], make: Callable[[str], Group] = Group) -> Group:
     """The groups that dotted keys spell, in the order in which the keys come.
 
     >>> root = split([("0.weight", 1), ("0.bias", 2), ("scale", 3)])
     >>> [name for name, _ in root.children]
     ['0', 'scale']
     """
-    root = Group("")
+    root = make("")
     groups = {"": root}  # by their fronts, each of which ends with its dot
     for key, value in items:
         head, dot, last = key.rpartition(".") if key.count(".") <= MAX_DOTS else ("", "", key)
@@ -45,15 +45,15 @@ def split(items: Iterable[tuple[str, Any]]) -> Group:
             above, dot, name = head.rpartition(".")
             parent = groups.get(above + dot)
             if parent is None:
-                group = _open(groups, front)
+                group = _open(groups, front, make)
             else:
-                group = groups[front] = Group(front)
+                group = groups[front] = make(front)
                 parent.children.append((name, group))
         group.children.append((last, value))
     return root
 
 
-def _open(groups: dict[str, Group], front: str) -> Group:
+def _open(groups: dict[str, Group], front: str, make: Callable[[str], Group]) -> Group:
     """Makes the group of a front, and those above it that are missing."""
     missing = []
     while front not in groups:
@@ -62,7 +62,7 @@ def _open(groups: dict[str, Group], front: str) -> Group:
         front = head + dot
     group = groups[front]
     for front, name in reversed(missing):
-        below = groups[front] = Group(front)
+        below = groups[front] = make(front)
         group.children.append((name, below))
         group = below
     return group

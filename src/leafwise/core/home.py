@@ -5,7 +5,7 @@ differs. The walk, ties, queries and the picture are made here in core, from wha
 """
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -122,6 +122,53 @@ class Home:
     def write(self, value: Any, array: Any) -> None:
         raise Unsupported(self.name, "write in place")
 
+    # -- saving and loading; see `leafwise.checkpoint` -------------------------------------------------
+
+    in_place = True  # whether values are written into the arrays that are there; if not, `replaced` gets new ones
+
+    def pieces(self, value: Any, dtype: str) -> Iterator[Any]:
+        """The values in C order as bytes, in this dtype: as they lie, or copied piece by piece."""
+        raise Unsupported(self.name, "be saved")
+
+    def snapshot(self, values: list[Any]) -> list[Any]:
+        """Copies of arrays, which nobody else has."""
+        raise Unsupported(self.name, "be copied")
+
+    def buffer(self, value: Any) -> memoryview | None:
+        """The memory of an array as writable bytes in C order; None where it lies otherwise, or elsewhere."""
+        return None
+
+    def blank(self, value: Any, shape: tuple[int, ...]) -> Any:
+        """An array with memory, in place of one that has none yet."""
+        raise Unsupported(self.name, "be given memory")
+
+    def made(self, value: Any, array: Any) -> Any:
+        """A NumPy array as one of this home's own, to take the place of `value`."""
+        raise Unsupported(self.name, "take values from outside")
+
+    def wrote(self, values: list[Any]) -> None:
+        """Tells the framework that the memory of these arrays was written to."""
+
+    def replaced(self, owner: Any, changes: dict[str, Any]) -> Any:
+        """The owner with other leaves, children or plain values under these names: itself, or where it cannot change,
+        another."""
+        return owner
+
+    def recompute(self, lineage: tuple[Any, ...], names: list[str]) -> bool:
+        """Computes leaves of a node that no checkpoint holds; says whether it could. `lineage` begins with the node."""
+        return False
+
+    def steps(self, obj: Any) -> bool:
+        """Whether a node steps parameters and keeps state for each, as an optimizer does."""
+        return False
+
+    def restore_state(
+        self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]], options: dict[int, dict[str, Any]]
+    ) -> None:
+        """Gives an optimizer the state of its parameters, by group and position in it, and the options of groups, by
+        their numbers. Arrays come as NumPy arrays. A parameter that is not given has no state afterwards."""
+        raise Unsupported(self.name, "take the state of an optimizer")
+
     # -- sharing -------------------------------------------------------------------------------------
 
     def storage(self, value: Any) -> object | None:
@@ -214,7 +261,7 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "torch": ("leafwise.homes.torch", "leafwise.homes.optimizer"),
     "numpy": ("leafwise.homes.numpy",),
     "leafwise.files": ("leafwise.files.home",),
-    "builtins": ("leafwise.homes.containers",),
+    "builtins": ("leafwise.homes.containers", "leafwise.homes.stateful"),
 }
 
 _registered: list[Home] = []

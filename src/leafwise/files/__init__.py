@@ -5,12 +5,17 @@ import os
 from leafwise.files import detect
 from leafwise.files.folder import INDEX, Folder, opened
 from leafwise.files.home import StoredFile
+from leafwise.files.source import is_url
 
 
-def open_file(target: str | os.PathLike[str]) -> StoredFile:
-    """Opens a file, a folder of them, or a URL, by what it holds, and reads its header."""
+def open_file(target: str | os.PathLike[str], verify: bool = True) -> StoredFile:
+    """Opens a file, a folder of them, or a URL, by what it holds, and reads its header, which is checked where it has
+    checksums. What was saved in several files is opened by the name it was saved under, too."""
     name = os.fspath(target)
+    if not is_url(name) and not os.path.exists(name) and os.path.exists(name + INDEX):
+        name += INDEX
     found = opened(name)
+    found.verify = verify
     if isinstance(found, Folder):
         if ".metadata" in found.names:
             from leafwise.files import dcp
@@ -22,13 +27,15 @@ def open_file(target: str | os.PathLike[str]) -> StoredFile:
     if name.endswith(INDEX):
         from leafwise.files import shards
 
-        return shards.read_index(found, opened_folder(name))
+        folder = opened_folder(name)
+        folder.verify = verify
+        return shards.read_index(found, folder)
     return detect.read(found)
 
 
 def opened_folder(name: str) -> Folder:
     """The folder that a file lies in."""
-    from leafwise.files.source import is_url, remote
+    from leafwise.files.source import remote
 
     if is_url(name):
         front = name.rpartition("/")[0]

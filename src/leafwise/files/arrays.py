@@ -6,6 +6,7 @@ from typing import Any
 
 from leafwise.core.home import Memory, Spec
 from leafwise.errors import QueryError, Unsupported
+from leafwise.files.checksums import Sums
 from leafwise.files.source import Source
 
 CHUNK = 8 << 20  # how many bytes pass through memory at a time
@@ -33,6 +34,23 @@ def numpy_dtype(name: str) -> Any:
         return np.dtype(getattr(ml_dtypes, name))
 
 
+def as_bytes(array: Any) -> memoryview:
+    """The bytes of a NumPy array in C order."""
+    import numpy as np
+
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def same_values(a: Any, b: Any) -> bool:
+    """Whether two NumPy arrays hold the same bits, part by part."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.nbytes <= CHUNK or not a.ndim:
+        return as_bytes(a) == as_bytes(b)
+    rows = max(1, CHUNK * len(a) // a.nbytes)
+    return all(as_bytes(a[at : at + rows]) == as_bytes(b[at : at + rows]) for at in range(0, len(a), rows))
+
+
 def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, trainable: bool | None = None) -> Spec:
     size = prod(shape)
     return Spec(shape, dtype, "file", size, size * ITEM_BYTES[dtype] if nbytes is None else nbytes, trainable)
@@ -41,13 +59,14 @@ def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, train
 class Storage:
     """A run of bytes in a source, which several arrays may see. Where it starts may be found out late."""
 
-    __slots__ = ("_start", "nbytes", "shared", "source")
+    __slots__ = ("_start", "nbytes", "shared", "source", "sums")
 
     def __init__(self, source: Source, start: "int | Callable[[], int]", nbytes: int, shared: bool = True) -> None:
         self.source = source
         self._start = start
         self.nbytes = nbytes
         self.shared = shared  # whether several arrays may see it
+        self.sums: Sums | None = None  # its checksums, where the file has some
 
     @property
     def start(self) -> int:
@@ -79,10 +98,8 @@ class Stored:
 
     def chunks(self) -> Iterator[Any]:
         """The values in C order, as bytes, a chunk at a time."""
-        import numpy as np
-
         for part in self.parts():
-            yield np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
+            yield as_bytes(part)
 
     def parts(self) -> Iterator[Any]:
         """The values in C order as arrays, cut along the first axes so that none is larger than a chunk."""

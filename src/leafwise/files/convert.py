@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from leafwise.errors import FileError
-from leafwise.files.arrays import ITEM_BYTES, Stored, numpy_dtype
-from leafwise.files.safetensors import DTYPES
+from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, numpy_dtype
+from leafwise.files.safetensors import CODES
 from leafwise.files.writer import Output, durable
 
-_CODES = {plain: code for code, (plain, bits) in DTYPES.items() if bits >= 8}
 _NUMPY = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
 
 
@@ -36,10 +35,10 @@ def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str],
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     at = 0
     for entry in entries:
-        if entry.dtype not in _CODES:
+        if entry.dtype not in CODES:
             raise FileError(f"safetensors has no {entry.dtype}, which {entry.name!r} is; choose another with --dtype")
         shape = list(entry.array.spec.shape or ())
-        header[entry.name] = {"dtype": _CODES[entry.dtype], "shape": shape, "data_offsets": [at, at + entry.nbytes]}
+        header[entry.name] = {"dtype": CODES[entry.dtype], "shape": shape, "data_offsets": [at, at + entry.nbytes]}
         at += entry.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
@@ -117,11 +116,9 @@ def _chunks(entry: Entry) -> Iterator[Any]:
         for chunk in entry.array.chunks():
             yield memoryview(chunk).cast("B")
         return
-    import numpy as np
-
     wanted = numpy_dtype(entry.dtype)
     for part in entry.array.parts():
-        yield np.ascontiguousarray(part.astype(wanted)).reshape(-1).view(np.uint8).data
+        yield as_bytes(part.astype(wanted))
 
 
 def dtype_for(array: Stored, asked: str | None) -> str:

@@ -5,7 +5,14 @@ import mmap
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # there are systems without; then nobody's leftovers are removed
+    fcntl = None
 
 # Mapped memory of a file on another machine stalls or kills the process when that machine does not answer.
 _FAR = ("nfs", "cifs", "smb", "lustre", "9p", "gpfs", "beegfs", "ceph", "gluster", "afs", "fuse")
@@ -38,6 +45,15 @@ class Disk:
             length -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def read_into(self, file: int, start: int, view: memoryview) -> None:
+        """Fills memory with what begins at an offset."""
+        while view:
+            done = os.preadv(file, [view], start)
+            if not done:
+                raise OSError(errno.EIO, "the file ended early")
+            start += done
+            view = view[done:]
+
     def map(self, file: int, length: int) -> mmap.mmap:
         return mmap.mmap(file, length, access=mmap.ACCESS_READ)
 
@@ -58,6 +74,35 @@ class Disk:
         view = memoryview(data).cast("B")
         while view:
             view = view[os.write(file, view[: 1 << 30]) :]
+
+    def write_at(self, file: int, data: Any, start: int) -> None:
+        """Writes over what was left blank; the place where `write` goes on stays."""
+        view = memoryview(data).cast("B")
+        while view:
+            done = os.pwrite(file, view, start)
+            view, start = view[done:], start + done
+
+    def skip(self, file: int, length: int) -> None:
+        """Leaves so many bytes blank."""
+        os.lseek(file, length, os.SEEK_CUR)
+
+    def lock(self, file: int) -> None:
+        """Marks a file as being written, until it is closed or its process is gone."""
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks: then others never take it for a leftover
+                fcntl.flock(file, fcntl.LOCK_EX)
+
+    def open_abandoned(self, path: str) -> int | None:
+        """Opens and marks a file that nobody is writing any more; None where somebody is, or may be."""
+        if fcntl is None:
+            return None
+        file = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(file)
+            return None
+        return file
 
     def copy(self, source: int, start: int, file: int, length: int) -> None:
         """Copies bytes from one file to the end of another, in the kernel where that is possible."""

@@ -18,6 +18,7 @@ class Folder:
         self.path = path
         self._files, self._inside = files, inside
         self._names: list[str] | None = None
+        self.verify = True  # whether the headers of files in it are checked, where they have checksums
 
     @property
     def names(self) -> list[str]:
@@ -39,9 +40,13 @@ class Folder:
             raise FileError(
                 f"{escape(repr(self.path))} refers to {ascii(name)[:200]}, which is no bare name of a file in it"
             )
+        source: Source
         if self._files is None:
-            return LocalSource(os.path.join(self.path, name))
-        return RemoteSource(f"{self.path.rstrip('/')}/{name}", self._files, f"{self._inside.rstrip('/')}/{name}")
+            source = LocalSource(os.path.join(self.path, name))
+        else:
+            source = RemoteSource(f"{self.path.rstrip('/')}/{name}", self._files, f"{self._inside.rstrip('/')}/{name}")
+        source.verify = self.verify
+        return source
 
 
 def is_bare(name: str) -> bool:

@@ -1,14 +1,16 @@
 """The home of files: an open file is a node, an array in it a leaf that knows where it lies."""
 
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, Literal
 
 from leafwise.core.flat import Group, split
-from leafwise.core.home import Home, Memory, Spec, Visit
+from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec, Visit
 from leafwise.core.memory import Op
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
-from leafwise.files.arrays import InMemory, Stored, Strided, Unreadable
+from leafwise.files.arrays import InMemory, Stored, Strided, Unreadable, as_bytes, numpy_dtype
+from leafwise.files.record import Record, Role
 from leafwise.files.source import Source
 
 
@@ -29,9 +31,12 @@ class StoredFile:
         self.content = content
         self.metadata = metadata or {}
         self.shard_of: dict[str, str] = {}
+        self.record: Record | None = None  # what leafwise said of it, where leafwise wrote it
         self._sources = sources
 
     def __getitem__(self, name: str) -> Any:
+        if self.record is not None and name in self.record.scalars:
+            return self.record.scalars[name]
         return self.content[name]
 
     @property
@@ -49,34 +54,60 @@ class StoredFile:
             source.close()
 
 
+class _FileGroup(Group):
+    """A common front of names in a file that leafwise wrote, which says more of them than their bytes."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, front: str, record: Record) -> None:
+        super().__init__(front)
+        self.record = record
+
+
 class FilesHome(Home):
     name = "a file"
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, Stored):
             return "leaf"
-        return "node" if issubclass(cls, StoredFile) else None
+        return "node" if issubclass(cls, StoredFile | _FileGroup) else None
 
-    def visit(self, obj: StoredFile) -> Visit:
+    def visit(self, obj: "StoredFile | _FileGroup") -> Visit:
+        if isinstance(obj, _FileGroup):
+            return _by_kind(obj)
         if not obj.is_flat:
             return (), [("content", obj.content)], None
-        children = split(obj.content.items()).children
+        record = obj.record
+        if record is None:
+            root = split(obj.content.items())
+        else:
+            root = split([*obj.content.items(), *record.scalars.items()], lambda front: _FileGroup(front, record))
         if obj.metadata:
-            children.insert(0, ("__metadata__", obj.metadata))
-        return (), children, None
+            root.children.insert(0, ("__metadata__", obj.metadata))
+        return _by_kind(root) if isinstance(root, _FileGroup) else ((), root.children, None)
 
     def wrapped_child(self, cls: type) -> str | None:
-        return "content"
+        return "content" if issubclass(cls, StoredFile) else None
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
+        if isinstance(owner, Group):
+            return owner.entry(name, value)
         if value is owner.metadata:
             return Entry(name, "step", raw=attrgetter("metadata"), spelling="{root}.metadata")
         if value is owner.content:
             return Entry(name, "attribute")
         return Entry(name, "part") if isinstance(value, Group) else Entry(name, "key", name)
 
-    def type_name(self, obj: StoredFile) -> str:
-        return obj.format
+    def type_name(self, obj: "StoredFile | Group") -> str:
+        return "" if isinstance(obj, Group) else obj.format
+
+    def role(
+        self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
+    ) -> tuple[str | None, Axes]:
+        if owner.record is None:
+            return None, None
+        found: Role = owner.record.roles.get(owner.front + name if isinstance(owner, Group) else name, (None, None))
+        return found
 
     # -- a leaf ----------------------------------------------------------------------------------------
 
@@ -94,6 +125,17 @@ class FilesHome(Home):
 
     def write(self, value: Any, array: Any) -> None:
         raise Unsupported(self.name, "be written in place", "load it, change it, and save it")
+
+    # -- saving ------------------------------------------------------------------------------------------
+
+    def pieces(self, value: Stored, dtype: str) -> Iterator[Any]:
+        if dtype == value.spec.dtype:
+            return value.chunks()
+        wanted = numpy_dtype(dtype)
+        return (as_bytes(part.astype(wanted)) for part in value.parts())
+
+    def snapshot(self, values: list[Stored]) -> list[Stored]:
+        return values  # a file does not change under who reads it, or says so
 
     # -- sharing ---------------------------------------------------------------------------------------
 
@@ -128,6 +170,19 @@ class FilesHome(Home):
         seen = value.read(op.slices or ())
         seen = seen if op.order is None else seen.transpose(op.order)
         return InMemory(value.spec._replace(shape=seen.shape, size=seen.size, nbytes=seen.nbytes), lambda: seen)
+
+
+def _by_kind(group: _FileGroup) -> Visit:
+    """The leaves of a group by the kinds that the file says they have, and what is below it."""
+    kinds = group.record.kinds
+    leaves: dict[LeafKind, list[tuple[str, Any]]] = {}
+    others = []
+    for name, value in group.children:
+        if isinstance(value, Stored):
+            leaves.setdefault(kinds.get(group.front + name, "array"), []).append((name, value))
+        else:
+            others.append((name, value))
+    return tuple(leaves.items()), others, None
 
 
 def _bits(value: Stored) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 from leafwise.core.home import Spec
 from leafwise.files.arrays import MAX_AXES, Coded, Storage, Stored, Strided, unpacked
 from leafwise.files.home import StoredFile
+from leafwise.files.record import KEY, TENSORS, add_ties, check, is_sealed, read_record
 from leafwise.files.source import Source
 
 MAX_HEADER = 100_000_000  # what other readers refuse too
@@ -38,6 +39,7 @@ DTYPES = {
     "BOOL": ("bool", 8),
     "C64": ("complex64", 64),
 }
+CODES = {plain: code for code, (plain, bits) in DTYPES.items() if bits >= 8}
 
 
 def read(source: Source) -> StoredFile:
@@ -53,12 +55,21 @@ def read(source: Source) -> StoredFile:
     if 8 + length > total:
         raise source.error(8, f"the header has {length:,} bytes and the file {total:,}; was the download cut off?")
     raw = bytes(source.read(8, 8 + length))
+    lead = bytes(source.read(0, 8)) + raw
+    ours = is_sealed(lead, TENSORS, 8)
+    if ours and source.verify:
+        check(lead, TENSORS, 8, source)
     header = _parse(source, raw)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise source.error(8, "__metadata__ is no object of strings")
     arrays = _arrays(source, header, 8 + length, total)
-    return StoredFile(source, "safetensors", arrays, metadata)
+    stored = StoredFile(source, "safetensors", arrays, metadata)
+    if ours and KEY in metadata:
+        in_order = dict(sorted(arrays.items(), key=lambda item: item[1].storage.start))  # type: ignore[attr-defined]
+        stored.record = read_record(metadata.pop(KEY), in_order, source)
+        add_ties(arrays, stored.record.ties, source)
+    return stored
 
 
 def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> dict[str, Stored]:

@@ -1,12 +1,15 @@
 """Checkpoints in several files: with an index, as Hugging Face writes them, or without."""
 
 import json
+import os
 from typing import Any
 
 from leafwise.errors import FileError
 from leafwise.files import detect
 from leafwise.files.folder import INDEX, Folder
 from leafwise.files.home import StoredFile
+from leafwise.files.record import INDEX as SEALED_INDEX
+from leafwise.files.record import KEY, Record, add_ties, check, is_sealed, read_record
 from leafwise.files.safetensors import without_duplicates
 from leafwise.files.source import Source
 
@@ -38,16 +41,40 @@ def read(folder: Folder) -> StoredFile:
 
 
 def read_index(source: Source, folder: Folder) -> StoredFile:
-    """Opens the shards that an index in the folder names."""
+    """Opens the shards that an index in the folder names. A save may put another index in its place meanwhile, and
+    remove the shards of the old one: then that one is read."""
+    while True:
+        text = _text(source)
+        try:
+            return _read_index(source, text, folder)
+        except FileError:
+            try:
+                source = folder.open(os.path.basename(source.name))
+                changed = _text(source) != text
+            except FileError:
+                changed = False
+            if not changed:
+                raise
+
+
+def _text(source: Source) -> bytes:
     if source.size > _MAX_INDEX:
         raise source.error(0, f"an index of {source.size:,} bytes cannot be")
     try:
-        said = json.loads(bytes(source.read(0, source.size)), object_pairs_hook=without_duplicates)
+        return bytes(source.read(0, source.size))
+    finally:
+        source.close()
+
+
+def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
+    try:
+        ours = is_sealed(text, SEALED_INDEX, 0)
+        if ours and source.verify:
+            check(text, SEALED_INDEX, 0, source)
+        said = json.loads(text, object_pairs_hook=without_duplicates)
         weights = said["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise source.error(0, "the index is no JSON with a weight_map") from error
-    finally:
-        source.close()
     if not isinstance(weights, dict) or not weights or not all(isinstance(shard, str) for shard in weights.values()):
         raise source.error(0, "the weight_map of the index does not map names to files")
     merged = _merged(folder, list(dict.fromkeys(weights.values())))
@@ -58,6 +85,10 @@ def read_index(source: Source, folder: Folder) -> StoredFile:
     for key, shard in weights.items():
         if merged.shard_of[key] != shard:
             raise source.error(0, f"the index promises {key!a} in {shard!a}, and it is in {merged.shard_of[key]!a}")
+    if ours and isinstance(said.get(KEY), str):
+        merged.record = merged.record or Record()
+        merged.record.merge(read_record(said[KEY], {}, source))
+        add_ties(merged.content, merged.record.ties, source)
     said_more = said.get("metadata")
     if isinstance(said_more, dict):
         merged.metadata = {str(key): value for key, value in said_more.items()}
@@ -69,10 +100,14 @@ def _merged(folder: Folder, names: list[str]) -> StoredFile:
     shard_of: dict[str, str] = {}
     sources: dict[str, Source] = {}
     first: StoredFile | None = None
+    record: Record | None = None
     try:
         for name in names:
             shard = detect.read(folder.open(name))
             sources[name] = shard.source
+            if shard.record is not None:
+                record = record or Record()
+                record.merge(shard.record)
             first = first or shard
             if not isinstance(shard.content, dict):
                 raise shard.source.error(0, "a shard must hold a flat mapping of names to arrays")
@@ -88,5 +123,6 @@ def _merged(folder: Folder, names: list[str]) -> StoredFile:
     assert first is not None
     found = StoredFile(first.source, f"{len(names)} files, {first.format}", content, sources=sources)
     found.shard_of = shard_of
+    found.record = record
     found.path = folder.path
     return found

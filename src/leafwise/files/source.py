@@ -17,6 +17,7 @@ class Source:
 
     name: str
     size: int
+    verify = True  # whether a header that has checksums is checked
 
     def read(self, start: int, stop: int) -> Any:
         """The bytes from `start` to `stop`: `bytes`, or a view of mapped memory."""
@@ -48,7 +49,8 @@ class LocalSource(Source):
         try:
             self.file = local.disk.open(path)
             try:
-                self.size = local.disk.stat(self.file).st_size
+                found = local.disk.stat(self.file)
+                self.size, self._written = found.st_size, found.st_mtime_ns
             except BaseException:
                 local.disk.close(self.file)
                 raise
@@ -73,6 +75,20 @@ class LocalSource(Source):
             return memoryview(self._map)[start:stop]
         except OSError as error:
             raise self.error(start, error.strerror or str(error)) from error
+
+    def read_into(self, start: int, view: memoryview) -> None:
+        """Fills memory with the bytes from `start` on."""
+        if self._closed:
+            raise FileError(f"{escape(repr(self.name))} is closed")
+        try:
+            local.disk.read_into(self.file, start, view)
+        except OSError as error:
+            raise self.error(start, error.strerror or str(error)) from error
+
+    def was_changed(self) -> bool:
+        """Whether somebody wrote to the file since it was opened."""
+        found = local.disk.stat(self.file)
+        return (found.st_size, found.st_mtime_ns) != (self.size, self._written)
 
     def _is_far(self) -> bool:
         if self._far is None:

@@ -3,10 +3,14 @@
 A file is written beside its place under another name, made to last, and then renamed; the folder is made to last, too.
 Several files become visible together: all but the last get names that nobody uses yet, and the last one, an index that
 names them, makes the switch.
+
+While a file is written it is locked, and the system takes the lock away when the process is gone. So whoever writes to
+the same place later can tell what was left behind from what somebody else is still writing.
 """
 
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -27,11 +31,12 @@ class Output:
         self.path = os.path.realpath(path)
         folder, name = os.path.split(self.path)
         self.folder = folder
-        self.staged = os.path.join(folder, f".{name[:200]}.{os.getpid()}-{secrets.token_hex(4)}.part")
         self.at = 0
         self._started = 0  # up to where the system was told to begin writing
         mode = local.mode_for(self.path)
-        self._file: int | None = local.disk.create(self.staged)
+        front = f".{name[:200]}."
+        remove_abandoned(folder, lambda found: found.startswith(front) and found.endswith(".part"))
+        self._file: int | None = self._create(front)
         try:
             if mode is not None:
                 local.disk.set_mode(self._file, mode)
@@ -39,12 +44,32 @@ class Output:
             self.discard()
             raise
 
+    def _create(self, front: str) -> int:
+        while True:
+            self.staged = os.path.join(self.folder, f"{front}{os.getpid()}-{secrets.token_hex(4)}.part")
+            file = local.disk.create(self.staged)
+            local.disk.lock(file)
+            if local.disk.stat(file).st_nlink:
+                return file
+            local.disk.close(file)  # somebody took it for a leftover in the moment before it was locked
+
     def write(self, data: Any) -> int:
         assert self._file is not None
         local.disk.write(self._file, data)
         length = memoryview(data).nbytes
         self._went_on(length)
         return length
+
+    def skip(self, length: int) -> None:
+        """Leaves so many bytes blank, for `fill`."""
+        assert self._file is not None
+        local.disk.skip(self._file, length)
+        self.at += length
+
+    def fill(self, data: bytes, start: int) -> None:
+        """Writes into what was left blank."""
+        assert self._file is not None
+        local.disk.write_at(self._file, data, start)
 
     def copy(self, source: Source, start: int, stop: int, chunk: int = 1 << 26) -> None:
         """Bytes of another file, by the shortest way there is."""
@@ -68,7 +93,8 @@ class Output:
         """Makes what was written last."""
         assert self._file is not None
         local.disk.sync(self._file)
-        self.close()
+        if not hasattr(os, "fchmod"):  # a system where what is open cannot be renamed
+            self.close()
 
     def close(self) -> None:
         if self._file is not None:
@@ -121,6 +147,8 @@ class Writing:
         finally:
             for output in self._outputs[placed:]:
                 output.discard()
+            for output in self._outputs[:placed]:
+                output.close()
         if isinstance(error, OSError) and self._outputs:
             path = self._outputs[-1].path
             raise FileError(f"cannot write {escape(repr(path))}: {error.strerror or error}") from error
@@ -132,6 +160,29 @@ class Writing:
                 raise FileError(
                     f"{escape(repr(output.path))} exists; only the last of several files may replace one that is there"
                 )
+
+
+def remove_abandoned(
+    folder: str, is_leftover: Callable[[str], bool], in_use: Callable[[], set[str]] = lambda: set()
+) -> None:
+    """Removes what others left behind in a folder and do not write any more. `in_use` is asked for names that are to
+    stay when the leftovers are locked, so that nobody can have put them to use after the answer."""
+    with suppress(OSError):
+        found = [name for name in local.disk.names_in(folder) if is_leftover(name)]
+        held: dict[str, int] = {}
+        try:
+            for name in found:
+                with suppress(OSError):
+                    file = local.disk.open_abandoned(os.path.join(folder, name))
+                    if file is not None:
+                        held[name] = file
+            used = in_use() if held else set()
+            for name in held.keys() - used:
+                with suppress(OSError):
+                    local.disk.remove(os.path.join(folder, name))
+        finally:
+            for file in held.values():
+                local.disk.close(file)
 
 
 def durable(path: str) -> "_One":

@@ -1,6 +1,6 @@
 """Plain containers: dicts, lists, tuples and dataclasses that hold models, optimizers or arrays."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping
 from typing import Any, Literal
 
 from leafwise.core import home as homes
@@ -50,6 +50,47 @@ class ContainersHome(Home):
 
     def type_name(self, obj: Any) -> str:
         return "" if isinstance(obj, Group) else type(obj).__name__
+
+    def replaced(self, owner: Any, changes: dict[str, Any]) -> Any:
+        if isinstance(owner, Group):
+            return owner  # what it stands for is changed where it is held
+        if isinstance(owner, Mapping):
+            return _changed_mapping(owner, changes)
+        if _is_sequence(owner):
+            return _changed_sequence(owner, changes)
+        if all(value is getattr(owner, name) for name, value in changes.items()):
+            return owner
+        if hasattr(owner, "_replace"):
+            return owner._replace(**changes)
+        try:
+            for name, value in changes.items():
+                setattr(owner, name, value)
+        except AttributeError:  # a frozen dataclass
+            from dataclasses import replace
+
+            return replace(owner, **changes)
+        return owner
+
+
+def _changed_mapping(owner: Mapping[Any, Any], changes: dict[str, Any]) -> Any:
+    new = {key: changes[name] for name, key in _keys_by_name(owner).items() if name in changes}
+    new = {key: value for key, value in new.items() if owner[key] is not value}
+    if new and isinstance(owner, MutableMapping):
+        owner.update(new)
+        return owner
+    make: Any = type(owner)
+    return make({**owner, **new}) if new else owner
+
+
+def _changed_sequence(owner: Any, changes: dict[str, Any]) -> Any:
+    new = {int(name): value for name, value in changes.items() if owner[int(name)] is not value}
+    if not new:
+        return owner
+    if isinstance(owner, list):
+        for index, value in new.items():
+            owner[index] = value
+        return owner
+    return type(owner)(new.get(index, item) for index, item in enumerate(owner))
 
 
 def _is_sequence(obj: Any) -> bool:

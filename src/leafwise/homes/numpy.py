@@ -1,11 +1,14 @@
 """NumPy arrays as leaves of containers."""
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 
 from leafwise.core.home import Home, Memory, Spec
 from leafwise.errors import WriteError
+
+_PIECE = 8 << 20  # how many bytes are copied at a time
 
 
 class NumpyHome(Home):
@@ -40,12 +43,39 @@ class NumpyHome(Home):
             raise WriteError("the array is read-only")
         value[...] = given
 
+    def pieces(self, value: Any, dtype: str) -> Iterator[Any]:
+        if value.dtype.name == dtype and value.flags.c_contiguous and value.dtype.isnative:
+            yield value.reshape(-1).view(np.uint8).data if value.size else b""
+            return
+        wanted = _dtype(dtype)
+        rows = max(1, _PIECE // max(value[:1].nbytes, 1)) if value.ndim else 1
+        for start in range(0, len(value) if value.ndim else 1, rows):
+            part = value[start : start + rows] if value.ndim else value
+            yield np.ascontiguousarray(part, wanted).reshape(-1).view(np.uint8).data
+
+    def snapshot(self, values: list[Any]) -> list[Any]:
+        return [value.copy() for value in values]
+
+    def buffer(self, value: Any) -> memoryview | None:
+        if not (value.flags.c_contiguous and value.flags.writeable and value.dtype.isnative):
+            return None
+        return value.reshape(-1).view(np.uint8).data if value.size else memoryview(bytearray())
+
     def storage(self, value: Any) -> object | None:
         return id(_owner(value)) if value.size else None
 
     def memory(self, value: Any) -> Memory | None:
         address = value.__array_interface__["data"][0]
         return Memory(address, value.shape, value.strides, value.itemsize, value.dtype.name)
+
+
+def _dtype(name: str) -> Any:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
 
 
 def _owner(array: Any) -> Any:

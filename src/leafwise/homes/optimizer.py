@@ -11,6 +11,7 @@ import torch
 from leafwise.core.flat import Group
 from leafwise.core.home import Home, Visit
 from leafwise.core.path import Entry, Path
+from leafwise.homes.torch_filling import tensor_over
 
 
 class _ParamGroup(Group):
@@ -70,6 +71,24 @@ class OptimizerHome(Home):
     def type_name(self, obj: Any) -> str:
         return "" if isinstance(obj, Group) else type(obj).__name__
 
+    def steps(self, obj: Any) -> bool:
+        return isinstance(obj, torch.optim.Optimizer)
+
+    def restore_state(
+        self,
+        optimizer: torch.optim.Optimizer,
+        states: dict[tuple[int, int], dict[str, Any]],
+        options: dict[int, dict[str, Any]],
+    ) -> None:
+        for which, group in enumerate(optimizer.param_groups):
+            for key, value in options.get(which, {}).items():
+                _set_option(group, key, value)
+            for position, parameter in enumerate(group["params"]):
+                optimizer.state.pop(parameter, None)
+                if (which, position) in states:
+                    state = states[which, position]
+                    optimizer.state[parameter] = {key: _to(parameter, group, key, one) for key, one in state.items()}
+
     def held_by(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, Any]]:
         held = []
         for which, group in enumerate(optimizer.param_groups):
@@ -125,6 +144,31 @@ def _state_entry(name: str, parameter: Any, group: int, position: int) -> Entry:
         raw=_StateOf(parameter),
         spelling=f"{{root}}.state[{{root}}.param_groups[{group}]['params'][{position}]]",
     )
+
+
+def _set_option(group: dict[str, Any], key: str, value: Any) -> None:
+    if hasattr(value, "dtype"):
+        value = tensor_over(value)
+        held = group.get(key)
+        if isinstance(held, torch.Tensor):  # a learning rate that lives on the device
+            with torch.no_grad():
+                held.copy_(value)
+            return
+    group[key] = value
+
+
+def _to(parameter: torch.Tensor, group: dict[str, Any], key: str, value: Any) -> Any:
+    """A value of the state on the device of its parameter, where PyTorch has it there: the count of steps stays on the
+    CPU unless it is needed in a captured graph."""
+    if isinstance(value, list):
+        return [_to(parameter, group, key, one) for one in value]
+    if isinstance(value, dict):
+        return {name: _to(parameter, group, name, one) for name, one in value.items()}
+    if not hasattr(value, "dtype"):
+        return value
+    tensor = tensor_over(value)
+    stays = key == "step" and not (group.get("capturable") or group.get("fused"))
+    return tensor if stays else tensor.to(parameter.device)
 
 
 HOME = OptimizerHome()

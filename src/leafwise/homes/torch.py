@@ -4,7 +4,7 @@ Names are PyTorch's own, in PyTorch's own order: the parameters of a module, its
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from math import prod
@@ -19,7 +19,7 @@ from leafwise.core.memory import Op
 from leafwise.core.path import Entry, Path
 from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes import torch_keepers, torch_ties, torch_values, torch_views
+from leafwise.homes import torch_filling, torch_keepers, torch_ties, torch_values, torch_views
 from leafwise.homes.roles import role_of
 
 # Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
@@ -176,6 +176,32 @@ class TorchHome(Home):
                 value.copy_(given)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             raise WriteError(f"cannot write: {error}") from error
+
+    # -- saving and loading ----------------------------------------------------------------------------
+
+    def pieces(self, value: torch.Tensor, dtype: str) -> Iterator[Any]:
+        return torch_filling.pieces(value, dtype)
+
+    def snapshot(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        return torch_filling.snapshot(values)
+
+    def buffer(self, value: torch.Tensor) -> memoryview | None:
+        return torch_filling.buffer(value)
+
+    def blank(self, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        return torch_filling.blank(value, shape)
+
+    def wrote(self, values: list[torch.Tensor]) -> None:
+        torch_filling.wrote(values)
+
+    def replaced(self, owner: Any, changes: dict[str, Any]) -> Any:
+        for name, value in changes.items():
+            if isinstance(value, torch.Tensor):
+                torch_filling.put(owner, name, value)
+        return owner
+
+    def recompute(self, lineage: tuple[Any, ...], names: list[str]) -> bool:
+        return torch_filling.recompute(lineage, names)
 
     # -- sharing ---------------------------------------------------------------------------------------
 
@@ -334,12 +360,8 @@ def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
             return _without_loss(torch.as_tensor(array), like)
         import numpy as np
 
-        given = np.array(array)  # a copy, since tensors do not know read-only memory
-        if dtype.type.__module__ == "ml_dtypes" and hasattr(torch, dtype.name):
-            words = {1: np.uint8, 2: np.int16}[dtype.itemsize]
-            return torch.from_numpy(given.view(words)).view(getattr(torch, dtype.name))
-        return torch.from_numpy(given)
-    except (TypeError, ValueError, RuntimeError, KeyError) as error:
+        return torch_filling.tensor_over(np.array(array))  # a copy, since tensors do not know read-only memory
+    except (TypeError, ValueError, RuntimeError, KeyError, AttributeError) as error:
         raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
 
 

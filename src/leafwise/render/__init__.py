@@ -10,10 +10,15 @@ from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 
 if TYPE_CHECKING:
+    from leafwise.checkpoint.planning import Plan
     from leafwise.core.tree import Tree
     from leafwise.share.find import Ties
 
 __all__ = [
+    "plan_for_stdout",
+    "plan_html",
+    "plan_json",
+    "plan_text",
     "ties_doc",
     "ties_for_stdout",
     "ties_html",
@@ -59,3 +64,30 @@ def ties_html(ties: "Ties") -> str:
     from leafwise.render.html import html
 
     return html(ties_doc(ties))
+
+
+def plan_text(plan: "Plan", *, full: bool = False, terminal: Any = None) -> str:
+    """The table as text, plain unless a terminal is given."""
+    from leafwise.render.planning import plan_doc
+
+    return text(plan_doc(plan, full=full), terminal or Terminal())
+
+
+def plan_for_stdout(plan: "Plan") -> str:
+    """The table as `print` shows it."""
+    return plan_text(plan, terminal=Terminal.of(sys.stdout))
+
+
+def plan_json(plan: "Plan") -> dict[str, Any]:
+    """The plan as plain data."""
+    from leafwise.render import planning
+
+    return planning.plan_json(plan)
+
+
+def plan_html(plan: "Plan") -> str:
+    """The table for a notebook."""
+    from leafwise.render.html import html
+    from leafwise.render.planning import plan_doc
+
+    return html(plan_doc(plan))

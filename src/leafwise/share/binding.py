@@ -83,16 +83,39 @@ def tie(
             )
     else:
         raise TieError(f"cannot tie {_said(where)} to {_said(to)}: that is a plain value, {source!r}")
-    new = _checked(columns, pairs, op, keep)
+    return bind(t, [Wish(pair.target, pair.source, op) for pair in pairs], keep)
+
+
+class Wish(NamedTuple):
+    """A row that shall become another name of the leaf `source`, seen by `op`."""
+
+    target: int
+    source: int
+    op: Op
+
+
+def check_wishes(columns: Columns, wishes: list[Wish], keep: "Keep | None") -> list[tuple[Op, dict[int, list[int]]]]:
+    """The rows to tie, by op and by the leaf they are tied to; raises where any of them cannot be."""
+    by_op: dict[object, tuple[Op, list[_Pair]]] = {}
+    for target, source, op in wishes:
+        by_op.setdefault((op, repr(op.slices), op.order), (op, []))[1].append(_Pair(target, source))
+    return [(op, _checked(columns, pairs, op, keep)) for op, pairs in by_op.values()]
+
+
+def bind(t: Tree, wishes: list[Wish], keep: "Keep | None") -> Any:
+    """Makes ties, all of them or none, and has them kept. Returns the model."""
+    columns = t._columns
     by_home: dict[Home, list[Group]] = {}
-    for leaf, rows in new.items():
-        group = group_of(columns, [leaf, *rows])
-        by_home.setdefault(home_of(columns, leaf), []).append(group._replace(ops=(SAME, *[op] * (len(group.ops) - 1))))
+    for op, new in check_wishes(columns, wishes, keep):
+        for leaf, rows in new.items():
+            group = group_of(columns, [leaf, *rows])
+            group = group._replace(ops=(SAME, *[op] * (len(group.ops) - 1)))
+            by_home.setdefault(home_of(columns, leaf), []).append(group)
     root = columns.node_objects[0]
     for home, groups in by_home.items():
         root = home.rebind(root, groups, keep)
     again = tree(root)
-    touched = {columns.row_text(pair.target) for pair in pairs}
+    touched = {columns.row_text(wish.target) for wish in wishes}
     tied = (row for row in again._columns.ties if again._columns.row_text(row) in touched)
     first = (row for row in again._columns.further_rows if again._columns.row_text(row) in touched)
     guard(again, sorted({*first, *map(again._columns.ties.__getitem__, tied)}))
@@ -298,6 +321,8 @@ def _check_specs(theirs: Spec, ours: Spec, seen: Spec, target: str, source: str,
 
 
 def _check_values(columns: Columns, source: int, targets: list[int], op: Op, keep: Keep | None) -> None:
+    if keep == "source":
+        return
     home = home_of(columns, source)
     seen = home.seen_through(columns.current(source), op)
     differing = [row for row in targets if not home.same_bits(seen, columns.current(row))]

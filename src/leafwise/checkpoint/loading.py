@@ -1,0 +1,364 @@
+"""`lw.load`: a plan that holds, applied; otherwise an error that lists all that is wrong, and no change.
+
+Everything that can fail comes first: the plan, checksums, values that must agree, memory for what has none. Then values
+are written where they belong, so that optimizers keep their parameters.
+"""
+
+import warnings
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
+
+from leafwise.checkpoint.optimizers import OptimizerPlan, nested
+from leafwise.checkpoint.planning import Back, Feed, Plan, make_plan, opened
+from leafwise.core.columns import Columns
+from leafwise.core.home import Home
+from leafwise.core.memory import Op
+from leafwise.core.tree import tree
+from leafwise.errors import Error, LoadError, Unsupported
+from leafwise.files import filling
+from leafwise.files.arrays import Stored, Strided, numpy_dtype, same_values
+from leafwise.files.filling import Run
+from leafwise.share.binding import Wish, bind, check_wishes
+
+
+def load(
+    model: Any,
+    source: Any,
+    *,
+    rename: Any = None,
+    allow: Iterable[str] = (),
+    cast: bool = False,
+    ties: Literal["restore", "ignore"] = "restore",
+    verify: bool = True,
+    progress: bool = False,
+) -> Any:
+    """Loads a file, a folder, a URL, another live model or a Tree into a model. Returns the model.
+
+    Every leaf of the model must get a value and every leaf of the source must be taken; otherwise `LoadError` lists all
+    that is wrong and nothing is changed. See `lw.plan` for `rename`, `allow` and `cast`. Ties of the source come back,
+    also into a model that was not tied, unless `ties="ignore"`. Values are written in place; a model on meta gets
+    memory, leaf by leaf, straight from the file. Checksums are compared where the source has some, unless
+    `verify=False`.
+
+    >>> import tempfile, torch, leafwise as lw
+    >>> old, new = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = lw.save(old, f"{folder}/model.safetensors")
+    ...     new = lw.load(new, path)
+    >>> torch.equal(old.weight, new.weight)
+    True
+    """
+    s = opened(source, verify)
+    try:
+        plan = make_plan(tree(model), s, rename, allow, cast, ties)
+        if not plan.holds:
+            raise LoadError(_refusal(plan), plan)
+        return _Load(plan, verify, progress).apply()
+    finally:
+        if s is not source:
+            s.close()
+
+
+_LISTED = 40  # of what is wrong, in the message; the plan has all of it
+
+
+def _refusal(plan: Plan) -> str:
+    by_kind: dict[str, list[str]] = {}
+    for problem in plan.problems:
+        by_kind.setdefault(problem.kind, []).append(problem.message)
+    counts = ", ".join(f"{len(messages):,} {kind}" for kind, messages in by_kind.items() if kind != "nothing")
+    lines = [f"cannot load{f' ({counts})' if counts else ''}; nothing was changed"]
+    for kind, messages in by_kind.items():
+        lines += [f"  {message}" for message in messages[:_LISTED]]
+        if len(messages) > _LISTED:
+            lines.append(f"  … and {len(messages) - _LISTED:,} more {kind}")
+    lines += [f"  note: {note}" for note in plan.notes]
+    allowable = [repr(kind) for kind in by_kind if kind in ("missing", "unexpected", "shape")]
+    if allowable and len(allowable) == len(by_kind):
+        lines.append(f"  allow={{{', '.join(allowable)}}} loads the rest")
+    if plan.proposals:
+        lines.append('  lw.plan proposes renames; rename="auto" takes them')
+    return "\n".join(lines)
+
+
+class _Target(NamedTuple):
+    """A leaf that gets values: the array they go into, and its home."""
+
+    feed: Feed
+    home: Home
+    value: Any
+    fresh: bool  # memory of its own, that takes its place later
+
+
+class _Load:
+    """One load, step by step."""
+
+    def __init__(self, plan: Plan, verify: bool, progress: bool) -> None:
+        self.plan, self.verify = plan, verify
+        self.columns: Columns = plan.target._columns
+        self.theirs: Columns = plan.source._columns
+        self.fresh: dict[tuple[int, str], Any] = {}  # by owner and name, what takes the place of what is there
+        self.states: list[tuple[OptimizerPlan, dict[Any, dict[str, Any]], dict[int, dict[str, Any]]]] = []
+        self.root = self.columns.node_objects[plan.target._node]
+        total = sum(fact.spec.nbytes for fact in self.theirs.facts([feed.source for feed in plan.feeds]))
+        shown = import_module("leafwise.render.progress").Progress(total, "loading") if progress else None
+        self.progress = shown or (lambda count: None)
+        self._done = shown.done if shown is not None else (lambda: None)
+
+    def apply(self) -> Any:
+        try:
+            back = self._agree()
+            targets = self._targets({self.columns.ties.get(wish.target, wish.target) for wish in back})
+            self._fill_fresh(targets)
+            in_place = [target for target in targets if not target.fresh]
+            self._prove(in_place)
+            self._read_states()
+            filling.unchanged(self._sources())
+            # From here on the model changes, and nothing is expected to fail.
+            self._write(in_place)
+        finally:
+            self._done()
+        if back:
+            bind(self.plan.target, back, keep="source")
+        self._replace(bool(back))
+        self._restore_optimizers()
+        self._recompute()
+        return self.root
+
+    # -- what must be right before anything changes -------------------------------------------------------
+
+    def _agree(self) -> list[Wish]:
+        """Raises where a tied target would get two values; gives the ties that are to be made."""
+        wrong = []
+        for name, first, second, op in self.plan.must_agree:
+            if not self._same(first, second, op):
+                one, other = (self.theirs.row_text(row) for row in (first, second))
+                wrong.append(
+                    f"{name} is tied in the target{op.describe()}, and the source holds two different values for it, "
+                    f'{one} and {other}; untie it first: lw.untie(model, "{name}")'
+                )
+        if wrong:
+            raise LoadError("cannot load; nothing was changed\n  " + "\n  ".join(wrong), self.plan)
+        back = [one.wish for one in self.plan.back if self._holds(one)]
+        try:
+            check_wishes(self.columns, back, "source")
+        except Error as error:
+            raise LoadError(
+                f'cannot load: a tie of the source cannot come back: {error}; ties="ignore" loads without it', self.plan
+            ) from error
+        return back
+
+    def _holds(self, back: Back) -> bool:
+        return back.rows is None or self._same(*back.rows, back.wish.op)
+
+    def _same(self, first: int, second: int, op: Op) -> bool:
+        one, other = self._array(first), self._array(second)
+        if op.slices is not None:
+            one = one[op.slices]
+        return same_values(one if op.order is None else one.transpose(op.order), other)
+
+    def _array(self, row: int) -> Any:
+        """Values of the source as a NumPy array, over its own memory where that is possible."""
+        value = self.theirs.current(row)
+        home = self.theirs.home(value)
+        try:
+            return home.numpy(value)
+        except Unsupported as error:
+            raise LoadError(
+                f"cannot load {self.theirs.row_text(row)}: {error}; nothing was changed", self.plan
+            ) from error
+
+    # -- where values go ---------------------------------------------------------------------------------
+
+    def _targets(self, tied_later: set[int]) -> list[_Target]:
+        """The arrays to fill. A leaf without memory, or of a home where nothing is written in place, gets a new one."""
+        found = []
+        source_facts = self.theirs.facts([feed.source for feed in self.plan.feeds])
+        for feed, facts in zip(self.plan.feeds, source_facts, strict=True):
+            if feed.row in tied_later:
+                continue  # it becomes another name of a leaf that is filled
+            value = self.columns.current(feed.row)
+            home = self.columns.home(value)
+            spec = home.spec(value)
+            fresh = spec.shape is None or spec.device == "meta" or not home.in_place
+            if fresh and home.in_place:
+                value = self._blank(home, value, self._turned(facts.spec.shape or (), feed), feed.name)
+            found.append(_Target(feed, home, value, fresh))
+        return found
+
+    def _blank(self, home: Home, value: Any, shape: tuple[int, ...], name: str) -> Any:
+        try:
+            return home.blank(value, shape)
+        except Error as error:
+            raise LoadError(f"cannot load {name}: {error}; nothing was changed", self.plan) from error
+
+    @staticmethod
+    def _turned(shape: tuple[int, ...], feed: Feed) -> tuple[int, ...]:
+        return shape if feed.order is None else tuple(shape[axis] for axis in feed.order)
+
+    def _run(self, target: _Target) -> Run | None:
+        """The bytes of the file that are just the bytes of the array."""
+        value = self.theirs.current(target.feed.source)
+        if target.feed.order is not None or "cast" in target.feed.how or not isinstance(value, Stored):
+            return None
+        run, view = value.plain_run(), target.home.buffer(target.value)
+        if run is None or view is None:
+            return None
+        storage, start, stop = run
+        return Run(storage, start, view, target.feed.name) if len(view) == stop - start else None
+
+    def _fill_fresh(self, targets: list[_Target]) -> None:
+        """Fills memory that nobody sees yet, and compares checksums on the way."""
+        runs, others = [], []
+        for target in targets:
+            if target.fresh:
+                run = self._run(target) if target.home.in_place else None
+                if run is None:
+                    others.append(target)
+                else:
+                    runs.append(run)
+        filling.fill(runs, self.verify, self.progress)
+        self._prove(others)
+        for target in others:
+            array = self._cast(target)
+            value = target.value
+            if target.home.in_place:
+                target.home.write(value, array)
+            else:
+                value = target.home.made(value, array)
+                targets[targets.index(target)] = target._replace(value=value)
+        for target in targets:
+            if target.fresh:
+                owner = self.columns.node_objects[self.columns.row_nodes[target.feed.row]]
+                self.fresh[id(owner), self.columns.row_names[target.feed.row]] = target.value
+
+    def _cast(self, target: _Target) -> Any:
+        """The values of the source as the target wants them."""
+        array = self._array(target.feed.source)
+        if target.feed.order is not None:
+            array = array.transpose(target.feed.order)
+        dtype = target.home.spec(target.value).dtype
+        return array.astype(numpy_dtype(dtype)) if "cast" in target.feed.how else array
+
+    # -- proof -------------------------------------------------------------------------------------------
+
+    def _sources(self) -> set[Any]:
+        values = (self.theirs.current(feed.source) for feed in self.plan.feeds)
+        return {value.storage.source for value in values if isinstance(value, Strided)}
+
+    def _prove(self, targets: list[_Target]) -> None:
+        """Compares checksums of what will be written over values that are there."""
+        if self.verify:
+            self._prove_rows((target.feed.source, target.feed.name) for target in targets)
+
+    def _prove_rows(self, rows: Iterable[tuple[int, str]]) -> None:
+        storages = {}
+        for row, name in rows:
+            value = self.theirs.current(row)
+            if isinstance(value, Strided) and value.storage.sums is not None:
+                storages[id(value.storage)] = (name, value.storage)
+        filling.prove(storages.values(), lambda count: None)
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def _write(self, targets: list[_Target]) -> None:
+        runs, others, memory = [], [], []
+        for target in targets:
+            run = self._run(target)
+            if run is None:
+                others.append(target)
+            else:
+                runs.append(run)
+                memory.append(target)
+        filling.fill(runs, False, self.progress)
+        by_home: dict[Home, list[Any]] = {}
+        for target in memory:
+            by_home.setdefault(target.home, []).append(target.value)
+        for home, values in by_home.items():
+            home.wrote(values)
+        for target in others:
+            target.home.write(target.value, self._cast(target))
+
+    def _replace(self, walked_anew: bool) -> None:
+        """Puts new arrays and plain values in their places, from the leaves up: a node that cannot change is made anew,
+        and so is what holds it."""
+        if not self.fresh and not self.plan.scalars:
+            return
+        columns = tree(self.root)._columns if walked_anew else self.columns
+        below = 0 if walked_anew else self.plan.target._node
+        changes: dict[int, dict[str, Any]] = {}
+        for row in range(*columns.row_ranges[below]) if below else range(len(columns.row_nodes)):
+            leaf = columns.ties.get(row, row)
+            owner = columns.node_objects[columns.row_nodes[leaf]]
+            new = self.fresh.get((id(owner), columns.row_names[leaf]))
+            if new is not None and columns.row_op(row) == "same":
+                changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = new
+        for (node, name), value in self.plan.scalars.items():
+            changes.setdefault(node, {})[name] = value
+        done: dict[int, Any] = {}
+        for node in range(columns.node_ends[below] - 1, below - 1, -1):
+            if node not in changes:
+                continue
+            obj = columns.node_objects[node]
+            if id(obj) not in done:
+                done[id(obj)] = columns.home(obj).replaced(obj, changes[node])
+            if node > below:
+                changes.setdefault(columns.node_parents[node], {})[columns.node_names[node]] = done[id(obj)]
+            else:
+                self.root = done[id(obj)]
+
+    # -- optimizers --------------------------------------------------------------------------------------
+
+    def _read_states(self) -> None:
+        """Reads the state of optimizers into memory of its own, and compares checksums on the way."""
+        runs: list[Run] = []
+        for one in self.plan.optimizers:
+            states = {place: self._arrays(rows, runs) for place, rows in one.states.items()}
+            for place, values in one.values.items():
+                states.setdefault(place, {}).update(values)
+            options = {which: self._arrays(rows, runs) for which, rows in one.option_rows.items()}
+            for which, values in one.options.items():
+                options.setdefault(which, {}).update(values)
+            self.states.append((one, {place: nested(state) for place, state in states.items()}, options))
+        filling.fill(runs, self.verify, self.progress)
+
+    def _arrays(self, rows: dict[str, int], runs: list[Run]) -> dict[str, Any]:
+        found = {}
+        for key, row in rows.items():
+            value = self.theirs.current(row)
+            if isinstance(value, Stored) and (run := value.plain_run()) is not None:
+                array, view = filling.empty(value.spec)
+                runs.append(Run(run[0], run[1], view, self.theirs.row_text(row)))
+            else:
+                self._prove_rows([(row, self.theirs.row_text(row))])
+                array = self._array(row).copy()
+            found[key] = array
+        return found
+
+    def _restore_optimizers(self) -> None:
+        for one, states, options in self.states:
+            optimizer = self.columns.node_objects[one.node]
+            self.columns.home(optimizer).restore_state(optimizer, states, options)
+
+    # -- what no checkpoint holds ------------------------------------------------------------------------
+
+    def _recompute(self) -> None:
+        """Buffers that are not saved and have no values yet are computed by their home, or told of."""
+        by_node: dict[int, list[int]] = {}
+        for row in self.plan.recomputed:
+            value = self.columns.current(row)
+            if self.columns.home(value).spec(value).device == "meta":
+                by_node.setdefault(self.columns.row_nodes[row], []).append(row)
+        left = []
+        for node, rows in by_node.items():
+            home = self.columns.home(self.columns.node_objects[node])
+            if not home.recompute(self.columns.lineage(node), [self.columns.row_names[row] for row in rows]):
+                left += [self.columns.row_text(row) for row in rows]
+        if left:
+            some = ", ".join(left[:8]) + (f" and {len(left) - 8:,} more" if len(left) > 8 else "")
+            warnings.warn(
+                f"no checkpoint holds {some}, and leafwise knows no way to compute it: still on meta; "
+                "make it as the model does when it is built",
+                stacklevel=5,
+            )

@@ -1,0 +1,345 @@
+"""`lw.save`: a model, an optimizer, or a dict of those, as one checked file that replaces the old one or does not."""
+
+import atexit
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
+
+from leafwise.core.columns import Columns, Facts
+from leafwise.core.memory import SAME, Op
+from leafwise.core.path import escape
+from leafwise.core.query import Query
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import Error, FileError, QueryError, WalkError
+from leafwise.files import store
+from leafwise.files.arrays import ITEM_BYTES
+from leafwise.files.folder import INDEX
+from leafwise.files.record import KEY, KINDS, TieRow, encoded
+from leafwise.files.safetensors import CODES
+from leafwise.files.source import is_url
+
+_LETTERS = {"parameter": "p", "buffer": "b", "state": "s"}
+assert set(_LETTERS.values()) == set(KINDS)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def save(
+    obj: Any,
+    path: "str | os.PathLike[str]",
+    *,
+    shard_size: int | str | None = None,
+    dtype: str | None = None,
+    only: Any = None,
+    metadata: Mapping[str, str] | None = None,
+    ties: Literal["once", "copy"] = "once",
+    background: bool = False,
+    progress: bool = False,
+) -> Any:
+    """Saves a model, an optimizer, or a dict of those with plain values, as safetensors that everybody reads.
+
+    Whatever happens meanwhile, a reader finds the old file or the new one, whole. Every leaf and the header have
+    checksums, which `lw.load` and `lw.verify` compare. A tied leaf is stored once; `ties="copy"` writes every name, for
+    readers that need them. `shard_size` (bytes, or text such as `"5GB"`) writes several files with an index, as Hugging
+    Face does. `dtype` casts parameters and buffers with a fraction; `only` is a query that chooses leaves; `metadata`
+    is text for the header. Returns the path that was written; with `background=True`, once the values are copied, a
+    handle whose `wait()` returns it.
+
+    >>> import tempfile, torch, leafwise as lw
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.AdamW(model.parameters())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = lw.save({"model": model, "optimizer": optimizer, "step": 7}, f"{folder}/run.safetensors")
+    ...     found = lw.open(path)
+    ...     found["step"], found["model.weight"].shape, found["model.weight"].role
+    (7, (2, 4), 'linear.weight')
+    """
+    _surface()
+    target = _target(path)
+    size = None if shard_size is None else _bytes(shard_size)
+    if ties not in ("once", "copy"):
+        raise QueryError(f'ties= takes "once" or "copy", not {ties!r}')
+    if dtype is not None and dtype not in CODES:
+        raise QueryError(f"there is no dtype {dtype!r} to save in; there are: {', '.join(CODES)}")
+    collected = _collected(tree(obj), only, dtype, ties == "copy")
+    checkpoint = store.Checkpoint([], collected.ties, collected.tie_roles, collected.scalars, _metadata(metadata))
+    values = collected.snapshot() if background else collected.values
+    checkpoint.items.extend(collected.items(values))
+    total = sum(item.nbytes for item in checkpoint.items)
+
+    def work() -> str:
+        shown = import_module("leafwise.render.progress").Progress(total, "saving") if progress else None
+        try:
+            return store.write(checkpoint, target, size, shown or _silent)
+        finally:
+            if shown is not None:
+                shown.done()
+
+    return Saving(target, work) if background else work()
+
+
+def _silent(count: int) -> None:
+    """No progress to show."""
+
+
+# -- what is asked for -------------------------------------------------------------------------------------
+
+
+def _target(path: "str | os.PathLike[str]") -> str:
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise FileError(f"lw.save takes a path, not {type(path).__name__}")
+    if is_url(name):
+        raise FileError(
+            f"lw.save writes to this machine, and {escape(repr(name))} is elsewhere; save, then copy it there"
+        )
+    if os.path.isdir(name):
+        name = os.path.join(name, "model.safetensors")  # the name under which others look for it
+    return name.removesuffix(INDEX)
+
+
+def _bytes(size: int | str) -> int:
+    """How many bytes a size means.
+
+    >>> _bytes("5GB"), _bytes("200 MiB"), _bytes(10)
+    (5000000000, 209715200, 10)
+    """
+    found = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?I?)B?\s*", str(size).upper())
+    if isinstance(size, bool) or found is None or found[2] not in _UNITS or found[1].count(".") > 1:
+        raise QueryError(f'shard_size= takes bytes or text such as "5GB", not {size!r}')
+    count = int(float(found[1]) * _UNITS[found[2]])
+    if count < 1:
+        raise QueryError(f"shard_size= must be a byte at least, not {size!r}")
+    return count
+
+
+def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
+    metadata = {"format": "pt", **(given or {})}  # Hugging Face loads only what says this
+    for key, value in metadata.items():
+        if {type(key), type(value)} != {str}:
+            raise QueryError(
+                f"metadata= takes text only, not {key!r}: {value!r}; numbers go into the dict that is saved"
+            )
+        if key == KEY:
+            raise QueryError(f"the metadata {KEY!r} is leafwise's own; take another name")
+    return metadata
+
+
+# -- what goes into the file -------------------------------------------------------------------------------
+
+
+class _Array(NamedTuple):
+    """A row that is written: its name in the file, what it is, and the dtype that it shall have."""
+
+    row: int
+    name: str
+    facts: Facts
+    dtype: str
+
+
+class _Collected:
+    """What a tree has to save."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.arrays: list[_Array] = []
+        self.ties: list[TieRow] = []
+        self.tie_roles: list[Any] = []
+        self.scalars: dict[str, Any] = {}
+
+    @property
+    def values(self) -> list[Any]:
+        return [self.columns.current(array.row) for array in self.arrays]
+
+    def snapshot(self) -> list[Any]:
+        """Copies of all values, so that what happens to them later does not show."""
+        values = self.values
+        by_home: dict[Any, list[int]] = {}
+        for number, value in enumerate(values):
+            by_home.setdefault(self.columns.home(value), []).append(number)
+        for home, numbers in by_home.items():
+            try:
+                copies = home.snapshot([values[number] for number in numbers])
+            except Error:
+                for number in numbers:  # to tell which
+                    self._told(self.arrays[number], partial(home.snapshot, [values[number]]))
+                raise
+            for number, copied in zip(numbers, copies, strict=True):
+                values[number] = copied
+        return values
+
+    def items(self, values: list[Any]) -> Iterable[store.Item]:
+        columns = self.columns
+        for array, value in zip(self.arrays, values, strict=True):
+            spec, kind, _ = array.facts
+            pieces = partial(self._pieces, array, columns.home(value), value)
+            role = columns.row_role(array.row)
+            yield store.Item(array.name, spec.shape or (), array.dtype, _LETTERS[kind], role, pieces)
+
+    def _pieces(self, array: _Array, home: Any, value: Any) -> Iterable[Any]:
+        pieces: Iterable[Any] = self._told(array, lambda: home.pieces(value, array.dtype))
+        return pieces
+
+    def _told(self, array: _Array, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except Error as error:
+            raise WalkError(f"cannot save {self.columns.row_text(array.row)}: {error}") from error
+
+
+def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collected:
+    columns = t._columns
+    found = _Collected(columns)
+    rows = t._rows if only is None else Query.of(only).names(columns, t._node, t._rows)
+    rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
+    if not rows and only is not None:
+        raise QueryError(f"no leaf matches only={only!r}; nothing was saved")
+    stored, tied = _stored(columns, rows, copies)
+    names = dict(zip(rows, columns.keys(rows, t._node), strict=True))
+    facts = columns.facts(stored)
+    found.arrays = [_Array(row, names[row], its, _dtype(its, dtype)) for row, its in zip(stored, facts, strict=True)]
+    for row, (source, op) in tied.items():
+        found.ties.append((names[row], names[source], op))
+        found.tie_roles.append(columns.row_role(row))
+    if only is None and t._whole:
+        found.scalars = _scalars(columns, t._node)
+    _check(found)
+    return found
+
+
+def _stored(columns: Columns, rows: list[int], copies: bool) -> tuple[list[int], dict[int, tuple[int, Op]]]:
+    """The rows that are written, and those that are not because they are another name of one that is."""
+    if not columns.ties:
+        return rows, {}
+    chosen = set(rows)
+    first: dict[tuple[int, object], int] = {}  # leaf and how it is seen → the row that is written for it
+    stored: list[int] = []
+    tied: dict[int, tuple[int, Op]] = {}
+    for row in rows:
+        leaf = columns.ties.get(row, row)
+        op = columns.row_op(row)
+        seen = op, repr(op.slices), op.order
+        if leaf in chosen and row != leaf and (op == "same" or op.slices is not None or op.order is not None):
+            tied[row] = leaf, op
+        elif (leaf, seen) in first:
+            tied[row] = first[leaf, seen], SAME
+        else:
+            first[leaf, seen] = row
+            stored.append(row)
+    if copies:
+        return rows, tied
+    return stored, tied
+
+
+def _dtype(facts: Facts, asked: str | None) -> str:
+    own = facts.spec.dtype
+    return asked if asked is not None and facts.kind != "state" and own.startswith(("float", "bfloat")) else own
+
+
+def _scalars(columns: Columns, below: int) -> dict[str, Any]:
+    nodes = range(below, columns.node_ends[below])
+    here = [(node, name, value) for node, name, value in columns.scalars if node in nodes]
+    fronts = columns.node_keys(below)
+    scalars: dict[str, Any] = {}
+    for node, name, value in here:
+        key = f"{fronts[node]}.{name}" if fronts[node] else name
+        try:
+            encoded(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise WalkError(
+                f"cannot save {columns.scalar_path(node, name, value)}, a {type(value).__name__}: beside arrays a file "
+                "holds numbers, text, bytes, None, and lists and tuples of those; leave it out, or save its state"
+            ) from error
+        scalars[key] = value
+    return scalars
+
+
+def _check(found: _Collected) -> None:
+    columns = found.columns
+    taken: set[str] = set(found.scalars)
+    for array in found.arrays:
+        path = columns.row_text(array.row)
+        if array.facts.spec.shape is None:
+            raise WalkError(f"cannot save {path}: its shape is not known yet; run a forward first")
+        if array.dtype not in CODES or array.dtype not in ITEM_BYTES:
+            raise WalkError(f"cannot save {path}: safetensors has no {array.dtype}; cast it first")
+        if array.name in taken or array.name == "__metadata__":
+            raise WalkError(f"cannot save {path}: {array.name!r} is the name of something else in the file, too")
+        taken.add(array.name)
+        if any("\ud800" <= char <= "\udfff" for char in array.name):
+            raise WalkError(f"cannot save {escape(path)}: half a character cannot be part of a name")
+    for name, _, _ in found.ties:
+        if name in found.scalars:
+            raise WalkError(f"cannot save {name}: there is a plain value of the same name")
+
+
+# -- in the background -------------------------------------------------------------------------------------
+
+
+class Saving:
+    """A save that goes on while you do: `wait()` returns the path when it is written, or raises what went wrong.
+
+    >>> import tempfile, torch, leafwise as lw
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     saving = lw.save(torch.nn.Linear(4, 2), f"{folder}/model.safetensors", background=True)
+    ...     saving.wait().endswith("model.safetensors"), saving.done
+    (True, True)
+    """
+
+    def __init__(self, path: str, work: Callable[[], str]) -> None:
+        self.path = path
+        self._result = path
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(work,), name="leafwise save")
+        _unfinished.append(self)
+        self._thread.start()
+
+    def _run(self, work: Callable[[], str]) -> None:
+        try:
+            self._result = work()
+        except BaseException as error:
+            self._error = error
+        else:
+            _unfinished.remove(self)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has come to an end, good or bad."""
+        return not self._thread.is_alive()
+
+    def wait(self) -> str:
+        """Waits for the end; returns the path that was written, or raises what went wrong."""
+        self._thread.join()
+        if self in _unfinished:
+            _unfinished.remove(self)
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def __repr__(self) -> str:
+        state = "saving" if not self.done else "failed" if self._error is not None else "saved"
+        return f"<Saving {self.path!r}: {state}>"
+
+
+_unfinished: list[Saving] = []  # what is being written, or went wrong without anybody having been told
+
+
+def _surface() -> None:
+    """Waits for what is still being written, so that saves keep their order, and raises what went wrong there."""
+    for saving in _unfinished:
+        saving.wait()
+
+
+@atexit.register
+def _tell_at_exit() -> None:
+    # The interpreter has waited for the threads.
+    for saving in _unfinished:
+        if saving._error is not None:
+            print(f"leafwise: {saving.path!r} was not saved: {saving._error}", file=sys.stderr)
+
+
+os.register_at_fork(after_in_child=_unfinished.clear)

@@ -1,0 +1,345 @@
+"""Which leaf of one tree is which leaf of another: by name, by rename, by well-known prefixes; and what might be.
+
+Names are those of a state dict: joined by dots. Nothing here looks at values.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+from leafwise.errors import QueryError
+
+Rename = Any  # {old: new}, [(pattern, replacement), …], or a function from name to name
+Shape = tuple[int, ...] | None
+
+# Steps that wrappers put before the names of what they wrap, also in the middle, and steps under which programs keep
+# a model in what they save.
+_WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+_FRONTS = _WRAPPERS | {"model", "state_dict", "model_state_dict"}
+
+
+class Prefix(NamedTuple):
+    """A well-known prefix that sources have and targets have not, or the other way round; and for how many."""
+
+    source: str
+    target: str
+    times: int
+
+    def describe(self) -> str:
+        """
+        >>> Prefix("module.", "", 12).describe(), Prefix("", "model.", 1).describe()
+        ('prefix "module." left off 12 names', 'prefix "model." put before 1 name')
+        """
+        names = f"{self.times:,} name{'' if self.times == 1 else 's'}"
+        if not self.target:
+            return f'prefix "{self.source}" left off {names}'
+        if not self.source:
+            return f'prefix "{self.target}" put before {names}'
+        return f'prefix "{self.source}" taken for "{self.target}" in {names}'
+
+
+class Matching(NamedTuple):
+    """Positions in the lists that were given: for each target its source; what is left on either side; what a rename
+    left out; and the new names of what it renamed."""
+
+    sources: dict[int, int]
+    targets_left: list[int]
+    sources_left: list[int]
+    left_out: list[int]
+    renamed: dict[int, str]
+    prefixes: list[Prefix]
+    idle: list[str]  # renames that fitted no name
+
+
+def match(targets: Sequence[str], sources: Sequence[str], rename: Rename | None = None) -> Matching:
+    """Finds the source of each target.
+
+    >>> found = match(["0.weight", "0.bias"], ["module.0.weight", "module.0.bias", "extra"])
+    >>> found.sources, found.sources_left, found.prefixes[0].describe()
+    ({0: 0, 1: 1}, [2], 'prefix "module." left off 2 names')
+    """
+    names, renamed, left_out, idle = _renamed(sources, rename)
+    by_name = {name: number for number, name in names.items()}
+    if len(by_name) < len(names):
+        twice = next(name for name, times in Counter(names.values()).items() if times > 1)
+        from_ = [sources[number] for number, name in names.items() if name == twice]
+        raise QueryError(f"{' and '.join(map(repr, from_[:3]))} would both be {twice!r}; rename= must tell them apart")
+    get = by_name.get
+    found = {target: source for target, name in enumerate(targets) if (source := get(name)) is not None}
+    targets_left = [target for target in range(len(targets)) if target not in found]
+    taken = set(found.values())
+    sources_left = [source for source in names if source not in taken]
+    prefixes: list[Prefix] = []
+    if targets_left and sources_left:
+        pairs, prefixes = _by_prefix(targets, names, targets_left, sources_left)
+        found |= pairs
+        targets_left = [target for target in targets_left if target not in pairs]
+        taken = set(pairs.values())
+        sources_left = [source for source in sources_left if source not in taken]
+    return Matching(found, targets_left, sources_left, left_out, renamed, prefixes, idle)
+
+
+def _renamed(
+    sources: Sequence[str], rename: Rename | None
+) -> tuple[dict[int, str], dict[int, str], list[int], list[str]]:
+    """The names of sources that take part, those that are new, those left out, and what fitted none."""
+    if rename is None:
+        return dict(enumerate(sources)), {}, [], []
+    give, idle = renamer(rename)
+    names: dict[int, str] = {}
+    renamed: dict[int, str] = {}
+    left_out = []
+    for number, name in enumerate(sources):
+        new = give(name)
+        if new is None:
+            left_out.append(number)
+            continue
+        if not isinstance(new, str):
+            raise QueryError(f"rename= gave {new!r} for {name!r}; it must give a name, or None to leave it out")
+        names[number] = new
+        if new != name:
+            renamed[number] = new
+    return names, renamed, left_out, idle()
+
+
+def renamer(rename: Rename) -> tuple[Callable[[str], str | None], Callable[[], list[str]]]:
+    """What gives a name its new one, and, when all are given, what of the rename was of no use."""
+    if callable(rename):
+        return rename, list
+    if isinstance(rename, Mapping):
+        return _mapped(rename)
+    if isinstance(rename, Sequence) and not isinstance(rename, str):
+        return _substituted(rename)
+    raise QueryError(
+        'rename= takes {"old": "new"}, [(pattern, replacement), …], a function from name to name, or "auto"; '
+        f"not {rename!r}"
+    )
+
+
+def _mapped(rename: Mapping[Any, Any]) -> tuple[Callable[[str], str | None], Callable[[], list[str]]]:
+    for old, new in rename.items():
+        if not isinstance(old, str) or not (new is None or isinstance(new, str)):
+            raise QueryError(f"rename= maps names to names, not {old!r} to {new!r}")
+    used: set[str] = set()
+
+    def give(name: str) -> str | None:
+        front = name
+        while front not in rename:  # the longest front of the name that is renamed
+            front, dot, _ = front.rpartition(".")
+            if not dot:
+                return name
+        used.add(front)
+        new: str | None = rename[front]
+        return None if new is None else (new + name[len(front) :]).lstrip(".")
+
+    return give, lambda: [str(old) for old in rename if old not in used]
+
+
+def _substituted(rename: Sequence[Any]) -> tuple[Callable[[str], str | None], Callable[[], list[str]]]:
+    rules: list[tuple[re.Pattern[str], str]] = []
+    for rule in rename:
+        try:
+            pattern, replacement = rule
+            rules.append((re.compile(pattern), replacement))
+        except (TypeError, ValueError, re.error) as error:
+            raise QueryError(
+                f"rename= takes pairs of a regular expression and its replacement, not {rule!r}"
+            ) from error
+    used: set[int] = set()
+
+    def give(name: str) -> str:
+        for number, (pattern, replacement) in enumerate(rules):
+            try:
+                name, times = pattern.subn(replacement, name)
+            except (re.error, IndexError, TypeError) as error:
+                raise QueryError(f"{replacement!r} cannot take the place of {pattern.pattern!r}: {error}") from error
+            if times:
+                used.add(number)
+        return name
+
+    return give, lambda: [pattern.pattern for number, (pattern, _) in enumerate(rules) if number not in used]
+
+
+# -- prefixes ----------------------------------------------------------------------------------------------
+
+
+def _by_prefix(
+    targets: Sequence[str], names: Mapping[int, str], targets_left: list[int], sources_left: list[int]
+) -> tuple[dict[int, int], list[Prefix]]:
+    """Pairs of what is left that are the same name but for well-known steps; only where there is no other choice."""
+    bare_targets = {target: _bare(targets[target]) for target in targets_left}
+    bare_sources = {source: _bare(names[source]) for source in sources_left}
+    times_targets = Counter(bare for _, bare in bare_targets.values())
+    times_sources = Counter(bare for _, bare in bare_sources.values())
+    by_bare = {bare: source for source, (_, bare) in bare_sources.items()}
+    pairs: dict[int, int] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for target, (front, bare) in bare_targets.items():
+        if times_targets[bare] == times_sources[bare] == 1:
+            source = by_bare[bare]
+            pairs[target] = source
+            theirs = bare_sources[source][0]
+            counts[_without_common_end(theirs, front)] += 1
+    return pairs, [Prefix(theirs, ours, count) for (theirs, ours), count in counts.most_common()]
+
+
+def _bare(name: str) -> tuple[str, str]:
+    """A name without well-known steps, and those it had in front, or in the middle.
+
+    >>> _bare("module._orig_mod.layers.0.weight"), _bare("layers.0._orig_mod.weight"), _bare("model.weight")
+    (('module._orig_mod.', 'layers.0.weight'), ('…_orig_mod.', 'layers.0.weight'), ('model.', 'weight'))
+    """
+    steps = name.split(".")
+    first = 0
+    while first < len(steps) - 1 and steps[first] in _FRONTS:
+        first += 1
+    front = "".join(f"{step}." for step in steps[:first])
+    inner = [step for step in steps[first:-1] if step in _WRAPPERS]
+    front += "".join(f"…{step}." for step in inner)
+    return front, ".".join([*(step for step in steps[first:-1] if step not in _WRAPPERS), steps[-1]])
+
+
+def _without_common_end(a: str, b: str) -> tuple[str, str]:
+    """Two prefixes without the steps that both end with.
+
+    >>> _without_common_end("module.model.", "model.")
+    ('module.', '')
+    """
+    one, other = a.split("."), b.split(".")
+    while len(one) > 1 and len(other) > 1 and one[-2] == other[-2]:
+        del one[-2], other[-2]
+    return ".".join(one), ".".join(other)
+
+
+# -- proposals ---------------------------------------------------------------------------------------------
+
+
+class Proposal(NamedTuple):
+    """A rename that may be right: a regular expression and its replacement, the pairs of names that it would make, and
+    what speaks for it."""
+
+    pattern: str
+    replacement: str
+    pairs: tuple[tuple[str, str], ...]
+    reason: str
+
+
+class _Family(NamedTuple):
+    """Names that differ only in their numbers: the template, and for each row of numbers the position of the name."""
+
+    template: str
+    members: dict[tuple[str, ...], int]
+    place: int
+
+
+_MAX_COMPARED = 4_000  # pairs of templates whose names are compared; beyond, only their order speaks
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+def propose(targets: Sequence[tuple[str, Shape]], sources: Sequence[tuple[str, Shape]]) -> list[Proposal]:
+    """Renames from sources to targets that would fit, by names, shapes and order. Guesses: nobody should apply them
+    without a look.
+
+    >>> (found,) = propose([("layers.0.q.weight", (4, 4)), ("layers.1.q.weight", (4, 4))],
+    ...                    [("h.0.query.weight", (4, 4)), ("h.1.query.weight", (4, 4))])
+    >>> found.pattern, found.replacement, len(found.pairs)
+    ('^h\\\\.(\\\\d+)\\\\.query\\\\.weight$', 'layers.\\\\1.q.weight', 2)
+    """
+    ours, theirs = _families(targets), _families(sources)
+    buckets: dict[object, tuple[list[_Family], list[_Family]]] = {}
+    for families, shapes, side in ((ours, targets, 0), (theirs, sources, 1)):
+        for family in families:
+            last = family.template.rpartition(".")[2]
+            signature = tuple(sorted((numbers, shapes[at][1]) for numbers, at in family.members.items()))
+            buckets.setdefault((signature, _sort_of(last)), ([], []))[side].append(family)
+    proposals = []
+    used_targets: set[int] = set()
+    used_sources: set[int] = set()
+    for some_targets, some_sources in buckets.values():
+        for target, source, reason in _paired(some_targets, some_sources):
+            pairs = [(source.members[numbers], target.members[numbers]) for numbers in source.members]
+            used_sources.update(a for a, _ in pairs)
+            used_targets.update(b for _, b in pairs)
+            proposals.append(_proposal(source, target, [(sources[a][0], targets[b][0]) for a, b in pairs], reason))
+    proposals += _in_order(targets, sources, used_targets, used_sources)
+    return proposals
+
+
+def _families(named: Sequence[tuple[str, Shape]]) -> list[_Family]:
+    families: dict[str, _Family] = {}
+    for at, (name, _) in enumerate(named):
+        template = _NUMBER.sub("#", name)
+        family = families.get(template)
+        if family is None:
+            family = families[template] = _Family(template, {}, at)
+        family.members[tuple(_NUMBER.findall(name))] = at
+    return list(families.values())
+
+
+def _sort_of(last: str) -> str:
+    """A weight is never a bias: names with a well-known end are compared with their like only."""
+    for sort in ("bias", "running_mean", "running_var", "num_batches_tracked"):
+        if last == sort:
+            return sort
+    return {"beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}.get(last, "")
+
+
+def _paired(targets: list[_Family], sources: list[_Family]) -> list[tuple[_Family, _Family, str]]:
+    if not targets or not sources:
+        return []
+    if len(targets) == len(sources) == 1:
+        return [(targets[0], sources[0], "the only ones left with these shapes")]
+    if len(targets) * len(sources) > _MAX_COMPARED:
+        same = len(targets) == len(sources)
+        return [(t, s, "same shapes, same order") for t, s in zip(targets, sources, strict=True)] if same else []
+    scored = []
+    for i, target in enumerate(targets):
+        for j, source in enumerate(sources):
+            likeness = SequenceMatcher(None, source.template, target.template, autojunk=False).ratio()
+            scored.append((-likeness, abs(i - j), i, j))
+    scored.sort()
+    pairs: list[tuple[_Family, _Family, str]] = []
+    done_targets: set[int] = set()
+    done_sources: set[int] = set()
+    for score, _, i, j in scored:
+        if i in done_targets or j in done_sources or (score > -0.4 and len(targets) != len(sources)):
+            continue
+        done_targets.add(i)
+        done_sources.add(j)
+        pairs.append((targets[i], sources[j], f"same shapes, names alike by {-score:.0%}"))
+    return pairs
+
+
+def _proposal(source: _Family, target: _Family, pairs: list[tuple[str, str]], reason: str) -> Proposal:
+    fixed = [re.escape(part) for part in source.template.split("#")]
+    pattern = "^" + r"(\d+)".join(fixed) + "$"
+    parts = target.template.split("#")
+    replacement = parts[0] + "".join(rf"\{number}{part}" for number, part in enumerate(parts[1:], 1))
+    return Proposal(pattern, replacement, tuple(pairs), reason)
+
+
+def _in_order(
+    targets: Sequence[tuple[str, Shape]], sources: Sequence[tuple[str, Shape]], used_targets: set[int], used: set[int]
+) -> list[Proposal]:
+    """What is left after families: as many of one shape on either side are paired in their order."""
+    ours: dict[object, list[int]] = {}
+    theirs: dict[object, list[int]] = {}
+    for named, skip, found in ((targets, used_targets, ours), (sources, used, theirs)):
+        for at, (name, shape) in enumerate(named):
+            if at not in skip:
+                found.setdefault((shape, _sort_of(name.rpartition(".")[2])), []).append(at)
+    proposals = []
+    for key, some in theirs.items():
+        if len(ours.get(key, ())) == len(some):
+            for a, b in zip(some, ours[key], strict=True):
+                old, new = sources[a][0], targets[b][0]
+                escaped = new.replace("\\", r"\\")
+                proposals.append(Proposal(f"^{re.escape(old)}$", escaped, ((old, new),), "same shape, same order"))
+    return proposals
+
+
+def as_renames(proposals: Iterable[Proposal]) -> list[tuple[str, str]]:
+    """Proposals as `rename=` takes them."""
+    return [(proposal.pattern, proposal.replacement) for proposal in proposals]

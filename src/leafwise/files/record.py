@@ -1,0 +1,284 @@
+"""leafwise's own entry in the metadata of a file: how it is spelled, and how damage to a header is found.
+
+See docs/format.md, which is the contract. A header (of a safetensors file, or an index of shards) begins with a fixed
+text, the mark, and the checksums of all its blocks. Text and mark each tell that leafwise wrote the file, so that no
+single flipped bit makes it look like one that has no checksums.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterable
+from math import isfinite
+from typing import Any
+
+from leafwise.core.home import Axes, LeafKind
+from leafwise.core.memory import SAME, Op
+from leafwise.files.arrays import Stored, Strided, sliced, spec_of
+from leafwise.files.checksums import DIGITS, Sums, checksummer, count
+from leafwise.files.source import Source
+
+KEY = "leafwise"
+VERSION = 1
+MARK = f"leafwise/{VERSION} "
+BLOCK = 4096  # how many bytes of a header have one checksum
+
+# What a file begins with, up to the mark. Of a safetensors file, eight bytes with the length come before.
+TENSORS = '{"__metadata__":{"leafwise":"'
+INDEX = '{"leafwise":"'
+
+
+def sealed(rest: str, front: str, lead: int, multiple: int = 1) -> bytes:
+    """A header that begins with `front`, the mark and its checksums, and goes on with `rest`, padded with spaces to a
+    multiple of bytes. With `lead`, so many bytes with its length come before it, and are part of what is checked."""
+    tail = rest.encode()
+    begin = (front + MARK).encode()
+    blocks = 1
+    while True:
+        length = lead + len(begin) + blocks * DIGITS + len(tail)
+        length += -length % multiple
+        if -(-length // BLOCK) <= blocks:
+            break
+        blocks = -(-length // BLOCK)
+    at = lead + len(begin)
+    text = bytearray((length - lead).to_bytes(lead, "little") if lead else b"")
+    text += begin + b"0" * (blocks * DIGITS) + tail
+    text += b" " * (length - len(text))
+    text[at : at + blocks * DIGITS] = "".join(_sums(text)).ljust(blocks * DIGITS, "0").encode()
+    return bytes(text)
+
+
+def _sums(text: "bytes | bytearray") -> list[str]:
+    checksum = checksummer()
+    view = memoryview(text)
+    return [checksum(view[start : start + BLOCK]) for start in range(0, len(text), BLOCK)]
+
+
+def is_sealed(text: bytes, front: str, lead: int) -> bool:
+    """Whether leafwise wrote this header, to judge by what it begins with."""
+    begin, at = front.encode(), lead + len(front)
+    return text[lead:at] == begin or text[at : at + len(MARK)] == MARK.encode()
+
+
+def check(text: bytes, front: str, lead: int, source: Source) -> None:
+    """Raises, with the offset, where the header is not what its checksums say."""
+    at = lead + len(front)
+    said = re.match(rb"leafwise/(\d+) ", text[at : at + 32])
+    if said and int(said[1]) != VERSION and text[lead:at] == front.encode():
+        version = int(said[1])
+        raise source.error(
+            at + len("leafwise/"),
+            f"it says that it has version {version} of leafwise's format, and this leafwise reads {VERSION}; "
+            "install a newer leafwise, or the byte is damaged",
+        )
+    at += len(MARK)
+    blocks = -(-len(text) // BLOCK)
+    stated = text[at : at + blocks * DIGITS]
+    blank = bytearray(text)
+    blank[at : at + len(stated)] = b"0" * len(stated)
+    for number, actual in enumerate(_sums(blank)):
+        given = stated[number * DIGITS : (number + 1) * DIGITS]
+        if given != actual.encode():
+            where, told = _locate(blank, number, given, actual, at + number * DIGITS)
+            raise source.error(where, f"the header is damaged {told}; its checksum does not match")
+
+
+def _locate(text: bytearray, number: int, given: bytes, actual: str, at: int) -> tuple[int, str]:
+    """Where a header is damaged: the very byte, if one flipped bit explains it; else the block."""
+    differing = [k for k, (a, b) in enumerate(zip(given, actual.encode(), strict=False)) if a != b]
+    if len(differing) == 1:
+        return at + differing[0], "in this byte, which belongs to a checksum"
+    checksum = checksummer()
+    start = number * BLOCK
+    block = text[start : start + BLOCK]
+    wanted = given.decode("ascii", "replace")
+    for byte in range(len(block)):
+        for bit in range(8):
+            block[byte] ^= 1 << bit
+            if checksum(block) == wanted:
+                return start + byte, "in this byte"
+            block[byte] ^= 1 << bit
+    return start, f"somewhere in the {len(block):,} bytes from here"
+
+
+# -- what the entry says -----------------------------------------------------------------------------------
+
+KINDS: dict[str, LeafKind] = {"p": "array", "b": "buffer", "s": "state"}  # of leaves, by their letter
+Role = tuple[str | None, Axes]
+TieRow = tuple[str, str, Op]  # a name, the name it is tied to, and how it sees it
+
+
+class Record:
+    """What the entry says besides the checksums: kinds and roles by name, ties, and plain values by name."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, LeafKind] = {}
+        self.roles: dict[str, Role] = {}
+        self.ties: list[TieRow] = []
+        self.scalars: dict[str, Any] = {}
+
+    def merge(self, other: "Record") -> None:
+        """Takes in what another file of the same checkpoint says."""
+        self.kinds |= other.kinds
+        self.roles |= other.roles
+        self.ties += other.ties
+        self.scalars |= other.scalars
+
+
+def text_of(
+    *,
+    chunk: int = 0,
+    sums: str = "",
+    kinds: str = "",
+    roles: Iterable[Role] = (),
+    ties: Iterable[TieRow] = (),
+    tie_roles: Iterable[Role] = (),
+    scalars: dict[str, Any] | None = None,
+) -> str:
+    """The entry as text, column by column; see `read_record`. Columns with nothing in them are left out."""
+    table: dict[Role, int] = {}
+    ties = list(ties)
+    columns = {
+        "chunk": chunk,
+        "sums": sums,
+        "kinds": kinds,
+        "roles": [table.setdefault(role, len(table)) for role in roles],
+        "ties": [[name, source, *_op_row(op)] for name, source, op in ties],
+        "tie_roles": [table.setdefault(role, len(table)) for role in tie_roles],
+        "role_table": [[role, axes and list(axes)] for role, axes in table],
+        "scalars": list(scalars or ()),
+        "values": [encoded(value) for value in (scalars or {}).values()],
+    }
+    return json.dumps({name: column for name, column in columns.items() if column}, separators=(",", ":"))
+
+
+def read_record(text: str, arrays: dict[str, Stored], source: Source) -> Record:
+    """What an entry says of these arrays, which stand in the order of their bytes. Gives them their checksums."""
+    try:
+        return _read_record(text, arrays)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise source.error(8, f"leafwise's entry in the header cannot be read ({error!r:.200})") from error
+
+
+def _read_record(text: str, arrays: dict[str, Stored]) -> Record:
+    body = text.partition(" ")[2].partition(" ")[2]
+    said = json.loads(body)
+    record = Record()
+    table: list[Role] = [(role, axes and tuple(axes)) for role, axes in said.get("role_table", ())]
+    roles, kinds = said.get("roles", ()), said.get("kinds", "")
+    if roles:
+        record.roles = {name: table[role] for name, role in zip(arrays, roles, strict=True)}
+    if kinds:
+        record.kinds = {name: KINDS[kind] for name, kind in zip(arrays, kinds, strict=True)}
+    rows = said.get("ties", ())
+    record.ties = [(str(name), str(of), _op(slices, order)) for name, of, slices, order in rows]
+    record.roles |= {row[0]: table[role] for row, role in zip(rows, said.get("tie_roles", ()), strict=True)}
+    record.scalars = {
+        str(name): decoded(value) for name, value in zip(said.get("scalars", ()), said.get("values", ()), strict=True)
+    }
+    _give_sums(said.get("sums", ""), said.get("chunk", 0), arrays)
+    return record
+
+
+def _give_sums(digits: str, chunk: int, arrays: dict[str, Stored]) -> None:
+    if not digits and not arrays:
+        return
+    if type(chunk) is not int or chunk < 1:
+        raise ValueError(f"no chunk can have {chunk} bytes")
+    first = 0
+    for array in arrays.values():
+        if isinstance(array, Strided):
+            array.storage.sums = Sums(digits, first, chunk)
+        first += count(array.spec.nbytes, chunk)
+    if first * DIGITS != len(digits):
+        raise ValueError(f"{len(digits) // DIGITS:,} checksums for {first:,} chunks")
+
+
+def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) -> None:
+    """Adds the names that are not stored, as further names of what is. One that is stored all the same, for readers
+    that need it, is left as it is."""
+    for name, of, op in ties:
+        if name in content:
+            continue
+        array = content.get(of)
+        if op == "same" and array is not None:
+            content[name] = array
+        elif isinstance(array, Strided):
+            try:
+                content[name] = _seen(array, op)
+            except (ValueError, IndexError, TypeError) as error:
+                raise source.error(8, f"{name!a} cannot be {of!a}{op.describe()} ({error})") from error
+        else:
+            raise source.error(8, f"{name!a} is said to be tied to {of!a}, which is not there")
+
+
+def _seen(array: Strided, op: Op) -> Strided:
+    """A view of a stored array: other strides over the same bytes."""
+    array.storage.shared = True
+    offset, shape, strides = sliced(array.memory(), op.slices or ())
+    if op.order is not None:
+        if sorted(op.order) != list(range(len(shape))):
+            raise ValueError(f"{op.order} is no order of {len(shape)} axes")
+        shape = tuple(shape[axis] for axis in op.order)
+        strides = tuple(strides[axis] for axis in op.order)
+    return Strided(spec_of(shape, array.spec.dtype), array.storage, offset, strides, array.big_endian)
+
+
+def _op_row(op: Op) -> list[Any]:
+    slices = (
+        None
+        if op.slices is None
+        else [one if isinstance(one, int) else [one.start, one.stop, one.step] for one in op.slices]
+    )
+    return [slices, None if op.order is None else list(op.order)]
+
+
+def _op(slices: Any, order: Any) -> Op:
+    if slices is None and order is None:
+        return SAME
+    parts = None if slices is None else tuple(one if type(one) is int else slice(*one) for one in slices)
+    return Op("transpose" if parts is None else "view", slices=parts, order=None if order is None else tuple(order))
+
+
+# -- plain values ------------------------------------------------------------------------------------------
+
+
+def encoded(value: Any) -> Any:
+    """A plain value as JSON has it; what JSON lacks becomes an object with one key that names it. Raises TypeError."""
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if isfinite(value) else {"float": repr(value)}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, complex):
+        return {"complex": [encoded(value.real), encoded(value.imag)]}
+    if isinstance(value, tuple):
+        return {"tuple": [encoded(one) for one in value]}
+    if isinstance(value, list):
+        return [encoded(one) for one in value]
+    for plain in (bool, int, float, str):
+        if isinstance(value, plain) and not hasattr(value, "__members__"):  # of a subclass, such as a NumPy float
+            return encoded(plain(value))
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return encoded(value.item())
+    raise TypeError(type(value).__name__)
+
+
+def decoded(value: Any) -> Any:
+    """What `encoded` was given."""
+    if isinstance(value, list):
+        return [decoded(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, inner),) = value.items()
+    if kind == "float":
+        return float(inner)
+    if kind == "bytes":
+        return base64.b64decode(inner)
+    if kind == "complex":
+        real, imaginary = inner
+        return complex(decoded(real), decoded(imaginary))
+    if kind == "tuple":
+        return tuple(decoded(one) for one in inner)
+    raise ValueError(f"a plain value of unknown kind {kind!r:.50}")

@@ -1,0 +1,41 @@
+"""Whatever keeps its state in a dict of its own making: schedulers, gradient scalers, data loaders that can go on."""
+
+from typing import Any, Literal
+
+from leafwise.core.home import Home, Visit
+from leafwise.core.path import Entry
+
+
+class StatefulHome(Home):
+    name = "an object with a state dict"
+
+    def handles(self, cls: type) -> Literal["node", "leaf"] | None:
+        both = callable(getattr(cls, "state_dict", None)) and callable(getattr(cls, "load_state_dict", None))
+        return "node" if both else None
+
+    def visit(self, obj: Any) -> Visit | None:
+        state = obj.state_dict()
+        if not isinstance(state, dict):
+            return None
+        return (), [(str(key), value) for key, value in state.items()], "state"
+
+    def entry(self, owner: Any, name: str, value: Any) -> Entry:
+        return Entry(name, "step", raw=_Item(name), spelling=f"{{root}}.state_dict()[{name!r}]")
+
+    def replaced(self, owner: Any, changes: dict[str, Any]) -> Any:
+        state = owner.state_dict()
+        owner.load_state_dict({key: changes.get(str(key), value) for key, value in state.items()})
+        return owner
+
+
+class _Item:
+    """From an object to one value of its state; a class, so that paths can be pickled."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, obj: Any) -> Any:
+        return next(value for key, value in obj.state_dict().items() if str(key) == self.name)
+
+
+HOME = StatefulHome()

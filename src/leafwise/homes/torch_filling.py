@@ -1,0 +1,159 @@
+"""Bytes of tensors, out and in: what saving reads and loading fills."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from leafwise.errors import Unsupported
+from leafwise.homes.torch_keepers import bonds_at
+
+_PIECE = 8 << 20  # how many bytes are copied at a time where memory cannot be read as it lies
+
+
+def cannot_read(value: torch.Tensor) -> str:
+    """Why the bytes of a tensor are not all there is to it; empty where they are."""
+    if nn.parameter.is_lazy(value):
+        return "a lazy layer gets its shape at the first forward; run one first"
+    if value.is_meta:
+        return "a meta tensor has a shape and no values; materialise the model first"
+    if value.is_quantized or hasattr(value, "quant_state") or hasattr(value, "SCB"):
+        return "it is quantised: its values mean nothing without their scales, which are not in the tree"
+    if value.layout != torch.strided or value.is_nested:
+        return "a nested or sparse tensor has no plain memory; make it dense first"
+    # One that is made of other tensors says how it is taken apart.
+    if type(value) not in (torch.Tensor, nn.Parameter) and hasattr(value, "__tensor_flatten__"):
+        return f"a {type(value).__name__} is made of other tensors; make it a plain tensor first"
+    return ""
+
+
+def buffer(value: torch.Tensor) -> memoryview | None:
+    """The memory of a tensor as writable bytes in C order; None where it lies otherwise, or elsewhere."""
+    if cannot_read(value) or value.device.type != "cpu" or not value.is_contiguous():
+        return None
+    plain = value.detach()
+    if plain.is_conj() or plain.is_neg():
+        return None
+    if not plain.numel():
+        return memoryview(bytearray())
+    return plain.reshape(-1).view(torch.uint8).numpy().data
+
+
+def pieces(value: torch.Tensor, dtype: str) -> Iterator[memoryview]:
+    """The values as bytes in C order, in this dtype; as they lie where that is possible, else copied piece by piece."""
+    if reason := cannot_read(value):
+        raise Unsupported("torch", "be saved", reason)
+    wanted: torch.dtype = getattr(torch, dtype)
+    whole = buffer(value) if wanted == value.dtype else None
+    if whole is not None:
+        yield whole
+        return
+    for part in _parts(value.detach()):
+        copied = part.to("cpu", wanted).resolve_conj().resolve_neg().contiguous()
+        found = buffer(copied)
+        assert found is not None
+        yield found
+
+
+def _parts(value: torch.Tensor) -> Iterator[torch.Tensor]:
+    """A tensor in C order, cut along its first axes until each part is small."""
+    nbytes = value.numel() * value.element_size()
+    if nbytes <= _PIECE or not value.dim():
+        yield value
+        return
+    rows = max(1, _PIECE * value.shape[0] // nbytes)
+    for start in range(0, value.shape[0], rows):
+        part = value[start : start + rows]
+        yield from _parts(part[0]) if rows == 1 else (part,)
+
+
+def snapshot(values: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies in the memory of this machine."""
+    for value in values:
+        if reason := cannot_read(value):
+            raise Unsupported("torch", "be saved", reason)
+    with torch.no_grad():
+        return [value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for value in values]
+
+
+def blank(value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """A tensor with memory, in place of one that has none; on the device that PyTorch would choose now."""
+    made = torch.empty(shape, dtype=value.dtype)
+    return nn.Parameter(made, requires_grad=value.requires_grad) if isinstance(value, nn.Parameter) else made
+
+
+def put(owner: nn.Module, name: str, new: torch.Tensor) -> None:
+    """Lets a tensor take the place of one that had no memory, with everybody who is kept tied to it."""
+    held: Any = owner._parameters.get(name)
+    if held is None:
+        held = owner._buffers.get(name)
+    if held is new:
+        return
+    if held is not None and nn.parameter.is_lazy(held):
+        held.materialize(new.shape, device=new.device, dtype=new.dtype)
+        held.data = new.detach()
+        return
+    for bond, number in bonds_at(owner, name):
+        if number == bond.source:
+            bond.replace_source(new)
+            return
+    setattr(owner, name, new)
+
+
+def tensor_over(array: Any) -> torch.Tensor:
+    """A NumPy array as a tensor over the same memory; bfloat16 and the float8 kinds by their bits."""
+    dtype = array.dtype
+    if dtype.type.__module__ == "ml_dtypes":
+        words = {1: "uint8", 2: "int16"}[dtype.itemsize]
+        bits: torch.Tensor = torch.from_numpy(array.view(words))
+        return bits.view(getattr(torch, dtype.name))
+    return torch.from_numpy(array)
+
+
+def wrote(values: list[torch.Tensor]) -> None:
+    """Tells autograd that tensors were written to, as it would notice by itself if PyTorch had done it."""
+    changed = [value for value in values if not value.is_inference()]
+    torch.autograd.graph.increment_version(changed)
+
+
+# -- buffers that no checkpoint holds ----------------------------------------------------------------------
+
+
+def recompute(lineage: tuple[Any, ...], names: list[str]) -> bool:
+    """Computes the buffers `names` of a module, which are on meta, as its model does when it is made; says whether it
+    could. `lineage` is the module, its parent, and so on up.
+
+    Models of Hugging Face compute them in `_init_weights`, which would also draw parameters anew: so only for modules
+    that have none of their own.
+    """
+    module = lineage[0]
+    model = next((above for above in lineage if callable(getattr(above, "_init_weights", None))), None)
+    if model is None or any(held is not None for held in module._parameters.values()):
+        return False
+    before = dict(module._buffers)
+    filled = {}
+    for name in names:
+        held = before[name]
+        module._buffers[name] = torch.full(held.shape, _UNLIKELY[held.dtype.is_floating_point], dtype=held.dtype)
+    try:
+        with torch.no_grad():
+            model._init_weights(module)
+        filled = {name: module._buffers[name] for name in names}
+        done = all(_was_filled(one) for one in filled.values())
+    except Exception:
+        done = False  # a model with manners of its own: then its buffers are told of, as those of any other
+    if not done:
+        module._buffers.update(before)
+    return done
+
+
+_UNLIKELY = {True: float("nan"), False: 111}
+
+
+def _was_filled(tensor: torch.Tensor) -> bool:
+    if not tensor.numel():
+        return True
+    if tensor.dtype.is_floating_point:
+        return not bool(torch.isnan(tensor).any())
+    return not bool((tensor == _UNLIKELY[False]).all())
