@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench ties wheel clean
+.PHONY: help run test faults check format bench ties wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ run: $(VENV)/run.stamp  ## Set up what the tour needs, and take it
 
 test: $(VENV)/dev.stamp  ## Run the tests, and every example in the docs
 	@$(BIN)/python -m pytest -q
+
+faults: $(VENV)/dev.stamp  ## Kill, fill, flip and crash saves at length (half an hour)
+	@LEAFWISE_FAULTS=long $(BIN)/python -m pytest -q tests/checkpoint/test_faults.py tests/checkpoint/test_damage.py
 
 check: $(VENV)/dev.stamp  ## Lint, format and types
 	@$(BIN)/ruff check .
@@ -35,7 +38,7 @@ ties: $(VENV)/dev.stamp  ## Take every tied architecture of transformers through
 wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and prove the wheel in an empty environment
 	@rm -rf dist build/wheel && $(BIN)/python -m build --outdir dist . > /dev/null
 	@$(PYTHON) -m venv build/wheel
-	@build/wheel/bin/python -m pip --disable-pip-version-check --quiet install --no-index dist/*.whl
+	@build/wheel/bin/python -m pip --disable-pip-version-check --quiet install dist/*.whl
 	@$(BIN)/python tools/prove_wheel.py build/wheel/bin
 	@ls dist
 

@@ -65,15 +65,18 @@ def in_a_process_of_its_own(check: Callable[..., None], *arguments: Any) -> None
 
 
 def interleaved(rounds: int, **tasks: Callable[[], Any]) -> dict[str, float]:
-    """The median time of each task, in seconds; the tasks take turns, so that a noisy spell hits all."""
+    """The median time of each task, in seconds; the tasks take turns, so that a noisy spell hits all, and every round
+    begins with another one, so that nobody always comes after the same."""
     times: dict[str, list[float]] = {name: [] for name in tasks}
     for task in tasks.values():
         task()
     # What was there before is nobody's cost: the collector looks only at what a task makes itself.
     gc.collect()
     gc.freeze()
-    for _ in range(rounds):
-        for name, task in tasks.items():
+    order = list(tasks.items())
+    for turn in range(rounds):
+        first = turn % len(order)
+        for name, task in order[first:] + order[:first]:
             start = time.perf_counter()
             result = task()
             times[name].append(time.perf_counter() - start)

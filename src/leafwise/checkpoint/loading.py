@@ -19,6 +19,7 @@ from leafwise.errors import Error, LoadError, Unsupported
 from leafwise.files import filling
 from leafwise.files.arrays import Stored, Strided, numpy_dtype, same_values
 from leafwise.files.filling import Run
+from leafwise.files.source import LocalSource
 from leafwise.share.binding import Wish, bind, check_wishes
 
 
@@ -49,9 +50,12 @@ def load(
     >>> torch.equal(old.weight, new.weight)
     True
     """
+    t = tree(model)
+    if t.is_file:
+        raise LoadError("cannot load into a file; load into a model, and save that")
     s = opened(source, verify)
     try:
-        plan = make_plan(tree(model), s, rename, allow, cast, ties)
+        plan = make_plan(t, s, rename, allow, cast, ties)
         if not plan.holds:
             raise LoadError(_refusal(plan), plan)
         return _Load(plan, verify, progress).apply()
@@ -99,6 +103,7 @@ class _Load:
         self.columns: Columns = plan.target._columns
         self.theirs: Columns = plan.source._columns
         self.fresh: dict[tuple[int, str], Any] = {}  # by owner and name, what takes the place of what is there
+        self.staged: dict[int, Any] = {}  # by the row of the target, what came from another machine
         self.states: list[tuple[OptimizerPlan, dict[Any, dict[str, Any]], dict[int, dict[str, Any]]]] = []
         self.root = self.columns.node_objects[plan.target._node]
         total = sum(fact.spec.nbytes for fact in self.theirs.facts([feed.source for feed in plan.feeds]))
@@ -112,7 +117,8 @@ class _Load:
             targets = self._targets({self.columns.ties.get(wish.target, wish.target) for wish in back})
             self._fill_fresh(targets)
             in_place = [target for target in targets if not target.fresh]
-            self._prove(in_place)
+            self._stage(in_place)
+            self._prove([target for target in in_place if target.feed.row not in self.staged])
             self._read_states()
             filling.unchanged(self._sources())
             # From here on the model changes, and nothing is expected to fail.
@@ -235,11 +241,29 @@ class _Load:
 
     def _cast(self, target: _Target) -> Any:
         """The values of the source as the target wants them."""
-        array = self._array(target.feed.source)
+        array = self.staged.get(target.feed.row)
+        if array is None:
+            array = self._array(target.feed.source)
         if target.feed.order is not None:
             array = array.transpose(target.feed.order)
         dtype = target.home.spec(target.value).dtype
         return array.astype(numpy_dtype(dtype)) if "cast" in target.feed.how else array
+
+    def _stage(self, targets: list[_Target]) -> None:
+        """Brings here what lies on another machine, before anything changes: it is read once, and may stop coming."""
+        runs = []
+        for target in targets:
+            value = self.theirs.current(target.feed.source)
+            if not isinstance(value, Strided) or isinstance(value.storage.source, LocalSource):
+                continue
+            run = value.plain_run()
+            if run is None:
+                self._prove([target])
+                self.staged[target.feed.row] = value.read().copy()
+            else:
+                self.staged[target.feed.row], view = filling.empty(value.spec)
+                runs.append(Run(run[0], run[1], view, target.feed.name))
+        filling.fill(runs, self.verify, self.progress)
 
     # -- proof -------------------------------------------------------------------------------------------
 
@@ -265,7 +289,7 @@ class _Load:
     def _write(self, targets: list[_Target]) -> None:
         runs, others, memory = [], [], []
         for target in targets:
-            run = self._run(target)
+            run = self._run(target) if target.feed.row not in self.staged else None
             if run is None:
                 others.append(target)
             else:

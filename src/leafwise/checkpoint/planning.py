@@ -530,8 +530,6 @@ def _stepped(plan: Plan, found: _Match) -> Callable[[int], bool]:
 
 def _conclude(plan: Plan, found: _Match) -> None:
     columns = plan.target._columns
-    if plan.target.is_file:
-        plan.problems.append(Problem("nothing", "", "the target is a file; load into a model, and save that"))
     wanted = bool(found.rows) or bool(plan.scalars) or bool(plan.optimizers)
     restored = any(one.states or one.options for one in plan.optimizers)
     if not (plan.feeds or plan.scalars or restored) and wanted:
@@ -546,7 +544,7 @@ def _conclude(plan: Plan, found: _Match) -> None:
 
 def _hints(plan: Plan) -> list[str]:
     """Where the source is a checkpoint of several things, how to name the one that is meant."""
-    if plan.target.is_file or not plan.unexpected:
+    if not plan.unexpected:
         return []
     tops = dict.fromkeys(name.partition(".")[0] for name in found_names(plan.source))
     theirs = {prefix.source.partition(".")[0] for prefix in plan.prefixes if prefix.source}

@@ -1,10 +1,11 @@
 """`leafwise convert`: any readable checkpoint to safetensors or npz."""
 
 import argparse
-import re
 import sys
 from typing import Any
 
+from leafwise.cli.rename import HELP as RENAME_HELP
+from leafwise.cli.rename import renames
 from leafwise.core.path import escape
 from leafwise.errors import Error
 
@@ -26,12 +27,13 @@ def add_to(verbs: Any) -> None:
         metavar="PATTERN=TEXT",
         action="append",
         default=[],
-        help=r"a regular expression and what takes its place, e.g. '^module\.='; may be given several times",
+        help=RENAME_HELP,
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    from leafwise.core.match import renamer
     from leafwise.core.query import Query
     from leafwise.core.tree import open as open_checkpoint
     from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable
@@ -45,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         raise Error(f"cannot tell a format from {options.destination!r}; let it end in .safetensors or .npz")
     if options.dtype is not None and options.dtype not in ITEM_BYTES:
         raise Error(f"there is no dtype {options.dtype!r}; there are: {', '.join(ITEM_BYTES)}")
-    renames = [_rename(text) for text in options.rename]
+    give, _ = renamer(renames(options.rename))
     with open_checkpoint(options.source) as whole:
         columns = whole._columns
         rows = whole._rows if options.only is None else Query.of(options.only).names(columns, 0, whole._rows)
@@ -55,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
             if not isinstance(array, Stored):
                 continue
             path = columns.row_path(row)
-            name = _renamed(".".join(path.names), renames)
+            name = give(".".join(path.names)) or ""
             if isinstance(array, Unreadable):
                 raise Error(f"{path} cannot be converted: {array.why}; leave it out with --only")
             if name in entries:
@@ -94,22 +96,3 @@ def _metadata(found: Any) -> dict[str, str]:
     metadata = getattr(found._columns.node_objects[0], "metadata", {})
     plain = {str(key): value for key, value in metadata.items() if isinstance(value, str)}
     return plain if all(len(value) < 100_000 for value in plain.values()) else {}
-
-
-def _rename(text: str) -> tuple[re.Pattern[str], str]:
-    pattern, found, replacement = text.partition("=")
-    if not found or not pattern:
-        raise Error(f"--rename takes PATTERN=TEXT, not {text!r}")
-    try:
-        return re.compile(pattern), replacement
-    except re.error as error:
-        raise Error(f"--rename: {pattern!r} is no regular expression: {error}") from error
-
-
-def _renamed(name: str, renames: list[tuple[re.Pattern[str], str]]) -> str:
-    for pattern, replacement in renames:
-        try:
-            name = pattern.sub(replacement, name)
-        except (re.error, IndexError) as error:
-            raise Error(f"--rename: {replacement!r} cannot take the place of {pattern.pattern!r}: {error}") from error
-    return name

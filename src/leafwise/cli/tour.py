@@ -135,11 +135,55 @@ with lw.open(path) as f: print(f); part = f["model.0.weight"].numpy((0, slice(2)
 part
 """,
     ),
+    (
+        "Save: the old file or the new one, never neither",
+        "Plain safetensors, with ties stored once and a checksum for every leaf and the header.",
+        """
+for parameter in net.parameters(): parameter.data.normal_(std=0.3)
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+def step(model, optimizer):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward(); optimizer.step()
+    return loss.item()
+losses = [step(net, optimizer) for _ in range(3)]
+path = path.replace("model.pt", "run.safetensors")
+path = lw.save({"model": net, "optimizer": optimizer, "step": 3}, path)
+lw.verify(path)
+""",
+    ),
+    (
+        "",
+        "One flipped bit is found, and named.",
+        """
+import pathlib
+data = bytearray(pathlib.Path(path).read_bytes()); data[-30] ^= 1
+_ = pathlib.Path(path + ".bad").write_bytes(data)
+try: lw.load({"model": net, "optimizer": optimizer, "step": 0}, path + ".bad")
+except lw.ChecksumError as error: print(error.leaves[0], "is damaged")
+""",
+    ),
+    (
+        "Load with proof, and go on where you were",
+        "The plan says what goes where. A fresh model, not even tied, resumes bit for bit: the tie comes back first.",
+        """
+fresh = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 1))
+saved = lw.open(path)
+print(lw.plan(fresh, saved["model"]))
+fresh = lw.load(fresh, saved["model"])
+state = {"model": fresh, "optimizer": torch.optim.AdamW(fresh.parameters()), "step": 0}
+state = lw.load(state, saved)
+state["step"], fresh[4].weight is fresh[2].weight
+[step(fresh, state["optimizer"]) for _ in range(3)] == [step(net, optimizer) for _ in range(3)]
+""",
+    ),
 )
 
 END = """Where to go from here
   leafwise show FILE                     the same tree over a checkpoint, reading only its header
   leafwise convert A.pt B.safetensors    from one format to another, safely
+  leafwise verify FILE                   every checksum
+  leafwise plan FILE package.module:build    what loading it into your model would do
   leafwise show package.module:build     over a model of yours
   leafwise ties package.module:build     what it shares, and how
   python -m leafwise.gluon SCRIPT.py     the lecture's own Gluon code, which MXNet can no longer run
@@ -187,7 +231,8 @@ def play(code: str, scope: dict[str, Any], terminal: "Terminal") -> None:
     """Shows and runs code, one line at a time."""
     for statement in ast.parse(code).body:
         source = ast.get_source_segment(code, statement) or ""
-        print(_styled(">>> ", "2", terminal) + _styled(source, "33", terminal))
+        for number, line in enumerate(source.splitlines()):
+            print(_styled("... " if number else ">>> ", "2", terminal) + _styled(line, "33", terminal))
         if isinstance(statement, ast.Expr):
             value = eval(compile(ast.Expression(statement.value), "<tour>", "eval"), scope)
             if value is not None:

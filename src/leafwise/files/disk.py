@@ -4,6 +4,7 @@ import errno
 import mmap
 import os
 import stat
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,6 +17,9 @@ except ImportError:  # there are systems without; then nobody's leftovers are re
 
 # Mapped memory of a file on another machine stalls or kills the process when that machine does not answer.
 _FAR = ("nfs", "cifs", "smb", "lustre", "9p", "gpfs", "beegfs", "ceph", "gluster", "afs", "fuse")
+
+
+_LARGE = 1 << 26
 
 
 class Disk:
@@ -121,8 +125,9 @@ class Disk:
             length -= done
 
     def start_writing(self, file: int, start: int, length: int) -> None:
-        """Has the system begin to write what it holds of a file, so that a sync at the end has little left to do."""
-        if hasattr(os, "posix_fadvise"):
+        """Has the system begin to write what it holds of a range of a file, so that a sync at the end has little left
+        to do, and let go of what it has written."""
+        if length and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file, start, length, os.POSIX_FADV_DONTNEED)
 
     def sync(self, file: int) -> None:
@@ -132,7 +137,17 @@ class Disk:
         os.close(file)
 
     def rename(self, old: str, new: str) -> None:
-        os.replace(old, new)
+        """Puts a file in a place. A large one that was there before is kept open over it: to free its blocks takes as
+        long as a third of writing them, and need not be waited for."""
+        held = None
+        with suppress(OSError):
+            if os.stat(new).st_size >= _LARGE:
+                held = os.open(new, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        try:
+            os.replace(old, new)
+        finally:
+            if held is not None:
+                threading.Thread(target=os.close, args=(held,), daemon=True).start()
 
     def remove(self, path: str) -> None:
         os.remove(path)

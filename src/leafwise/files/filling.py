@@ -99,11 +99,14 @@ def _steps(storage: Storage, step: int) -> range:
 
 
 def _read_into(storage: Storage, start: int, view: memoryview) -> None:
+    import numpy as np
+
     source = storage.source
-    if isinstance(source, LocalSource):
+    if isinstance(source, LocalSource) and not source.is_mapped:
         source.read_into(storage.start + start, view)
     else:
-        view[:] = memoryview(storage.read(start, start + len(view))).cast("B")
+        # NumPy lets other threads work while it copies.
+        np.frombuffer(view, np.uint8)[:] = np.frombuffer(storage.read(start, start + len(view)), np.uint8)
 
 
 def _in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:

@@ -88,6 +88,9 @@ class Output:
             assert self._file is not None
             local.disk.start_writing(self._file, self._started, self.at - self._started)
             self._started = self.at
+            # What is on the disk by now need not stay in memory: a save shall not push out what others have there,
+            # and memory that was just let go of is the quickest to be had.
+            local.disk.start_writing(self._file, 0, max(self.at - 3 * _AHEAD, 0))
 
     def finish(self) -> None:
         """Makes what was written last."""

@@ -1,0 +1,55 @@
+"""`leafwise plan`: what loading a file into a model would do, leaf by leaf."""
+
+import argparse
+import sys
+from typing import Any
+
+from leafwise.cli import target
+from leafwise.cli.rename import HELP as RENAME_HELP
+from leafwise.cli.rename import renames
+
+
+def add_to(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "plan",
+        help="what loading a file into a model would do",
+        description="Tells, from headers alone, where every leaf of TARGET would get its values from, which would get "
+        "none, which of FILE would not be used, and what does not fit. Exits with 0 if a load would go through, or 1.",
+        epilog="example: leafwise plan model.safetensors package.module:build --allow missing",
+    )
+    parser.add_argument("source", metavar="FILE", help="a checkpoint: a file, a folder of files, or a URL")
+    parser.add_argument("target", metavar="TARGET", help=target.HELP)
+    parser.add_argument("--rename", metavar="PATTERN=TEXT", action="append", default=[], help=RENAME_HELP)
+    parser.add_argument("--auto", action="store_true", help="apply the renames that the plan proposes, and say which")
+    parser.add_argument(
+        "--allow",
+        metavar="KIND",
+        action="append",
+        default=[],
+        choices=["missing", "unexpected", "shape"],
+        help="missing, unexpected or shape; may be given several times",
+    )
+    parser.add_argument("--cast", action="store_true", help="allow other precisions")
+    parser.add_argument("--full", action="store_true", help="leave nothing out")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from leafwise.checkpoint.planning import plan
+    from leafwise.errors import Error
+    from leafwise.render import plan_text
+    from leafwise.render.terminal import Terminal
+
+    if options.auto and options.rename:
+        raise Error("give --rename or --auto, not both")
+    rename: Any = "auto" if options.auto else renames(options.rename) or None
+    found = plan(target.resolve(options.target), options.source, rename=rename, allow=options.allow, cast=options.cast)
+    if options.json:
+        import json
+
+        json.dump(found.json(), sys.stdout, indent=2)
+        print()
+    else:
+        print(plan_text(found, full=options.full, terminal=Terminal.of(sys.stdout)))
+    return 0 if found.holds else 1

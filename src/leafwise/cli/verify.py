@@ -1,0 +1,48 @@
+"""`leafwise verify`: every checksum of a file."""
+
+import argparse
+import sys
+from typing import Any
+
+
+def add_to(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "verify",
+        help="compare every checksum of a checkpoint",
+        description="Reads all of FILE and compares it with the checksums that lw.save wrote. Exits with 0 if all are "
+        "right; with 1 if anything is damaged, or if there is nothing to compare with.",
+        epilog="example: leafwise verify model.safetensors",
+    )
+    parser.add_argument("file", metavar="FILE", help="a checkpoint: a file, a folder of files, or a URL")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a line")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from leafwise.checkpoint.verifying import verify
+    from leafwise.errors import ChecksumError
+    from leafwise.render.outline import bytes_text, plural
+
+    try:
+        found = verify(options.file, progress=True)
+    except ChecksumError as error:
+        if not options.json:
+            raise
+        _print_json({"ok": False, "damaged": list(error.leaves), "message": str(error)})
+        return 1
+    ok = not found.unchecked
+    if options.json:
+        _print_json({"ok": ok, **found._asdict()})
+    elif not found.leaves and found.unchecked:
+        print(f"{options.file}: no checksums to compare with; lw.save writes them", file=sys.stderr)
+    else:
+        also = f"; {plural(found.unchecked, 'leaf has', 'leaves have')} no checksum" if found.unchecked else ""
+        print(f"{options.file}: {plural(found.leaves, 'leaf', 'leaves')}, {bytes_text(found.bytes) or '0 B'}, ok{also}")
+    return 0 if ok else 1
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    import json
+
+    json.dump(data, sys.stdout, indent=2)
+    print()
