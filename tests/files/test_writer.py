@@ -5,14 +5,13 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.files.faulty import FailingDisk, crashing, steps_of
 from tests.files.writers import arrays, torch_zip
 
 import leafwise as lw
@@ -21,88 +20,6 @@ from leafwise.files import disk as local
 from leafwise.files.disk import Disk, is_far
 from leafwise.files.writer import Writing, durable
 
-
-class Crash(BaseException):
-    """The machine stops."""
-
-
-class FailingDisk(Disk):
-    """Counts every call that changes something, and stops the machine, or fails, at one of them.
-
-    What was written and not synced, and what was renamed in a folder that was not synced, may be lost when the power
-    goes: `lose_power` takes it all back.
-    """
-
-    def __init__(self, stop_at: int, problem: Callable[[], BaseException]) -> None:
-        self.stop_at, self.problem = stop_at, problem
-        self.calls = 0
-        self.unsynced: dict[int, str] = {}
-        self.renamed: list[tuple[str, str, bytes | None]] = []
-        self.broken = False
-
-    def _step(self) -> None:
-        self.calls += 1
-        if self.calls == self.stop_at:
-            self.broken = True
-            raise self.problem()
-        if self.broken and isinstance(self.problem(), Crash):
-            raise Crash  # a machine that has stopped does nothing more
-
-    def create(self, path: str) -> int:
-        self._step()
-        file = super().create(path)
-        self.unsynced[file] = path
-        return file
-
-    def set_mode(self, file: int, mode: int) -> None:
-        self._step()
-        super().set_mode(file, mode)
-
-    def write(self, file: int, data: Any) -> None:
-        half = memoryview(data).cast("B")[: memoryview(data).nbytes // 2]
-        if self.calls + 1 == self.stop_at:
-            super().write(file, half)
-        self._step()
-        super().write(file, data)
-
-    def copy(self, source: int, start: int, file: int, length: int) -> None:
-        self._step()
-        super().copy(source, start, file, length)
-
-    def sync(self, file: int) -> None:
-        self._step()
-        super().sync(file)
-        self.unsynced.pop(file, None)
-
-    def close(self, file: int) -> None:
-        super().close(file)
-
-    def rename(self, old: str, new: str) -> None:
-        self._step()
-        before = Path(new).read_bytes() if os.path.exists(new) else None
-        super().rename(old, new)
-        self.renamed.append((old, new, before))
-
-    def remove(self, path: str) -> None:
-        self._step()
-        super().remove(path)
-
-    def sync_folder(self, folder: str) -> None:
-        self._step()
-        super().sync_folder(folder)
-        self.renamed = [one for one in self.renamed if os.path.dirname(one[1]) != folder]
-
-    def lose_power(self) -> None:
-        for path in self.unsynced.values():
-            if os.path.exists(path):
-                os.truncate(path, 0)
-        for _, new, before in reversed(self.renamed):
-            if before is None:
-                os.remove(new)
-            else:
-                Path(new).write_bytes(before)
-
-
 OLD, NEW = b"old" * 1000, b"new!" * 5000
 
 
@@ -110,14 +27,6 @@ def write_new(path: Path) -> None:
     with durable(str(path)) as output:
         for start in range(0, len(NEW), 7000):
             output.write(NEW[start : start + 7000])
-
-
-def steps_of(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> int:
-    counting = FailingDisk(-1, Crash)
-    with monkeypatch.context() as patched:
-        patched.setattr(local, "disk", counting)
-        work()
-    return counting.calls
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["the process dies", "the power goes"])
@@ -131,13 +40,7 @@ def test_a_crash_after_every_call_leaves_the_old_or_the_new(
     for stop_at in range(1, steps + 2):
         path = tmp_path / f"file{stop_at}"
         path.write_bytes(OLD)
-        crashing = FailingDisk(stop_at, Crash)
-        with monkeypatch.context() as patched:
-            patched.setattr(local, "disk", crashing)
-            with suppress(Crash):
-                write_new(path)
-        if power:
-            crashing.lose_power()
+        crashing(lambda path=path: write_new(path), stop_at, power, monkeypatch)  # type: ignore[misc]
         assert path.read_bytes() in (OLD, NEW), stop_at
         outcomes.add(path.read_bytes())
     assert outcomes == {OLD, NEW}
@@ -161,13 +64,7 @@ def test_several_files_switch_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
             folder = tmp_path / f"{power}{stop_at}"
             folder.mkdir()
             write_generation(folder, 1)
-            crashing = FailingDisk(stop_at, Crash)
-            with monkeypatch.context() as patched:
-                patched.setattr(local, "disk", crashing)
-                with suppress(Crash):
-                    write_generation(folder, 2)
-            if power:
-                crashing.lose_power()
+            crashing(lambda folder=folder: write_generation(folder, 2), stop_at, power, monkeypatch)  # type: ignore[misc]
             assert whole(folder), (power, stop_at)
     with pytest.raises(lw.FileError, match=r"only the last of several files may replace one"):
         write_generation(folder, 1)

@@ -367,7 +367,7 @@ class Columns:
         return found
 
     def _take(self, column: list[T], rows: Sequence[int]) -> list[T]:
-        return column if len(rows) == len(column) else [column[row] for row in rows]
+        return column if rows == range(len(column)) else [column[row] for row in rows]
 
     def _asked(
         self, rows: Sequence[int], values: list[Any], what: str, ask: Callable[[Home, list[Any]], list[T]]

@@ -96,6 +96,21 @@ class Disk:
             with suppress(OSError):  # a file system without locks: then others never take it for a leftover
                 fcntl.flock(file, fcntl.LOCK_EX)
 
+    def lock_folder(self, folder: str) -> int | None:
+        """Waits until nobody else puts files in their places there, and keeps others from it until it is closed; None
+        where that cannot be had."""
+        if fcntl is None:
+            return None
+        with suppress(OSError):
+            file = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError:
+                os.close(file)
+                raise
+            return file
+        return None
+
     def open_abandoned(self, path: str) -> int | None:
         """Opens and marks a file that nobody is writing any more; None where somebody is, or may be."""
         if fcntl is None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from typing import Any
 
 from leafwise.errors import FileError
@@ -43,17 +44,15 @@ def read(folder: Folder) -> StoredFile:
 def read_index(source: Source, folder: Folder) -> StoredFile:
     """Opens the shards that an index in the folder names. A save may put another index in its place meanwhile, and
     remove the shards of the old one: then that one is read."""
+    text = _text(source)
     while True:
-        text = _text(source)
         try:
             return _read_index(source, text, folder)
         except FileError:
-            try:
-                source = folder.open(os.path.basename(source.name))
-                changed = _text(source) != text
-            except FileError:
-                changed = False
-            if not changed:
+            before = text
+            with suppress(FileError):
+                text = _text(folder.open(os.path.basename(source.name)))
+            if text == before:
                 raise
 
 

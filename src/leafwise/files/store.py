@@ -63,19 +63,17 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
     other way, in shards or in one file, goes when the new one is in its place."""
     shards = _shards(checkpoint.items, shard_size)
     if len(shards) == 1:
-        with Writing() as writing:
+        with Writing(lambda: _remove_earlier(path, in_shards=False)) as writing:
             _write_tensors(writing.open(path), checkpoint, progress)
-        _remove_earlier(path, in_shards=False)
         return path
     folder, name = os.path.split(os.path.realpath(path))
     front = f"{_stem(name)}-{secrets.token_hex(4)}"
     names = [f"{front}-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
-    with Writing() as writing:
+    with Writing(lambda: _remove_earlier(path, in_shards=True)) as writing:
         for its_name, items in zip(names, shards, strict=True):
             part = Checkpoint(items, [], [], {}, checkpoint.metadata)
             _write_tensors(writing.open(os.path.join(folder, its_name)), part, progress)
         writing.open(os.path.join(folder, name + INDEX)).write(_index(checkpoint, names, shards))
-    _remove_earlier(path, in_shards=True)
     return path + INDEX
 
 
@@ -178,8 +176,10 @@ def _remove_earlier(path: str, in_shards: bool) -> None:
     folder, name = os.path.split(os.path.realpath(path))
     with suppress(OSError):
         local.disk.remove(os.path.join(folder, name if in_shards else name + INDEX))
-    is_shard = re.compile(re.escape(_stem(name)) + r"-[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors").fullmatch
-    remove_abandoned(folder, lambda found: is_shard(found) is not None, lambda: _in_use(folder, name + INDEX))
+    shard = re.escape(_stem(name)) + r"-[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors"
+    staged = rf"\.({shard}|{re.escape(name)}({re.escape(INDEX)})?)\.\d+-[0-9a-f]+\.part"
+    is_left = re.compile(rf"{shard}|{staged}").fullmatch
+    remove_abandoned(folder, lambda found: is_left(found) is not None, lambda: _in_use(folder, name + INDEX))
 
 
 def _in_use(folder: str, index: str) -> set[str]:
@@ -192,5 +192,7 @@ def _in_use(folder: str, index: str) -> set[str]:
     try:
         said = json.loads(local.disk.read(file, 0, local.disk.stat(file).st_size))
         return {name for name in said["weight_map"].values() if is_bare(name)}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise OSError("an index that cannot be read: what it names is not known") from error
     finally:
         local.disk.close(file)

@@ -114,10 +114,12 @@ class Writing:
     """Some files that become visible together, or not at all: a context manager.
 
     The files are put in their places when the block ends without an error, in the order in which they were opened.
+    `tidy` is called after that; with it, nobody else's files are put there meanwhile.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tidy: Callable[[], None] | None = None) -> None:
         self._outputs: list[Output] = []
+        self._tidy = tidy
 
     def open(self, path: str) -> Output:
         try:
@@ -133,6 +135,14 @@ class Writing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        locked = local.disk.lock_folder(self._outputs[-1].folder) if self._tidy and error is None else None
+        try:
+            self._end(error)
+        finally:
+            if locked is not None:
+                local.disk.close(locked)
+
+    def _end(self, error: BaseException | None) -> None:
         placed = 0
         try:
             if error is None:
@@ -144,6 +154,8 @@ class Writing:
                     placed += 1
                     if placed >= len(self._outputs) - 1:  # before the switch, and after it
                         local.disk.sync_folder(output.folder)
+                if self._tidy is not None:
+                    self._tidy()
         except OSError as problem:
             path = self._outputs[min(placed, len(self._outputs) - 1)].path
             raise FileError(f"cannot write {escape(repr(path))}: {problem.strerror or problem}") from problem

@@ -1,0 +1,141 @@
+"""A disk that stops, or fails, at any call that changes something."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leafwise.files import disk as local
+from leafwise.files.disk import Disk
+
+
+class Crash(BaseException):
+    """The machine stops."""
+
+
+class FailingDisk(Disk):
+    """Counts every call that changes something, and stops the machine, or fails, at one of them.
+
+    What was written and not synced, and what was renamed in a folder that was not synced, may be lost when the power
+    goes: `lose_power` takes it all back. `die` does what the system does when a process is gone: it closes its files.
+    """
+
+    def __init__(self, stop_at: int, problem: Callable[[], BaseException]) -> None:
+        self.stop_at, self.problem = stop_at, problem
+        self.calls = 0
+        self.unsynced: dict[int, str] = {}
+        self.renamed: list[tuple[str, str, bytes | None]] = []
+        self.open_files: set[int] = set()
+        self.broken = False
+
+    def _step(self) -> None:
+        self.calls += 1
+        if self.calls == self.stop_at:
+            self.broken = True
+            raise self.problem()
+        if self.broken and isinstance(self.problem(), Crash):
+            raise Crash  # a machine that has stopped does nothing more
+
+    def create(self, path: str) -> int:
+        self._step()
+        file = super().create(path)
+        self.unsynced[file] = path
+        self.open_files.add(file)
+        return file
+
+    def lock_folder(self, folder: str) -> int | None:
+        file = super().lock_folder(folder)
+        if file is not None:
+            self.open_files.add(file)
+        return file
+
+    def set_mode(self, file: int, mode: int) -> None:
+        self._step()
+        super().set_mode(file, mode)
+
+    def write(self, file: int, data: Any) -> None:
+        half = memoryview(data).cast("B")[: memoryview(data).nbytes // 2]
+        if self.calls + 1 == self.stop_at:
+            super().write(file, half)
+        self._step()
+        super().write(file, data)
+
+    def write_at(self, file: int, data: Any, start: int) -> None:
+        if self.calls + 1 == self.stop_at:
+            super().write_at(file, memoryview(data)[: len(data) // 2], start)
+        self._step()
+        super().write_at(file, data, start)
+
+    def skip(self, file: int, length: int) -> None:
+        self._step()
+        super().skip(file, length)
+
+    def copy(self, source: int, start: int, file: int, length: int) -> None:
+        self._step()
+        super().copy(source, start, file, length)
+
+    def sync(self, file: int) -> None:
+        self._step()
+        super().sync(file)
+        self.unsynced.pop(file, None)
+
+    def close(self, file: int) -> None:
+        self.open_files.discard(file)
+        self.unsynced.pop(file, None) if not self.broken else None
+        super().close(file)
+
+    def rename(self, old: str, new: str) -> None:
+        self._step()
+        before = Path(new).read_bytes() if os.path.exists(new) else None
+        super().rename(old, new)
+        self.renamed.append((old, new, before))
+
+    def remove(self, path: str) -> None:
+        self._step()
+        super().remove(path)
+
+    def sync_folder(self, folder: str) -> None:
+        self._step()
+        super().sync_folder(folder)
+        self.renamed = [one for one in self.renamed if os.path.dirname(one[1]) != folder]
+
+    def die(self) -> None:
+        for file in list(self.open_files):
+            with suppress(OSError):
+                os.close(file)
+        self.open_files.clear()
+
+    def lose_power(self) -> None:
+        for path in self.unsynced.values():
+            if os.path.exists(path):
+                os.truncate(path, 0)
+        for _, new, before in reversed(self.renamed):
+            if before is None:
+                with suppress(FileNotFoundError):
+                    os.remove(new)
+            else:
+                Path(new).write_bytes(before)
+
+
+def steps_of(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many calls that change something a piece of work makes."""
+    counting = FailingDisk(-1, Crash)
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "disk", counting)
+        work()
+    return counting.calls
+
+
+def crashing(work: Callable[[], object], stop_at: int, power: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Does some work on a machine that stops at a call; with `power`, what was not made to last is lost."""
+    disk = FailingDisk(stop_at, Crash)
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "disk", disk)
+        with suppress(Crash):
+            work()
+    disk.die()
+    if power:
+        disk.lose_power()
