@@ -256,11 +256,12 @@ def test_a_file_that_is_changed_while_it_is_loaded(tmp_path: Path, monkeypatch: 
 
 
 def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+    from leafwise.files.store import _own_front
     from leafwise.files.writer import Output
 
     path = tmp_path / "model.safetensors"
     (tmp_path / ".model.safetensors.1-00000000.part").write_bytes(b"left")
-    (tmp_path / "model-00000000-00001-of-00002.safetensors").write_bytes(b"left")
+    (tmp_path / f"{_own_front('model.safetensors')}00000000-00001-of-00002.safetensors").write_bytes(b"left")
     (tmp_path / "model-00001-of-00002.safetensors").write_bytes(b"of somebody else")
     (tmp_path / ".other.safetensors.1-00000000.part").write_bytes(b"of another file")
     other = Output(str(path))

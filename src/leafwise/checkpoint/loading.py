@@ -10,17 +10,18 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 from leafwise.checkpoint.optimizers import OptimizerPlan, nested
-from leafwise.checkpoint.planning import Back, Feed, Plan, make_plan, opened
+from leafwise.checkpoint.planning import make_plan, opened
+from leafwise.checkpoint.plans import Back, Feed, Plan
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.memory import Op
 from leafwise.core.tree import tree
 from leafwise.errors import Error, LoadError, Unsupported
 from leafwise.files import filling
-from leafwise.files.arrays import Stored, Strided, numpy_dtype, same_values
+from leafwise.files.arrays import Stored, Strided, agree_in_memory, cast_to, keeps_values, same_values
 from leafwise.files.filling import Run
 from leafwise.files.source import LocalSource
-from leafwise.share.binding import Wish, bind, check_wishes
+from leafwise.share.binding import Wish, bind
 
 
 def load(
@@ -103,6 +104,7 @@ class _Load:
         self.columns: Columns = plan.target._columns
         self.theirs: Columns = plan.source._columns
         self.fresh: dict[tuple[int, str], Any] = {}  # by owner and name, what takes the place of what is there
+        self.exchanged: dict[int, Any] = {}  # by the identity of an array without memory, the one that has some
         self.staged: dict[int, Any] = {}  # by the row of the target, what came from another machine
         self.states: list[tuple[OptimizerPlan, dict[Any, dict[str, Any]], dict[int, dict[str, Any]]]] = []
         self.root = self.columns.node_objects[plan.target._node]
@@ -117,6 +119,8 @@ class _Load:
             targets = self._targets({self.columns.ties.get(wish.target, wish.target) for wish in back})
             self._fill_fresh(targets)
             in_place = [target for target in targets if not target.fresh]
+            self._check_casts(targets)
+            self._check_overlaps(in_place)
             self._stage(in_place)
             self._prove([target for target in in_place if target.feed.row not in self.staged])
             self._read_states()
@@ -137,29 +141,24 @@ class _Load:
     def _agree(self) -> list[Wish]:
         """Raises where a tied target would get two values; gives the ties that are to be made."""
         wrong = []
-        for name, first, second, op in self.plan.must_agree:
-            if not self._same(first, second, op):
+        for name, first, order, second, op in self.plan.must_agree:
+            if not self._same(first, order, second, op):
                 one, other = (self.theirs.row_text(row) for row in (first, second))
                 wrong.append(
-                    f"{name} is tied in the target{op.describe()}, and the source holds two different values for it, "
-                    f'{one} and {other}; untie it first: lw.untie(model, "{name}")'
+                    f"{name} is tied in the target, and the source holds two different values for it, {one} and "
+                    f'{other}; untie it first: lw.untie(model, "{name}")'
                 )
         if wrong:
             raise LoadError("cannot load; nothing was changed\n  " + "\n  ".join(wrong), self.plan)
-        back = [one.wish for one in self.plan.back if self._holds(one)]
-        try:
-            check_wishes(self.columns, back, "source")
-        except Error as error:
-            raise LoadError(
-                f'cannot load: a tie of the source cannot come back: {error}; ties="ignore" loads without it', self.plan
-            ) from error
-        return back
+        return [one.wish for one in self.plan.back if self._holds(one)]
 
     def _holds(self, back: Back) -> bool:
-        return back.rows is None or self._same(*back.rows, back.wish.op)
+        return back.rows is None or self._same(back.rows[0], None, back.rows[1], back.wish.op)
 
-    def _same(self, first: int, second: int, op: Op) -> bool:
+    def _same(self, first: int, order: tuple[int, ...] | None, second: int, op: Op) -> bool:
         one, other = self._array(first), self._array(second)
+        if order is not None:
+            one = one.transpose(order)
         if op.slices is not None:
             one = one[op.slices]
         return same_values(one if op.order is None else one.transpose(op.order), other)
@@ -188,6 +187,8 @@ class _Load:
             home = self.columns.home(value)
             spec = home.spec(value)
             fresh = spec.shape is None or spec.device == "meta" or not home.in_place
+            if not fresh and (reason := home.cannot_write(value)):
+                raise LoadError(f"cannot load {feed.name}: {reason}; nothing was changed", self.plan)
             if fresh and home.in_place:
                 value = self._blank(home, value, self._turned(facts.spec.shape or (), feed), feed.name)
             found.append(_Target(feed, home, value, fresh))
@@ -237,6 +238,7 @@ class _Load:
         for target in targets:
             if target.fresh:
                 owner = self.columns.node_objects[self.columns.row_nodes[target.feed.row]]
+                self.exchanged[id(self.columns.current(target.feed.row))] = target.value
                 self.fresh[id(owner), self.columns.row_names[target.feed.row]] = target.value
 
     def _cast(self, target: _Target) -> Any:
@@ -247,13 +249,17 @@ class _Load:
         if target.feed.order is not None:
             array = array.transpose(target.feed.order)
         dtype = target.home.spec(target.value).dtype
-        return array.astype(numpy_dtype(dtype)) if "cast" in target.feed.how else array
+        return cast_to(array, dtype) if "cast" in target.feed.how else array
 
     def _stage(self, targets: list[_Target]) -> None:
-        """Brings here what lies on another machine, before anything changes: it is read once, and may stop coming."""
+        """Copies what lies on another machine, before anything changes: it is read once, and may stop coming. And what
+        lies in the memory that is written to."""
         runs = []
+        written = {self._storage(target.home, target.value) for target in targets} - {None}
         for target in targets:
             value = self.theirs.current(target.feed.source)
+            if not isinstance(value, Stored) and self._storage(self.theirs.home(value), value) in written:
+                self.staged[target.feed.row] = self._array(target.feed.source).copy()
             if not isinstance(value, Strided) or isinstance(value.storage.source, LocalSource):
                 continue
             run = value.plain_run()
@@ -264,6 +270,41 @@ class _Load:
                 self.staged[target.feed.row], view = filling.empty(value.spec)
                 runs.append(Run(run[0], run[1], view, target.feed.name))
         filling.fill(runs, self.verify, self.progress)
+
+    @staticmethod
+    def _storage(home: Home, value: Any) -> object | None:
+        storage = home.storage(value)
+        return None if storage is None else (home.name, storage)
+
+    def _check_casts(self, targets: list[_Target]) -> None:
+        """A cast may round; it must not make other numbers of them."""
+        for target in targets:
+            if "cast" in target.feed.how:
+                array, cast = self._array(target.feed.source), self._cast(target)
+                if not keeps_values(array if target.feed.order is None else array.transpose(target.feed.order), cast):
+                    raise LoadError(
+                        f"cannot load {target.feed.name}: some of its values do not fit into {cast.dtype}; "
+                        "nothing was changed",
+                        self.plan,
+                    )
+
+    def _check_overlaps(self, targets: list[_Target]) -> None:
+        """Leaves over common memory that are no tie must get values that agree where they meet."""
+        overlaps = self.columns.overlaps
+        if not overlaps:
+            return
+        by_leaf = {target.feed.row: target for target in targets}
+        for members, _ in overlaps:
+            met = [by_leaf[member] for member in members if member in by_leaf]
+            memories = [target.home.memory(target.value) for target in met]
+            found = [(memory, self._cast(target)) for memory, target in zip(memories, met, strict=True) if memory]
+            if len(found) > 1 and not agree_in_memory(found):
+                names = ", ".join(target.feed.name for target in met)
+                raise LoadError(
+                    f"cannot load: {names} lie over one memory in the target, and the source holds values for them "
+                    "that differ where they meet; nothing was changed",
+                    self.plan,
+                )
 
     # -- proof -------------------------------------------------------------------------------------------
 
@@ -307,7 +348,8 @@ class _Load:
     def _replace(self, walked_anew: bool) -> None:
         """Puts new arrays and plain values in their places, from the leaves up: a node that cannot change is made anew,
         and so is what holds it."""
-        if not self.fresh and not self.plan.scalars:
+        handed = self._handed_back()
+        if not self.fresh and not self.plan.scalars and not handed:
             return
         columns = tree(self.root)._columns if walked_anew else self.columns
         below = 0 if walked_anew else self.plan.target._node
@@ -318,6 +360,8 @@ class _Load:
             new = self.fresh.get((id(owner), columns.row_names[leaf]))
             if new is not None and columns.row_op(row) == "same":
                 changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = new
+        for row, value in handed.items():
+            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
         for (node, name), value in self.plan.scalars.items():
             changes.setdefault(node, {})[name] = value
         done: dict[int, Any] = {}
@@ -332,20 +376,37 @@ class _Load:
             else:
                 self.root = done[id(obj)]
 
+    def _handed_back(self) -> dict[int, Any]:
+        """Arrays that were filled below a node that shows copies of what it has, and takes them back."""
+        columns = self.columns
+        taking = {node for node, obj in enumerate(columns.node_objects) if columns.home(obj).takes_back(obj)}
+        found = {}
+        for feed in self.plan.feeds if taking else ():
+            node = columns.row_nodes[feed.row]
+            while node >= 0 and node not in taking:
+                node = columns.node_parents[node]
+            if node >= 0 and columns.row_kinds[feed.row] != "parameter":
+                found[feed.row] = columns.current(feed.row)
+        return found
+
     # -- optimizers --------------------------------------------------------------------------------------
 
     def _read_states(self) -> None:
         """Reads the state of optimizers into memory of its own, and compares checksums on the way."""
         runs: list[Run] = []
+        casts: list[tuple[dict[str, Any], str, str]] = []
         for one in self.plan.optimizers:
             states = {place: self._arrays(rows, runs) for place, rows in one.states.items()}
+            casts += [(states[place], key, dtype) for place, keys in one.casts.items() for key, dtype in keys.items()]
             for place, values in one.values.items():
                 states.setdefault(place, {}).update(values)
             options = {which: self._arrays(rows, runs) for which, rows in one.option_rows.items()}
             for which, values in one.options.items():
                 options.setdefault(which, {}).update(values)
-            self.states.append((one, {place: nested(state) for place, state in states.items()}, options))
+            self.states.append((one, states, options))
         filling.fill(runs, self.verify, self.progress)
+        for state, key, dtype in casts:
+            state[key] = cast_to(state[key], dtype)
 
     def _arrays(self, rows: dict[str, int], runs: list[Run]) -> dict[str, Any]:
         found = {}
@@ -363,7 +424,10 @@ class _Load:
     def _restore_optimizers(self) -> None:
         for one, states, options in self.states:
             optimizer = self.columns.node_objects[one.node]
-            self.columns.home(optimizer).restore_state(optimizer, states, options)
+            home = self.columns.home(optimizer)
+            if self.exchanged:
+                home.exchange(optimizer, self.exchanged)
+            home.restore_state(optimizer, {place: nested(state) for place, state in states.items()}, options)
 
     # -- what no checkpoint holds ------------------------------------------------------------------------
 

@@ -1,16 +1,18 @@
 """The state of an optimizer by the names of its parameters, whatever their order and their groups."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from leafwise.core.columns import Columns
+from leafwise.checkpoint.names import Match
+from leafwise.checkpoint.plans import Plan
+from leafwise.core.leaf import shape_text
 from leafwise.core.path import Path
 from leafwise.core.tree import Tree
 
-if TYPE_CHECKING:
-    from leafwise.checkpoint.planning import Plan
-
 Place = tuple[int, int]  # the group, and the position in it
+
+# Options that schedulers add to groups, which a new optimizer may not have yet.
+_OF_SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"})
 
 
 class OptimizerPlan:
@@ -23,36 +25,34 @@ class OptimizerPlan:
         self.values: dict[Place, dict[str, Any]] = {}
         self.options: dict[int, dict[str, Any]] = {}
         self.option_rows: dict[int, dict[str, int]] = {}
+        self.casts: dict[Place, dict[str, str]] = {}  # the dtype that state gets whose parameter is cast
 
 
-def optimizer_nodes(columns: Columns, below: int) -> list[int]:
-    """The nodes that are optimizers."""
-    nodes = range(below, columns.node_ends[below])
-    return [node for node in nodes if columns.home(obj := columns.node_objects[node]).steps(obj)]
-
-
-def plan_optimizers(
-    plan: "Plan", nodes: list[int], target_of_source: Callable[[str], str | None]
-) -> list[OptimizerPlan]:
-    if not nodes:
+def plan_optimizers(plan: Plan, found: Match) -> list[OptimizerPlan]:
+    if not found.target_nodes:
         return []
     fronts = plan.target._columns.node_keys(plan.target._node)
-    source = _Source(plan.source)
-    return [_planned(plan, node, fronts[node], source, target_of_source) for node in nodes]
+    source = _Source(plan.source, found.give)
+    return [_planned(plan, node, fronts[node], source, found) for node in found.target_nodes]
 
 
 class _Source:
     """Rows and plain values of the source, by name."""
 
-    def __init__(self, s: Tree) -> None:
+    def __init__(self, s: Tree, give: Callable[[str], str | None]) -> None:
         columns = s._columns
-        self.rows = dict(zip(columns.keys(s._rows, s._node), s._rows, strict=True))
         fronts = columns.node_keys(s._node)
-        self.values = {
-            f"{fronts[node]}.{name}" if fronts[node] else name: value
+        self.rows = self._named(zip(columns.keys(s._rows, s._node), s._rows, strict=True), give)
+        values = (
+            (f"{fronts[node]}.{name}" if fronts[node] else name, value)
             for node, name, value in columns.scalars
             if node in fronts
-        }
+        )
+        self.values = self._named(values, give)
+
+    @staticmethod
+    def _named(pairs: Iterable[tuple[str, Any]], give: Callable[[str], str | None]) -> dict[str, Any]:
+        return {new: value for name, value in pairs if (new := give(name)) is not None}
 
     def groups(self, front: str) -> list[list[str]]:
         """The names of the parameters of each group of an optimizer."""
@@ -62,32 +62,43 @@ class _Source:
         return groups
 
 
-def _planned(
-    plan: "Plan", node: int, path: str, source: _Source, target_of_source: Callable[[str], str | None]
-) -> OptimizerPlan:
+def _planned(plan: Plan, node: int, path: str, source: _Source, match: Match) -> OptimizerPlan:
     found = OptimizerPlan(node, path)
     front = f"{path}." if path else ""
     ours = _groups(plan.target, node)
     theirs = source.groups(front)
+    who = path or "the optimizer"
     if not theirs:
-        plan.found("missing", path or "the optimizer", f"no optimizer in the source for {path or 'this one'}")
+        plan.found("missing", who, f"no optimizer in the source for {path or 'this one'}")
         return found
-    place_of = {name: (which, at) for which, names in enumerate(ours) for at, name in enumerate(names)}
-    by_number = all(name.isdecimal() for names in theirs for name in names)
-    counted = [name for names in ours for name in names]
-    if by_number and not all(name.isdecimal() for name in counted):
-        # As PyTorch saves them, by order alone.
-        plan.notes.append(f"{path or 'the optimizer'}: the source numbers its parameters; taken in their order")
-
-    def place(name: str) -> Place | None:
-        if by_number:
-            return place_of.get(name) or (place_of[counted[int(name)]] if int(name) < len(counted) else None)
-        return place_of.get(name) or place_of.get(target_of_source(name) or "")
-
-    places = {name: place(name) for names in theirs for name in names}
+    places = _places(plan, who, ours, theirs, match)
+    covered = set(places.values())
+    for which, names in enumerate(ours):
+        for at, name in enumerate(names):
+            if (which, at) not in covered:
+                plan.found(
+                    "missing", f"{front}state.{name}", f"{who} of the source does not step {name}: no state for it"
+                )
     _plan_states(plan, found, front, source, places)
+    _check_states(plan, found, ours, match)
     _plan_options(plan, found, front, source, theirs, places, ours)
     return found
+
+
+def _places(
+    plan: Plan, who: str, ours: list[list[str]], theirs: list[list[str]], match: Match
+) -> dict[str, Place | None]:
+    """For each parameter that the source names, where it stands in the target: by what the target calls it, or by
+    order where one of the two only numbers them, as PyTorch does."""
+    place_of = {name: (which, at) for which, names in enumerate(ours) for at, name in enumerate(names)}
+    in_order = list(place_of.values())
+    given = [name for names in theirs for name in names]
+    numbered = [all(name.isdecimal() for name in names) for names in (given, place_of)]
+    if any(numbered):
+        if not all(numbered):
+            plan.notes.append(f"{who}: parameters are numbered on one side; taken in their order")
+        return {name: in_order[number] if number < len(in_order) else None for number, name in enumerate(given)}
+    return {name: place_of.get(match.target_names.get(name, name)) for name in given}
 
 
 def _groups(t: Tree, node: int) -> list[list[str]]:
@@ -106,7 +117,7 @@ def _groups(t: Tree, node: int) -> list[list[str]]:
 
 
 def _plan_states(
-    plan: "Plan", found: OptimizerPlan, front: str, source: _Source, places: dict[str, Place | None]
+    plan: Plan, found: OptimizerPlan, front: str, source: _Source, places: dict[str, Place | None]
 ) -> None:
     begin = f"{front}state."
     unknown: dict[str, str] = {}
@@ -131,6 +142,37 @@ def _plan_states(
         )
 
 
+def _check_states(plan: Plan, found: OptimizerPlan, ours: list[list[str]], match: Match) -> None:
+    """State must fit its parameter. Where a parameter keeps its values, because its shape differs, it gets no state;
+    where it is cast, so is the state that had its dtype."""
+    columns, theirs = plan.target._columns, plan.source._columns
+    optimizer = columns.node_objects[found.node]
+    home = columns.home(optimizer)
+    shapes = iter([columns.home(value).spec(value) for _, value in home.held_by(optimizer)])
+    specs = {(which, at): next(shapes) for which, names in enumerate(ours) for at in range(len(names))}
+    kept = {problem.name for problem in (*plan.allowed, *plan.problems) if problem.kind in ("shape", "dtype")}
+    feeds = {feed.name: feed for feed in plan.feeds if "cast" in feed.how}
+    for place in list(found.states):
+        name = ours[place[0]][place[1]]
+        if name in kept:
+            del found.states[place]
+            found.values.pop(place, None)
+            plan.notes.append(f"{name} keeps its values, and gets no state")
+            continue
+        rows = found.states[place]
+        facts = theirs.facts(list(rows.values()))
+        for key, fact in zip(rows, facts, strict=True):
+            if home.like_parameter(key) and fact.spec.shape not in (specs[place].shape, ()):
+                has, wanted = shape_text(fact.spec.shape), shape_text(specs[place].shape)
+                plan.found(
+                    "shape", f"{found.path}.state.{name}.{key}", f"{key} of {name} is {has}, and {name} is {wanted}"
+                )
+        if name in feeds:
+            (was,) = theirs.facts([feeds[name].source])
+            turned = [key for key, fact in zip(rows, facts, strict=True) if fact.spec.dtype == was.spec.dtype]
+            found.casts[place] = dict.fromkeys(turned, specs[place].dtype)
+
+
 def _split(rest: str, places: dict[str, Place | None]) -> tuple[str, str]:
     """The name of a parameter, and the key of its state after it."""
     parameter, dot, key = rest.rpartition(".")
@@ -143,7 +185,7 @@ def _split(rest: str, places: dict[str, Place | None]) -> tuple[str, str]:
 
 
 def _plan_options(
-    plan: "Plan",
+    plan: Plan,
     found: OptimizerPlan,
     front: str,
     source: _Source,
@@ -160,12 +202,26 @@ def _plan_options(
             )
             continue
         begin = f"{front}param_groups.{same}."
-        for name, value in source.values.items():
-            if name.startswith(begin) and name != f"{begin}params" and name != f"{begin}param_names":
-                found.options.setdefault(which, {})[name[len(begin) :]] = value
-        for name, row in source.rows.items():
-            if name.startswith(begin):
-                found.option_rows.setdefault(which, {})[name[len(begin) :]] = row
+        known = _options(plan.target, found.node, which)
+        for kind, taken in ((source.values, found.options), (source.rows, found.option_rows)):
+            for name, value in kind.items():
+                key = name[len(begin) :] if name.startswith(begin) else ""
+                if not key or key in ("params", "param_names"):
+                    continue
+                if key not in known and key not in _OF_SCHEDULERS:
+                    what = f"the source has the option {key}, which {found.path or 'the optimizer'} has not"
+                    plan.found("unexpected", name, f"{what}; is it another kind of optimizer?")
+                    continue
+                taken.setdefault(which, {})[key] = value
+
+
+def _options(t: Tree, node: int, which: int) -> set[str]:
+    """The options that a group of an optimizer of the target has."""
+    columns = t._columns
+    groups = next(child for child in columns.children(node) if columns.node_names[child] == "param_groups")
+    group = list(columns.children(groups))[which]
+    names = {name for name, _ in columns.own_scalars.get(group, ())}
+    return names | {columns.row_names[row] for row in columns.own_rows(group)}
 
 
 def nested(flat: dict[str, Any]) -> dict[str, Any]:

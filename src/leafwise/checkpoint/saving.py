@@ -5,7 +5,8 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
@@ -63,9 +64,7 @@ def save(
     size = None if shard_size is None else _bytes(shard_size)
     if ties not in ("once", "copy"):
         raise QueryError(f'ties= takes "once" or "copy", not {ties!r}')
-    if dtype is not None and dtype not in CODES:
-        raise QueryError(f"there is no dtype {dtype!r} to save in; there are: {', '.join(CODES)}")
-    collected = _collected(tree(obj), only, dtype, ties == "copy")
+    collected = _collected(tree(obj), only, _fractional(dtype), ties == "copy")
     checkpoint = store.Checkpoint([], collected.ties, collected.tie_roles, collected.scalars, _metadata(metadata))
     values = collected.snapshot() if background else collected.values
     checkpoint.items.extend(collected.items(values))
@@ -89,16 +88,27 @@ def _silent(count: int) -> None:
 # -- what is asked for -------------------------------------------------------------------------------------
 
 
-def _target(path: "str | os.PathLike[str]") -> str:
-    name = os.fspath(path)
-    if not isinstance(name, str):
-        raise FileError(f"lw.save takes a path, not {type(path).__name__}")
+def _fractional(dtype: Any) -> str | None:
+    """The plain name of a dtype to cast to: of numbers with a fraction."""
+    name = None if dtype is None else str(dtype).removeprefix("torch.")
+    known = [one for one in CODES if "float" in one]
+    if name is not None and name not in known:
+        raise QueryError(f"cannot cast to {dtype!r}; there are: {', '.join(known)}")
+    return name
+
+
+def _target(path: Any) -> str:
+    name = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise FileError(f"lw.save takes a path, not {path!r}")
     if is_url(name):
         raise FileError(
             f"lw.save writes to this machine, and {escape(repr(name))} is elsewhere; save, then copy it there"
         )
     if os.path.isdir(name):
         name = os.path.join(name, "model.safetensors")  # the name under which others look for it
+    elif name.endswith(("/", os.sep)):
+        raise FileError(f"cannot write {escape(repr(name))}: there is no such folder")
     return name.removesuffix(INDEX)
 
 
@@ -117,16 +127,24 @@ def _bytes(size: int | str) -> int:
     return count
 
 
-def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
+def _metadata(given: Any) -> dict[str, str]:
+    if given is not None and not isinstance(given, Mapping):
+        raise QueryError(f"metadata= takes a dict of text, not {given!r}")
     metadata = {"format": "pt", **(given or {})}  # Hugging Face loads only what says this
     for key, value in metadata.items():
         if {type(key), type(value)} != {str}:
             raise QueryError(
                 f"metadata= takes text only, not {key!r}: {value!r}; numbers go into the dict that is saved"
             )
+        if not _is_text(key + value):
+            raise QueryError(f"metadata= {key!a} holds half a character, which cannot be written")
         if key == KEY:
             raise QueryError(f"the metadata {KEY!r} is leafwise's own; take another name")
     return metadata
+
+
+def _is_text(text: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 # -- what goes into the file -------------------------------------------------------------------------------
@@ -166,7 +184,8 @@ class _Collected:
                 copies = home.snapshot([values[number] for number in numbers])
             except Error:
                 for number in numbers:  # to tell which
-                    self._told(self.arrays[number], partial(home.snapshot, [values[number]]))
+                    with self._named(self.arrays[number]):
+                        home.snapshot([values[number]])
                 raise
             for number, copied in zip(numbers, copies, strict=True):
                 values[number] = copied
@@ -180,13 +199,17 @@ class _Collected:
             role = columns.row_role(array.row)
             yield store.Item(array.name, spec.shape or (), array.dtype, _LETTERS[kind], role, pieces)
 
-    def _pieces(self, array: _Array, home: Any, value: Any) -> Iterable[Any]:
-        pieces: Iterable[Any] = self._told(array, lambda: home.pieces(value, array.dtype))
-        return pieces
+    def _pieces(self, array: _Array, home: Any, value: Any) -> Iterator[Any]:
+        with self._named(array):
+            yield from home.pieces(value, array.dtype)
 
-    def _told(self, array: _Array, ask: Callable[[], Any]) -> Any:
+    @contextmanager
+    def _named(self, array: _Array) -> Iterator[None]:
+        """Has errors say which leaf they are about."""
         try:
-            return ask()
+            yield
+        except FileError:
+            raise
         except Error as error:
             raise WalkError(f"cannot save {self.columns.row_text(array.row)}: {error}") from error
 
@@ -196,6 +219,10 @@ def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collecte
     found = _Collected(columns)
     rows = t._rows if only is None else Query.of(only).names(columns, t._node, t._rows)
     rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
+    for node in t._node_numbers():
+        obj = columns.node_objects[node]
+        if reason := columns.home(obj).unlisted(obj):
+            raise WalkError(f"cannot save {columns.node_text(node) or 'this'}: {reason}")
     if not rows and only is not None:
         raise QueryError(f"no leaf matches only={only!r}; nothing was saved")
     stored, tied = _stored(columns, rows, copies)
@@ -222,8 +249,10 @@ def _stored(columns: Columns, rows: list[int], copies: bool) -> tuple[list[int],
     for row in rows:
         leaf = columns.ties.get(row, row)
         op = columns.row_op(row)
-        seen = op, repr(op.slices), op.order
-        if leaf in chosen and row != leaf and (op == "same" or op.slices is not None or op.order is not None):
+        # A view that cannot be told by slices and an order of axes is like no other, and is written by itself.
+        told = op == "same" or op.slices is not None or op.order is not None
+        seen = (op, repr(op.slices), op.order) if told else row
+        if leaf in chosen and row != leaf and told:
             tied[row] = leaf, op
         elif (leaf, seen) in first:
             tied[row] = first[leaf, seen], SAME
@@ -254,6 +283,10 @@ def _scalars(columns: Columns, below: int) -> dict[str, Any]:
                 f"cannot save {columns.scalar_path(node, name, value)}, a {type(value).__name__}: beside arrays a file "
                 "holds numbers, text, bytes, None, and lists and tuples of those; leave it out, or save its state"
             ) from error
+        if key in scalars:
+            raise WalkError(f"cannot save {columns.scalar_path(node, name, value)}: {key!r} names another value, too")
+        if not _is_text(key):
+            raise WalkError(f"cannot save {escape(key)}: half a character cannot be part of a name")
         scalars[key] = value
     return scalars
 
@@ -265,12 +298,14 @@ def _check(found: _Collected) -> None:
         path = columns.row_text(array.row)
         if array.facts.spec.shape is None:
             raise WalkError(f"cannot save {path}: its shape is not known yet; run a forward first")
+        if array.facts.spec.device == "meta":
+            raise WalkError(f"cannot save {path}: it is on meta, and has no values; materialise the model first")
         if array.dtype not in CODES or array.dtype not in ITEM_BYTES:
             raise WalkError(f"cannot save {path}: safetensors has no {array.dtype}; cast it first")
         if array.name in taken or array.name == "__metadata__":
             raise WalkError(f"cannot save {path}: {array.name!r} is the name of something else in the file, too")
         taken.add(array.name)
-        if any("\ud800" <= char <= "\udfff" for char in array.name):
+        if not _is_text(array.name):
             raise WalkError(f"cannot save {escape(path)}: half a character cannot be part of a name")
     for name, _, _ in found.ties:
         if name in found.scalars:
@@ -292,6 +327,7 @@ class Saving:
 
     def __init__(self, path: str, work: Callable[[], str]) -> None:
         self.path = path
+        self._process = os.getpid()
         self._result = path
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(work,), name="leafwise save")
@@ -309,10 +345,14 @@ class Saving:
     @property
     def done(self) -> bool:
         """Whether it has come to an end, good or bad."""
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() and self._process == os.getpid()
 
     def wait(self) -> str:
         """Waits for the end; returns the path that was written, or raises what went wrong."""
+        if self._process != os.getpid():
+            raise FileError(
+                f"{self.path!r} is saved by process {self._process}, from which this one was forked; wait there"
+            )
         self._thread.join()
         if self in _unfinished:
             _unfinished.remove(self)

@@ -138,6 +138,18 @@ class Home:
         """The memory of an array as writable bytes in C order; None where it lies otherwise, or elsewhere."""
         return None
 
+    def cannot_write(self, value: Any) -> str:
+        """Why values cannot be written into an array that has memory; empty where they can."""
+        return ""
+
+    def unlisted(self, obj: Any) -> str:
+        """What a node holds that the walk does not list, so that it cannot be saved; empty where that is nothing."""
+        return ""
+
+    def takes_back(self, obj: Any) -> bool:
+        """Whether what a node shows below it are copies, that must be handed back to it when they are changed."""
+        return False
+
     def blank(self, value: Any, shape: tuple[int, ...]) -> Any:
         """An array with memory, in place of one that has none yet."""
         raise Unsupported(self.name, "be given memory")
@@ -160,6 +172,14 @@ class Home:
 
     def steps(self, obj: Any) -> bool:
         """Whether a node steps parameters and keeps state for each, as an optimizer does."""
+        return False
+
+    def exchange(self, optimizer: Any, new: dict[int, Any]) -> None:
+        """Has an optimizer step other parameters in place of those with these identities."""
+        raise Unsupported(self.name, "exchange what it steps")
+
+    def like_parameter(self, key: str) -> bool:
+        """Whether the state of this name has the shape of its parameter."""
         return False
 
     def restore_state(

@@ -61,6 +61,9 @@ def match(targets: Sequence[str], sources: Sequence[str], rename: Rename | None 
     ({0: 0, 1: 1}, [2], 'prefix "module." left off 2 names')
     """
     names, renamed, left_out, idle = _renamed(sources, rename)
+    fronts, prefixes = _common_fronts(targets, names)
+    if fronts is not None:
+        names = {number: fronts[1] + name.removeprefix(fronts[0]) for number, name in names.items()}
     by_name = {name: number for number, name in names.items()}
     if len(by_name) < len(names):
         twice = next(name for name, times in Counter(names.values()).items() if times > 1)
@@ -71,9 +74,9 @@ def match(targets: Sequence[str], sources: Sequence[str], rename: Rename | None 
     targets_left = [target for target in range(len(targets)) if target not in found]
     taken = set(found.values())
     sources_left = [source for source in names if source not in taken]
-    prefixes: list[Prefix] = []
     if targets_left and sources_left:
-        pairs, prefixes = _by_prefix(targets, names, targets_left, sources_left)
+        pairs, further = _by_prefix(targets, names, targets_left, sources_left)
+        prefixes += further
         found |= pairs
         targets_left = [target for target in targets_left if target not in pairs]
         taken = set(pairs.values())
@@ -92,7 +95,12 @@ def _renamed(
     renamed: dict[int, str] = {}
     left_out = []
     for number, name in enumerate(sources):
-        new = give(name)
+        try:
+            new = give(name)
+        except QueryError:
+            raise
+        except Exception as error:
+            raise QueryError(f"rename= raised {type(error).__name__}: {error} for {name!r}") from error
         if new is None:
             left_out.append(number)
             continue
@@ -165,6 +173,39 @@ def _substituted(rename: Sequence[Any]) -> tuple[Callable[[str], str | None], Ca
 # -- prefixes ----------------------------------------------------------------------------------------------
 
 
+def _common_fronts(targets: Sequence[str], names: Mapping[int, str]) -> tuple[tuple[str, str] | None, list[Prefix]]:
+    """The front that all sources have too much, and the one they lack, if so more names match than as they are. Asked
+    before any name is matched: `model.x` may be one thing in the target and another in the source."""
+    wanted = set(targets)
+    best, matched = None, sum(name in wanted for name in names.values())
+    if matched == len(wanted) or not wanted:
+        return None, []
+    most = matched
+    for theirs in _shared_fronts(names.values()):
+        for ours in _shared_fronts(targets):
+            if theirs or ours:
+                count = sum(name.startswith(theirs) and ours + name[len(theirs) :] in wanted for name in names.values())
+                if count > most:
+                    best, most = (theirs, ours), count
+    return best, [] if best is None else [Prefix(*best, most)]
+
+
+def _shared_fronts(names: Iterable[str]) -> list[str]:
+    """The fronts of well-known steps that all names have, the empty one first.
+
+    >>> _shared_fronts(["module.model.a", "module.model.b"]), _shared_fronts(["model.a", "b"])
+    (['', 'module.', 'module.model.'], [''])
+    """
+    fronts = [""]
+    first = next(iter(names := list(names)), "")
+    for step in first.split(".")[:-1]:
+        front = f"{fronts[-1]}{step}."
+        if step not in _FRONTS or not all(name.startswith(front) for name in names):
+            break
+        fronts.append(front)
+    return fronts
+
+
 def _by_prefix(
     targets: Sequence[str], names: Mapping[int, str], targets_left: list[int], sources_left: list[int]
 ) -> tuple[dict[int, int], list[Prefix]]:
@@ -235,6 +276,7 @@ class _Family(NamedTuple):
 
 
 _MAX_COMPARED = 4_000  # pairs of templates whose names are compared; beyond, only their order speaks
+_WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
@@ -297,7 +339,7 @@ def _paired(targets: list[_Family], sources: list[_Family]) -> list[tuple[_Famil
     scored = []
     for i, target in enumerate(targets):
         for j, source in enumerate(sources):
-            likeness = SequenceMatcher(None, source.template, target.template, autojunk=False).ratio()
+            likeness = _likeness(source.template, target.template)
             scored.append((-likeness, abs(i - j), i, j))
     scored.sort()
     pairs: list[tuple[_Family, _Family, str]] = []
@@ -310,6 +352,22 @@ def _paired(targets: list[_Family], sources: list[_Family]) -> list[tuple[_Famil
         done_sources.add(j)
         pairs.append((targets[i], sources[j], f"same shapes, names alike by {-score:.0%}"))
     return pairs
+
+
+def _likeness(a: str, b: str) -> float:
+    """How alike two names are: letter by letter, and by the words that both have; a letter may stand for its word.
+
+    >>> _likeness("attn_v.weight", "v_proj.weight") > _likeness("attn_v.weight", "q_proj.weight")
+    True
+    """
+    letters = SequenceMatcher(None, a, b, autojunk=False).ratio()
+    ours, theirs = _WORD.findall(a.lower()), _WORD.findall(b.lower())
+    common = sum(any(_stands_for(one, other) for other in theirs) for one in ours)
+    return letters / 2 + common / max(len(ours), len(theirs), 1) / 2
+
+
+def _stands_for(a: str, b: str) -> bool:
+    return a == b or (a[0] == b[0] and 1 in (len(a), len(b)))
 
 
 def _proposal(source: _Family, target: _Family, pairs: list[tuple[str, str]], reason: str) -> Proposal:

@@ -2,6 +2,7 @@
 
 import os
 
+from leafwise.errors import FileError
 from leafwise.files import detect
 from leafwise.files.folder import INDEX, Folder, opened
 from leafwise.files.home import StoredFile
@@ -12,8 +13,26 @@ def open_file(target: str | os.PathLike[str], verify: bool = True) -> StoredFile
     """Opens a file, a folder of them, or a URL, by what it holds, and reads its header, which is checked where it has
     checksums. What was saved in several files is opened by the name it was saved under, too."""
     name = os.fspath(target)
-    if not is_url(name) and not os.path.exists(name) and os.path.exists(name + INDEX):
-        name += INDEX
+    for _ in range(_PATIENCE):
+        try:
+            return _open_file(name, verify)
+        except FileError as error:
+            # Gone in the moment between two looks: a save may just have put something else in its place.
+            if is_url(name) or not isinstance(error.__cause__, FileNotFoundError) or not _is_there(name):
+                raise
+    return _open_file(name, verify)
+
+
+_PATIENCE = 100  # how often a checkpoint that is being replaced is looked for again
+
+
+def _is_there(name: str) -> bool:
+    return os.path.exists(name) or os.path.exists(os.path.realpath(name) + INDEX)
+
+
+def _open_file(name: str, verify: bool) -> StoredFile:
+    if not is_url(name) and not os.path.exists(name) and os.path.exists(os.path.realpath(name) + INDEX):
+        name = os.path.realpath(name) + INDEX
     found = opened(name)
     found.verify = verify
     if isinstance(found, Folder):

@@ -5,6 +5,7 @@ from math import prod
 from typing import Any
 
 from leafwise.core.home import Memory, Spec
+from leafwise.core.memory import extent
 from leafwise.errors import QueryError, Unsupported
 from leafwise.files.checksums import Sums
 from leafwise.files.source import Source
@@ -49,6 +50,38 @@ def same_values(a: Any, b: Any) -> bool:
         return as_bytes(a) == as_bytes(b)
     rows = max(1, CHUNK * len(a) // a.nbytes)
     return all(as_bytes(a[at : at + rows]) == as_bytes(b[at : at + rows]) for at in range(0, len(a), rows))
+
+
+def cast_to(array: Any, dtype: str) -> Any:
+    """A NumPy array in another dtype; what is too large for it becomes infinite, without a word."""
+    import numpy as np
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(numpy_dtype(dtype))
+
+
+def keeps_values(array: Any, cast: Any) -> bool:
+    """Whether a cast has only rounded: whole numbers stay the same, and what was finite stays so."""
+    import numpy as np
+
+    if array.dtype.kind in "iub":
+        return bool((cast.astype(array.dtype) == array).all() and (np.sign(cast) == np.sign(array)).all())
+    return bool((np.isfinite(cast.astype(np.float64)) | ~np.isfinite(array.astype(np.float64))).all())
+
+
+def agree_in_memory(found: "list[tuple[Memory, Any]]") -> bool:
+    """Whether arrays could all be written to where they belong in one storage, none over values of another."""
+    import numpy as np
+
+    ends = [extent(memory) for memory, _ in found]
+    first = min(start for start, _ in ends)
+    room = bytearray(max(stop for _, stop in ends) - first)
+    places = [
+        np.ndarray(memory.shape, array.dtype, room, memory.offset - first, memory.strides) for memory, array in found
+    ]
+    for place, (_, array) in zip(places, found, strict=True):
+        place[...] = array
+    return all(same_values(place, array) for place, (_, array) in zip(places, found, strict=True))
 
 
 def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, trainable: bool | None = None) -> Spec:

@@ -206,11 +206,15 @@ def is_far(path: str, mounts: Sequence[str] | None = None) -> bool:
 
 
 def mode_for(path: str) -> int | None:
-    """The mode of the file that is about to be replaced; None where there is none, and the umask decides."""
+    """The mode of the file that is about to be replaced; None where there is none, and the umask decides. What is no
+    file is not to be replaced."""
     try:
-        return stat.S_IMODE(os.stat(path).st_mode)
+        found = os.stat(path).st_mode
     except FileNotFoundError:
         return None
+    if not stat.S_ISREG(found):
+        raise OSError(errno.EINVAL, "it is no file, but a folder, a pipe or a device")
+    return stat.S_IMODE(found)
 
 
 disk = Disk()

@@ -9,11 +9,13 @@ import base64
 import json
 import re
 from collections.abc import Iterable
+from enum import Enum
 from math import isfinite
 from typing import Any
 
 from leafwise.core.home import Axes, LeafKind
 from leafwise.core.memory import SAME, Op
+from leafwise.errors import ChecksumError
 from leafwise.files.arrays import Stored, Strided, sliced, spec_of
 from leafwise.files.checksums import DIGITS, Sums, checksummer, count
 from leafwise.files.source import Source
@@ -80,7 +82,7 @@ def check(text: bytes, front: str, lead: int, source: Source) -> None:
         given = stated[number * DIGITS : (number + 1) * DIGITS]
         if given != actual.encode():
             where, told = _locate(blank, number, given, actual, at + number * DIGITS)
-            raise source.error(where, f"the header is damaged {told}; its checksum does not match")
+            raise ChecksumError(str(source.error(where, f"the header is damaged {told}; its checksum does not match")))
 
 
 def _locate(text: bytearray, number: int, given: bytes, actual: str, at: int) -> tuple[int, str]:
@@ -156,7 +158,7 @@ def read_record(text: str, arrays: dict[str, Stored], source: Source) -> Record:
     """What an entry says of these arrays, which stand in the order of their bytes. Gives them their checksums."""
     try:
         return _read_record(text, arrays)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise source.error(8, f"leafwise's entry in the header cannot be read ({error!r:.200})") from error
 
 
@@ -164,20 +166,41 @@ def _read_record(text: str, arrays: dict[str, Stored]) -> Record:
     body = text.partition(" ")[2].partition(" ")[2]
     said = json.loads(body)
     record = Record()
-    table: list[Role] = [(role, axes and tuple(axes)) for role, axes in said.get("role_table", ())]
-    roles, kinds = said.get("roles", ()), said.get("kinds", "")
+    table = [_role(*row) for row in _column(said, "role_table", list)]
+    roles, kinds = _column(said, "roles", list), _column(said, "kinds", str)
+    rows, tie_roles = _column(said, "ties", list), _column(said, "tie_roles", list)
+    names, values = _column(said, "scalars", list), _column(said, "values", list)
+    tied = [row[0] for row in rows]
+    if not all(type(number) is int and 0 <= number < len(table) for number in (*roles, *tie_roles)):
+        raise ValueError("a role that is not in the table")
+    if not all(type(name) is str for name in (*(name for row in rows for name in row[:2]), *names)):
+        raise ValueError("a name that is no text")
+    if len({*tied, *names}) < len(tied) + len(names) or not arrays.keys().isdisjoint(names):
+        raise ValueError("a name that stands there twice")
     if roles:
         record.roles = {name: table[role] for name, role in zip(arrays, roles, strict=True)}
     if kinds:
         record.kinds = {name: KINDS[kind] for name, kind in zip(arrays, kinds, strict=True)}
-    rows = said.get("ties", ())
-    record.ties = [(str(name), str(of), _op(slices, order)) for name, of, slices, order in rows]
-    record.roles |= {row[0]: table[role] for row, role in zip(rows, said.get("tie_roles", ()), strict=True)}
-    record.scalars = {
-        str(name): decoded(value) for name, value in zip(said.get("scalars", ()), said.get("values", ()), strict=True)
-    }
+    record.ties = [(name, of, _op(slices, order)) for name, of, slices, order in rows]
+    record.roles |= {name: table[role] for name, role in zip(tied, tie_roles, strict=True)}
+    record.scalars = {name: decoded(value) for name, value in zip(names, values, strict=True)}
     _give_sums(said.get("sums", ""), said.get("chunk", 0), arrays)
     return record
+
+
+def _column(said: Any, name: str, kind: type) -> Any:
+    found = said.get(name, kind())
+    if type(found) is not kind:
+        raise ValueError(f"{name} is no {kind.__name__}")
+    return found
+
+
+def _role(role: Any, axes: Any) -> Role:
+    if not (role is None or type(role) is str) or not (axes is None or type(axes) is list):
+        raise ValueError("a role that is none")
+    if axes is not None and not all(type(axis) is str for axis in axes):
+        raise ValueError("axes without names")
+    return role, None if axes is None else tuple(axes)
 
 
 def _give_sums(digits: str, chunk: int, arrays: dict[str, Stored]) -> None:
@@ -236,6 +259,9 @@ def _op_row(op: Op) -> list[Any]:
 def _op(slices: Any, order: Any) -> Op:
     if slices is None and order is None:
         return SAME
+    lists = [one for one in (slices, order) if one is not None]
+    if any(type(one) is not list for one in lists) or not all(type(axis) is int for axis in order or ()):
+        raise ValueError("slices or an order of axes that are none")
     parts = None if slices is None else tuple(one if type(one) is int else slice(*one) for one in slices)
     return Op("transpose" if parts is None else "view", slices=parts, order=None if order is None else tuple(order))
 
@@ -245,6 +271,10 @@ def _op(slices: Any, order: Any) -> Op:
 
 def encoded(value: Any) -> Any:
     """A plain value as JSON has it; what JSON lacks becomes an object with one key that names it. Raises TypeError."""
+    if isinstance(value, int) and value.bit_length() > 10_000:
+        raise TypeError("a number of so many digits")
+    if isinstance(value, Enum):
+        raise TypeError("a member of an Enum")
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
@@ -258,7 +288,7 @@ def encoded(value: Any) -> Any:
     if isinstance(value, list):
         return [encoded(one) for one in value]
     for plain in (bool, int, float, str):
-        if isinstance(value, plain) and not hasattr(value, "__members__"):  # of a subclass, such as a NumPy float
+        if isinstance(value, plain):  # of a subclass, such as a NumPy float
             return encoded(plain(value))
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         return encoded(value.item())
@@ -272,10 +302,10 @@ def decoded(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, inner),) = value.items()
-    if kind == "float":
+    if kind == "float" and inner in ("nan", "inf", "-inf"):
         return float(inner)
     if kind == "bytes":
-        return base64.b64decode(inner)
+        return base64.b64decode(inner, validate=True)
     if kind == "complex":
         real, imaginary = inner
         return complex(decoded(real), decoded(imaginary))

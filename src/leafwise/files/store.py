@@ -16,8 +16,8 @@ from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files import record
 from leafwise.files.arrays import ITEM_BYTES
-from leafwise.files.checksums import CHUNK, DIGITS, Summing, count
-from leafwise.files.folder import INDEX, is_bare
+from leafwise.files.checksums import CHUNK, DIGITS, Summing, checksum, count
+from leafwise.files.folder import INDEX
 from leafwise.files.record import Role, TieRow
 from leafwise.files.safetensors import CODES
 from leafwise.files.writer import Output, Writing, remove_abandoned
@@ -64,21 +64,24 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
     shards = _shards(checkpoint.items, shard_size)
     if len(shards) == 1:
         with Writing(lambda: _remove_earlier(path, in_shards=False)) as writing:
-            _write_tensors(writing.open(path), checkpoint, progress)
+            _write_tensors(writing.open(path, like=path + INDEX), checkpoint, progress)
         return path
-    folder, name = os.path.split(os.path.realpath(path))
-    front = f"{_stem(name)}-{secrets.token_hex(4)}"
+    whole = os.path.realpath(path)
+    folder, name = os.path.split(whole)
+    like = whole + INDEX if os.path.exists(whole + INDEX) else whole
+    front = f"{_own_front(name)}{secrets.token_hex(4)}"
     names = [f"{front}-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
     with Writing(lambda: _remove_earlier(path, in_shards=True)) as writing:
         for its_name, items in zip(names, shards, strict=True):
             part = Checkpoint(items, [], [], {}, checkpoint.metadata)
-            _write_tensors(writing.open(os.path.join(folder, its_name)), part, progress)
-        writing.open(os.path.join(folder, name + INDEX)).write(_index(checkpoint, names, shards))
-    return path + INDEX
+            _write_tensors(writing.open(os.path.join(folder, its_name), like), part, progress)
+        writing.open(whole + INDEX, like).write(_index(checkpoint, names, shards))
+    return whole + INDEX if os.path.islink(path) else path + INDEX
 
 
-def _stem(name: str) -> str:
-    return name.removesuffix(".safetensors")
+def _own_front(name: str) -> str:
+    """What the names of a checkpoint's shards begin with, and those of no other: `m` and `m.safetensors` differ."""
+    return f"{name.removesuffix('.safetensors')}-{checksum(name.encode())[:8]}"
 
 
 def _shards(items: list[Item], shard_size: int | None) -> list[list[Item]]:
@@ -176,23 +179,23 @@ def _remove_earlier(path: str, in_shards: bool) -> None:
     folder, name = os.path.split(os.path.realpath(path))
     with suppress(OSError):
         local.disk.remove(os.path.join(folder, name if in_shards else name + INDEX))
-    shard = re.escape(_stem(name)) + r"-[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors"
+    shard = re.escape(_own_front(name)) + r"[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors"
     staged = rf"\.({shard}|{re.escape(name)}({re.escape(INDEX)})?)\.\d+-[0-9a-f]+\.part"
     is_left = re.compile(rf"{shard}|{staged}").fullmatch
-    remove_abandoned(folder, lambda found: is_left(found) is not None, lambda: _in_use(folder, name + INDEX))
+    remove_abandoned(folder, lambda found: is_left(found) is not None, lambda: _in_use(folder))
 
 
-def _in_use(folder: str, index: str) -> set[str]:
-    """The shards that the index names now."""
-    path = os.path.join(folder, index)
-    try:
-        file = local.disk.open(path)
-    except FileNotFoundError:
-        return set()
-    try:
-        said = json.loads(local.disk.read(file, 0, local.disk.stat(file).st_size))
-        return {name for name in said["weight_map"].values() if is_bare(name)}
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise OSError("an index that cannot be read: what it names is not known") from error
-    finally:
-        local.disk.close(file)
+def _in_use(folder: str) -> set[str]:
+    """The files that any index in the folder names now; somebody may have copied one."""
+    used: set[str] = set()
+    for name in local.disk.names_in(folder):
+        if name.endswith(INDEX):
+            file = local.disk.open(os.path.join(folder, name))
+            try:
+                said = json.loads(local.disk.read(file, 0, local.disk.stat(file).st_size))
+                used.update(said["weight_map"].values())
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise OSError("an index that cannot be read: what it names is not known") from error
+            finally:
+                local.disk.close(file)
+    return used

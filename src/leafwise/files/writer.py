@@ -26,7 +26,7 @@ _AHEAD = 1 << 25  # how much is written before the system is told to begin
 class Output:
     """A file that is being written, from front to back."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, like: str = "") -> None:
         # A link stays a link: what it points to is replaced.
         self.path = os.path.realpath(path)
         folder, name = os.path.split(self.path)
@@ -34,6 +34,8 @@ class Output:
         self.at = 0
         self._started = 0  # up to where the system was told to begin writing
         mode = local.mode_for(self.path)
+        if mode is None and like:
+            mode = local.mode_for(like)
         front = f".{name[:200]}."
         remove_abandoned(folder, lambda found: found.startswith(front) and found.endswith(".part"))
         self._file: int | None = self._create(front)
@@ -121,9 +123,10 @@ class Writing:
         self._outputs: list[Output] = []
         self._tidy = tidy
 
-    def open(self, path: str) -> Output:
+    def open(self, path: str, like: str = "") -> Output:
+        """A file to write. It gets the mode of what it replaces, or of the file `like`."""
         try:
-            output = Output(path)
+            output = Output(path, like)
         except OSError as error:
             raise FileError(f"cannot write {escape(repr(path))}: {error.strerror or error}") from error
         self._outputs.append(output)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from leafwise.core.home import Home, Memory, Spec
-from leafwise.errors import WriteError
+from leafwise.errors import Unsupported, WriteError
 
 _PIECE = 8 << 20  # how many bytes are copied at a time
 
@@ -44,6 +44,9 @@ class NumpyHome(Home):
         value[...] = given
 
     def pieces(self, value: Any, dtype: str) -> Iterator[Any]:
+        if isinstance(value, np.ma.MaskedArray):
+            raise Unsupported(self.name, "be saved", "a masked array; save its data and its mask")
+        value = np.asarray(value)
         if value.dtype.name == dtype and value.flags.c_contiguous and value.dtype.isnative:
             yield value.reshape(-1).view(np.uint8).data if value.size else b""
             return

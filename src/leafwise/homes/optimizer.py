@@ -13,6 +13,22 @@ from leafwise.core.home import Home, Visit
 from leafwise.core.path import Entry, Path
 from leafwise.homes.torch_filling import tensor_over
 
+# The state of PyTorch's own optimizers that has an element for each element of the parameter.
+_LIKE_PARAMETER = frozenset(
+    {
+        "exp_avg",
+        "exp_avg_sq",
+        "max_exp_avg_sq",
+        "exp_inf",
+        "momentum_buffer",
+        "square_avg",
+        "grad_avg",
+        "acc_delta",
+        "sum",
+    }
+    | {"prev", "step_size", "ax"}
+)
+
 
 class _ParamGroup(Group):
     """The options of one group, and the names of its parameters."""
@@ -73,6 +89,17 @@ class OptimizerHome(Home):
 
     def steps(self, obj: Any) -> bool:
         return isinstance(obj, torch.optim.Optimizer)
+
+    def exchange(self, optimizer: torch.optim.Optimizer, new: dict[int, Any]) -> None:
+        for group in optimizer.param_groups:
+            for position, parameter in enumerate(group["params"]):
+                if id(parameter) in new:
+                    group["params"][position] = new[id(parameter)]
+                    if parameter in optimizer.state:
+                        optimizer.state[new[id(parameter)]] = optimizer.state.pop(parameter)
+
+    def like_parameter(self, key: str) -> bool:
+        return key in _LIKE_PARAMETER
 
     def restore_state(
         self,
@@ -147,14 +174,12 @@ def _state_entry(name: str, parameter: Any, group: int, position: int) -> Entry:
 
 
 def _set_option(group: dict[str, Any], key: str, value: Any) -> None:
-    if hasattr(value, "dtype"):
-        value = tensor_over(value)
-        held = group.get(key)
-        if isinstance(held, torch.Tensor):  # a learning rate that lives on the device
-            with torch.no_grad():
-                held.copy_(value)
-            return
-    group[key] = value
+    held = group.get(key)
+    if isinstance(held, torch.Tensor):  # a learning rate that lives on the device stays there
+        with torch.no_grad():
+            held.copy_(tensor_over(value) if hasattr(value, "dtype") else torch.as_tensor(value))
+        return
+    group[key] = value.item() if hasattr(value, "dtype") else value
 
 
 def _to(parameter: torch.Tensor, group: dict[str, Any], key: str, value: Any) -> Any:

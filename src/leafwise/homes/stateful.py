@@ -22,6 +22,9 @@ class StatefulHome(Home):
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         return Entry(name, "step", raw=_Item(name), spelling=f"{{root}}.state_dict()[{name!r}]")
 
+    def takes_back(self, obj: Any) -> bool:
+        return True
+
     def replaced(self, owner: Any, changes: dict[str, Any]) -> Any:
         state = owner.state_dict()
         owner.load_state_dict({key: changes.get(str(key), value) for key, value in state.items()})

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from math import prod
+from operator import methodcaller
 from typing import Any, Literal
 
 import torch
@@ -35,6 +36,10 @@ _WRAPPERS = (
         "_checkpoint_wrapped_module",
     ),
 )
+
+
+_EXTRA = "_extra_state"  # what PyTorch calls what a module saves besides parameters and buffers
+_PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized")
 
 
 class TorchHome(Home):
@@ -68,7 +73,15 @@ class TorchHome(Home):
         return tuple(leaves), children.items(), None
 
     def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
-        return self._visit_with_views if torch_views.view_names(cls) else self.visit
+        visit = self._visit_with_views if torch_views.view_names(cls) else self.visit
+        if not _has_extra_state(cls):
+            return visit
+
+        def visit_all(obj: Any) -> Visit:
+            leaves, children, _ = visit(obj)
+            return leaves, [*children, (_EXTRA, obj.get_extra_state())], "buffer"
+
+        return visit_all
 
     def _visit_with_views(self, obj: Any) -> Visit:
         ((kind, parameters), *others), children, below = self.visit(obj)
@@ -96,6 +109,8 @@ class TorchHome(Home):
         return value if held is None else held
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
+        if name == _EXTRA:
+            return Entry(name, "step", raw=methodcaller("get_extra_state"), spelling="{root}.get_extra_state()")
         if isinstance(owner, nn.ModuleList | nn.ParameterList) and name.isdecimal():
             return Entry(name, "index", int(name))
         if isinstance(owner, nn.Sequential) and name.isdecimal():
@@ -188,6 +203,18 @@ class TorchHome(Home):
     def buffer(self, value: torch.Tensor) -> memoryview | None:
         return torch_filling.buffer(value)
 
+    def cannot_write(self, value: torch.Tensor) -> str:
+        return torch_filling.cannot_write(value)
+
+    def unlisted(self, obj: Any) -> str:
+        if type(obj).__module__.startswith(_PACKED):
+            return f"a {type(obj).__name__} keeps its weights packed, outside of the tree"
+        return ""
+
+    def takes_back(self, obj: Any) -> bool:
+        cls: Any = type(obj)
+        return _has_extra_state(cls)
+
     def blank(self, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         return torch_filling.blank(value, shape)
 
@@ -196,7 +223,9 @@ class TorchHome(Home):
 
     def replaced(self, owner: Any, changes: dict[str, Any]) -> Any:
         for name, value in changes.items():
-            if isinstance(value, torch.Tensor):
+            if name == _EXTRA:
+                owner.set_extra_state(value)
+            elif isinstance(value, torch.Tensor):
                 torch_filling.put(owner, name, value)
         return owner
 
@@ -282,6 +311,11 @@ class TorchHome(Home):
         from leafwise.homes.torch_uses import Capture  # torch.overrides is a second of importing that few need
 
         return Capture(nodes, leaves)
+
+
+@lru_cache(maxsize=1_000)
+def _has_extra_state(cls: type) -> bool:
+    return issubclass(cls, nn.Module) and cls.get_extra_state is not nn.Module.get_extra_state
 
 
 @lru_cache(maxsize=10_000)

@@ -28,6 +28,15 @@ def cannot_read(value: torch.Tensor) -> str:
     return ""
 
 
+def cannot_write(value: torch.Tensor) -> str:
+    """Why values cannot be written into a tensor; empty where they can."""
+    if value.layout != torch.strided or value.is_nested or value.is_quantized:
+        return "it is sparse, nested or quantised, and values cannot be written into it"
+    if any(size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)):
+        return "it is expanded: several of its elements lie in one place; give it memory of its own with .contiguous()"
+    return ""
+
+
 def buffer(value: torch.Tensor) -> memoryview | None:
     """The memory of a tensor as writable bytes in C order; None where it lies otherwise, or elsewhere."""
     if cannot_read(value) or value.device.type != "cpu" or not value.is_contiguous():
@@ -37,7 +46,9 @@ def buffer(value: torch.Tensor) -> memoryview | None:
         return None
     if not plain.numel():
         return memoryview(bytearray())
-    return plain.reshape(-1).view(torch.uint8).numpy().data
+    # By its strides: a tensor of one element may have any.
+    flat = plain.as_strided((plain.numel(),), (1,))
+    return flat.view(torch.uint8).numpy().data
 
 
 def pieces(value: torch.Tensor, dtype: str) -> Iterator[memoryview]:
@@ -80,7 +91,10 @@ def snapshot(values: list[torch.Tensor]) -> list[torch.Tensor]:
 def blank(value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """A tensor with memory, in place of one that has none; on the device that PyTorch would choose now."""
     made = torch.empty(shape, dtype=value.dtype)
-    return nn.Parameter(made, requires_grad=value.requires_grad) if isinstance(value, nn.Parameter) else made
+    if isinstance(value, nn.Parameter):
+        made = nn.Parameter(made, requires_grad=value.requires_grad)
+        made.__dict__.update(value.__dict__)  # what others wrote down about it
+    return made
 
 
 def put(owner: nn.Module, name: str, new: torch.Tensor) -> None:

@@ -10,7 +10,7 @@ from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 
 if TYPE_CHECKING:
-    from leafwise.checkpoint.planning import Plan
+    from leafwise.checkpoint.plans import Plan
     from leafwise.core.tree import Tree
     from leafwise.share.find import Ties
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from leafwise.checkpoint.planning import Feed, Plan
+from leafwise.checkpoint.plans import Feed, Plan
 from leafwise.core.doc import Doc, Line, Span
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape

@@ -1,0 +1,88 @@
+"""The names of target and source, and which belong together."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from leafwise.checkpoint.plans import Plan
+from leafwise.core.columns import Columns
+from leafwise.core.match import Matching, match, propose, renamer
+
+
+class Match:
+    """The rows of both sides, their names, and which belong together."""
+
+    def __init__(self, plan: Plan, rename: Any) -> None:
+        t, s = plan.target, plan.source
+        columns, theirs = t._columns, s._columns
+        self.target_nodes = optimizer_nodes(columns, t._node)
+        inside = [columns.row_ranges[node] for node in self.target_nodes]
+        self.rows = [row for row in t._rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
+        if inside:
+            self.rows = [row for row in self.rows if not any(start <= row < stop for start, stop in inside)]
+        self.names = columns.keys(self.rows, t._node)
+        fronts = [columns.node_keys(t._node)[node] for node in self.target_nodes]
+        self.source_rows: Sequence[int] = s._rows
+        self.source_names = theirs.keys(self.source_rows, s._node)
+        self.give = giver(rename)
+        if fronts:
+            kept = [
+                (row, name)
+                for row, name in zip(self.source_rows, self.source_names, strict=True)
+                if not any(below(self.give(name) or "", front) for front in fronts)
+            ]
+            self.source_rows, self.source_names = [row for row, _ in kept], [name for _, name in kept]
+        self.matching = self._matched(plan, rename)
+        self.source_of = {self.rows[a]: self.source_rows[b] for a, b in self.matching.sources.items()}
+        self.target_of = {b: a for a, b in self.source_of.items()}
+        self.name_of = dict(zip(self.rows, self.names, strict=True))
+        self.source_name_of = dict(zip(self.source_rows, self.source_names, strict=True))
+        self.unused: list[int] = []  # rows of the source that were matched, and cannot be taken
+
+    def _matched(self, plan: Plan, rename: Any) -> Matching:
+        auto = isinstance(rename, str) and rename == "auto"
+        found = match(self.names, self.source_names, None if auto else rename)
+        if found.targets_left and found.sources_left:
+            proposals = propose(
+                self._shapes(plan.target._columns, self.rows, self.names, found.targets_left),
+                self._shapes(plan.source._columns, self.source_rows, self.source_names, found.sources_left),
+            )
+            if auto:
+                new = {old: new for proposal in proposals for old, new in proposal.pairs}
+                plan.applied = proposals
+                found = match(self.names, self.source_names, lambda name: new.get(name, name))
+            else:
+                plan.proposals = proposals
+        plan.prefixes = found.prefixes
+        plan.notes += [f"rename: {rule!r} fits no name of the source" for rule in found.idle]
+        if found.left_out:
+            count = len(found.left_out)
+            plan.notes.append(f"rename left out {count:,} {'leaf' if count == 1 else 'leaves'} of the source")
+        return found
+
+    @staticmethod
+    def _shapes(
+        columns: Columns, rows: Sequence[int], names: list[str], left: list[int]
+    ) -> list[tuple[str, tuple[int, ...] | None]]:
+        facts = columns.facts([rows[number] for number in left])
+        return [(names[number], one.spec.shape) for number, one in zip(left, facts, strict=True)]
+
+    @cached_property
+    def target_names(self) -> dict[str, str]:
+        """What the target calls a leaf, by what the source calls it."""
+        return {self.source_name_of[source]: self.name_of[target] for target, source in self.source_of.items()}
+
+
+def giver(rename: Any) -> Callable[[str], str | None]:
+    """What gives names of the source their new ones, those of plain values and of an optimizer's state, too."""
+    return (lambda name: name) if rename is None or rename == "auto" else renamer(rename)[0]
+
+
+def below(name: str, front: str) -> bool:
+    return not front or name.startswith(front + ".")
+
+
+def optimizer_nodes(columns: Columns, below: int) -> list[int]:
+    """The nodes that are optimizers."""
+    nodes = range(below, columns.node_ends[below])
+    return [node for node in nodes if columns.home(obj := columns.node_objects[node]).steps(obj)]

@@ -1,0 +1,123 @@
+"""What a plan says: where each leaf gets its values, and all that speaks against it."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from leafwise.core.match import Prefix, Proposal
+from leafwise.core.memory import Op
+from leafwise.core.tree import Tree
+from leafwise.share.binding import Wish
+
+if TYPE_CHECKING:
+    from leafwise.checkpoint.optimizers import OptimizerPlan
+
+Kind = Literal["missing", "unexpected", "shape", "dtype", "tie", "nothing"]
+ALLOWABLE = ("missing", "unexpected", "shape")
+
+
+class Problem(NamedTuple):
+    """Something that keeps a plan from holding, unless it is allowed."""
+
+    kind: Kind
+    name: str
+    message: str
+
+
+class Feed(NamedTuple):
+    """Where a target leaf gets its values: the row of the source, and in which order its axes are taken."""
+
+    row: int
+    name: str
+    source: int
+    order: tuple[int, ...] | None
+    how: tuple[str, ...]
+
+
+class MustAgree(NamedTuple):
+    """Two rows of the source that feed one leaf of the target: the first, turned by `order`, is the leaf, and the
+    second, called `name`, is what is seen of it by `op`."""
+
+    name: str
+    first: int
+    order: tuple[int, ...] | None
+    second: int
+    op: Op
+
+
+class Back(NamedTuple):
+    """A tie of the source that the target lacks, and gets. `rows` are those of the source that must agree for it, where
+    it holds both names."""
+
+    wish: Wish
+    rows: tuple[int, int] | None
+
+
+class Plan:
+    """What a load would do. Prints as a table; see `lw.plan`.
+
+    `holds` is whether `lw.load` would go through with it. `problems` is everything that speaks against it, `allowed`
+    what was found and is allowed. `coverage` is the share of the target's parameters that get values.
+    """
+
+    def __init__(self, target: Tree, source: Tree, allow: frozenset[str]) -> None:
+        self.target, self.source = target, source
+        self.feeds: list[Feed] = []
+        self.problems: list[Problem] = []
+        self.allowed: list[Problem] = []
+        self.prefixes: list[Prefix] = []
+        self.proposals: list[Proposal] = []
+        self.applied: list[Proposal] = []
+        self.notes: list[str] = []
+        self.must_agree: list[MustAgree] = []
+        self.back: list[Back] = []
+        self.scalars: dict[tuple[int, str], Any] = {}
+        self.optimizers: list[OptimizerPlan] = []
+        self.recomputed: list[int] = []  # rows that no checkpoint holds and that have no values yet
+        self.parameters = self.covered = self.leaves = 0
+        self._allow = allow
+
+    @property
+    def holds(self) -> bool:
+        return not self.problems
+
+    @property
+    def coverage(self) -> float:
+        """The share of the target's parameters that get values from the source."""
+        return self.covered / self.parameters if self.parameters else 1.0
+
+    @property
+    def missing(self) -> list[str]:
+        """Leaves of the target that the source does not fill, allowed or not."""
+        return self._names("missing")
+
+    @property
+    def unexpected(self) -> list[str]:
+        """Leaves of the source that the target does not take, allowed or not."""
+        return self._names("unexpected")
+
+    def _names(self, kind: str) -> list[str]:
+        return [problem.name for problem in (*self.problems, *self.allowed) if problem.kind == kind]
+
+    def found(self, kind: Kind, name: str, message: str) -> None:
+        """Writes down something that speaks against the plan, or that is allowed."""
+        (self.allowed if kind in self._allow else self.problems).append(Problem(kind, name, message))
+
+    def text(self, *, full: bool = False) -> str:
+        """The table as plain text; `full` leaves out nothing."""
+        return str(import_module("leafwise.render").plan_text(self, full=full))
+
+    def json(self) -> dict[str, Any]:
+        """The same as plain data, for `json.dump`."""
+        data: dict[str, Any] = import_module("leafwise.render").plan_json(self)
+        return data
+
+    def __str__(self) -> str:
+        return str(import_module("leafwise.render").plan_for_stdout(self))
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(self.text(), spec)
+
+    def _repr_html_(self) -> str:
+        return str(import_module("leafwise.render").plan_html(self))

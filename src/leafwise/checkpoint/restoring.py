@@ -1,0 +1,92 @@
+"""Ties of the source that the target lacks, and gets."""
+
+from collections.abc import Callable
+
+from leafwise.checkpoint.leaves import is_same_leaf
+from leafwise.checkpoint.names import Match
+from leafwise.checkpoint.plans import Back, Plan
+from leafwise.core.memory import Op
+from leafwise.core.tree import Tree
+from leafwise.errors import Error
+from leafwise.files.home import StoredFile
+from leafwise.share.binding import Wish, check_wishes
+
+
+def plan_ties(plan: Plan, found: Match) -> None:
+    """Finds ties of the source whose names the target holds as separate leaves."""
+    theirs = plan.source._columns
+    wishing = _Wishing(plan, found)
+    for leaf, rows in theirs.further_rows.items():
+        base = leaf if leaf in found.target_of else next((r for r in rows if theirs.row_op(r) == "same"), None)
+        for row in rows if base is not None else ():
+            if row != base:
+                wishing.wish(row, base, theirs.row_op(row), None)
+    claimed = _claimed(plan.source)
+    rows_by_name = {name: row for row, name in found.source_name_of.items()} if claimed else {}
+    for name, of, op in claimed:
+        second, first = rows_by_name.get(name), rows_by_name.get(of)
+        if second is not None and first is not None and not is_same_leaf(theirs, first, second, op):
+            wishing.wish(second, first, op, (first, second))
+
+
+class _Wishing:
+    """Enters ties into the plan, or why they cannot be."""
+
+    def __init__(self, plan: Plan, found: Match) -> None:
+        self._plan, self._found = plan, found
+        self._columns = plan.target._columns
+        self._fed = {feed.row for feed in plan.feeds}
+        self._is_stepped = _stepped(plan, found)
+
+    def wish(self, row: int, base_row: int | None, op: Op, rows: tuple[int, int] | None) -> None:
+        """That what `row` of the source fills be tied to what `base_row` fills."""
+        columns, found = self._columns, self._found
+        target, base = found.target_of.get(row), found.target_of.get(-1 if base_row is None else base_row)
+        if target is None or base is None or columns.row_op(base) != "same":
+            return
+        leaf, base_leaf = columns.ties.get(target, target), columns.ties.get(base, base)
+        if leaf == base_leaf or not {leaf, base_leaf} <= self._fed:
+            return
+        if not columns.home(columns.node_objects[columns.row_nodes[target]]).in_place:
+            return
+        name, to = found.name_of[target], found.name_of[base]
+        if self._is_stepped(target):
+            self._plan.found(
+                "tie",
+                name,
+                f"{name} would come back tied to {to}{op.describe()}, and the optimizer steps it by itself; load the "
+                'model first and make the optimizer after that, or give ties="ignore"',
+            )
+            return
+        wish = Wish(target, base_leaf, op)
+        try:
+            check_wishes(columns, [wish], "source")
+        except Error as error:
+            message = f'a tie of the source cannot come back: {error}; ties="ignore" loads without it'
+            self._plan.found("tie", name, message)
+            return
+        self._plan.back.append(Back(wish, rows))
+
+
+def _claimed(s: Tree) -> list[tuple[str, str, Op]]:
+    """The ties that a file says there are, by the names seen from the tree."""
+    root = s._columns.node_objects[0]
+    if not isinstance(root, StoredFile) or root.record is None:
+        return []
+    front = ".".join(s.path.names)
+    front = f"{front}." if front else ""
+    return [
+        (name.removeprefix(front), of.removeprefix(front), op)
+        for name, of, op in root.record.ties
+        if name.startswith(front) and of.startswith(front)
+    ]
+
+
+def _stepped(plan: Plan, found: Match) -> Callable[[int], bool]:
+    """Whether an optimizer in the target steps what stands at a row."""
+    columns = plan.target._columns
+    held: set[int] = set()
+    for node in found.target_nodes:
+        optimizer = columns.node_objects[node]
+        held.update(id(value) for _, value in columns.home(optimizer).held_by(optimizer))
+    return lambda row: id(columns.current(row)) in held
