@@ -341,3 +341,12 @@ def test_open_takes_paths_only(tmp_path: Path) -> None:
         lw.open(nn.Linear(2, 2))  # type: ignore[arg-type]
     with lw.tree(nn.Linear(2, 2)) as tree:
         assert not tree.is_file
+
+
+@pytest.mark.parametrize("length", [0x4B50, 0x0280, 0x0580, 0x8B18])
+def test_lengths_of_headers_that_look_like_another_format(length: int, tmp_path: Path) -> None:
+    """0x4B50 is how a zip begins, and 0x0280 a pickle."""
+    row = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+    (tmp_path / "a.safetensors").write_bytes(length.to_bytes(8, "little") + row.ljust(length) + b"\7")
+    with lw.open(tmp_path / "a.safetensors") as t:
+        assert t["a"].numpy().tolist() == [7]

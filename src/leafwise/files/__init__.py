@@ -27,12 +27,17 @@ _PATIENCE = 100  # how often a checkpoint that is being replaced is looked for a
 
 
 def _is_there(name: str) -> bool:
-    return os.path.exists(name) or os.path.exists(os.path.realpath(name) + INDEX)
+    return os.path.exists(name) or os.path.exists(_index_of(name))
+
+
+def _index_of(name: str) -> str:
+    """The index of what was saved under this name in several files."""
+    return (name if "\0" in name else os.path.realpath(name)) + INDEX
 
 
 def _open_file(name: str, verify: bool) -> StoredFile:
-    if not is_url(name) and not os.path.exists(name) and os.path.exists(os.path.realpath(name) + INDEX):
-        name = os.path.realpath(name) + INDEX
+    if not is_url(name) and not os.path.exists(name) and os.path.exists(_index_of(name)):
+        name = _index_of(name)
     found = opened(name)
     found.verify = verify
     if isinstance(found, Folder):

@@ -33,6 +33,26 @@ def checksummer() -> Callable[[Any], str]:
     return lambda data: f"{digest(data):016x}"
 
 
+def flipped_byte(data: bytearray, wanted: str) -> Iterator[int]:
+    """The bytes of which one flipped bit explains why data has not the checksum that it should have.
+
+    >>> list(flipped_byte(bytearray(b"le`f"), checksum(b"leaf")))
+    [2]
+    """
+    digest = _library().xxh3_64_intdigest
+    try:
+        right = int(wanted, 16)
+    except ValueError:
+        return
+    for byte in range(len(data)):
+        for bit in (1, 2, 4, 8, 16, 32, 64, 128):
+            data[byte] ^= bit
+            found = digest(data) == right
+            data[byte] ^= bit
+            if found:
+                yield byte
+
+
 class Summing:
     """Takes the bytes of one array after another, in whatever pieces they come, and keeps a checksum for each chunk."""
 

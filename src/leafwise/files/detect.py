@@ -49,6 +49,8 @@ def _read(source: Source) -> StoredFile:
     if not source.size:
         raise source.error(0, "the file is empty; was the download cut off?")
     start = bytes(source.read(0, min(64, source.size)))
+    if safetensors.begins(start, source.size):  # first, because the length it begins with may look like anything
+        return safetensors.read(source)
     for magic, cause in _MISTAKEN:
         if start[: len(magic)].lower() == magic:
             raise source.error(0, cause)

@@ -17,7 +17,7 @@ from leafwise.core.home import Axes, LeafKind
 from leafwise.core.memory import SAME, Op
 from leafwise.errors import ChecksumError
 from leafwise.files.arrays import Stored, Strided, sliced, spec_of
-from leafwise.files.checksums import DIGITS, Sums, checksummer, count
+from leafwise.files.checksums import DIGITS, Sums, checksummer, count, flipped_byte
 from leafwise.files.source import Source
 
 KEY = "leafwise"
@@ -90,16 +90,10 @@ def _locate(text: bytearray, number: int, given: bytes, actual: str, at: int) ->
     differing = [k for k, (a, b) in enumerate(zip(given, actual.encode(), strict=False)) if a != b]
     if len(differing) == 1:
         return at + differing[0], "in this byte, which belongs to a checksum"
-    checksum = checksummer()
     start = number * BLOCK
     block = text[start : start + BLOCK]
-    wanted = given.decode("ascii", "replace")
-    for byte in range(len(block)):
-        for bit in range(8):
-            block[byte] ^= 1 << bit
-            if checksum(block) == wanted:
-                return start + byte, "in this byte"
-            block[byte] ^= 1 << bit
+    for byte in flipped_byte(block, given.decode("ascii", "replace")):
+        return start + byte, "in this byte"
     return start, f"somewhere in the {len(block):,} bytes from here"
 
 

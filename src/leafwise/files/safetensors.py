@@ -42,6 +42,13 @@ DTYPES = {
 CODES = {plain: code for code, (plain, bits) in DTYPES.items() if bits >= 8}
 
 
+def begins(start: bytes, size: int) -> bool:
+    """Whether a file of this size that starts so is one of these: a length that fits, and JSON after it."""
+    length = int.from_bytes(start[:8], "little")
+    fits = 8 + length <= size and length <= MAX_HEADER
+    return fits and (start[8:9] == b"{" or is_sealed(start, TENSORS, 8))
+
+
 def read(source: Source) -> StoredFile:
     """Reads the header and checks it against the size of the file."""
     total = source.size

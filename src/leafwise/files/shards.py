@@ -66,10 +66,10 @@ def _text(source: Source) -> bytes:
 
 
 def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
+    ours = is_sealed(text, SEALED_INDEX, 0)
+    if ours and source.verify:
+        check(text, SEALED_INDEX, 0, source)
     try:
-        ours = is_sealed(text, SEALED_INDEX, 0)
-        if ours and source.verify:
-            check(text, SEALED_INDEX, 0, source)
         said = json.loads(text, object_pairs_hook=without_duplicates)
         weights = said["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
