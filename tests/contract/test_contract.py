@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.contract.cases import ALL, Case
 import leafwise as lw
 from leafwise.core import home as homes
 from leafwise.files.arrays import Stored
+from leafwise.files.home import StoredFile
 
 
 @pytest.fixture(autouse=True)
@@ -182,3 +184,37 @@ def test_a_write_is_seen_under_every_name(case: Case) -> None:
                 with pytest.raises(lw.WriteError, match="nothing was changed"):
                     seen.write(before.astype("int8"))
                 assert (seen.numpy() == 3).all()
+
+
+def test_what_is_saved_is_loaded_again_with_its_ties(case: Case, tmp_path: Path) -> None:
+    obj = case.build()
+    t = lw.tree(obj)
+    if not case.holds_values or any(leaf.shape is None for leaf in t):
+        with pytest.raises(lw.WalkError, match=r"cannot save .*: (it is on meta|its shape is not known yet)"):
+            lw.save(obj, tmp_path / "a.safetensors")
+        return
+    wanting = [leaf for leaf in t if leaf.dtype in ("complex128", "float6_e2m3fn", "float4_e2m1fn")]
+    if wanting:
+        with pytest.raises(lw.WalkError, match=r"safetensors has no"):
+            lw.save(obj, tmp_path / "a.safetensors")
+        return
+    saved = lw.open(lw.save(obj, tmp_path / "a.safetensors"))
+    names = [name.path for leaf in t if leaf.persistent for name in leaf.names]
+    for path in names:
+        assert same_bytes(saved[path].numpy(), t[path].numpy()), path
+    assert {frozenset(leaf.paths) for leaf in saved} == {frozenset(leaf.paths) for leaf in t if leaf.persistent}
+    target = case.build()
+    if isinstance(target, StoredFile):
+        with pytest.raises(lw.LoadError, match=r"cannot load into a file"):
+            lw.load(target, saved)
+        return
+    loaded = lw.load(target, saved)
+    assert (loaded is target) == (case.mutable or isinstance(target, list))
+    again = lw.tree(loaded)
+    assert names_of(again) == case.leaves
+    for path in names:
+        assert same_bytes(again[path].numpy(), t[path].numpy()), path
+
+
+def same_bytes(a: Any, b: Any) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()

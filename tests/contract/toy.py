@@ -1,10 +1,14 @@
-"""A home in twenty lines, with immutable arrays and models, so that the core does not grow PyTorch-shaped."""
+"""A home in forty lines, with immutable arrays and models, so that the core does not grow PyTorch-shaped."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from leafwise.core.home import Home, Memory, Spec, Visit
+from leafwise.core.memory import Op
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +38,28 @@ class ToyHome(Home):
 
     def spec(self, value: Array) -> Spec:
         return Spec(value.shape, "float64", "toy", prod(value.shape), 8 * prod(value.shape))
+
+    in_place = False
+
+    def numpy(self, value: Array) -> Any:
+        items = np.array(value.data)[value.offset :]
+        return np.lib.stride_tricks.as_strided(items, value.shape, [8 * stride for stride in value.strides])
+
+    def pieces(self, value: Array, dtype: str) -> Iterator[bytes]:
+        yield self.numpy(value).astype(dtype).tobytes()
+
+    def made(self, value: Array, array: Any) -> Array:
+        strides = [stride // 8 for stride in np.empty(array.shape).strides]
+        return Array(tuple(map(float, array.reshape(-1))), array.shape, tuple(strides))
+
+    def seen_through(self, value: Array, op: Op) -> Array:
+        whole = np.lib.stride_tricks.as_strided(np.arange(len(value.data)), value.shape, [8 * s for s in value.strides])
+        seen = whole[op.slices] if op.slices is not None else whole
+        seen = seen if op.order is None else seen.transpose(op.order)
+        return Array(value.data, seen.shape, tuple(stride // 8 for stride in seen.strides), int(seen.flat[0]))
+
+    def replaced(self, owner: Model, changes: dict[str, Any]) -> Model:
+        return Model(**{**vars(owner), **changes})
 
     def storage(self, value: Array) -> object:
         return id(value.data)

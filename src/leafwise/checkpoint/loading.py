@@ -358,8 +358,14 @@ class _Load:
             leaf = columns.ties.get(row, row)
             owner = columns.node_objects[columns.row_nodes[leaf]]
             new = self.fresh.get((id(owner), columns.row_names[leaf]))
-            if new is not None and columns.row_op(row) == "same":
-                changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = new
+            if new is None:
+                continue
+            op, home = columns.row_op(row), columns.home(new)
+            if op != "same":
+                if home.in_place:
+                    continue  # a view of what is replaced sees what takes its place
+                new = home.seen_through(new, op)
+            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = new
         for row, value in handed.items():
             changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
         for (node, name), value in self.plan.scalars.items():

@@ -23,6 +23,9 @@ class Match:
         self.names = columns.keys(self.rows, t._node)
         fronts = [columns.node_keys(t._node)[node] for node in self.target_nodes]
         self.source_rows: Sequence[int] = s._rows
+        if "transient" in theirs.row_kinds:
+            kinds, ties = theirs.row_kinds, theirs.ties
+            self.source_rows = [row for row in s._rows if kinds[ties.get(row, row)] != "transient"]
         self.source_names = theirs.keys(self.source_rows, s._node)
         self.give = giver(rename)
         if fronts:

@@ -7,7 +7,7 @@ from leafwise.checkpoint.names import Match
 from leafwise.checkpoint.plans import Back, Plan
 from leafwise.core.memory import Op
 from leafwise.core.tree import Tree
-from leafwise.errors import Error
+from leafwise.errors import Error, Unsupported
 from leafwise.files.home import StoredFile
 from leafwise.share.binding import Wish, check_wishes
 
@@ -61,6 +61,11 @@ class _Wishing:
         wish = Wish(target, base_leaf, op)
         try:
             check_wishes(columns, [wish], "source")
+        except Unsupported as error:
+            self._plan.notes.append(
+                f"{name} is tied to {to}{op.describe()} in the source, and stays by itself: {error}"
+            )
+            return
         except Error as error:
             message = f'a tie of the source cannot come back: {error}; ties="ignore" loads without it'
             self._plan.found("tie", name, message)

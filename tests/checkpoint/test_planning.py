@@ -1,0 +1,231 @@
+"""What lw.plan tells, and how names are matched."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.checkpoint.models import Tied
+from torch import nn
+
+import leafwise as lw
+from leafwise.core.match import match, propose
+
+
+def shapes(*names: str, shape: tuple[int, ...] = (2, 2)) -> list[tuple[str, Any]]:
+    return [(name, shape) for name in names]
+
+
+# -- names -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("front", "behind"),
+    [
+        ("module.", ""),
+        ("_orig_mod.", ""),
+        ("model.", ""),
+        ("module._orig_mod.", ""),
+        ("_orig_mod.module.model.", ""),
+        ("", "model."),
+        ("", "module._orig_mod."),
+        ("module.model.", "model."),
+        ("state_dict.model.", ""),
+    ],
+)
+def test_well_known_prefixes_also_stacked_also_on_either_side(front: str, behind: str) -> None:
+    names = ["embed.weight", "layers.0.weight", "layers.0.bias"]
+    found = match([behind + name for name in names], [front + name for name in names])
+    assert found.sources == {0: 0, 1: 1, 2: 2}
+    (prefix,) = found.prefixes
+    assert prefix.times == 3
+    shared = "model." if front.endswith("model.") and behind == "model." else ""
+    assert (prefix.source, prefix.target) in {
+        (front, behind),
+        (front.removesuffix(shared), behind.removesuffix(shared)),
+    }
+
+
+def test_wrappers_in_the_middle_and_mixtures() -> None:
+    found = match(["a.b.weight", "head.weight"], ["a._orig_mod.b.weight", "model.head.weight"])
+    assert found.sources == {0: 0, 1: 1}
+    assert match(["x.weight"], ["module.x.weight", "model.x.weight"]).sources == {}  # two candidates: no guess
+    assert match(["module.weight"], ["module.weight"]).prefixes == []
+
+
+def test_renames() -> None:
+    targets = ["body.0.weight", "head.weight"]
+    sources = ["enc.0.weight", "cls.weight"]
+    for rename in (
+        {"enc": "body", "cls": "head"},
+        {"enc.0.weight": "body.0.weight", "cls.weight": "head.weight"},
+        [(r"^enc\.", "body."), ("cls", "head")],
+        [(re.compile(r"^enc\.(\d+)"), r"body.\1"), ("^cls", "head")],
+        lambda name: {"enc": "body", "cls": "head"}[name.partition(".")[0]] + "." + name.partition(".")[2],
+    ):
+        assert match(targets, sources, rename).sources == {0: 0, 1: 1}
+    found = match(targets, [*sources, "ema.x"], {"enc": "body", "cls": "head", "ema": None, "no": "such"})
+    assert found.left_out == [2]
+    assert found.idle == ["no"]
+    assert match(["weight"], ["a.weight"], {"a": ""}).sources == {0: 0}
+    assert match(["b.x", "c.x"], ["a.x", "a.b.x"], {"a": "b", "a.b": "c"}).sources == {0: 0, 1: 1}
+
+
+def test_families_are_proposed_by_names_shapes_and_order() -> None:
+    ours = [f"layers.{n}.attn.{which}_proj.weight" for n in range(3) for which in "qkvo"]
+    theirs = [f"h.{n}.attention.{which}.weight" for n in range(3) for which in ("query", "key", "value", "output")]
+    found = propose(shapes(*ours), shapes(*theirs))
+    pairs = dict(pair for proposal in found for pair in proposal.pairs)
+    letters = {"query": "q", "key": "k", "value": "v", "output": "o"}
+    assert len(pairs) == 12
+    for old, new in pairs.items():
+        _, number, _, which, _ = old.split(".")
+        assert new == f"layers.{number}.attn.{letters[which]}_proj.weight"
+    for proposal in found:
+        for old, new in proposal.pairs:
+            assert re.sub(proposal.pattern, proposal.replacement, old) == new
+    assert propose(shapes("a.weight"), shapes("b.weight", shape=(3, 3))) == []
+    assert propose(shapes("a.weight"), shapes("a.bias")) == []  # a weight is no bias
+
+
+def test_more_families_than_can_be_compared_are_taken_in_order() -> None:
+    ours = [f"{chr(97 + n // 26)}{chr(97 + n % 26)}.weight" for n in range(100)]
+    theirs = [f"z{name}" for name in ours]
+    found = propose(shapes(*ours), shapes(*theirs))
+    assert len(found) == 100
+    assert all(new == old[1:] for proposal in found for old, new in proposal.pairs)
+
+
+# -- the plan ----------------------------------------------------------------------------------------------
+
+
+def test_a_plan_reads_no_values_and_changes_nothing(tmp_path: Path) -> None:
+    path = Path(lw.save(Tied(), tmp_path / "a.safetensors"))
+    with path.open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"\xff\xff\xff\xff")  # damaged: nobody looks
+    model = Tied()
+    before = model.body.weight.detach().clone()
+    plan = lw.plan(model, path)
+    assert plan.holds
+    assert plan.coverage == 1
+    assert torch.equal(model.body.weight, before)
+    with torch.device("meta"):
+        assert lw.plan(Tied(), Tied()).holds
+
+
+def test_the_table_and_the_data_say_the_same() -> None:
+    state: dict[str, Any] = {f"module.{name}": value for name, value in Tied().state_dict().items()}
+    state["module.body.weight"] = torch.ones(3, 3)
+    state["module.body.bias"] = state["module.body.bias"].bfloat16()
+    state["extra"] = torch.ones(2)
+    del state["module.norm.bias"]
+    plan = lw.plan(Tied(), state, cast=True, allow={"missing"})
+    text, data = plan.text(), json.loads(json.dumps(plan.json()))
+    assert not plan.holds
+    assert not data["holds"]
+    for part in (
+        "embed.weight",
+        "← module.embed.weight",
+        "renamed, cast",
+        "tied",
+        "shape: body.weight is 4×4",
+        "missing (allowed): nothing in the source for norm.bias",
+        "unexpected: the source has extra",
+        'prefix "module." left off',
+        "the plan does not hold: 1 shape, 1 unexpected",
+    ):
+        assert part in text, part
+    assert {row["kind"] for row in data["problems"]} == {"shape", "unexpected"}
+    assert data["allowed"][0]["name"] == "norm.bias"
+    assert data["prefixes"][0]["source"] == "module."
+    assert 0 < data["coverage"] < 1
+    by_target = {row["target"]: row for row in data["leaves"]}
+    assert by_target["body.bias"]["how"] == ["renamed", "cast"]
+    assert by_target["embed.weight"]["source"] == "module.embed.weight"
+    assert "<table" in plan._repr_html_() or "<div" in plan._repr_html_()
+    assert plan.missing == ["norm.bias"]
+    assert f"{plan}" == text
+
+
+def test_many_leaves_are_folded() -> None:
+    model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(60)])
+    plan = lw.plan(model, model.state_dict())
+    assert "… and 90 leaves more that get a value" in plan.text()
+    assert "59.bias" in plan.text(full=True)
+    empty = lw.plan(model, {"0.weight": torch.ones(2, 2)})
+    assert "… and 89 more missing" in empty.text()
+    with pytest.raises(lw.LoadError, match=r"… and 79 more missing"):
+        lw.load(model, {"0.weight": torch.ones(2, 2)})
+
+
+def test_auto_renames_say_what_they_did() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
+    source = {
+        "enc.weight": torch.ones(3, 2),
+        "enc.bias": torch.ones(3),
+        "out.weight": torch.ones(4, 3),
+        "out.bias": torch.ones(4),
+    }
+    plan = lw.plan(model, source, rename="auto")
+    assert plan.holds
+    assert "renamed by guess: enc.weight → 0.weight" in plan.text()
+    loaded = lw.load(model, source, rename="auto")
+    assert all((value == 1).all() for value in loaded.parameters())
+    guessed = lw.plan(model, source)
+    assert not guessed.holds
+    assert "may be: enc.weight → 0.weight" in guessed.text()
+
+
+def test_a_checkpoint_of_several_things_says_which_to_take(tmp_path: Path) -> None:
+    path = lw.save({"model": nn.Linear(2, 2), "other": nn.Linear(3, 3)}, tmp_path / "a.safetensors")
+    with pytest.raises(lw.LoadError, match=r'lw.load\(model, lw.open\(…\)\["model"\]\)'):
+        lw.load(nn.Linear(2, 2), path)
+    assert lw.load(nn.Linear(2, 2), lw.open(path)["model"])
+
+
+def test_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from leafwise.cli import main
+
+    path = lw.save(nn.Linear(3, 2), tmp_path / "a.safetensors")
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\ndef build(): return nn.Linear(3, 2)\ndef other(): return nn.Sequential(nn.Linear(3, 2))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["plan", path, "mine:build"]) == 0
+    assert "the plan holds" in capsys.readouterr().out
+    assert main(["plan", path, "mine:other"]) == 1
+    assert "the plan does not hold: 2 missing, 2 unexpected" in capsys.readouterr().out
+    assert main(["plan", path, "mine:other", "--rename", "^=0.", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["holds"]
+    assert main(["plan", path, "mine:other", "--auto", "--full"]) == 0
+    assert "renamed by guess" in capsys.readouterr().out
+    assert main(["plan", path, "mine:other", "--auto", "--rename", "a=b"]) == 1
+    assert main(["plan", path, path]) == 0
+    assert main(["plan", str(tmp_path / "no"), "mine:build"]) == 1
+    capsys.readouterr()
+    assert main(["verify", path]) == 0
+    assert "2 leaves, 32 B, ok" in capsys.readouterr().out
+    assert main(["verify", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ok": True, "leaves": 2, "bytes": 32, "unchecked": 0}
+    data = bytearray(Path(path).read_bytes())
+    data[-1] ^= 1
+    Path(path).write_bytes(data)
+    assert main(["verify", path]) == 1
+    assert "bias is damaged" in capsys.readouterr().err
+    assert main(["verify", path, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["damaged"] == ["bias"]
+    torch.save({"a": torch.ones(1)}, tmp_path / "a.pt")
+    assert main(["verify", str(tmp_path / "a.pt")]) == 1
+    assert "no checksums to compare with" in capsys.readouterr().err
+
+
+def test_verify_takes_files_only() -> None:
+    for wrong in (nn.Linear(2, 2), lw.tree(nn.Linear(2, 2)), 5, None):
+        with pytest.raises(lw.FileError, match=r"takes a file"):
+            lw.verify(wrong)  # type: ignore[arg-type]

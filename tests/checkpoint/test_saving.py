@@ -1,0 +1,287 @@
+"""What lw.save writes: readable by others, ties once, views alone, shards, in the background."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from tests.checkpoint.models import Tied, run, train
+from torch import nn
+
+import leafwise as lw
+from leafwise.files import store
+
+
+def arrays(path: Any) -> dict[str, Any]:
+    with lw.open(path) as t:
+        return {str(p): leaf.numpy().copy() for p, leaf in t.items()}
+
+
+def test_others_read_it(tmp_path: Path) -> None:
+    model = Tied()
+    path = lw.save(model, tmp_path / "a.safetensors", metadata={"author": "me"})
+    state = model.state_dict()
+    loaded = load_file(path)
+    assert loaded.keys() == state.keys() - {"head.weight"}
+    assert all(torch.equal(value, state[name]) for name, value in loaded.items())
+    with safe_open(path, "np") as file:
+        assert file.metadata()["author"] == "me"
+        assert file.metadata()["format"] == "pt"
+
+
+def test_the_tree_of_the_file_is_the_tree_of_the_model(tmp_path: Path) -> None:
+    model = Tied()
+    path = lw.save(model, tmp_path / "a.safetensors")
+    live, rest = lw.tree(model), lw.open(path)
+    for leaf in live:
+        if leaf.persistent:
+            there = rest[leaf.path]
+            assert (there.shape, there.dtype, there.kind) == (leaf.shape, leaf.dtype, leaf.kind)
+            assert (there.role, there.axes) == (leaf.role, leaf.axes)
+    (tie,) = rest.ties
+    assert [(str(name.path), name.role) for name in tie.names] == [
+        ("embed.weight", "embedding.table"),
+        ("head.weight", "linear.weight"),
+    ]
+    norms = lw.where(role="norm.*")
+    assert rest.select(norms).counts.leaves == live.select(norms).counts.leaves > 2
+    assert rest.counts.buffers == live.counts.buffers - 3  # without the scratch that no checkpoint holds
+    assert "scratch" not in rest
+
+
+def test_transposed_and_sliced_ties_are_stored_once(tmp_path: Path) -> None:
+    model: Any = nn.Module()
+    model.qkv, model.q, model.t = nn.Linear(4, 12), nn.Linear(4, 4), nn.Linear(12, 4)
+    lw.tie(model, "q.weight", to="qkv.weight", slice=slice(0, 4), keep="source")
+    lw.tie(model, "t.weight", to="qkv.weight", transpose=True, keep="source")
+    path = lw.save(model, tmp_path / "a.safetensors")
+    assert sorted(load_file(path)) == ["q.bias", "qkv.bias", "qkv.weight", "t.bias"]
+    saved = lw.open(path)
+    assert np.array_equal(saved["q.weight"].numpy(), model.qkv.weight[:4].detach().numpy())
+    assert np.array_equal(saved["t.weight"].numpy(), model.qkv.weight.T.detach().numpy())
+    assert {str(name.path): str(name.op) for name in saved.ties[0].names} == {
+        "qkv.weight": "same",
+        "q.weight": "view",
+        "t.weight": "transpose",
+    }
+
+
+def test_every_name_is_written_if_asked(tmp_path: Path) -> None:
+    path = lw.save(Tied(), tmp_path / "a.safetensors", ties="copy")
+    assert "head.weight" in load_file(path)
+    other = Tied(tied=False)
+    lw.load(other, path)
+    assert other.head.weight is other.embed.weight
+
+
+def test_a_view_is_a_view(tmp_path: Path) -> None:
+    big = torch.randn(1000, 100)
+    for value in (big[:2], big[:, 3], big.T[:3, ::2], big[5:6].expand(3, 100), torch.randn(3).conj(), big[0, 0]):
+        path = lw.save({"a": value}, tmp_path / "a.safetensors")
+        assert os.path.getsize(path) < 400 + value.numel() * 8
+        assert torch.equal(load_file(path)["a"], value)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint64",
+        "uint32",
+        "uint16",
+        "uint8",
+        "bool",
+        "complex64",
+    ],
+)
+def test_dtypes_bit_by_bit(dtype: str, tmp_path: Path) -> None:
+    values = torch.arange(6).reshape(2, 3).to(getattr(torch, dtype))
+    target = {
+        "a": torch.zeros_like(values),
+        "empty": torch.ones(0, 3).to(values.dtype),
+        "b": torch.zeros_like(values).T,
+    }
+    path = lw.save({"a": values, "empty": target["empty"], "b": values.T}, tmp_path / "a.safetensors")
+    lw.load(target, path)
+    assert torch.equal(target["a"], values)
+    assert torch.equal(target["b"], values.T)
+
+
+def test_numpy_in_any_order(tmp_path: Path) -> None:
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    state = {
+        "fortran": np.asfortranarray(values),
+        "big": values.astype(">f4"),
+        "back": values[::-1, ::-1],
+        "scalar": np.array(3.0),
+        "bf": values.astype(ml_dtypes.bfloat16),
+    }
+    saved = arrays(lw.save(state, tmp_path / "a.safetensors"))
+    assert all(np.array_equal(saved[name], value) for name, value in state.items())
+
+
+def test_dtype_casts_parameters_and_leaves_state(tmp_path: Path) -> None:
+    a = run()
+    train(a, 1)
+    both = {"model": a["model"], "optimizer": a["optimizer"]}
+    path = lw.save(both, tmp_path / "a.safetensors", dtype=torch.bfloat16)  # type: ignore[arg-type]
+    with lw.open(path) as t:
+        assert t["model.body.weight"].dtype == "bfloat16"
+        assert t["model.norm.num_batches_tracked"].dtype == "int64"
+        assert t["optimizer.state.model.body.weight.exp_avg"].dtype == "float32"
+
+
+def test_only(tmp_path: Path) -> None:
+    path = lw.save(run(), tmp_path / "a.safetensors", only="model.head.*")
+    assert list(load_file(path)) == ["model.head.weight"]
+    assert lw.open(path).select("**").scalars == {}
+    with pytest.raises(lw.QueryError, match=r"no leaf matches only='nothing'"):
+        lw.save(run(), tmp_path / "b.safetensors", only="nothing")
+    assert not (tmp_path / "b.safetensors").exists()
+
+
+def test_plain_values(tmp_path: Path) -> None:
+    values = {
+        "int": 7, "big": 1 << 100, "float": 0.1, "nan": float("nan"), "inf": -float("inf"), "text": 'é"\\\n',
+        "none": None,
+        "yes": True, "bytes": b"\0\xff", "complex": 1 + 2j, "list": [1, 2.5, None], "tuple": (1, "a"), "empty": [],
+        "numpy": np.float32(0.5), "nested": {"a": {"b": [1, {"c": 3}]}},
+    }  # fmt: skip
+    saved = lw.open(lw.save(values, tmp_path / "a.safetensors"))
+    for name, value in values.items():
+        if name == "nan":
+            assert saved[name] != saved[name]
+        elif name == "nested":
+            assert saved["nested.a.b.1.c"] == 3
+        elif name != "empty":
+            assert saved[name] == value
+            assert type(saved[name]) is type(value) or name == "numpy"
+
+
+def test_shards_are_hugging_faces(tmp_path: Path) -> None:
+    index = lw.save(Tied(), tmp_path / "model.safetensors", shard_size=200)
+    said = json.loads(Path(index).read_text())
+    assert said["metadata"]["total_size"] == sum(value.nbytes for value in arrays(index).values())
+    files = set(said["weight_map"].values())
+    assert len(files) > 1
+    for name in files:
+        for key in load_file(tmp_path / name):
+            assert said["weight_map"][key] == name
+    for way in (index, tmp_path, tmp_path / "model.safetensors"):
+        assert str(lw.open(way).ties[0].leaf.path) == "embed.weight"
+    lw.save(Tied(), tmp_path / "model.safetensors")
+    assert os.listdir(tmp_path) == ["model.safetensors"]
+    lw.save(Tied(), index, shard_size=200)
+    assert "model.safetensors" not in os.listdir(tmp_path)
+
+
+def test_a_header_that_would_be_too_long_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_HEADER", 2_000)
+    state = {f"name.{number}": torch.full((1,), float(number)) for number in range(40)}
+    index = lw.save(state, tmp_path / "a.safetensors")
+    assert index.endswith(".index.json")
+    assert lw.verify(index).leaves == 40
+    for shard in tmp_path.glob("*-of-*"):
+        assert int.from_bytes(shard.read_bytes()[:8], "little") < 2_500
+    target = {name: torch.zeros(1) for name in state}
+    assert lw.load(target, index) == state
+
+
+def test_a_folder_is_hugging_faces(tmp_path: Path) -> None:
+    assert lw.save(Tied(), tmp_path) == str(tmp_path / "model.safetensors")
+
+
+# -- in the background -------------------------------------------------------------------------------------
+
+
+def test_later_steps_do_not_leak_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = run()
+    train(a, 2)
+    expected = arrays(lw.save(a, tmp_path / "now.safetensors"))
+    go = threading.Event()
+    write = store.write
+
+    def waiting(*arguments: Any) -> str:
+        go.wait()
+        return write(*arguments)
+
+    monkeypatch.setattr(store, "write", waiting)
+    saving = lw.save(a, tmp_path / "later.safetensors", background=True)
+    train(a, 3)
+    assert not saving.done
+    assert "saving" in repr(saving)
+    go.set()
+    path = saving.wait()
+    assert saving.done
+    found = arrays(path)
+    assert all(np.array_equal(found[name], value) for name, value in expected.items())
+    assert lw.open(path)["step"] == 2
+
+
+def test_errors_surface_at_wait_and_at_the_next_save(tmp_path: Path) -> None:
+    missing = tmp_path / "no" / "a.safetensors"
+    saving = lw.save(Tied(), missing, background=True)
+    with pytest.raises(lw.FileError, match=r"No such file"):
+        saving.wait()
+    assert "failed" in repr(saving)
+    lw.save(Tied(), missing, background=True)
+    with pytest.raises(lw.FileError, match=r"No such file"):
+        lw.save(Tied(), tmp_path / "b.safetensors")
+    assert lw.save(Tied(), tmp_path / "b.safetensors")
+
+
+def test_the_end_of_a_process_waits_and_tells(tmp_path: Path) -> None:
+    script = (
+        "import sys, numpy as np, leafwise as lw\n"
+        "lw.save({'a': np.ones(3_000_000)}, sys.argv[1] + '/a.safetensors', background=True)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+    assert lw.verify(tmp_path / "a.safetensors").leaves == 1
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "no")], capture_output=True, text=True)
+    assert "was not saved: cannot write" in done.stderr
+
+
+def test_saves_keep_their_order(tmp_path: Path) -> None:
+    for number in range(5):
+        lw.save({"n": number, "a": np.full(10, number)}, tmp_path / "a.safetensors", background=True)
+    lw.save({"n": 5, "a": np.full(10, 5)}, tmp_path / "a.safetensors")
+    assert lw.open(tmp_path / "a.safetensors")["n"] == 5
+
+
+def test_memory_of_a_save_is_bounded(tmp_path: Path) -> None:
+    """In a process of its own: what a save takes beyond the model, also where it must copy."""
+    script = """
+import sys, numpy, torch, leafwise as lw
+def peak():
+    return 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+lw.save({"a": torch.ones(3), "b": torch.ones(999, 999).T}, sys.argv[1], dtype="bfloat16")  # loads what is needed
+state = {"a": torch.ones(64 << 20), "b": torch.ones(8 << 10, 8 << 10).T}
+before = peak()
+lw.save(state, sys.argv[1])
+lw.save(state, sys.argv[1], dtype="bfloat16")
+print(peak() - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "a.safetensors")], capture_output=True, text=True
+    )
+    assert int(done.stdout) < 64_000_000, done.stderr
+    gc.collect()
