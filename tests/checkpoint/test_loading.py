@@ -360,3 +360,45 @@ def test_buffers_that_hugging_face_computes() -> None:
             assert torch.equal(value, target.get_buffer(name)), name
         tokens = torch.tensor([[1, 2, 3]])
         assert torch.equal(model.eval()(tokens)[0], target.eval()(tokens)[0])
+
+
+def test_a_source_without_values_changes_nothing() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    before = bits(model)
+    source = model.state_dict() | {"1.bias": torch.ones(2, device="meta")}
+    source["0.weight"] = torch.ones(2, 2)
+    with pytest.raises(
+        lw.LoadError, match=r"cannot load 1.bias from this source: a meta tensor .* nothing was changed"
+    ):
+        lw.load(model, source)
+    assert bits(model) == before
+
+
+def test_a_part_of_a_damaged_leaf_is_not_taken(tmp_path: Path) -> None:
+    model: Any = nn.Module()
+    model.qkv, model.q = nn.Linear(4, 12, bias=False), nn.Linear(4, 4, bias=False)
+    lw.tie(model, "q.weight", to="qkv.weight", slice=slice(0, 4), keep="source")
+    path = Path(lw.save(model, tmp_path / "a.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[-190] ^= 1
+    path.write_bytes(data)
+    for device in ("cpu", "meta"):
+        target: Any = nn.Module()
+        with torch.device(device):
+            target.q = nn.Linear(4, 4, bias=False)
+        with pytest.raises(lw.ChecksumError, match=r"q.weight is damaged"):
+            lw.load(target, path, allow={"unexpected"})
+
+
+def test_a_disk_that_fails_in_the_middle_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.files import disk as local
+    from leafwise.files.disk import Disk
+
+    class Failing(Disk):
+        def read_into(self, file: int, start: int, view: memoryview) -> None:
+            raise OSError(5, "Input/output error")
+
+    torch.save({name: torch.ones(100_000) for name in "ab"}, tmp_path / "a.pt")
+    monkeypatch.setattr(local, "disk", Failing())
+    with pytest.raises(lw.LoadError, match=r"Input/output error; the model is partly changed"):
+        lw.load({name: torch.zeros(100_000) for name in "ab"}, tmp_path / "a.pt")

@@ -193,7 +193,8 @@ def test_on_the_command_line(
 
     path = lw.save(nn.Linear(3, 2), tmp_path / "a.safetensors")
     (tmp_path / "mine.py").write_text(
-        "from torch import nn\ndef build(): return nn.Linear(3, 2)\ndef other(): return nn.Sequential(nn.Linear(3, 2))\n"
+        "from torch import nn\ndef build(): return nn.Linear(3, 2)\n"
+        "def other(): return nn.Sequential(nn.Linear(3, 2))\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

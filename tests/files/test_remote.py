@@ -188,3 +188,27 @@ def test_s3(bucket: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(folder) == 20
     with pytest.raises(lw.FileError, match=r"cannot read 's3://bucket/none.pt'"):
         lw.open("s3://bucket/none.pt")
+
+
+@pytest.mark.parametrize("onto_meta", [False, True], ids=["live", "meta"])
+def test_a_model_is_loaded_over_http_once_and_checked(
+    onto_meta: bool, tmp_path: Path, server: tuple[RangeServer, str]
+) -> None:
+    counting, url = server
+    model = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Linear(300, 20))
+    path = Path(lw.save(model, tmp_path / "a.safetensors"))
+    with torch.device("meta" if onto_meta else "cpu"):
+        target = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Linear(300, 20))
+    lw.load(target, f"{url}/a.safetensors")
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), target.parameters(), strict=True))
+    assert counting.sent < 1.1 * path.stat().st_size
+    assert lw.verify(f"{url}/a.safetensors").leaves == 4
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    before = target[0].weight.detach().clone()
+    other = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Linear(300, 20))
+    for into in (target, other):
+        with pytest.raises(lw.ChecksumError, match=r"1.bias is damaged"):
+            lw.load(into, f"{url}/a.safetensors")
+    assert torch.equal(target[0].weight, before)

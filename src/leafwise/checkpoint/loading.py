@@ -126,7 +126,10 @@ class _Load:
             self._read_states()
             filling.unchanged(self._sources())
             # From here on the model changes, and nothing is expected to fail.
-            self._write(in_place)
+            try:
+                self._write(in_place)
+            except Error as error:
+                raise LoadError(f"{error}; the model is partly changed", self.plan) from error
         finally:
             self._done()
         if back:
@@ -181,6 +184,9 @@ class _Load:
         found = []
         source_facts = self.theirs.facts([feed.source for feed in self.plan.feeds])
         for feed, facts in zip(self.plan.feeds, source_facts, strict=True):
+            given = self.theirs.current(feed.source)
+            if reason := self.theirs.home(given).cannot_read(given):
+                raise LoadError(f"cannot load {feed.name} from this source: {reason}; nothing was changed", self.plan)
             if feed.row in tied_later:
                 continue  # it becomes another name of a leaf that is filled
             value = self.columns.current(feed.row)

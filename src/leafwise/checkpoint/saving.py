@@ -144,7 +144,7 @@ def _metadata(given: Any) -> dict[str, str]:
 
 
 def _is_text(text: str) -> bool:
-    return not any("\ud800" <= char <= "\udfff" for char in text)
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 # -- what goes into the file -------------------------------------------------------------------------------
@@ -219,10 +219,13 @@ def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collecte
     found = _Collected(columns)
     rows = t._rows if only is None else Query.of(only).names(columns, t._node, t._rows)
     rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
+    asked: set[type] = set()
     for node in t._node_numbers():
         obj = columns.node_objects[node]
-        if reason := columns.home(obj).unlisted(obj):
-            raise WalkError(f"cannot save {columns.node_text(node) or 'this'}: {reason}")
+        if type(obj) not in asked:
+            asked.add(type(obj))
+            if reason := columns.home(obj).unlisted(obj):
+                raise WalkError(f"cannot save {columns.node_text(node) or 'this'}: {reason}")
     if not rows and only is not None:
         raise QueryError(f"no leaf matches only={only!r}; nothing was saved")
     stored, tied = _stored(columns, rows, copies)
@@ -292,24 +295,26 @@ def _scalars(columns: Columns, below: int) -> dict[str, Any]:
 
 
 def _check(found: _Collected) -> None:
-    columns = found.columns
     taken: set[str] = set(found.scalars)
     for array in found.arrays:
-        path = columns.row_text(array.row)
-        if array.facts.spec.shape is None:
-            raise WalkError(f"cannot save {path}: its shape is not known yet; run a forward first")
-        if array.facts.spec.device == "meta":
-            raise WalkError(f"cannot save {path}: it is on meta, and has no values; materialise the model first")
-        if array.dtype not in CODES or array.dtype not in ITEM_BYTES:
-            raise WalkError(f"cannot save {path}: safetensors has no {array.dtype}; cast it first")
-        if array.name in taken or array.name == "__metadata__":
-            raise WalkError(f"cannot save {path}: {array.name!r} is the name of something else in the file, too")
+        if reason := _cannot_be_saved(array, taken):
+            raise WalkError(f"cannot save {escape(found.columns.row_text(array.row))}: {reason}")
         taken.add(array.name)
-        if not _is_text(array.name):
-            raise WalkError(f"cannot save {escape(path)}: half a character cannot be part of a name")
     for name, _, _ in found.ties:
         if name in found.scalars:
-            raise WalkError(f"cannot save {name}: there is a plain value of the same name")
+            raise WalkError(f"cannot save {escape(name)}: there is a plain value of the same name")
+
+
+def _cannot_be_saved(array: _Array, taken: set[str]) -> str:
+    if array.facts.spec.shape is None:
+        return "its shape is not known yet; run a forward first"
+    if array.facts.spec.device == "meta":
+        return "it is on meta, and has no values; materialise the model first"
+    if array.dtype not in CODES or array.dtype not in ITEM_BYTES:
+        return f"safetensors has no {array.dtype}; cast it first"
+    if array.name in taken or array.name == "__metadata__":
+        return f"{array.name!r} is the name of something else in the file, too"
+    return "" if _is_text(array.name) else "half a character cannot be part of a name"
 
 
 # -- in the background -------------------------------------------------------------------------------------

@@ -138,6 +138,10 @@ class Home:
         """The memory of an array as writable bytes in C order; None where it lies otherwise, or elsewhere."""
         return None
 
+    def cannot_read(self, value: Any) -> str:
+        """Why an array has no values to be read; empty where it has."""
+        return ""
+
     def cannot_write(self, value: Any) -> str:
         """Why values cannot be written into an array that has memory; empty where they can."""
         return ""

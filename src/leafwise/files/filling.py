@@ -66,9 +66,11 @@ def prove(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
 
 
 def fill(runs: list[Run], verify: bool, progress: Progress) -> None:
-    """Reads each run into its memory. With `verify`, whole storages that have checksums are compared with them as they
-    come; raises with every one that is damaged."""
+    """Reads each run into its memory. With `verify`, storages that have checksums are compared with them: those that
+    are read whole as they come, others before. Raises with every one that is damaged."""
     tasks = []
+    if verify:
+        prove([(run.name, run.storage) for run in runs if not run.whole], lambda count: None)
     for run in runs:
         chunk = run.storage.sums.chunk if run.storage.sums is not None else 1
         step = max(_TASK // chunk, 1) * chunk

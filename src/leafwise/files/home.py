@@ -134,6 +134,9 @@ class FilesHome(Home):
         wanted = numpy_dtype(dtype)
         return (as_bytes(part.astype(wanted)) for part in value.parts())
 
+    def cannot_read(self, value: Stored) -> str:
+        return value.why if isinstance(value, Unreadable) else ""
+
     def snapshot(self, values: list[Stored]) -> list[Stored]:
         return values  # a file does not change under who reads it, or says so
 

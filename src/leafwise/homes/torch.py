@@ -203,6 +203,9 @@ class TorchHome(Home):
     def buffer(self, value: torch.Tensor) -> memoryview | None:
         return torch_filling.buffer(value)
 
+    def cannot_read(self, value: torch.Tensor) -> str:
+        return torch_filling.cannot_read(value)
+
     def cannot_write(self, value: torch.Tensor) -> str:
         return torch_filling.cannot_write(value)
 

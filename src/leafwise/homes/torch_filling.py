@@ -60,8 +60,10 @@ def pieces(value: torch.Tensor, dtype: str) -> Iterator[memoryview]:
     if whole is not None:
         yield whole
         return
+    # One room for all pieces: whoever takes one is done with it before the next.
+    room = torch.empty(_PIECE // min(value.element_size(), wanted.itemsize), dtype=wanted)
     for part in _parts(value.detach()):
-        copied = part.to("cpu", wanted).resolve_conj().resolve_neg().contiguous()
+        copied = room[: part.numel()].view(part.shape).copy_(part)
         found = buffer(copied)
         assert found is not None
         yield found
