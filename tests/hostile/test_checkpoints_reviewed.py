@@ -539,3 +539,228 @@ def test_entries_that_are_none(entry: str, tmp_path: Path) -> None:
 
 def test_the_entry_that_was_made_up_is_right_without_nonsense(tmp_path: Path) -> None:
     assert lw.verify(craft(tmp_path / "a.safetensors", "{" + GOOD + "}")).leaves == 1
+
+
+# -- the second review -------------------------------------------------------------------------------------
+
+
+def wrapped(layer: nn.Module) -> Any:
+    module: Any = nn.Module()
+    module.fc = layer
+    return module
+
+
+def adam(model: nn.Module, kind: Any = torch.optim.Adam, **options: Any) -> Any:
+    optimizer = kind(model.parameters(), **options)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    return optimizer
+
+
+@pytest.mark.parametrize("size", [(4, 4), (4, 3)])
+def test_state_is_turned_with_its_parameter(size: tuple[int, int], tmp_path: Path) -> None:
+    from transformers.pytorch_utils import Conv1D
+
+    a, b = wrapped(nn.Linear(*size)), wrapped(Conv1D(size[1], size[0]))
+    optimizer, target = adam(a), torch.optim.Adam(b.parameters())
+    lw.load({"m": b, "o": target}, lw.save({"m": a, "o": optimizer}, tmp_path / "a.safetensors"))
+    assert torch.equal(a.fc.weight.T, b.fc.weight)
+    for key in ("exp_avg", "exp_avg_sq"):
+        assert torch.equal(optimizer.state[a.fc.weight][key].T, target.state[b.fc.weight][key])
+
+
+def test_counts_of_steps_are_not_cast_and_state_does_not_overflow(tmp_path: Path) -> None:
+    a = nn.Linear(2, 2)
+    optimizer = adam(a)
+    optimizer.state[a.weight]["step"].fill_(100_001)
+    path = lw.save({"m": a, "o": optimizer}, tmp_path / "a.safetensors")
+    b = nn.Linear(2, 2, dtype=torch.bfloat16)
+    target = torch.optim.Adam(b.parameters())
+    lw.load({"m": b, "o": target}, path, cast=True)
+    assert target.state[b.weight]["step"].item() == 100_001
+    assert target.state[b.weight]["exp_avg"].dtype == torch.bfloat16
+    optimizer.state[a.weight]["exp_avg_sq"].fill_(1e6)
+    path = lw.save({"m": a, "o": optimizer}, tmp_path / "a.safetensors")
+    c = nn.Linear(2, 2, dtype=torch.float16)
+    before = c.weight.detach().clone()
+    with pytest.raises(lw.LoadError, match=r"exp_avg_sq do not fit into float16; nothing was changed"):
+        lw.load({"m": c, "o": torch.optim.Adam(c.parameters())}, path, cast=True)
+    assert torch.equal(c.weight, before)
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+
+
+def test_plain_values_of_a_subtree_with_ties_that_come_back(tmp_path: Path) -> None:
+    tied = Two()
+    tied.b.weight = tied.a.weight
+
+    def make(model: nn.Module, number: int) -> dict[str, Any]:
+        return {"c": {"step": number + 1}, "d": {"step": number + 2}, "model": model, "step": number}
+
+    run: Any = {"pad": {"k": 1}, "b": make(Two(), 0)}
+    lw.load(lw.tree(run)["b"], lw.save(make(tied, 10), tmp_path / "a.safetensors"))
+    assert (run["b"]["c"]["step"], run["b"]["d"]["step"], run["b"]["step"]) == (11, 12, 10)
+    assert run["b"]["model"].b.weight is run["b"]["model"].a.weight
+
+
+class Grows(nn.Module):
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(2))
+        self.state = state
+
+    def get_extra_state(self) -> Any:
+        return self.state
+
+    def set_extra_state(self, state: Any) -> None:
+        self.state = state
+
+
+class Meter:
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"counts": dict(self.counts)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if "bad" in state["counts"]:
+            raise ValueError("bad version")
+        self.counts = state["counts"]
+
+
+@pytest.mark.parametrize("now", [{}, None, {"classes": 0}])
+def test_extra_state_that_grew(now: Any, tmp_path: Path) -> None:
+    path = lw.save(Grows({"classes": 7}), tmp_path / "a.safetensors")
+    assert lw.load(Grows(now), path).state == {"classes": 7}
+    grown = lw.save(Grows({"classes": 7, "more": 8}), tmp_path / "b.safetensors")
+    with pytest.raises(lw.LoadError, match=r"a value _extra_state.more|_extra_state.more"):
+        lw.load(
+            wrapped_in("m", Grows({"classes": 0})), lw.save(wrapped_in("m", Grows({"classes": 7, "more": 8})), grown)
+        )
+
+
+def wrapped_in(name: str, module: nn.Module) -> nn.Module:
+    return nn.ModuleDict({name: module})
+
+
+def test_objects_with_state_that_grew_and_that_raise(tmp_path: Path) -> None:
+    state = {"m": nn.Linear(2, 2), "meter": Meter({"seen": 3})}
+    path = lw.save(state, tmp_path / "a.safetensors")
+    meter = Meter({})
+    lw.load({"m": nn.Linear(2, 2), "meter": meter}, path)
+    assert meter.counts == {"seen": 3}
+    bad = lw.save({"m": nn.Linear(2, 2), "meter": Meter({"bad": 1})}, tmp_path / "b.safetensors")
+    with pytest.raises(lw.LoadError, match=r"ValueError was raised: bad version; the model is changed"):
+        lw.load({"m": nn.Linear(2, 2), "meter": Meter({"bad": 0})}, bad)
+
+
+def test_empty_containers_are_templates_and_are_saved(tmp_path: Path) -> None:
+    path = lw.save({"losses": [0.5, 0.4], "seen": (1, 2), "cfg": {"a": {"b": 1}}, "e": []}, tmp_path / "a.safetensors")
+    assert lw.load({"losses": [], "seen": (), "cfg": {}, "e": [5]}, path) == {
+        "losses": [0.5, 0.4],
+        "seen": (1, 2),
+        "cfg": {"a": {"b": 1}},
+        "e": [],
+    }
+
+
+def test_state_that_the_source_does_not_have_stays(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    optimizer = adam(model)
+    lw.load({"m": model, "o": optimizer}, lw.save({"m": model}, tmp_path / "a.safetensors"), allow={"missing"})
+    assert len(optimizer.state) == 2
+
+
+def test_adam_into_adamw_stays_adamw(tmp_path: Path) -> None:
+    a, b = nn.Linear(2, 2), nn.Linear(2, 2)
+    path = lw.save({"m": a, "o": adam(a, weight_decay=0.1)}, tmp_path / "a.safetensors")
+    target = torch.optim.AdamW(b.parameters())
+    lw.load({"m": b, "o": target}, path)
+    assert target.param_groups[0]["decoupled_weight_decay"]
+    assert target.param_groups[0]["weight_decay"] == 0.1
+
+
+def test_targets_that_refuse_are_told_before_anything_changes() -> None:
+    with torch.inference_mode():
+        inference = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    with pytest.raises(lw.LoadError, match=r"it was made in inference mode"):
+        lw.load(inference, nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)))
+    fixed = np.zeros(2)
+    fixed.flags.writeable = False
+    target = {"t": torch.zeros(2), "x": fixed}
+    with pytest.raises(lw.LoadError, match=r"the array is read-only"):
+        lw.load(target, {"t": torch.ones(2), "x": np.ones(2)})
+    assert not target["t"].any()
+
+
+def test_lbfgs_after_its_first_step_and_groups_without_parameters(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1)
+    x = torch.randn(4, 2)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    lw.load({"m": model, "o": optimizer}, lw.save({"m": model, "o": optimizer}, tmp_path / "a.safetensors"))
+    optimizer.step(closure)
+    empty = torch.optim.SGD([{"params": []}, {"params": model.parameters()}], lr=0.1)
+    lw.load({"m": model, "o": empty}, lw.save({"m": model, "o": empty}, tmp_path / "a.safetensors"))
+
+
+def test_names_of_a_tied_parameter_in_another_order(tmp_path: Path) -> None:
+    def build(*names: str) -> Any:
+        model: Any = nn.Module()
+        for name in names:
+            setattr(model, name, nn.Linear(4, 4, bias=False))
+        model.head.weight = model.emb.weight
+        return model
+
+    a, b = build("emb", "head"), build("head", "emb")
+    optimizer, target = adam(a), torch.optim.Adam(b.parameters())
+    lw.load({"m": b, "o": target}, lw.save({"m": a, "o": optimizer}, tmp_path / "a.safetensors"))
+    assert torch.equal(target.state[b.emb.weight]["exp_avg"], optimizer.state[a.emb.weight]["exp_avg"])
+
+
+@pytest.mark.parametrize("rename", [[("encoder", "backbone")], lambda name: name.replace("encoder", "backbone")])
+def test_renames_inside_the_names_of_state(rename: Any, tmp_path: Path) -> None:
+    a, b = nn.ModuleDict({"encoder": nn.Linear(3, 3)}), nn.ModuleDict({"backbone": nn.Linear(3, 3)})
+    optimizer, target = adam(a), torch.optim.Adam(b.parameters())
+    lw.load({"m": b, "o": target}, lw.save({"m": a, "o": optimizer}, tmp_path / "a.safetensors"), rename=rename)
+    assert len(target.state) == 2
+
+
+def test_prefixes_of_plain_values_and_copies_of_a_state(tmp_path: Path) -> None:
+    inner = Grows({"v": 5})
+    module: Any = nn.Module()
+    module.module = inner
+    assert lw.load(Grows({"v": 0}), lw.save(module, tmp_path / "a.safetensors")).state == {"v": 5}
+    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    best = {name: torch.zeros_like(value) for name, value in other.state_dict().items()}
+    path = lw.save({"model": model, "best": model.state_dict()}, tmp_path / "b.safetensors")
+    lw.load({"model": other, "best": best}, path)
+    assert torch.equal(best["weight"], model.weight)
+
+
+def test_more_input_that_cannot_be(tmp_path: Path) -> None:
+    path = lw.save({"m": nn.Linear(2, 2), "step": 1}, tmp_path / "a.safetensors")
+    for rename in (
+        lambda name: {"m.weight": "m.weight", "m.bias": "m.bias"}[name],
+        lambda name: 5 if name == "step" else name,
+    ):
+        with pytest.raises(lw.QueryError, match=r"rename="):
+            lw.load({"m": nn.Linear(2, 2), "step": 0}, path, rename=rename)
+    with pytest.raises(lw.QueryError, match=r"rename="):
+        lw.load({"m": nn.Linear(2, 2), "step": 0}, path, rename=np.array(["a", "b"]))
+    for size in (".", "9" * 400):
+        with pytest.raises(lw.QueryError, match=r"shard_size"):
+            lw.save(nn.Linear(2, 2), tmp_path / "b.safetensors", shard_size=size)

@@ -128,14 +128,21 @@ class _Load:
             # From here on the model changes, and nothing is expected to fail.
             try:
                 self._write(in_place)
-            except Error as error:
+            except Exception as error:
                 raise LoadError(f"{error}; the model is partly changed", self.plan) from error
         finally:
             self._done()
-        if back:
-            bind(self.plan.target, back, keep="source")
-        self._replace(bool(back))
-        self._restore_optimizers()
+        try:
+            if back:
+                bind(self.plan.target, back, keep="source")
+            self._replace(back)
+            self._restore_optimizers()
+        except Exception as error:  # of somebody's set_extra_state or load_state_dict
+            raise LoadError(
+                f"the values are loaded, and then {type(error).__name__} was raised: {error}; the model is changed, "
+                "and what comes after values (ties, states, plain values) may not all be",
+                self.plan,
+            ) from error
         self._recompute()
         return self.root
 
@@ -351,33 +358,13 @@ class _Load:
         for target in others:
             target.home.write(target.value, self._cast(target))
 
-    def _replace(self, walked_anew: bool) -> None:
+    def _replace(self, back: list[Wish]) -> None:
         """Puts new arrays and plain values in their places, from the leaves up: a node that cannot change is made anew,
         and so is what holds it."""
-        handed = self._handed_back()
-        if not self.fresh and not self.plan.scalars and not handed:
-            return
-        columns = tree(self.root)._columns if walked_anew else self.columns
-        below = 0 if walked_anew else self.plan.target._node
-        changes: dict[int, dict[str, Any]] = {}
-        for row in range(*columns.row_ranges[below]) if below else range(len(columns.row_nodes)):
-            leaf = columns.ties.get(row, row)
-            owner = columns.node_objects[columns.row_nodes[leaf]]
-            new = self.fresh.get((id(owner), columns.row_names[leaf]))
-            if new is None:
-                continue
-            op, home = columns.row_op(row), columns.home(new)
-            if op != "same":
-                if home.in_place:
-                    continue  # a view of what is replaced sees what takes its place
-                new = home.seen_through(new, op)
-            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = new
-        for row, value in handed.items():
-            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
-        for (node, name), value in self.plan.scalars.items():
-            changes.setdefault(node, {})[name] = value
+        columns, below = self.columns, self.plan.target._node
+        changes = self._changes(back)
         done: dict[int, Any] = {}
-        for node in range(columns.node_ends[below] - 1, below - 1, -1):
+        for node in range(columns.node_ends[below] - 1, below - 1, -1) if changes else ():
             if node not in changes:
                 continue
             obj = columns.node_objects[node]
@@ -387,6 +374,37 @@ class _Load:
                 changes.setdefault(columns.node_parents[node], {})[columns.node_names[node]] = done[id(obj)]
             else:
                 self.root = done[id(obj)]
+
+    def _changes(self, back: list[Wish]) -> dict[int, dict[str, Any]]:
+        """For each node, what takes the place of what it holds, by name."""
+        columns = self.columns
+        changes: dict[int, dict[str, Any]] = {}
+        tied = {columns.ties.get(wish.target, wish.target): wish for wish in back}  # since the walk
+        for row in self.plan.target._rows if self.fresh else ():
+            new = self._new_at(row, tied)
+            if new is not None:
+                changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = new
+        for row, value in self._handed_back().items():
+            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
+        for (node, name), value in self.plan.scalars.items():
+            changes.setdefault(node, {})[name] = value
+        return changes
+
+    def _new_at(self, row: int, tied: dict[int, Wish]) -> Any:
+        """The new array that stands at a row from now on; None where what is there stays."""
+        columns = self.columns
+        leaf = columns.ties.get(row, row)
+        if leaf in tied:
+            if tied[leaf].op != "same":
+                return None
+            leaf = tied[leaf].source
+        owner = columns.node_objects[columns.row_nodes[leaf]]
+        new = self.fresh.get((id(owner), columns.row_names[leaf]))
+        if new is None or columns.row_op(row) == "same":
+            return new
+        home = columns.home(new)
+        # A view of what is replaced sees what takes its place, unless it cannot.
+        return None if home.in_place else home.seen_through(new, columns.row_op(row))
 
     def _handed_back(self) -> dict[int, Any]:
         """Arrays that were filled below a node that shows copies of what it has, and takes them back."""
@@ -407,18 +425,32 @@ class _Load:
         """Reads the state of optimizers into memory of its own, and compares checksums on the way."""
         runs: list[Run] = []
         casts: list[tuple[dict[str, Any], str, str]] = []
+        turns: list[tuple[dict[str, Any], list[str], tuple[int, ...]]] = []
         for one in self.plan.optimizers:
             states = {place: self._arrays(rows, runs) for place, rows in one.states.items()}
-            casts += [(states[place], key, dtype) for place, keys in one.casts.items() for key, dtype in keys.items()]
-            for place, values in one.values.items():
-                states.setdefault(place, {}).update(values)
+            turns += [(states[place], *turn) for place, turn in one.turns.items() if place in states]
+            casts += [
+                (states[place], key, dtype)
+                for place, keys in one.casts.items()
+                if place in states
+                for key, dtype in keys.items()
+            ]
+            for place in one.reset:
+                states.setdefault(place, {}).update(one.values.get(place, {}))
             options = {which: self._arrays(rows, runs) for which, rows in one.option_rows.items()}
             for which, values in one.options.items():
                 options.setdefault(which, {}).update(values)
             self.states.append((one, states, options))
         filling.fill(runs, self.verify, self.progress)
+        for state, keys, order in turns:
+            state.update({key: state[key].transpose(order).copy() for key in keys if key in state})
         for state, key, dtype in casts:
-            state[key] = cast_to(state[key], dtype)
+            cast = cast_to(state[key], dtype)
+            if not keeps_values(state[key], cast):
+                raise LoadError(
+                    f"cannot load: some values of {key} do not fit into {dtype}; nothing was changed", self.plan
+                )
+            state[key] = cast
 
     def _arrays(self, rows: dict[str, int], runs: list[Run]) -> dict[str, Any]:
         found = {}

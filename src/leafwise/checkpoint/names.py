@@ -1,12 +1,12 @@
 """The names of target and source, and which belong together."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 from leafwise.checkpoint.plans import Plan
 from leafwise.core.columns import Columns
-from leafwise.core.match import Matching, match, propose, renamer
+from leafwise.core.match import Matching, match, new_name, propose, renamer
+from leafwise.core.tree import Tree
 
 
 class Match:
@@ -21,18 +21,22 @@ class Match:
         if inside:
             self.rows = [row for row in self.rows if not any(start <= row < stop for start, stop in inside)]
         self.names = columns.keys(self.rows, t._node)
-        fronts = [columns.node_keys(t._node)[node] for node in self.target_nodes]
+        keys = columns.node_keys(t._node) if self.target_nodes else {}
+        fronts = {f"{keys[node]}." if keys[node] else "" for node in self.target_nodes}
         self.source_rows: Sequence[int] = s._rows
         if "transient" in theirs.row_kinds:
             kinds, ties = theirs.row_kinds, theirs.ties
             self.source_rows = [row for row in s._rows if kinds[ties.get(row, row)] != "transient"]
         self.source_names = theirs.keys(self.source_rows, s._node)
         self.give = giver(rename)
-        if fronts:
+        # Where the source keeps the optimizers of the target: by the front in the target, the one in the source.
+        self.optimizer_fronts = _optimizer_fronts(s, self.give) if fronts else {}
+        self.optimizer_fronts = {new: raw for new, raw in self.optimizer_fronts.items() if new in fronts}
+        if self.optimizer_fronts:
             kept = [
                 (row, name)
                 for row, name in zip(self.source_rows, self.source_names, strict=True)
-                if not any(below(self.give(name) or "", front) for front in fronts)
+                if not self.is_optimizers(name)
             ]
             self.source_rows, self.source_names = [row for row, _ in kept], [name for _, name in kept]
         self.matching = self._matched(plan, rename)
@@ -70,19 +74,32 @@ class Match:
         facts = columns.facts([rows[number] for number in left])
         return [(names[number], one.spec.shape) for number, one in zip(left, facts, strict=True)]
 
-    @cached_property
-    def target_names(self) -> dict[str, str]:
-        """What the target calls a leaf, by what the source calls it."""
-        return {self.source_name_of[source]: self.name_of[target] for target, source in self.source_of.items()}
+    def is_optimizers(self, name: str) -> bool:
+        """Whether something of the source belongs to an optimizer that the target has, too."""
+        return any(name.startswith(front) for front in self.optimizer_fronts.values())
 
 
 def giver(rename: Any) -> Callable[[str], str | None]:
-    """What gives names of the source their new ones, those of plain values and of an optimizer's state, too."""
-    return (lambda name: name) if rename is None or rename == "auto" else renamer(rename)[0]
+    """What gives names of the source their new ones, those of plain values, too."""
+    if rename is None or (isinstance(rename, str) and rename == "auto"):
+        return lambda name: name
+    give = renamer(rename)[0]
+    return lambda name: new_name(give, name)
 
 
-def below(name: str, front: str) -> bool:
-    return not front or name.startswith(front + ".")
+def _optimizer_fronts(s: Tree, give: Callable[[str], str | None]) -> dict[str, str]:
+    """Where the source keeps optimizers: by the front that a rename gives it, the one it has."""
+    columns = s._columns
+    keys = columns.node_keys(s._node)
+    found = {}
+    for node, name, _ in columns.scalars:
+        key = keys.get(node, "")
+        if name == "params" and f".{key}".endswith(".param_groups.0"):
+            front = key.removesuffix("param_groups.0")
+            new = give(f"{key}.params")
+            if new is not None and f".{new}".endswith(".param_groups.0.params"):
+                found[new.removesuffix("param_groups.0.params")] = front
+    return found
 
 
 def optimizer_nodes(columns: Columns, below: int) -> list[int]:

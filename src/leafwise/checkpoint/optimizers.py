@@ -1,6 +1,5 @@
 """The state of an optimizer by the names of its parameters, whatever their order and their groups."""
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from leafwise.checkpoint.names import Match
@@ -10,9 +9,12 @@ from leafwise.core.path import Path
 from leafwise.core.tree import Tree
 
 Place = tuple[int, int]  # the group, and the position in it
+Order = tuple[int, ...]
 
 # Options that schedulers add to groups, which a new optimizer may not have yet.
 _OF_SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"})
+# What is no option, or tells one optimizer from another.
+_NOT_TAKEN = frozenset({"params", "param_names", "decoupled_weight_decay"})
 
 
 class OptimizerPlan:
@@ -21,98 +23,129 @@ class OptimizerPlan:
 
     def __init__(self, node: int, path: str) -> None:
         self.node, self.path = node, path
+        self.reset: set[Place] = set()  # the parameters whose state becomes that of the source, also where it has none
         self.states: dict[Place, dict[str, int]] = {}
         self.values: dict[Place, dict[str, Any]] = {}
         self.options: dict[int, dict[str, Any]] = {}
         self.option_rows: dict[int, dict[str, int]] = {}
         self.casts: dict[Place, dict[str, str]] = {}  # the dtype that state gets whose parameter is cast
+        self.turns: dict[Place, tuple[list[str], Order]] = {}  # state that is turned with its parameter
+
+
+class _Target:
+    """An optimizer of the target: the names and the arrays of its parameters, group by group."""
+
+    def __init__(self, plan: Plan, node: int) -> None:
+        columns = plan.target._columns
+        optimizer = columns.node_objects[node]
+        self.home = columns.home(optimizer)
+        self.groups = _groups(plan.target, node)
+        self.places = [(which, at) for which, names in enumerate(self.groups) for at in range(len(names))]
+        self.names = dict(zip(self.places, [name for names in self.groups for name in names], strict=True))
+        held = [value for _, value in self.home.held_by(optimizer)]
+        self.specs = {place: columns.home(value).spec(value) for place, value in zip(self.places, held, strict=True)}
+        self.by_identity = {id(value): place for place, value in zip(self.places, held, strict=True)}
 
 
 def plan_optimizers(plan: Plan, found: Match) -> list[OptimizerPlan]:
     if not found.target_nodes:
         return []
     fronts = plan.target._columns.node_keys(plan.target._node)
-    source = _Source(plan.source, found.give)
+    source = _Source(plan.source)
     return [_planned(plan, node, fronts[node], source, found) for node in found.target_nodes]
 
 
 class _Source:
     """Rows and plain values of the source, by name."""
 
-    def __init__(self, s: Tree, give: Callable[[str], str | None]) -> None:
+    def __init__(self, s: Tree) -> None:
         columns = s._columns
         fronts = columns.node_keys(s._node)
-        self.rows = self._named(zip(columns.keys(s._rows, s._node), s._rows, strict=True), give)
-        values = (
-            (f"{fronts[node]}.{name}" if fronts[node] else name, value)
+        self.rows = dict(zip(columns.keys(s._rows, s._node), s._rows, strict=True))
+        self.values = {
+            f"{fronts[node]}.{name}" if fronts[node] else name: value
             for node, name, value in columns.scalars
             if node in fronts
-        )
-        self.values = self._named(values, give)
-
-    @staticmethod
-    def _named(pairs: Iterable[tuple[str, Any]], give: Callable[[str], str | None]) -> dict[str, Any]:
-        return {new: value for name, value in pairs if (new := give(name)) is not None}
+        }
+        self._here = s.path.names
 
     def groups(self, front: str) -> list[list[str]]:
-        """The names of the parameters of each group of an optimizer."""
+        """The names of the parameters of each group of an optimizer, seen from the tree."""
         groups: list[list[str]] = []
         while (params := self.values.get(f"{front}param_groups.{len(groups)}.params")) is not None:
-            groups.append([".".join(Path.parse(str(name)).names) for name in params])
+            groups.append([_seen_from(self._here, str(name)) for name in params])
         return groups
+
+
+def _seen_from(here: tuple[str, ...], name: str) -> str:
+    names = Path.parse(name).names
+    return ".".join(names[len(here) :] if here and names[: len(here)] == here else names)
 
 
 def _planned(plan: Plan, node: int, path: str, source: _Source, match: Match) -> OptimizerPlan:
     found = OptimizerPlan(node, path)
     front = f"{path}." if path else ""
-    ours = _groups(plan.target, node)
-    theirs = source.groups(front)
+    their_front = match.optimizer_fronts.get(front)
+    target = _Target(plan, node)
+    theirs = source.groups(their_front) if their_front is not None else []
     who = path or "the optimizer"
-    if not theirs:
+    if not theirs or their_front is None:
         plan.found("missing", who, f"no optimizer in the source for {path or 'this one'}")
         return found
-    places = _places(plan, who, ours, theirs, match)
-    covered = set(places.values())
-    for which, names in enumerate(ours):
-        for at, name in enumerate(names):
-            if (which, at) not in covered:
-                plan.found(
-                    "missing", f"{front}state.{name}", f"{who} of the source does not step {name}: no state for it"
-                )
-    _plan_states(plan, found, front, source, places)
-    _check_states(plan, found, ours, match)
-    _plan_options(plan, found, front, source, theirs, places, ours)
+    places = _places(plan, who, target, theirs, source, match)
+    found.reset = {place for place in places.values() if place is not None}
+    for place in target.places:
+        if place not in found.reset:
+            name = target.names[place]
+            message = f"{who} of the source does not step {name}: no state for it"
+            plan.found("missing", f"{front}state.{name}", message)
+    _plan_states(plan, found, their_front, source, places)
+    _check_states(plan, found, target, source, match, places)
+    _plan_options(plan, found, their_front, source, theirs, places, target)
     return found
 
 
 def _places(
-    plan: Plan, who: str, ours: list[list[str]], theirs: list[list[str]], match: Match
+    plan: Plan, who: str, target: _Target, theirs: list[list[str]], source: _Source, match: Match
 ) -> dict[str, Place | None]:
-    """For each parameter that the source names, where it stands in the target: by what the target calls it, or by
-    order where one of the two only numbers them, as PyTorch does."""
-    place_of = {name: (which, at) for which, names in enumerate(ours) for at, name in enumerate(names)}
-    in_order = list(place_of.values())
+    """For each parameter that the source names, where it stands in the target: by the leaf that it fills there,
+    whatever either calls it; or by order where one of the two only numbers them, as PyTorch does."""
     given = [name for names in theirs for name in names]
-    numbered = [all(name.isdecimal() for name in names) for names in (given, place_of)]
+    by_name = {name: place for place, name in target.names.items()}
+    numbered = [all(name.isdecimal() for name in names) for names in (given, by_name)]
     if any(numbered):
         if not all(numbered):
             plan.notes.append(f"{who}: parameters are numbered on one side; taken in their order")
-        return {name: in_order[number] if number < len(in_order) else None for number, name in enumerate(given)}
-    return {name: place_of.get(match.target_names.get(name, name)) for name in given}
+        return dict(zip(given, [*target.places, *[None] * len(given)], strict=False))
+    columns = plan.target._columns
+    places: dict[str, Place | None] = {}
+    for name in given:
+        fed = _fed_by(plan, match, source, name)
+        if fed:
+            places[name] = next((p for leaf in fed if (p := target.by_identity.get(id(columns.current(leaf))))), None)
+        else:
+            places[name] = by_name.get(name)
+    return places
+
+
+def _fed_by(plan: Plan, match: Match, source: _Source, name: str) -> list[int]:
+    """The leaves of the target that a leaf of the source fills, under whichever of its names."""
+    row = source.rows.get(name)
+    if row is None:
+        return []
+    columns, theirs = plan.target._columns, plan.source._columns
+    targets = [match.target_of.get(one) for one in theirs.rows_of(theirs.ties.get(row, row))]
+    return [columns.ties.get(one, one) for one in targets if one is not None]
 
 
 def _groups(t: Tree, node: int) -> list[list[str]]:
     """The names of the parameters of each group, as the walk lists them, seen from the tree."""
     columns = t._columns
     groups = next(child for child in columns.children(node) if columns.node_names[child] == "param_groups")
-    here = t.path.names
     found = []
     for group in columns.children(groups):
         listed = next(value for name, value in columns.own_scalars[group] if name == "params")
-        paths = [Path.parse(text).names for text in listed]
-        found.append(
-            [".".join(names[len(here) :] if here and names[: len(here)] == here else names) for names in paths]
-        )
+        found.append([_seen_from(t.path.names, name) for name in listed])
     return found
 
 
@@ -142,35 +175,55 @@ def _plan_states(
         )
 
 
-def _check_states(plan: Plan, found: OptimizerPlan, ours: list[list[str]], match: Match) -> None:
-    """State must fit its parameter. Where a parameter keeps its values, because its shape differs, it gets no state;
-    where it is cast, so is the state that had its dtype."""
+def _check_states(
+    plan: Plan, found: OptimizerPlan, target: _Target, source: _Source, match: Match, places: dict[str, Place | None]
+) -> None:
+    """State must fit its parameter. A parameter that keeps its values, because its shape differs, keeps its state;
+    where it is cast or turned, so is the state that is like it."""
     columns, theirs = plan.target._columns, plan.source._columns
-    optimizer = columns.node_objects[found.node]
-    home = columns.home(optimizer)
-    shapes = iter([columns.home(value).spec(value) for _, value in home.held_by(optimizer)])
-    specs = {(which, at): next(shapes) for which, names in enumerate(ours) for at in range(len(names))}
     kept = {problem.name for problem in (*plan.allowed, *plan.problems) if problem.kind in ("shape", "dtype")}
-    feeds = {feed.name: feed for feed in plan.feeds if "cast" in feed.how}
-    for place in list(found.states):
-        name = ours[place[0]][place[1]]
-        if name in kept:
-            del found.states[place]
-            found.values.pop(place, None)
-            plan.notes.append(f"{name} keeps its values, and gets no state")
+    feeds = {feed.row: feed for feed in plan.feeds}
+    for name, place in places.items():
+        if place is None:
             continue
-        rows = found.states[place]
-        facts = theirs.facts(list(rows.values()))
-        for key, fact in zip(rows, facts, strict=True):
-            if home.like_parameter(key) and fact.spec.shape not in (specs[place].shape, ()):
-                has, wanted = shape_text(fact.spec.shape), shape_text(specs[place].shape)
-                plan.found(
-                    "shape", f"{found.path}.state.{name}.{key}", f"{key} of {name} is {has}, and {name} is {wanted}"
-                )
-        if name in feeds:
-            (was,) = theirs.facts([feeds[name].source])
-            turned = [key for key, fact in zip(rows, facts, strict=True) if fact.spec.dtype == was.spec.dtype]
-            found.casts[place] = dict.fromkeys(turned, specs[place].dtype)
+        ours, spec = target.names[place], target.specs[place]
+        if ours in kept:
+            found.reset.discard(place)
+            found.states.pop(place, None)
+            found.values.pop(place, None)
+            plan.notes.append(f"{ours} keeps its values, and its state")
+            continue
+        fed = [feeds[leaf] for leaf in _fed_by(plan, match, source, name) if leaf in feeds]
+        feed = next((one for one in fed if target.by_identity.get(id(columns.current(one.row))) == place), None)
+        order = None if feed is None else _composed(theirs.row_op(feed.source).order, feed.order)
+        rows = found.states.get(place, {})
+        alike = []
+        for key, fact in zip(rows, theirs.facts(list(rows.values())), strict=True):
+            shape = fact.spec.shape or ()
+            if not target.home.like_parameter(key) or not shape:
+                continue
+            alike.append((key, fact.spec.dtype))
+            turned = shape if order is None or len(order) != len(shape) else tuple(shape[axis] for axis in order)
+            if turned != spec.shape:
+                message = f"{key} of {ours} is {shape_text(turned)}, and {ours} is {shape_text(spec.shape)}"
+                plan.found("shape", f"{found.path}.state.{ours}.{key}", message)
+        if order is not None:
+            found.turns[place] = [key for key, _ in alike], order
+        if feed is not None and "cast" in feed.how:
+            (was,) = theirs.facts([feed.source])
+            found.casts[place] = {key: spec.dtype for key, dtype in alike if dtype == was.spec.dtype}
+
+
+def _composed(first: Order | None, second: Order | None) -> Order | None:
+    """The order of axes that comes of one after the other.
+
+    >>> _composed((1, 0), (1, 0)), _composed(None, (1, 0)), _composed((2, 0, 1), (2, 0, 1))
+    (None, (1, 0), (1, 2, 0))
+    """
+    if first is None or second is None:
+        return second if first is None else first
+    both = tuple(first[axis] for axis in second)
+    return None if both == tuple(range(len(both))) else both
 
 
 def _split(rest: str, places: dict[str, Place | None]) -> tuple[str, str]:
@@ -191,10 +244,10 @@ def _plan_options(
     source: _Source,
     theirs: list[list[str]],
     places: dict[str, Place | None],
-    ours: list[list[str]],
+    target: _Target,
 ) -> None:
     by_members = {frozenset(places[name] for name in names): which for which, names in enumerate(theirs)}
-    for which, names in enumerate(ours):
+    for which, names in enumerate(target.groups):
         same = by_members.get(frozenset((which, at) for at in range(len(names))))
         if same is None:
             plan.notes.append(
@@ -206,7 +259,7 @@ def _plan_options(
         for kind, taken in ((source.values, found.options), (source.rows, found.option_rows)):
             for name, value in kind.items():
                 key = name[len(begin) :] if name.startswith(begin) else ""
-                if not key or key in ("params", "param_names"):
+                if not key or key in _NOT_TAKEN:
                     continue
                 if key not in known and key not in _OF_SCHEDULERS:
                     what = f"the source has the option {key}, which {found.path or 'the optimizer'} has not"

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from leafwise.checkpoint.leaves import plan_leaves
-from leafwise.checkpoint.names import Match, below
-from leafwise.checkpoint.optimizers import plan_optimizers
+from leafwise.checkpoint.names import Match
+from leafwise.checkpoint.optimizers import nested, plan_optimizers
 from leafwise.checkpoint.plans import ALLOWABLE, Plan, Problem
 from leafwise.checkpoint.restoring import plan_ties
+from leafwise.core.match import match
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import QueryError
 from leafwise.files import open_file
@@ -74,15 +75,34 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: bool, t
 
 def _plan_scalars(plan: Plan, found: Match) -> None:
     wanted = _values_of(plan.target, found.target_nodes)
-    given = {found.give(key): value for key, (_, _, value) in _values_of(plan.source, []).items()}
-    given.pop(None, None)
-    for key, (node, name, _) in wanted.items():
-        if key in given:
-            plan.scalars[node, name] = given.pop(key)
+    values = {key: value for key, (_, _, value) in _values_of(plan.source, []).items() if not found.is_optimizers(key)}
+    given = {new: value for key, value in values.items() if (new := found.give(key)) is not None}
+    keys, their_keys = list(wanted), list(given)
+    sources = match(keys, their_keys).sources if keys else {}
+    taken: set[str] = set()
+    for number, (key, (node, name, now)) in enumerate(wanted.items()):
+        inside = {one[len(key) + 1 :]: value for one, value in given.items() if one.startswith(f"{key}.")}
+        if number in sources:
+            taken.add(their_keys[sources[number]])
+            plan.scalars[node, name] = given[their_keys[sources[number]]]
+        elif inside and (now is None or (isinstance(now, list | tuple | dict) and not now)):
+            # An empty container is a template for whatever was in it.
+            taken.update(f"{key}.{one}" for one in inside)
+            plan.scalars[node, name] = nested(inside)
         else:
             plan.found("missing", key, f"no value in the source for {key}")
-    optimizers = [plan.target._columns.node_keys(plan.target._node)[node] for node in found.target_nodes]
-    unused = [key for key in given if key and not any(below(key, front) for front in optimizers)]
+    _tell_unused(plan, [key for key in given if key not in taken])
+
+
+def _tell_unused(plan: Plan, unused: list[str]) -> None:
+    """What nobody takes is noted; below something that takes back its state, it would be lost, and is a problem."""
+    columns = plan.target._columns
+    keys = columns.node_keys(plan.target._node) if unused else {}
+    taking = [keys[node] for node in keys if columns.home(obj := columns.node_objects[node]).takes_back(obj)]
+    lost = [key for key in unused if any(key.startswith(f"{front}.") for front in taking if front)]
+    for key in lost:
+        plan.found("unexpected", key, f"the source has a value {key}, which the target has no place for")
+    unused = [key for key in unused if key not in lost]
     if unused:
         some = ", ".join(unused[:4]) + (", …" if len(unused) > 4 else "")
         plan.notes.append(f"{len(unused):,} plain value{'s' if len(unused) > 1 else ''} of the source not used: {some}")

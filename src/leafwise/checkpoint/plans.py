@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from leafwise.core.match import Prefix, Proposal
+from leafwise.core.match import Prefix, Proposal, as_renames
 from leafwise.core.memory import Op
 from leafwise.core.tree import Tree
 from leafwise.share.binding import Wish
@@ -94,6 +94,11 @@ class Plan:
     def unexpected(self) -> list[str]:
         """Leaves of the source that the target does not take, allowed or not."""
         return self._names("unexpected")
+
+    @property
+    def renames(self) -> list[tuple[str, str]]:
+        """What the plan proposes, or has taken by guess, as `rename=` takes it: to be looked at and corrected."""
+        return as_renames(self.proposals or self.applied)
 
     def _names(self, kind: str) -> list[str]:
         return [problem.name for problem in (*self.problems, *self.allowed) if problem.kind == kind]

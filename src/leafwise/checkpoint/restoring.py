@@ -58,10 +58,14 @@ class _Wishing:
                 'model first and make the optimizer after that, or give ties="ignore"',
             )
             return
+        homes = {columns.home(columns.node_objects[columns.row_nodes[one]]).name for one in (target, base_leaf)}
+        if len(homes) > 1:
+            self._plan.notes.append(f"{name} is tied to {to} in the source, and stays by itself: they live apart here")
+            return
         wish = Wish(target, base_leaf, op)
         try:
             check_wishes(columns, [wish], "source")
-        except Unsupported as error:
+        except Unsupported as error:  # as containers are
             self._plan.notes.append(
                 f"{name} is tied to {to}{op.describe()} in the source, and stays by itself: {error}"
             )

@@ -121,7 +121,10 @@ def _bytes(size: int | str) -> int:
     found = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?I?)B?\s*", str(size).upper())
     if isinstance(size, bool) or found is None or found[2] not in _UNITS or found[1].count(".") > 1:
         raise QueryError(f'shard_size= takes bytes or text such as "5GB", not {size!r}')
-    count = int(float(found[1]) * _UNITS[found[2]])
+    try:
+        count = int(float(found[1]) * _UNITS[found[2]])
+    except (ValueError, OverflowError):
+        count = 0
     if count < 1:
         raise QueryError(f"shard_size= must be a byte at least, not {size!r}")
     return count

@@ -190,7 +190,7 @@ class Home:
         self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]], options: dict[int, dict[str, Any]]
     ) -> None:
         """Gives an optimizer the state of its parameters, by group and position in it, and the options of groups, by
-        their numbers. Arrays come as NumPy arrays. A parameter that is not given has no state afterwards."""
+        their numbers. Arrays come as NumPy arrays. A parameter that is not given keeps the state that it has."""
         raise Unsupported(self.name, "take the state of an optimizer")
 
     # -- sharing -------------------------------------------------------------------------------------

@@ -95,21 +95,27 @@ def _renamed(
     renamed: dict[int, str] = {}
     left_out = []
     for number, name in enumerate(sources):
-        try:
-            new = give(name)
-        except QueryError:
-            raise
-        except Exception as error:
-            raise QueryError(f"rename= raised {type(error).__name__}: {error} for {name!r}") from error
+        new = new_name(give, name)
         if new is None:
             left_out.append(number)
             continue
-        if not isinstance(new, str):
-            raise QueryError(f"rename= gave {new!r} for {name!r}; it must give a name, or None to leave it out")
         names[number] = new
         if new != name:
             renamed[number] = new
     return names, renamed, left_out, idle()
+
+
+def new_name(give: Callable[[str], str | None], name: str) -> str | None:
+    """What a rename makes of a name; None where it leaves it out."""
+    try:
+        new: Any = give(name)
+    except QueryError:
+        raise
+    except Exception as error:
+        raise QueryError(f"rename= raised {type(error).__name__}: {error} for {name!r}") from error
+    if new is not None and not isinstance(new, str):
+        raise QueryError(f"rename= gave {new!r} for {name!r}; it must give a name, or None to leave it out")
+    return new
 
 
 def renamer(rename: Rename) -> tuple[Callable[[str], str | None], Callable[[], list[str]]]:

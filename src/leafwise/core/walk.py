@@ -133,7 +133,14 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _Naming]:  # noqa
         path = ".".join(map(quote, (*at, name) if name else at)) or "the root"
         raise WalkError(f"cannot walk {path}: looking at it raised {type(error).__name__}: {error}") from error
     if not objects:
-        raise homes.unwalkable(root)
+        handled = homes.find(type(root))
+        if handled is None or handled[1] != "node" or not hasattr(root, "__len__") or len(root):
+            raise homes.unwalkable(root)
+        # An empty container is a value wherever it stands, and a tree with nothing in it as the root.
+        parents.append(-1)
+        names.append("")
+        objects.append(root)
+        columns.scalars.clear()
     _find_ties(columns)
     return columns, naming
 

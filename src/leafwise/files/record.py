@@ -8,14 +8,14 @@ single flipped bit makes it look like one that has no checksums.
 import base64
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from math import isfinite
 from typing import Any
 
 from leafwise.core.home import Axes, LeafKind
 from leafwise.core.memory import SAME, Op
-from leafwise.errors import ChecksumError
+from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays import Stored, Strided, sliced, spec_of
 from leafwise.files.checksums import DIGITS, Sums, checksummer, count, flipped_byte
 from leafwise.files.source import Source
@@ -60,6 +60,20 @@ def is_sealed(text: bytes, front: str, lead: int) -> bool:
     """Whether leafwise wrote this header, to judge by what it begins with."""
     begin, at = front.encode(), lead + len(front)
     return text[lead:at] == begin or text[at : at + len(MARK)] == MARK.encode()
+
+
+def is_trusted(text: bytes, front: str, lead: int, source: Source) -> bool:
+    """Whether what leafwise's entry says is to be believed. Raises where the header is damaged; or, where nobody wants
+    it checked, takes the file for one that somebody else wrote."""
+    if not is_sealed(text, front, lead):
+        return False
+    try:
+        check(text, front, lead, source)
+    except FileError:
+        if source.verify:
+            raise
+        return False
+    return True
 
 
 def check(text: bytes, front: str, lead: int, source: Source) -> None:
@@ -265,10 +279,8 @@ def _op(slices: Any, order: Any) -> Op:
 
 def encoded(value: Any) -> Any:
     """A plain value as JSON has it; what JSON lacks becomes an object with one key that names it. Raises TypeError."""
-    if isinstance(value, int) and value.bit_length() > 10_000:
-        raise TypeError("a number of so many digits")
-    if isinstance(value, Enum):
-        raise TypeError("a member of an Enum")
+    if isinstance(value, Enum) or (isinstance(value, int) and value.bit_length() > 10_000):
+        raise TypeError(type(value).__name__)
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
@@ -277,16 +289,23 @@ def encoded(value: Any) -> Any:
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, complex):
         return {"complex": [encoded(value.real), encoded(value.imag)]}
-    if isinstance(value, tuple):
-        return {"tuple": [encoded(one) for one in value]}
-    if isinstance(value, list):
-        return [encoded(one) for one in value]
+    if isinstance(value, list | tuple | Mapping):
+        return _encoded_container(value)
     for plain in (bool, int, float, str):
         if isinstance(value, plain):  # of a subclass, such as a NumPy float
             return encoded(plain(value))
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         return encoded(value.item())
     raise TypeError(type(value).__name__)
+
+
+def _encoded_container(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if value:
+            raise TypeError("a dict, whose values have names of their own")
+        return {"dict": []}
+    items = [encoded(one) for one in value]
+    return {"tuple": items} if isinstance(value, tuple) else items
 
 
 def decoded(value: Any) -> Any:
@@ -305,4 +324,6 @@ def decoded(value: Any) -> Any:
         return complex(decoded(real), decoded(imaginary))
     if kind == "tuple":
         return tuple(decoded(one) for one in inner)
+    if kind == "dict" and inner == []:
+        return {}
     raise ValueError(f"a plain value of unknown kind {kind!r:.50}")

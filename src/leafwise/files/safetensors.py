@@ -9,7 +9,7 @@ from typing import Any
 from leafwise.core.home import Spec
 from leafwise.files.arrays import MAX_AXES, Coded, Storage, Stored, Strided, unpacked
 from leafwise.files.home import StoredFile
-from leafwise.files.record import KEY, TENSORS, add_ties, check, is_sealed, read_record
+from leafwise.files.record import KEY, TENSORS, add_ties, is_sealed, is_trusted, read_record
 from leafwise.files.source import Source
 
 MAX_HEADER = 100_000_000  # what other readers refuse too
@@ -63,18 +63,17 @@ def read(source: Source) -> StoredFile:
         raise source.error(8, f"the header has {length:,} bytes and the file {total:,}; was the download cut off?")
     raw = bytes(source.read(8, 8 + length))
     lead = bytes(source.read(0, 8)) + raw
-    ours = is_sealed(lead, TENSORS, 8)
-    if ours and source.verify:
-        check(lead, TENSORS, 8, source)
+    ours = is_trusted(lead, TENSORS, 8, source)
     header = _parse(source, raw)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise source.error(8, "__metadata__ is no object of strings")
     arrays = _arrays(source, header, 8 + length, total)
     stored = StoredFile(source, "safetensors", arrays, metadata)
-    if ours and KEY in metadata:
+    entry = metadata.pop(KEY, "") if isinstance(metadata.get(KEY), str) else ""
+    if ours and entry:
         in_order = dict(sorted(arrays.items(), key=lambda item: item[1].storage.start))  # type: ignore[attr-defined]
-        stored.record = read_record(metadata.pop(KEY), in_order, source)
+        stored.record = read_record(entry, in_order, source)
         add_ties(arrays, stored.record.ties, source)
     return stored
 

@@ -10,7 +10,7 @@ from leafwise.files import detect
 from leafwise.files.folder import INDEX, Folder
 from leafwise.files.home import StoredFile
 from leafwise.files.record import INDEX as SEALED_INDEX
-from leafwise.files.record import KEY, Record, add_ties, check, is_sealed, read_record
+from leafwise.files.record import KEY, Record, add_ties, is_trusted, read_record
 from leafwise.files.safetensors import without_duplicates
 from leafwise.files.source import Source
 
@@ -66,9 +66,7 @@ def _text(source: Source) -> bytes:
 
 
 def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
-    ours = is_sealed(text, SEALED_INDEX, 0)
-    if ours and source.verify:
-        check(text, SEALED_INDEX, 0, source)
+    ours = is_trusted(text, SEALED_INDEX, 0, source)
     try:
         said = json.loads(text, object_pairs_hook=without_duplicates)
         weights = said["weight_map"]

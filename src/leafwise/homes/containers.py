@@ -24,10 +24,10 @@ class ContainersHome(Home):
         if isinstance(obj, Group):
             return (), obj.children, None
         if isinstance(obj, Mapping):
-            return _visit_mapping(obj)
+            return _visit_mapping(obj) if obj else None
         if _is_sequence(obj):
-            # [3, 4] is a value; only a list that holds something to walk is a node.
-            if obj and _PLAIN.issuperset(map(type, obj)):
+            # [3, 4] is a value, and so is []; only a list that holds something to walk is a node.
+            if _PLAIN.issuperset(map(type, obj)):
                 return None
             return (), [(str(index), item) for index, item in enumerate(obj)], None
         names = getattr(obj, "_fields", None)
@@ -62,13 +62,12 @@ class ContainersHome(Home):
             return owner
         if hasattr(owner, "_replace"):
             return owner._replace(**changes)
-        try:
-            for name, value in changes.items():
-                setattr(owner, name, value)
-        except AttributeError:  # a frozen dataclass
-            from dataclasses import replace
+        if type(owner).__dataclass_params__.frozen:
+            from copy import copy
 
-            return replace(owner, **changes)
+            owner = copy(owner)
+        for name, value in changes.items():
+            object.__setattr__(owner, name, value)
         return owner
 
 

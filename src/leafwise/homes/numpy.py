@@ -56,6 +56,9 @@ class NumpyHome(Home):
             part = value[start : start + rows] if value.ndim else value
             yield np.ascontiguousarray(part, wanted).reshape(-1).view(np.uint8).data
 
+    def cannot_write(self, value: Any) -> str:
+        return "" if value.flags.writeable else "the array is read-only"
+
     def snapshot(self, values: list[Any]) -> list[Any]:
         return [value.copy() for value in values]
 

@@ -111,9 +111,11 @@ class OptimizerHome(Home):
             for key, value in options.get(which, {}).items():
                 _set_option(group, key, value)
             for position, parameter in enumerate(group["params"]):
+                state = states.get((which, position))
+                if state is None:
+                    continue
                 optimizer.state.pop(parameter, None)
-                if (which, position) in states:
-                    state = states[which, position]
+                if state:
                     optimizer.state[parameter] = {key: _to(parameter, group, key, one) for key, one in state.items()}
 
     def held_by(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, Any]]:

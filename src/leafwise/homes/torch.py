@@ -101,9 +101,10 @@ class TorchHome(Home):
 
     def current(self, owner: Any, name: str, value: Any) -> Any:
         # Moving a module replaces its buffers, and `to_empty` or `assign=True` its parameters.
-        held = owner._parameters.get(name)
+        # By `in` and brackets, which is all that the dicts of a scripted module know.
+        held = owner._parameters[name] if name in owner._parameters else None  # noqa: SIM401
         if held is None:
-            held = owner._buffers.get(name)
+            held = owner._buffers[name] if name in owner._buffers else None  # noqa: SIM401
         if held is None and torch_views.is_view(owner, name):
             held = getattr(owner, name)
         return value if held is None else held

@@ -30,6 +30,10 @@ def cannot_read(value: torch.Tensor) -> str:
 
 def cannot_write(value: torch.Tensor) -> str:
     """Why values cannot be written into a tensor; empty where they can."""
+    if value.is_inference() and not torch.is_inference_mode_enabled():
+        return "it was made in inference mode, outside of which it cannot be written; load inside of it"
+    if type(value) not in (torch.Tensor, nn.Parameter) and hasattr(value, "__tensor_flatten__"):
+        return f"a {type(value).__name__} is made of other tensors, and values cannot be written into it as a whole"
     if value.layout != torch.strided or value.is_nested or value.is_quantized:
         return "it is sparse, nested or quantised, and values cannot be written into it"
     if any(size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)):
