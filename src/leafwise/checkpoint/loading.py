@@ -349,7 +349,7 @@ class _Load:
             else:
                 runs.append(run)
                 memory.append(target)
-        filling.fill(runs, False, self.progress)
+        filling.fill(runs, False, self.progress, proven=self.verify)
         by_home: dict[Home, list[Any]] = {}
         for target in memory:
             by_home.setdefault(target.home, []).append(target.value)

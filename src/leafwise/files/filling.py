@@ -65,9 +65,10 @@ def prove(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
     return sum(stop - start for _, _, start, stop in tasks)
 
 
-def fill(runs: list[Run], verify: bool, progress: Progress) -> None:
+def fill(runs: list[Run], verify: bool, progress: Progress, proven: bool = False) -> None:
     """Reads each run into its memory. With `verify`, storages that have checksums are compared with them: those that
-    are read whole as they come, others before. Raises with every one that is damaged."""
+    are read whole as they come, others before; raises with every one that is damaged. `proven` is whether `prove` has
+    just read all of it."""
     tasks = []
     if verify:
         prove([(run.name, run.storage) for run in runs if not run.whole], lambda count: None)
@@ -81,7 +82,7 @@ def fill(runs: list[Run], verify: bool, progress: Progress) -> None:
         run, start, stop = task
         sums = run.storage.sums if verify and run.whole else None
         if sums is None:
-            _read_into(run.storage, run.start + start, run.view[start:stop])
+            _read_into(run.storage, run.start + start, run.view[start:stop], proven)
         else:
             checksum = checksummer()
             for first, last, wanted in sums.chunks(start, stop):
@@ -100,11 +101,13 @@ def _steps(storage: Storage, step: int) -> range:
     return range(0, storage.nbytes, step)
 
 
-def _read_into(storage: Storage, start: int, view: memoryview) -> None:
+def _read_into(storage: Storage, start: int, view: memoryview, mapped: bool = False) -> None:
     import numpy as np
 
     source = storage.source
-    if isinstance(source, LocalSource) and not source.is_mapped:
+    # Through the map only where all of it is mapped already, because it was compared: else to map costs more than a
+    # copy saves, and what is mapped counts as memory of this process.
+    if isinstance(source, LocalSource) and not mapped:
         source.read_into(storage.start + start, view)
     else:
         # NumPy lets other threads work while it copies.

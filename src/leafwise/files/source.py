@@ -85,10 +85,6 @@ class LocalSource(Source):
         except OSError as error:
             raise self.error(start, error.strerror or str(error)) from error
 
-    @property
-    def is_mapped(self) -> bool:
-        return self._map is not None
-
     def was_changed(self) -> bool:
         """Whether somebody wrote to the file since it was opened."""
         found = local.disk.stat(self.file)
