@@ -119,9 +119,9 @@ class _Load:
             targets = self._targets({self.columns.ties.get(wish.target, wish.target) for wish in back})
             self._fill_fresh(targets)
             in_place = [target for target in targets if not target.fresh]
+            self._stage(in_place)
             self._check_casts(targets)
             self._check_overlaps(in_place)
-            self._stage(in_place)
             self._prove([target for target in in_place if target.feed.row not in self.staged])
             self._read_states()
             filling.unchanged(self._sources())
@@ -238,31 +238,33 @@ class _Load:
                     others.append(target)
                 else:
                     runs.append(run)
+                    self._takes_place(target, target.value)
         filling.fill(runs, self.verify, self.progress)
         self._prove(others)
         for target in others:
-            array = self._cast(target)
-            value = target.value
             if target.home.in_place:
-                target.home.write(value, array)
+                target.home.write(target.value, self._cast(target))
+                self._takes_place(target, target.value)
             else:
-                value = target.home.made(value, array)
-                targets[targets.index(target)] = target._replace(value=value)
-        for target in targets:
-            if target.fresh:
-                owner = self.columns.node_objects[self.columns.row_nodes[target.feed.row]]
-                self.exchanged[id(self.columns.current(target.feed.row))] = target.value
-                self.fresh[id(owner), self.columns.row_names[target.feed.row]] = target.value
+                self._takes_place(target, target.home.made(target.value, self._cast(target)))
+
+    def _takes_place(self, target: _Target, new: Any) -> None:
+        row = target.feed.row
+        owner = self.columns.node_objects[self.columns.row_nodes[row]]
+        self.exchanged[id(self.columns.current(row))] = new
+        self.fresh[id(owner), self.columns.row_names[row]] = new
 
     def _cast(self, target: _Target) -> Any:
         """The values of the source as the target wants them."""
+        array = self._turned_array(target)
+        dtype = target.home.spec(target.value).dtype
+        return cast_to(array, dtype) if "cast" in target.feed.how else array
+
+    def _turned_array(self, target: _Target) -> Any:
         array = self.staged.get(target.feed.row)
         if array is None:
             array = self._array(target.feed.source)
-        if target.feed.order is not None:
-            array = array.transpose(target.feed.order)
-        dtype = target.home.spec(target.value).dtype
-        return cast_to(array, dtype) if "cast" in target.feed.how else array
+        return array if target.feed.order is None else array.transpose(target.feed.order)
 
     def _stage(self, targets: list[_Target]) -> None:
         """Copies what lies on another machine, before anything changes: it is read once, and may stop coming. And what
@@ -293,8 +295,8 @@ class _Load:
         """A cast may round; it must not make other numbers of them."""
         for target in targets:
             if "cast" in target.feed.how:
-                array, cast = self._array(target.feed.source), self._cast(target)
-                if not keeps_values(array if target.feed.order is None else array.transpose(target.feed.order), cast):
+                cast = self._cast(target)
+                if not keeps_values(self._turned_array(target), cast):
                     raise LoadError(
                         f"cannot load {target.feed.name}: some of its values do not fit into {cast.dtype}; "
                         "nothing was changed",

@@ -82,7 +82,8 @@ def fill(runs: list[Run], verify: bool, progress: Progress, proven: bool = False
         run, start, stop = task
         sums = run.storage.sums if verify and run.whole else None
         if sums is None:
-            _read_into(run.storage, run.start + start, run.view[start:stop], proven)
+            was_read = proven and run.storage.sums is not None
+            _read_into(run.storage, run.start + start, run.view[start:stop], was_read)
         else:
             checksum = checksummer()
             for first, last, wanted in sums.chunks(start, stop):
