@@ -17,7 +17,7 @@ run: $(VENV)/run.stamp  ## Set up what the tour needs, and take it
 test: $(VENV)/dev.stamp  ## Run the tests, and every example in the docs
 	@$(BIN)/python -m pytest -q
 
-faults: $(VENV)/dev.stamp  ## Kill, fill, flip and crash saves at length (half an hour)
+faults: $(VENV)/dev.stamp  ## Kill, fill, flip and crash saves at length (minutes)
 	@LEAFWISE_FAULTS=long $(BIN)/python -m pytest -q tests/checkpoint/test_faults.py tests/checkpoint/test_damage.py
 
 check: $(VENV)/dev.stamp  ## Lint, format and types
