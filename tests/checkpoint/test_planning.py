@@ -33,6 +33,7 @@ def shapes(*names: str, shape: tuple[int, ...] = (2, 2)) -> list[tuple[str, Any]
         ("", "module._orig_mod."),
         ("module.model.", "model."),
         ("state_dict.model.", ""),
+        ("base_model.model.", ""),
     ],
 )
 def test_well_known_prefixes_also_stacked_also_on_either_side(front: str, behind: str) -> None:

@@ -17,7 +17,7 @@ Shape = tuple[int, ...] | None
 # Steps that wrappers put before the names of what they wrap, also in the middle, and steps under which programs keep
 # a model in what they save.
 _WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
-_FRONTS = _WRAPPERS | {"model", "state_dict", "model_state_dict"}
+_FRONTS = _WRAPPERS | {"model", "base_model", "state_dict", "model_state_dict"}
 
 
 class Prefix(NamedTuple):
