@@ -5,10 +5,10 @@ are written where they belong, so that optimizers keep their parameters.
 """
 
 import warnings
-from collections.abc import Iterable
-from importlib import import_module
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
+from leafwise.checkpoint.bars import bar
 from leafwise.checkpoint.optimizers import OptimizerPlan, nested
 from leafwise.checkpoint.planning import make_plan, opened
 from leafwise.checkpoint.plans import Back, Feed, Plan
@@ -59,7 +59,9 @@ def load(
         plan = make_plan(t, s, rename, allow, cast, ties)
         if not plan.holds:
             raise LoadError(_refusal(plan), plan)
-        return _Load(plan, verify, progress).apply()
+        total = sum(fact.spec.nbytes for fact in s._columns.facts([feed.source for feed in plan.feeds]))
+        with bar(total, "loading", progress) as count:
+            return _Load(plan, verify, count).apply()
     finally:
         if s is not source:
             s.close()
@@ -99,8 +101,8 @@ class _Target(NamedTuple):
 class _Load:
     """One load, step by step."""
 
-    def __init__(self, plan: Plan, verify: bool, progress: bool) -> None:
-        self.plan, self.verify = plan, verify
+    def __init__(self, plan: Plan, verify: bool, progress: Callable[[int], None]) -> None:
+        self.plan, self.verify, self.progress = plan, verify, progress
         self.columns: Columns = plan.target._columns
         self.theirs: Columns = plan.source._columns
         self.fresh: dict[tuple[int, str], Any] = {}  # by owner and name, what takes the place of what is there
@@ -108,30 +110,23 @@ class _Load:
         self.staged: dict[int, Any] = {}  # by the row of the target, what came from another machine
         self.states: list[tuple[OptimizerPlan, dict[Any, dict[str, Any]], dict[int, dict[str, Any]]]] = []
         self.root = self.columns.node_objects[plan.target._node]
-        total = sum(fact.spec.nbytes for fact in self.theirs.facts([feed.source for feed in plan.feeds]))
-        shown = import_module("leafwise.render.progress").Progress(total, "loading") if progress else None
-        self.progress = shown or (lambda count: None)
-        self._done = shown.done if shown is not None else (lambda: None)
 
     def apply(self) -> Any:
+        back = self._agree()
+        targets = self._targets({self.columns.ties.get(wish.target, wish.target) for wish in back})
+        self._fill_fresh(targets)
+        in_place = [target for target in targets if not target.fresh]
+        self._stage(in_place)
+        self._check_casts(targets)
+        self._check_overlaps(in_place)
+        self._prove([target for target in in_place if target.feed.row not in self.staged])
+        self._read_states()
+        filling.unchanged(self._sources())
+        # From here on the model changes, and nothing is expected to fail.
         try:
-            back = self._agree()
-            targets = self._targets({self.columns.ties.get(wish.target, wish.target) for wish in back})
-            self._fill_fresh(targets)
-            in_place = [target for target in targets if not target.fresh]
-            self._stage(in_place)
-            self._check_casts(targets)
-            self._check_overlaps(in_place)
-            self._prove([target for target in in_place if target.feed.row not in self.staged])
-            self._read_states()
-            filling.unchanged(self._sources())
-            # From here on the model changes, and nothing is expected to fail.
-            try:
-                self._write(in_place)
-            except Exception as error:
-                raise LoadError(f"{error}; the model is partly changed", self.plan) from error
-        finally:
-            self._done()
+            self._write(in_place)
+        except Exception as error:
+            raise LoadError(f"{error}; the model is partly changed", self.plan) from error
         try:
             if back:
                 bind(self.plan.target, back, keep="source")
@@ -411,7 +406,7 @@ class _Load:
     def _handed_back(self) -> dict[int, Any]:
         """Arrays that were filled below a node that shows copies of what it has, and takes them back."""
         columns = self.columns
-        taking = {node for node, obj in enumerate(columns.node_objects) if columns.home(obj).takes_back(obj)}
+        taking = set(columns.nodes_where(lambda home, obj: home.takes_back(obj)))
         found = {}
         for feed in self.plan.feeds if taking else ():
             node = columns.row_nodes[feed.row]

@@ -89,14 +89,11 @@ def giver(rename: Any) -> Callable[[str], str | None]:
 
 def _optimizer_fronts(s: Tree, give: Callable[[str], str | None]) -> dict[str, str]:
     """Where the source keeps optimizers: by the front that a rename gives it, the one it has."""
-    columns = s._columns
-    keys = columns.node_keys(s._node)
     found = {}
-    for node, name, _ in columns.scalars:
-        key = keys.get(node, "")
-        if name == "params" and f".{key}".endswith(".param_groups.0"):
-            front = key.removesuffix("param_groups.0")
-            new = give(f"{key}.params")
+    for key, _, name, _ in s._columns.scalar_items(s._node):
+        if name == "params" and f".{key}".endswith(".param_groups.0.params"):
+            front = key.removesuffix("param_groups.0.params")
+            new = give(key)
             if new is not None and f".{new}".endswith(".param_groups.0.params"):
                 found[new.removesuffix("param_groups.0.params")] = front
     return found
@@ -104,5 +101,4 @@ def _optimizer_fronts(s: Tree, give: Callable[[str], str | None]) -> dict[str, s
 
 def optimizer_nodes(columns: Columns, below: int) -> list[int]:
     """The nodes that are optimizers."""
-    nodes = range(below, columns.node_ends[below])
-    return [node for node in nodes if columns.home(obj := columns.node_objects[node]).steps(obj)]
+    return columns.nodes_where(lambda home, obj: home.steps(obj), below)

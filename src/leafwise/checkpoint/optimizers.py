@@ -4,6 +4,7 @@ from typing import Any
 
 from leafwise.checkpoint.names import Match
 from leafwise.checkpoint.plans import Plan
+from leafwise.core.columns import Columns
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import Path
 from leafwise.core.tree import Tree
@@ -60,13 +61,8 @@ class _Source:
 
     def __init__(self, s: Tree) -> None:
         columns = s._columns
-        fronts = columns.node_keys(s._node)
         self.rows = dict(zip(columns.keys(s._rows, s._node), s._rows, strict=True))
-        self.values = {
-            f"{fronts[node]}.{name}" if fronts[node] else name: value
-            for node, name, value in columns.scalars
-            if node in fronts
-        }
+        self.values = {key: value for key, _, _, value in columns.scalar_items(s._node)}
         self._here = s.path.names
 
     def groups(self, front: str) -> list[list[str]]:
@@ -138,12 +134,16 @@ def _fed_by(plan: Plan, match: Match, source: _Source, name: str) -> list[int]:
     return [columns.ties.get(one, one) for one in targets if one is not None]
 
 
+def _group_nodes(columns: Columns, node: int) -> list[int]:
+    groups = next(child for child in columns.children(node) if columns.node_names[child] == "param_groups")
+    return list(columns.children(groups))
+
+
 def _groups(t: Tree, node: int) -> list[list[str]]:
     """The names of the parameters of each group, as the walk lists them, seen from the tree."""
     columns = t._columns
-    groups = next(child for child in columns.children(node) if columns.node_names[child] == "param_groups")
     found = []
-    for group in columns.children(groups):
+    for group in _group_nodes(columns, node):
         listed = next(value for name, value in columns.own_scalars[group] if name == "params")
         found.append([_seen_from(t.path.names, name) for name in listed])
     return found
@@ -271,8 +271,7 @@ def _plan_options(
 def _options(t: Tree, node: int, which: int) -> set[str]:
     """The options that a group of an optimizer of the target has."""
     columns = t._columns
-    groups = next(child for child in columns.children(node) if columns.node_names[child] == "param_groups")
-    group = list(columns.children(groups))[which]
+    group = _group_nodes(columns, node)[which]
     names = {name for name, _ in columns.own_scalars.get(group, ())}
     return names | {columns.row_names[row] for row in columns.own_rows(group)}
 

@@ -98,7 +98,8 @@ def _tell_unused(plan: Plan, unused: list[str]) -> None:
     """What nobody takes is noted; below something that takes back its state, it would be lost, and is a problem."""
     columns = plan.target._columns
     keys = columns.node_keys(plan.target._node) if unused else {}
-    taking = [keys[node] for node in keys if columns.home(obj := columns.node_objects[node]).takes_back(obj)]
+    nodes = columns.nodes_where(lambda home, obj: home.takes_back(obj), plan.target._node) if unused else []
+    taking = [keys[node] for node in nodes]
     lost = [key for key in unused if any(key.startswith(f"{front}.") for front in taking if front)]
     for key in lost:
         plan.found("unexpected", key, f"the source has a value {key}, which the target has no place for")
@@ -111,17 +112,14 @@ def _tell_unused(plan: Plan, unused: list[str]) -> None:
 def _values_of(t: Tree, besides: list[int]) -> dict[str, tuple[int, str, Any]]:
     """The plain values of a tree by their names; but not what a file says of itself, nor those below some nodes."""
     columns = t._columns
-    if not columns.scalars or not t._whole:
+    if not t._whole:
         return {}
-    fronts = columns.node_keys(t._node)
     skipped = [range(node, columns.node_ends[node]) for node in besides]
-    found = {}
-    for node, name, value in columns.scalars:
-        if node in fronts and not any(node in nodes for nodes in skipped):
-            key = f"{fronts[node]}.{name}" if fronts[node] else name
-            if not (t.is_file and key.startswith("__metadata__.")):
-                found[key] = (node, name, value)
-    return found
+    return {
+        key: (node, name, value)
+        for key, node, name, value in columns.scalar_items(t._node)
+        if not any(node in nodes for nodes in skipped) and not (t.is_file and key.startswith("__metadata__."))
+    }
 
 
 def _conclude(plan: Plan, found: Match) -> None:

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
+from leafwise.checkpoint.bars import bar
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.memory import SAME, Op
 from leafwise.core.path import escape
@@ -71,18 +71,10 @@ def save(
     total = sum(item.nbytes for item in checkpoint.items)
 
     def work() -> str:
-        shown = import_module("leafwise.render.progress").Progress(total, "saving") if progress else None
-        try:
-            return store.write(checkpoint, target, size, shown or _silent)
-        finally:
-            if shown is not None:
-                shown.done()
+        with bar(total, "saving", progress) as count:
+            return store.write(checkpoint, target, size, count)
 
     return Saving(target, work) if background else work()
-
-
-def _silent(count: int) -> None:
-    """No progress to show."""
 
 
 # -- what is asked for -------------------------------------------------------------------------------------
@@ -222,13 +214,10 @@ def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collecte
     found = _Collected(columns)
     rows = t._rows if only is None else Query.of(only).names(columns, t._node, t._rows)
     rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
-    asked: set[type] = set()
-    for node in t._node_numbers():
+    for node in columns.nodes_where(lambda home, obj: home.unlisted(obj), t._node):
         obj = columns.node_objects[node]
-        if type(obj) not in asked:
-            asked.add(type(obj))
-            if reason := columns.home(obj).unlisted(obj):
-                raise WalkError(f"cannot save {columns.node_text(node) or 'this'}: {reason}")
+        if t._whole or node in t._node_numbers():
+            raise WalkError(f"cannot save {columns.node_text(node) or 'this'}: {columns.home(obj).unlisted(obj)}")
     if not rows and only is not None:
         raise QueryError(f"no leaf matches only={only!r}; nothing was saved")
     stored, tied = _stored(columns, rows, copies)
@@ -276,12 +265,8 @@ def _dtype(facts: Facts, asked: str | None) -> str:
 
 
 def _scalars(columns: Columns, below: int) -> dict[str, Any]:
-    nodes = range(below, columns.node_ends[below])
-    here = [(node, name, value) for node, name, value in columns.scalars if node in nodes]
-    fronts = columns.node_keys(below)
     scalars: dict[str, Any] = {}
-    for node, name, value in here:
-        key = f"{fronts[node]}.{name}" if fronts[node] else name
+    for key, node, name, value in columns.scalar_items(below):
         try:
             encoded(value)
         except (TypeError, ValueError, RecursionError) as error:

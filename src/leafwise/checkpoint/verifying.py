@@ -1,9 +1,9 @@
 """`lw.verify`: every checksum of a file, compared."""
 
 import os
-from importlib import import_module
 from typing import Any, NamedTuple
 
+from leafwise.checkpoint.bars import bar
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import FileError
 from leafwise.files import filling, open_file
@@ -51,10 +51,6 @@ def _verify(t: Tree, progress: bool) -> Verified:
         else:
             unchecked += 1
     total = sum(storage.nbytes for _, storage in storages.values())
-    shown = import_module("leafwise.render.progress").Progress(total, "verifying") if progress else None
-    try:
-        compared = filling.prove(storages.values(), shown or (lambda count: None))
-    finally:
-        if shown is not None:
-            shown.done()
+    with bar(total, "verifying", progress) as count:
+        compared = filling.prove(storages.values(), count)
     return Verified(len(leaves) - unchecked, compared, unchecked)

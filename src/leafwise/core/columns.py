@@ -301,6 +301,26 @@ class Columns:
             keys[node] = front if hidden is not None and hidden(node) else f"{front}.{name}" if front else name
         return keys
 
+    def nodes_where(self, ask: Callable[[Home, Any], object], below: int = 0) -> list[int]:
+        """The nodes from one downwards of which their home says yes to a question about their type, asked once for
+        each type."""
+        answers: dict[type, object] = {}
+        found = []
+        for node in range(below, self.node_ends[below]):
+            obj = self.node_objects[node]
+            if type(obj) not in answers:
+                answers[type(obj)] = ask(self.home(obj), obj)
+            if answers[type(obj)]:
+                found.append(node)
+        return found
+
+    def scalar_items(self, below: int = 0) -> Iterator[tuple[str, int, str, Any]]:
+        """Each plain value from a node downwards: its key seen from there, the node that holds it, its name, itself."""
+        fronts = self.node_keys(below) if self.scalars else {}
+        for node, name, value in self.scalars:
+            if node in fronts:
+                yield (f"{fronts[node]}.{name}" if fronts[node] else name), node, name, value
+
     def keys(self, rows: Sequence[int], below: int = 0) -> list[str]:
         """What a state dict would call each row, seen from a node: its names, joined by dots and not quoted."""
         fronts = {node: f"{key}." if key else "" for node, key in self.node_keys(below).items()}

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from leafwise.core.home import Axes, Home, LeafKind, Memory, Pairs, Spec, Visit
 from leafwise.core.memory import Op
@@ -22,6 +21,7 @@ from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes import torch_filling, torch_keepers, torch_ties, torch_values, torch_views
 from leafwise.homes.roles import role_of
+from leafwise.homes.torch_filling import holds_nothing, is_lazy
 
 # Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
 # that live in modules of their own are found where the program has imported those.
@@ -135,7 +135,7 @@ class TorchHome(Home):
     def role(
         self, owner: Any, name: str, value: torch.Tensor, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        ndim = None if _is_lazy(value) else value.dim()
+        ndim = None if is_lazy(value) else value.dim()
         if name.startswith("original") and type(owner).__name__ == "ParametrizationList":
             return _parametrized_role(lineage(), name, ndim)
         return role_of(type(owner), _before_hooks(owner, name), ndim)
@@ -144,7 +144,7 @@ class TorchHome(Home):
 
     def spec(self, value: torch.Tensor) -> Spec:
         trainable = True if value.requires_grad else False if isinstance(value, nn.Parameter) else None
-        if _is_lazy(value):
+        if is_lazy(value):
             return Spec(None, _dtype_name(value.dtype), str(value.device), 0, 0, trainable)
         if value.is_nested:
             size = value.numel()
@@ -166,7 +166,7 @@ class TorchHome(Home):
         return value.grad if value.is_leaf or value.retains_grad else None
 
     def numpy(self, value: torch.Tensor) -> Any:
-        if reason := _holds_nothing(value):
+        if reason := holds_nothing(value):
             raise Unsupported(self.name, "give a NumPy array", reason)
         if value.layout != torch.strided or value.is_nested or value.is_quantized:
             kind = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
@@ -180,7 +180,7 @@ class TorchHome(Home):
             raise Unsupported(self.name, "give a NumPy array", str(error)) from error
 
     def write(self, value: torch.Tensor, array: Any) -> None:
-        if reason := _holds_nothing(value):
+        if reason := holds_nothing(value):
             raise WriteError(f"cannot write: {reason}")
         given = _tensor_of(array, value)
         # By name and by plain tuple, because a subclass may have its own manners about both.
@@ -278,7 +278,7 @@ class TorchHome(Home):
         return torch_values.same_bits(a, b)
 
     def fingerprint(self, value: torch.Tensor) -> tuple[int, bool] | None:
-        return None if _holds_nothing(value) else torch_values.fingerprint(value)
+        return None if holds_nothing(value) else torch_values.fingerprint(value)
 
     def seen_through(self, value: torch.Tensor, op: Op) -> torch.Tensor:
         return torch_values.seen_through(value, op)
@@ -330,18 +330,6 @@ def _spec(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, trai
 
 def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _is_lazy(value: torch.Tensor) -> bool:
-    # Asked for every leaf that is drawn, and almost all of them are plain parameters.
-    return type(value) is not nn.Parameter and isinstance(value, UninitializedParameter | UninitializedBuffer)
-
-
-def _holds_nothing(value: torch.Tensor) -> str:
-    """Why there are no values to read or to replace; empty where there are."""
-    if _is_lazy(value):
-        return "a lazy layer gets its shape at the first forward"
-    return "a meta tensor has a shape and no values; materialise the model first" if value.is_meta else ""
 
 
 def _parametrized_role(lineage: tuple[Any, ...], name: str, ndim: int | None) -> tuple[str | None, Axes]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from leafwise.errors import Unsupported
 from leafwise.homes.torch_keepers import bonds_at
@@ -12,12 +13,22 @@ from leafwise.homes.torch_keepers import bonds_at
 _PIECE = 8 << 20  # how many bytes are copied at a time where memory cannot be read as it lies
 
 
+def is_lazy(value: torch.Tensor) -> bool:
+    # Asked for every leaf that is drawn, and almost all of them are plain parameters.
+    return type(value) is not nn.Parameter and isinstance(value, UninitializedParameter | UninitializedBuffer)
+
+
+def holds_nothing(value: torch.Tensor) -> str:
+    """Why there are no values to read or to replace; empty where there are."""
+    if is_lazy(value):
+        return "a lazy layer gets its shape at the first forward"
+    return "a meta tensor has a shape and no values; materialise the model first" if value.is_meta else ""
+
+
 def cannot_read(value: torch.Tensor) -> str:
     """Why the bytes of a tensor are not all there is to it; empty where they are."""
-    if nn.parameter.is_lazy(value):
-        return "a lazy layer gets its shape at the first forward; run one first"
-    if value.is_meta:
-        return "a meta tensor has a shape and no values; materialise the model first"
+    if reason := holds_nothing(value):
+        return reason
     if value.is_quantized or hasattr(value, "quant_state") or hasattr(value, "SCB"):
         return "it is quantised: its values mean nothing without their scales, which are not in the tree"
     if value.layout != torch.strided or value.is_nested:
