@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from leafwise.core.doc import Shown
 from leafwise.core.match import Prefix, Proposal, as_renames
 from leafwise.core.memory import Op
 from leafwise.core.tree import Tree
@@ -52,7 +53,7 @@ class Back(NamedTuple):
     rows: tuple[int, int] | None
 
 
-class Plan:
+class Plan(Shown, kind="plan"):
     """What a load would do. Prints as a table; see `lw.plan`.
 
     `holds` is whether `lw.load` would go through with it. `problems` is everything that speaks against it, `allowed`
@@ -115,14 +116,3 @@ class Plan:
         """The same as plain data, for `json.dump`."""
         data: dict[str, Any] = import_module("leafwise.render").plan_json(self)
         return data
-
-    def __str__(self) -> str:
-        return str(import_module("leafwise.render").plan_for_stdout(self))
-
-    __repr__ = __str__
-
-    def __format__(self, spec: str) -> str:
-        return format(self.text(), spec)
-
-    def _repr_html_(self) -> str:
-        return str(import_module("leafwise.render").plan_html(self))

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns, tally
+from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME
 from leafwise.core.path import Path, quote
@@ -77,7 +78,7 @@ def open(path: "str | os.PathLike[str]") -> "Tree":
     return tree(path)
 
 
-class Tree:
+class Tree(Shown, kind="tree"):
     """Nodes, leaves and ties below one place. Indexing is relative to it; paths stay absolute.
 
     >>> import torch, leafwise as lw
@@ -363,14 +364,3 @@ class Tree:
         """Everything the walk found, as plain data for `json.dump`."""
         data: dict[str, Any] = import_module("leafwise.render").tree_json(self)
         return data
-
-    def __str__(self) -> str:
-        return str(import_module("leafwise.render").tree_for_stdout(self))
-
-    __repr__ = __str__
-
-    def __format__(self, spec: str) -> str:
-        return format(self.text(), spec)
-
-    def _repr_html_(self) -> str:
-        return str(import_module("leafwise.render").tree_html(self))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from leafwise.errors import FileError
 from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, numpy_dtype
-from leafwise.files.safetensors import CODES
+from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable
 
 _NUMPY = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
@@ -33,13 +33,10 @@ def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str],
     # The widest elements first, so that every array lies at a multiple of its own.
     entries = sorted(entries, key=lambda entry: -ITEM_BYTES[entry.dtype])
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
-    at = 0
     for entry in entries:
         if entry.dtype not in CODES:
             raise FileError(f"safetensors has no {entry.dtype}, which {entry.name!r} is; choose another with --dtype")
-        shape = list(entry.array.spec.shape or ())
-        header[entry.name] = {"dtype": CODES[entry.dtype], "shape": shape, "data_offsets": [at, at + entry.nbytes]}
-        at += entry.nbytes
+    header |= rows_of((entry.name, entry.dtype, entry.array.spec.shape or (), entry.nbytes) for entry in entries)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     with durable(path) as output:

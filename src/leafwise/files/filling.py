@@ -46,7 +46,9 @@ def prove(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
     for name, storage in storages:
         if storage.sums is not None:
             step = max(_TASK // storage.sums.chunk, 1) * storage.sums.chunk
-            tasks += [(name, storage, start, min(start + step, storage.nbytes)) for start in _steps(storage, step)]
+            tasks += [
+                (name, storage, start, min(start + step, storage.nbytes)) for start in range(0, storage.nbytes, step)
+            ]
     damaged: list[tuple[str, Source, int]] = []
     checksum = checksummer()
 
@@ -96,10 +98,6 @@ def fill(runs: list[Run], verify: bool, progress: Progress, proven: bool = False
     _in_threads(read, tasks)
     if damaged:
         raise _damage(damaged)
-
-
-def _steps(storage: Storage, step: int) -> range:
-    return range(0, storage.nbytes, step)
 
 
 def _read_into(storage: Storage, start: int, view: memoryview, mapped: bool = False) -> None:

@@ -42,6 +42,19 @@ DTYPES = {
 CODES = {plain: code for code, (plain, bits) in DTYPES.items() if bits >= 8}
 
 
+def rows_of(arrays: "Iterable[tuple[str, str, tuple[int, ...], int]]") -> dict[str, Any]:
+    """The rows of a header for arrays that lie one after the other: by name, what it says of dtype, shape and place.
+
+    >>> rows_of([("a", "float32", (2,), 8), ("b", "uint8", (), 1)])["b"]
+    {'dtype': 'U8', 'shape': (), 'data_offsets': (8, 9)}
+    """
+    rows, at = {}, 0
+    for name, dtype, shape, nbytes in arrays:
+        rows[name] = {"dtype": CODES[dtype], "shape": shape, "data_offsets": (at, at + nbytes)}
+        at += nbytes
+    return rows
+
+
 def begins(start: bytes, size: int) -> bool:
     """Whether a file of this size that starts so is one of these: a length that fits, and JSON after it."""
     length = int.from_bytes(start[:8], "little")

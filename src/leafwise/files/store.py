@@ -19,7 +19,7 @@ from leafwise.files.arrays import ITEM_BYTES
 from leafwise.files.checksums import CHUNK, DIGITS, Summing, checksum, count
 from leafwise.files.folder import INDEX
 from leafwise.files.record import Role, TieRow
-from leafwise.files.safetensors import CODES
+from leafwise.files.safetensors import rows_of
 from leafwise.files.writer import Output, Writing, remove_abandoned
 
 MAX_HEADER = 90_000_000  # others refuse 100 MB
@@ -117,13 +117,8 @@ def _escaped(text: str) -> str:
 def _write_tensors(output: Output, checkpoint: Checkpoint, progress: Progress) -> None:
     # The widest elements first, so that every array lies at a multiple of its own.
     laid_out = sorted(checkpoint.items, key=lambda item: -ITEM_BYTES[item.dtype])
-    rows: dict[str, Any] = {}
-    at = sums = 0
-    for item in laid_out:
-        stop = at + item.nbytes
-        rows[item.name] = {"dtype": CODES[item.dtype], "shape": item.shape, "data_offsets": (at, stop)}
-        sums += count(stop - at, CHUNK)
-        at = stop
+    rows = rows_of((item.name, item.dtype, item.shape, item.nbytes) for item in laid_out)
+    sums = sum(count(item.nbytes, CHUNK) for item in laid_out)
     in_order = {item.name: rows[item.name] for item in checkpoint.items}
     blank = "0" * (sums * DIGITS)
     said = record.text_of(
@@ -156,9 +151,9 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, progress: Progress) -
                 summing.add(part)
                 if gathered or len(part) < _SMALL:
                     gathered += part
-                    part = memoryview(gathered)
-                    if len(part) < _SMALL:
+                    if len(gathered) < _SMALL:
                         continue
+                    part = memoryview(gathered)
                 output.write(part)
                 progress(len(part))
                 gathered = bytearray()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, overload
 
 from leafwise.core import home as homes
 from leafwise.core.columns import Columns
+from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME, Op
 from leafwise.core.tree import Tree, tree
@@ -35,7 +36,7 @@ class HeldWrongly(NamedTuple):
     message: str
 
 
-class Ties(Sequence[Tie]):
+class Ties(Shown, Sequence[Tie], kind="ties"):
     """The ties of a tree; prints as a table. See `lw.ties`."""
 
     def __init__(
@@ -74,17 +75,6 @@ class Ties(Sequence[Tie]):
         """The same as plain data, for `json.dump`."""
         data: dict[str, Any] = import_module("leafwise.render").ties_json(self)
         return data
-
-    def __str__(self) -> str:
-        return str(import_module("leafwise.render").ties_for_stdout(self))
-
-    __repr__ = __str__
-
-    def __format__(self, spec: str) -> str:
-        return format(self.text(), spec)
-
-    def _repr_html_(self) -> str:
-        return str(import_module("leafwise.render").ties_html(self))
 
 
 def bytes_saved(t: Tree, tie: Tie) -> list[int]:
