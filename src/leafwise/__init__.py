@@ -12,6 +12,7 @@ Public names are resolved when they are first used: importing leafwise loads no 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Average",
     "ChecksumError",
     "Error",
     "FileError",
@@ -19,10 +20,13 @@ __all__ = [
     "LoadError",
     "Name",
     "Node",
+    "NonFiniteError",
     "Path",
     "PathError",
     "Query",
     "QueryError",
+    "Rule",
+    "RuleError",
     "Tie",
     "TieError",
     "TieWarning",
@@ -32,11 +36,19 @@ __all__ = [
     "WalkError",
     "WriteError",
     "add_roles",
+    "clip",
+    "flat",
+    "freeze",
+    "groups",
+    "initialize",
     "keep_ties",
+    "layer_decay",
     "load",
+    "no_decay",
     "open",
     "plan",
     "save",
+    "thaw",
     "tie",
     "ties",
     "tree",
@@ -61,8 +73,10 @@ _HOLDS = {
         "Error",
         "FileError",
         "LoadError",
+        "NonFiniteError",
         "PathError",
         "QueryError",
+        "RuleError",
         "TieError",
         "TieWarning",
         "Unsupported",
@@ -70,6 +84,14 @@ _HOLDS = {
         "WriteError",
     ),
     "leafwise.homes.roles": ("add_roles",),
+    "leafwise.iterate.averaging": ("Average",),
+    "leafwise.iterate.clipping": ("clip",),
+    "leafwise.iterate.flattening": ("flat",),
+    "leafwise.iterate.freezing": ("freeze", "thaw"),
+    "leafwise.iterate.grouping": ("groups",),
+    "leafwise.iterate.initializing": ("initialize",),
+    "leafwise.iterate.ready_made": ("layer_decay", "no_decay"),
+    "leafwise.iterate.rules": ("Rule",),
     "leafwise.share.binding": ("tie", "untie"),
     "leafwise.share.find": ("ties",),
     "leafwise.share.gradients": ("uses",),
@@ -93,8 +115,10 @@ if TYPE_CHECKING:
         Error,
         FileError,
         LoadError,
+        NonFiniteError,
         PathError,
         QueryError,
+        RuleError,
         TieError,
         TieWarning,
         Unsupported,
@@ -102,6 +126,14 @@ if TYPE_CHECKING:
         WriteError,
     )
     from leafwise.homes.roles import add_roles
+    from leafwise.iterate.averaging import Average
+    from leafwise.iterate.clipping import clip
+    from leafwise.iterate.flattening import flat
+    from leafwise.iterate.freezing import freeze, thaw
+    from leafwise.iterate.grouping import groups
+    from leafwise.iterate.initializing import initialize
+    from leafwise.iterate.ready_made import layer_decay, no_decay
+    from leafwise.iterate.rules import Rule
     from leafwise.share.binding import tie, untie
     from leafwise.share.find import ties
     from leafwise.share.gradients import uses

@@ -7,6 +7,8 @@ Error
 ├── WalkError    (TypeError)            an object, or something inside one, that cannot be walked
 ├── WriteError   (ValueError)           a value that does not fit its leaf; nothing was changed
 ├── TieError     (ValueError)           a tie that cannot be made or kept; nothing was changed
+├── RuleError    (ValueError)           a rule that matches nothing, or that another contradicts
+├── NonFiniteError (ArithmeticError)    gradients that are not finite; nothing was changed
 ├── LoadError    (ValueError)           a load that would leave something out or get it wrong; nothing was changed
 ├── FileError    (ValueError)           a file that is not what it should be, or cannot be written
 │   └── ChecksumError                   a file whose bytes are not those that were written
@@ -58,6 +60,18 @@ class TieError(Error, ValueError):
 
 class TieWarning(UserWarning):
     """A tie that was declared is gone."""
+
+
+class RuleError(Error, ValueError):
+    """A rule that matches nothing, that another contradicts, or that asks for what cannot be; nothing was changed."""
+
+
+class NonFiniteError(Error, ArithmeticError):
+    """Gradients that are not finite; nothing was changed. `paths` says whose."""
+
+    def __init__(self, message: str, paths: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.paths = paths
 
 
 class FileError(Error, ValueError):

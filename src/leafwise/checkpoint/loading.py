@@ -8,13 +8,14 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
-from leafwise.checkpoint.bars import bar
 from leafwise.checkpoint.optimizers import OptimizerPlan, nested
 from leafwise.checkpoint.planning import make_plan, opened
 from leafwise.checkpoint.plans import Back, Feed, Plan
+from leafwise.core.bars import bar
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.memory import Op
+from leafwise.core.rebuild import left_on_meta, rebuilt
 from leafwise.core.tree import tree
 from leafwise.errors import Error, LoadError, Unsupported
 from leafwise.files import filling
@@ -356,21 +357,8 @@ class _Load:
             target.home.write(target.value, self._cast(target))
 
     def _replace(self, back: list[Wish]) -> None:
-        """Puts new arrays and plain values in their places, from the leaves up: a node that cannot change is made anew,
-        and so is what holds it."""
-        columns, below = self.columns, self.plan.target._node
-        changes = self._changes(back)
-        done: dict[int, Any] = {}
-        for node in range(columns.node_ends[below] - 1, below - 1, -1) if changes else ():
-            if node not in changes:
-                continue
-            obj = columns.node_objects[node]
-            if id(obj) not in done:
-                done[id(obj)] = columns.home(obj).replaced(obj, changes[node])
-            if node > below:
-                changes.setdefault(columns.node_parents[node], {})[columns.node_names[node]] = done[id(obj)]
-            else:
-                self.root = done[id(obj)]
+        """Puts new arrays and plain values in their places."""
+        self.root = rebuilt(self.columns, self.plan.target._node, self._changes(back))
 
     def _changes(self, back: list[Wish]) -> dict[int, dict[str, Any]]:
         """For each node, what takes the place of what it holds, by name."""
@@ -474,16 +462,7 @@ class _Load:
 
     def _recompute(self) -> None:
         """Buffers that are not saved and have no values yet are computed by their home, or told of."""
-        by_node: dict[int, list[int]] = {}
-        for row in self.plan.recomputed:
-            value = self.columns.current(row)
-            if self.columns.home(value).spec(value).device == "meta":
-                by_node.setdefault(self.columns.row_nodes[row], []).append(row)
-        left = []
-        for node, rows in by_node.items():
-            home = self.columns.home(self.columns.node_objects[node])
-            if not home.recompute(self.columns.lineage(node), [self.columns.row_names[row] for row in rows]):
-                left += [self.columns.row_text(row) for row in rows]
+        left = left_on_meta(self.columns, self.plan.recomputed)
         if left:
             some = ", ".join(left[:8]) + (f" and {len(left) - 8:,} more" if len(left) > 8 else "")
             warnings.warn(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from leafwise.checkpoint.bars import bar
+from leafwise.core.bars import bar
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.memory import SAME, Op
 from leafwise.core.path import escape

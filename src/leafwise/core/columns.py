@@ -360,6 +360,11 @@ class Columns:
         owner = self.node_objects[self.row_nodes[row]]
         return self.home(owner).current(owner, self.row_names[row], self.row_values[row])
 
+    def is_held(self, row: int) -> bool:
+        """Whether what stands at a row is a buffer that is frozen."""
+        owner = self.node_objects[self.row_nodes[row]]
+        return self.home(owner).is_held(owner, self.row_names[row])
+
     def leaf_kind(self, leaf: int) -> PlainKind:
         return _PLAIN_KINDS[self.row_kinds[leaf]]
 
@@ -374,6 +379,11 @@ class Columns:
         if self.ties and set(kinds) != {"parameter"}:
             kinds = [self.row_kinds[self.ties.get(row, row)] for row in rows]
         specs = self._asked(rows, values, "its facts", lambda home, some: home.specs(some))
+        if "buffer" in kinds or "transient" in kinds:
+            specs = [
+                spec._replace(trainable=False) if kind in ("buffer", "transient") and self.is_held(row) else spec
+                for row, kind, spec in zip(rows, kinds, specs, strict=True)
+            ]
         by_identity: dict[tuple[int, LeafKind], Facts] = {}
         distinct: dict[Facts, Facts] = {}
         found: list[Facts] = []

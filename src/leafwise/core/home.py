@@ -4,11 +4,12 @@ A home is where parameters live: PyTorch modules, optimizers, plain containers, 
 differs. The walk, ties, queries and the picture are made here in core, from what it says.
 """
 
+import math
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from leafwise.core.path import Entry, Path
 from leafwise.errors import Unsupported, WalkError
@@ -54,6 +55,42 @@ class Memory(NamedTuple):
     strides: tuple[int, ...]
     itemsize: int
     dtype: str
+
+
+class Draw(NamedTuple):
+    """Random numbers: `shift + scale * x` for points x between -1 and 1, or if `normal`, in the place of x the number
+    at which the normal distribution function is ½ + ½ `narrow` x."""
+
+    normal: bool
+    narrow: float
+    scale: float
+    shift: float
+
+
+class PackedPart(Protocol):
+    """Arrays that are views of a vector, and their gradients views of another. `order` says which array stands at
+    which place, `starts` and `sizes` where that is."""
+
+    order: list[int]
+    starts: list[int]
+    sizes: list[int]
+
+    @property
+    def dtype(self) -> Any: ...
+    def values(self, moved: Callable[[int], Exception]) -> Any:
+        """The values; raises what `moved` makes of the number of an array that lies elsewhere by now."""
+
+    def grads(self) -> Any:
+        """The gradients."""
+
+    def norms(self) -> list[float]:
+        """The norm of the gradient of each array."""
+
+    def scale(self, factors: Sequence[float]) -> None:
+        """Multiplies the gradient of each array; by one factor, where there is only one."""
+
+    def undo(self) -> None:
+        """Gives every array memory of its own again."""
 
 
 class Home:
@@ -109,8 +146,9 @@ class Home:
         """The framework's own array, never a copy."""
         return value
 
-    def grad(self, value: Any) -> Any:
-        return None
+    def grads(self, values: list[Any]) -> list[Any]:
+        """The gradient of each array, None where there is none."""
+        return [None] * len(values)
 
     def numpy(self, value: Any) -> Any:
         raise Unsupported(self.name, "give a NumPy array")
@@ -192,6 +230,98 @@ class Home:
         """Gives an optimizer the state of its parameters, by group and position in it, and the options of groups, by
         their numbers. Arrays come as NumPy arrays. A parameter that is not given keeps the state that it has."""
         raise Unsupported(self.name, "take the state of an optimizer")
+
+    # -- iterating; see `leafwise.iterate` ---------------------------------------------------------------
+
+    def optimizer_options(self, optimizer: Any) -> frozenset[str] | None:
+        """The options that an optimizer takes for a group, or where none is given, that any does; None where nobody
+        knows."""
+        return None
+
+    def set_trainable(self, values: list[Any], trainable: bool) -> None:
+        """Has arrays trained from now on, or not."""
+        raise Unsupported(self.name, "freeze", "nothing in its arrays says whether they are trained")
+
+    def cannot_train(self, value: Any, trainable: bool) -> str:
+        """Why an array cannot be thawed, or frozen; empty where it can."""
+        return ""
+
+    def drifts(self, owner: Any, name: str) -> bool:
+        """Whether training changes a buffer, as it does running statistics."""
+        return False
+
+    def hold_still(self, owner: Any, root: Any, on: bool) -> None:
+        """Keeps the drifting buffers of a node, somewhere below the root, as they are; or lets go of them."""
+        raise Unsupported(self.name, "hold buffers still")
+
+    def is_held(self, owner: Any, name: str) -> bool:
+        """Whether a buffer is kept as it is."""
+        return False
+
+    # Each of these gives the arrays as they are afterwards: the same ones, or where they cannot change, new ones.
+
+    def clone_many(self, values: list[Any], precise: bool) -> list[Any]:
+        """Copies; of floating point with at least 32 bits where they shall be precise."""
+        return values  # what cannot change needs no copy
+
+    def copy_many(self, targets: list[Any], values: list[Any]) -> list[Any]:
+        """The targets, holding these values."""
+        return [self.made(target, self.numpy(value)) for target, value in zip(targets, values, strict=True)]
+
+    def lerp_many(self, targets: list[Any], values: list[Any], weight: float) -> list[Any]:
+        """The targets, moved by this share of the way to the values."""
+        pairs = [(target, self.numpy(target), self.numpy(value)) for target, value in zip(targets, values, strict=True)]
+        return [self.made(target, old + weight * (new - old)) for target, old, new in pairs]
+
+    def is_stock(self, owner: Any) -> bool:
+        """Whether a layer is of the framework's own making, so that it begins with what the framework says."""
+        return False
+
+    def cannot_fill(self, value: Any) -> str:
+        """Why initial values cannot be written into an array; empty where they can."""
+        return self.cannot_write(value)
+
+    def local_parts(self, value: Any) -> list[tuple[Any, tuple[int, ...] | None]]:
+        """The parts of an array that are here, each with where it begins; None where it is the whole."""
+        return [(value, None)]
+
+    def fill(self, value: Any, order: tuple[int, ...] | None, start: int, rows: Any) -> None:
+        """Writes rows of an array from number `start` on, its axes taken in this order; cast to its dtype."""
+        raise Unsupported(self.name, "be filled")
+
+    def draw(self, value: Any, order: tuple[int, ...] | None, start: int, words: Any, draw: Draw) -> bool:
+        """Makes numbers of words, and writes them as `fill` does; says whether it could. A word is a number of 32 bits
+        with its sign, and stands for the point (word + ½) / 2³¹."""
+        return False
+
+    def as_numpy(self, array: Any) -> Any:
+        """What somebody made, one of this home's own arrays or not, as a NumPy array."""
+        return import_module("numpy").asarray(array)
+
+    def when_shaped(self, owner: Any, then: Callable[[Any], None]) -> None:
+        """Calls with a layer once the shapes of its leaves are known."""
+        raise Unsupported(self.name, "wait for shapes")
+
+    def norms(self, values: list[Any]) -> list[float]:
+        """The Euclidean norm of each array."""
+        return [math.sqrt((abs(self.numpy(value)) ** 2).sum()) for value in values]
+
+    def scale_many(self, values: list[Any], factors: list[float]) -> list[Any]:
+        """The arrays, each multiplied by its factor; by one for all, where there is one."""
+        each = factors * len(values) if len(factors) == 1 else factors
+        return [self.made(value, self.numpy(value) * factor) for value, factor in zip(values, each, strict=True)]
+
+    def cannot_pack(self, value: Any) -> str:
+        """Why an array cannot become a view of a vector; empty where it can."""
+        return ""
+
+    def pack(self, values: list[Any]) -> "list[tuple[list[int], PackedPart]]":
+        """Makes arrays views of a few vectors, each with the numbers of the arrays that are in it."""
+        raise Unsupported(self.name, "flatten", "its arrays cannot become views")
+
+    def repoint(self, value: Any, view: Any) -> None:
+        """Lets an array lie where another lies."""
+        raise Unsupported(self.name, "flatten", "its arrays cannot become views")
 
     # -- sharing -------------------------------------------------------------------------------------
 

@@ -116,7 +116,9 @@ class Leaf:
 
     @property
     def trainable(self) -> bool | None:
-        """Whether training changes it; None where nobody says, as in a file."""
+        """Whether training changes it; False for what is frozen, None where nobody says, as in a file."""
+        if self.kind == "buffer" and self._columns.is_held(self._row):
+            return False
         return self._facts().trainable
 
     # -- handle ----------------------------------------------------------------------------------------
@@ -129,7 +131,7 @@ class Leaf:
     @property
     def grad(self) -> Any:
         """The gradient, or None before any backward."""
-        return self._ask(lambda home, raw: home.grad(raw), "its gradient")
+        return self._ask(lambda home, raw: home.grads([raw])[0], "its gradient")
 
     def numpy(self, index: Any = ()) -> Any:
         """The value as a NumPy array, or a part of it, without a copy where the memory allows it.

@@ -71,7 +71,9 @@ _TABLE: list[tuple[str | type, Roles]] = [
     ("*LayerNorm?d", _NORM),
 ]
 
-_found: "WeakKeyDictionary[type, Roles | None]" = WeakKeyDictionary()
+# For each class, the answers so far: a model asks the same few questions for every layer of a kind.
+_Answers = dict[tuple[str, int | None], tuple[str | None, Axes]]
+_found: "WeakKeyDictionary[type, tuple[Roles | None, _Answers]]" = WeakKeyDictionary()
 
 
 def add_roles(layer: str | type, roles: Roles) -> None:
@@ -102,11 +104,19 @@ def add_roles(layer: str | type, roles: Roles) -> None:
 
 def role_of(cls: type, name: str, ndim: int | None) -> tuple[str | None, Axes]:
     """The role and the axes of the leaf `name` in a layer of this class."""
-    if cls not in _found:
-        _found[cls] = _roles_of_class(cls)
-    roles = _found[cls]
+    found = _found.get(cls)
+    if found is None:
+        found = _found[cls] = _roles_of_class(cls), {}
+    roles, answers = found
     if roles is None:
         return None, None
+    answer = answers.get((name, ndim))
+    if answer is None:
+        answer = answers[name, ndim] = _role_in(roles, name, ndim)
+    return answer
+
+
+def _role_in(roles: Roles, name: str, ndim: int | None) -> tuple[str | None, Axes]:
     row = roles.get(name)
     if row is None:
         row = next((row for pattern, row in roles.items() if "*" in pattern and fnmatchcase(name, pattern)), None)

@@ -14,12 +14,22 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from leafwise.core.home import Axes, Home, LeafKind, Memory, Pairs, Spec, Visit
+from leafwise.core.home import Axes, Draw, Home, LeafKind, Memory, PackedPart, Pairs, Spec, Visit
 from leafwise.core.memory import Op
 from leafwise.core.path import Entry, Path
 from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes import torch_filling, torch_keepers, torch_ties, torch_values, torch_views
+from leafwise.homes import (
+    torch_filling,
+    torch_flat,
+    torch_freezing,
+    torch_initial,
+    torch_keepers,
+    torch_ties,
+    torch_training,
+    torch_values,
+    torch_views,
+)
 from leafwise.homes.roles import role_of
 from leafwise.homes.torch_filling import holds_nothing, is_lazy
 
@@ -161,9 +171,8 @@ class TorchHome(Home):
             for value in values
         ]
 
-    def grad(self, value: torch.Tensor) -> Any:
-        # Asking a computed tensor for its gradient makes PyTorch warn; it has none of its own.
-        return value.grad if value.is_leaf or value.retains_grad else None
+    def grads(self, values: list[torch.Tensor]) -> list[Any]:
+        return [*torch_training.grads(values)]
 
     def numpy(self, value: torch.Tensor) -> Any:
         if reason := holds_nothing(value):
@@ -235,6 +244,71 @@ class TorchHome(Home):
 
     def recompute(self, lineage: tuple[Any, ...], names: list[str]) -> bool:
         return torch_filling.recompute(lineage, names)
+
+    # -- iterating -------------------------------------------------------------------------------------
+
+    def optimizer_options(self, optimizer: Any) -> frozenset[str] | None:
+        return torch_training.optimizer_options(optimizer)
+
+    def set_trainable(self, values: list[torch.Tensor], trainable: bool) -> None:
+        torch_freezing.set_trainable(values, trainable)
+
+    def cannot_train(self, value: torch.Tensor, trainable: bool) -> str:
+        return torch_freezing.cannot_train(value, trainable)
+
+    def drifts(self, owner: Any, name: str) -> bool:
+        return torch_freezing.drifts(owner, name)
+
+    def hold_still(self, owner: Any, root: Any, on: bool) -> None:
+        torch_freezing.hold_still(owner, root, on)
+
+    def is_held(self, owner: Any, name: str) -> bool:
+        return torch_freezing.is_held(owner, name)
+
+    def clone_many(self, values: list[torch.Tensor], precise: bool) -> list[torch.Tensor]:
+        return torch_training.clone_many(values, precise)
+
+    def copy_many(self, targets: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor]:
+        return torch_training.copy_many(targets, values)
+
+    def lerp_many(self, targets: list[torch.Tensor], values: list[torch.Tensor], weight: float) -> list[torch.Tensor]:
+        return torch_training.lerp_many(targets, values, weight)
+
+    def is_stock(self, owner: Any) -> bool:
+        return torch_initial.is_stock(type(owner))
+
+    def cannot_fill(self, value: torch.Tensor) -> str:
+        return torch_initial.cannot_fill(value)
+
+    def local_parts(self, value: torch.Tensor) -> list[tuple[torch.Tensor, tuple[int, ...] | None]]:
+        return torch_initial.local_parts(value)
+
+    def fill(self, value: torch.Tensor, order: tuple[int, ...] | None, start: int, rows: Any) -> None:
+        torch_initial.fill(value, order, start, rows)
+
+    def draw(self, value: torch.Tensor, order: tuple[int, ...] | None, start: int, words: Any, draw: Draw) -> bool:
+        return torch_initial.draw(value, order, start, words, draw)
+
+    def as_numpy(self, array: Any) -> Any:
+        return self.numpy(array) if isinstance(array, torch.Tensor) else super().as_numpy(array)
+
+    def when_shaped(self, owner: Any, then: Callable[[Any], None]) -> None:
+        torch_initial.when_shaped(owner, then)
+
+    def norms(self, values: list[torch.Tensor]) -> list[float]:
+        return torch_training.norms(values)
+
+    def scale_many(self, values: list[torch.Tensor], factors: list[float]) -> list[torch.Tensor]:
+        return torch_training.scale_many(values, factors)
+
+    def cannot_pack(self, value: torch.Tensor) -> str:
+        return torch_flat.cannot_pack(value)
+
+    def pack(self, values: list[torch.Tensor]) -> list[tuple[list[int], PackedPart]]:
+        return [(numbers, part) for numbers, part in torch_flat.pack(values)]
+
+    def repoint(self, value: torch.Tensor, view: torch.Tensor) -> None:
+        value.data = view.detach()
 
     # -- sharing ---------------------------------------------------------------------------------------
 

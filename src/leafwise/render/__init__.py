@@ -12,9 +12,14 @@ from leafwise.render.text import text
 if TYPE_CHECKING:
     from leafwise.checkpoint.plans import Plan
     from leafwise.core.tree import Tree
+    from leafwise.iterate.grouping import Groups
     from leafwise.share.find import Ties
 
 __all__ = [
+    "groups_for_stdout",
+    "groups_html",
+    "groups_json",
+    "groups_text",
     "plan_for_stdout",
     "plan_html",
     "plan_json",
@@ -91,3 +96,30 @@ def plan_html(plan: "Plan") -> str:
     from leafwise.render.planning import plan_doc
 
     return html(plan_doc(plan))
+
+
+def groups_text(groups: "Groups", *, terminal: Any = None) -> str:
+    """The account as text, plain unless a terminal is given."""
+    from leafwise.render.grouping import groups_doc
+
+    return text(groups_doc(groups), terminal or Terminal())
+
+
+def groups_for_stdout(groups: "Groups") -> str:
+    """The account as `print` shows it."""
+    return groups_text(groups, terminal=Terminal.of(sys.stdout))
+
+
+def groups_json(groups: "Groups") -> dict[str, Any]:
+    """The account as plain data."""
+    from leafwise.render import grouping
+
+    return grouping.groups_json(groups)
+
+
+def groups_html(groups: "Groups") -> str:
+    """The account for a notebook."""
+    from leafwise.render.grouping import groups_doc
+    from leafwise.render.html import html
+
+    return html(groups_doc(groups))

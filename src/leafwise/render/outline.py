@@ -319,7 +319,7 @@ class _Outline:
             notes.append(Span(f"also {also}{more}", "tie"))
         if kind == "buffer":
             notes.append(Span("buffer" if persistent else "buffer, not saved", "dim"))
-        elif kind == "parameter" and spec.trainable is False:
+        if kind != "state" and spec.trainable is False:
             notes.append(Span("frozen", "warn"))
         if spec.shape is None:
             notes.append(Span("shape not known yet", "warn"))

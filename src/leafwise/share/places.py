@@ -38,9 +38,11 @@ def nothing_matches(tree: Tree, where: Any) -> PathError:
     """The error for a path or a query that means nothing here."""
     if isinstance(where, str | Path) and not any(sign in str(where) for sign in "*?{"):
         try:
-            tree[where]
+            found = tree[where]
         except PathError as error:
             return error
+        if isinstance(found, Tree):
+            return PathError(f'"{where}" is a node; "{where}.**" means the leaves below it')
     return PathError(f"no leaf matches {where!r}")
 
 

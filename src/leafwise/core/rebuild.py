@@ -1,0 +1,56 @@
+"""Other leaves in the place of those that are there: in the same nodes where they can change, else in new ones."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from leafwise.core.columns import Columns
+from leafwise.core.tree import Tree
+
+
+def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) -> Any:
+    """The object of the node `below` with other leaves, children and plain values, given by node and name. From the
+    leaves up: a node that cannot change is made anew, and so is what holds it."""
+    root = columns.node_objects[below]
+    changes = {node: dict(names) for node, names in changes.items()}
+    done: dict[int, Any] = {}
+    for node in range(columns.node_ends[below] - 1, below - 1, -1) if changes else ():
+        if node not in changes:
+            continue
+        obj = columns.node_objects[node]
+        if id(obj) not in done:
+            done[id(obj)] = columns.home(obj).replaced(obj, changes[node])
+        if node > below:
+            changes.setdefault(columns.node_parents[node], {})[columns.node_names[node]] = done[id(obj)]
+        else:
+            root = done[id(obj)]
+    return root
+
+
+def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
+    """The object of a tree with other arrays for some of its leaves, under all their names."""
+    columns = tree._columns
+    changes: dict[int, dict[str, Any]] = {}
+    for row in tree._rows:
+        leaf = columns.ties.get(row, row)
+        if leaf in new:
+            op, home = columns.row_op(row), columns.home(new[leaf])
+            if op != "same" and home.in_place:
+                continue  # a view of what is replaced sees what takes its place
+            value = new[leaf] if op == "same" else home.seen_through(new[leaf], op)
+            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
+    return rebuilt(columns, tree._node, changes)
+
+
+def left_on_meta(columns: Columns, rows: Iterable[int]) -> list[str]:
+    """Has buffers on meta computed by their home; the paths of those that it does not know how to compute."""
+    by_node: dict[int, list[int]] = {}
+    for row in rows:
+        value = columns.current(row)
+        if columns.home(value).spec(value).device == "meta":
+            by_node.setdefault(columns.row_nodes[row], []).append(row)
+    left = []
+    for node, its in by_node.items():
+        home = columns.home(columns.node_objects[node])
+        if not home.recompute(columns.lineage(node), [columns.row_names[row] for row in its]):
+            left += [columns.row_text(row) for row in its]
+    return left

@@ -1,0 +1,156 @@
+"""What training asks of tensors: options of optimizers, and arithmetic on many at once."""
+
+import inspect
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from leafwise.homes.torch_flat import segment_norms
+
+_FROM_SCHEDULERS = frozenset({"initial_lr"})  # which schedulers write into groups, and read there
+
+
+def optimizer_options(optimizer: Any) -> frozenset[str] | None:
+    """The options of a group that an optimizer takes: a class, an instance, or None for any of PyTorch's own."""
+    if optimizer is None:
+        found = frozenset().union(*(_options(cls) or () for cls in vars(torch.optim).values() if _is_optimizer(cls)))
+        return found | _FROM_SCHEDULERS
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return frozenset(optimizer.defaults) | _FROM_SCHEDULERS
+    found_options = _options(optimizer)
+    return None if found_options is None else found_options | _FROM_SCHEDULERS
+
+
+def _is_optimizer(cls: Any) -> bool:
+    return isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer
+
+
+def _options(cls: Any) -> frozenset[str] | None:
+    """What a class takes besides the parameters; None where it takes anything."""
+    parameters = list(inspect.signature(cls).parameters.values())
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    return frozenset(one.name for one in parameters[1:])
+
+
+def grads(values: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """The gradient of each tensor. Asking a computed one makes PyTorch warn; it has none of its own."""
+    return [value.grad if value.is_leaf or value.retains_grad else None for value in values]
+
+
+# -- many tensors at once --------------------------------------------------------------------------------------
+
+
+def clone_many(values: list[torch.Tensor], precise: bool) -> list[torch.Tensor]:
+    with torch.no_grad():
+        return [_precise(value).clone() if precise else value.detach().clone() for value in values]
+
+
+def _precise(value: torch.Tensor) -> torch.Tensor:
+    narrow = value.is_floating_point() and value.element_size() < 4
+    return value.detach().float() if narrow else value.detach()
+
+
+def copy_many(targets: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor]:
+    with torch.no_grad():
+        torch._foreach_copy_(targets, values)
+    return targets
+
+
+def lerp_many(targets: list[torch.Tensor], values: list[torch.Tensor], weight: float) -> list[torch.Tensor]:
+    with torch.no_grad():
+        for ours, theirs in _alike(targets, values):
+            if (ours[0].dtype, ours[0].device) != (theirs[0].dtype, theirs[0].device):
+                theirs = [value.to(ours[0]) for value in theirs]
+            torch._foreach_lerp_(ours, theirs, weight)
+    return targets
+
+
+def _alike(
+    targets: list[torch.Tensor], values: list[torch.Tensor]
+) -> list[tuple[list[torch.Tensor], list[torch.Tensor]]]:
+    """Pairs that can be treated at once, since they are of one kind and on one device; mostly that is all of them."""
+    kinds = [(one.dtype, one.device, other.dtype, other.device) for one, other in zip(targets, values, strict=True)]
+    if len(set(kinds)) == 1:
+        return [(targets, values)]
+    found: dict[Any, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for kind, one, other in zip(kinds, targets, values, strict=True):
+        ours, theirs = found.setdefault(kind, ([], []))
+        ours.append(one)
+        theirs.append(other)
+    return list(found.values())
+
+
+_PLAIN = {torch.Tensor, nn.Parameter}
+_SMALL = 4096  # elements: below that, joining many tensors costs less than asking each
+
+
+def norms(values: list[torch.Tensor]) -> list[float]:
+    """The norm of each tensor, computed in at least 32 bits."""
+    with torch.no_grad():
+        found = _norms_of_small(values)
+        if found is None:
+            found = _norms_by_kind(values)
+        if all(map(math.isfinite, found)):
+            return found
+        pairs = zip(found, values, strict=True)
+        return [norm if math.isfinite(norm) else _norm_in_full(value) for norm, value in pairs]
+
+
+def _norms_of_small(values: list[torch.Tensor]) -> list[float] | None:
+    """The norms of many small tensors in the memory of this machine: joined, since asking each costs more."""
+    sizes = list(map(torch.Tensor.numel, values))
+    if len(values) < 2 or sum(sizes) > _SMALL * len(sizes) or not set(map(type, values)) <= _PLAIN:
+        return None
+    try:
+        joined = torch.cat([value if value.dim() == 1 else value.reshape(-1) for value in values])
+    except RuntimeError:
+        return None  # on several devices, or some of them sparse
+    return segment_norms(joined, sizes) if joined.device.type == "cpu" and joined.layout == torch.strided else None
+
+
+def _norms_by_kind(values: list[torch.Tensor]) -> list[float]:
+    found = [0.0] * len(values)
+    alike: dict[Any, list[int]] = {}
+    for number, value in enumerate(values):
+        plain = type(value) in _PLAIN and value.layout == torch.strided
+        alike.setdefault((value.dtype, value.device) if plain else number, []).append(number)
+    for numbers in alike.values():
+        its = [values[one] for one in numbers]
+        if len(its) == 1:
+            found[numbers[0]] = _one_norm(its[0])
+            continue
+        wide = torch.float64 if its[0].dtype in (torch.float64, torch.complex128) else torch.float32
+        for number, norm in zip(numbers, torch.stack(torch._foreach_norm(its, 2, dtype=wide)).tolist(), strict=True):
+            found[number] = norm
+    return found
+
+
+def _one_norm(value: torch.Tensor) -> float:
+    if value.layout != torch.strided:
+        value = value.coalesce().values() if value.layout == torch.sparse_coo else value.values()
+    wide = value.dtype if value.element_size() >= 4 else torch.float32
+    norm = torch.linalg.vector_norm(value, dtype=wide)
+    # Of a tensor that is spread over several processes, the norm of all of it.
+    return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+
+
+def _norm_in_full(value: torch.Tensor) -> float:
+    """A norm that came out as not finite: in 64 bits, since squares overflow long before their root does."""
+    if hasattr(value, "full_tensor"):
+        return _one_norm(value)
+    return _one_norm(value.to(torch.complex128 if value.is_complex() else torch.float64))
+
+
+def scale_many(values: list[torch.Tensor], factors: list[float]) -> list[torch.Tensor]:
+    with torch.no_grad():
+        if len(factors) != 1:
+            torch._foreach_mul_(values, factors)
+            return values
+        for device in {value.device for value in values}:
+            # A factor that is a tensor is several times as fast for many small tensors.
+            factor = torch.tensor(factors[0], device=device)
+            torch._foreach_mul_([value for value in values if value.device == device], factor)
+    return values

@@ -1,0 +1,1 @@
+"""Rules and groups, freezing, initial values, averages, clipping, and the tree as one vector."""

@@ -1,0 +1,199 @@
+"""`lw.clip`: gradients no longer than they should be, with the norms by path."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from leafwise.core.columns import Columns
+from leafwise.core.home import Home
+from leafwise.core.query import Query
+from leafwise.core.rebuild import with_leaves
+from leafwise.core.tree import Tree
+from leafwise.errors import NonFiniteError, RuleError, WalkError
+from leafwise.iterate.flattening import Flat, flat_of
+from leafwise.iterate.walked import walked
+from leafwise.share.places import nothing_matches
+
+
+class Norms(Mapping[str, float]):
+    """The norm of each gradient before clipping, by path; see `lw.clip`.
+
+    `total` is the norm of all of them together. `nonfinite` are the paths whose gradient is not finite. `clipped` is
+    what holds the clipped gradients: the model, or where gradients cannot change, new ones.
+    """
+
+    def __init__(self, columns: Columns, leaves: list[int], norms: list[float], clipped: Any) -> None:
+        self._columns, self._leaves, self._norms = columns, leaves, norms
+        self._by_path: dict[str, float] | None = None
+        self.clipped = clipped
+        self.total = math.sqrt(math.fsum(norm * norm for norm in norms))
+        self.nonfinite: tuple[str, ...] = ()
+        if not math.isfinite(self.total):
+            wrong = [leaf for leaf, norm in zip(leaves, norms, strict=True) if not math.isfinite(norm)]
+            self.nonfinite = tuple(columns.keys(wrong))
+
+    def _found(self) -> dict[str, float]:
+        if self._by_path is None:  # thousands of paths that nobody may ask for
+            self._by_path = dict(zip(self._columns.keys(self._leaves), self._norms, strict=True))
+        return self._by_path
+
+    def __getitem__(self, path: str) -> float:
+        return self._found()[str(path)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found())
+
+    def __len__(self) -> int:
+        return len(self._leaves)
+
+    def __repr__(self) -> str:
+        largest = sorted(self.items(), key=lambda item: -item[1])[:3]
+        some = ", ".join(f"{path} {norm:.3g}" for path, norm in largest)
+        return f"<Norms of {len(self):,} gradients: total {self.total:.4g}; largest {some}>"
+
+
+def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True) -> Norms:
+    """Scales gradients down to a norm; returns what the norms were, by path.
+
+    `per="tree"` limits the norm of all gradients together, `per="leaf"` that of each leaf, and a query (or a list of
+    them) that of the leaves that match, together, and leaves the others as they are. A shared leaf counts once.
+    Gradients that are not finite are an error that names them; with `strict=False` they are listed in the result, and
+    nothing is scaled that they are a part of. Where gradients cannot change, give them in place of the model: the
+    clipped ones are `.clipped`.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Linear(2, 1)
+    >>> net(torch.tensor([[3.0, 0.0]])).sum().backward()
+    >>> norms = lw.clip(net, 1.0)
+    >>> dict(norms), round(net.weight.grad.norm().item(), 4)
+    ({'weight': 3.0, 'bias': 1.0}, 0.9487)
+    """
+    if not max_norm > 0:
+        raise RuleError(f"max_norm must be above zero, not {max_norm!r}")
+    flattened = flat_of(model)
+    if flattened is not None and isinstance(per, str) and per in ("tree", "leaf"):
+        gradients: _Gradients = _FlatGradients(flattened)
+    else:
+        gradients = _Gradients(*walked(model._tree if isinstance(model, Flat) else model))
+    norms = Norms(gradients.columns, gradients.leaves, gradients.norms(), gradients.holder)
+    if norms.nonfinite and strict:
+        some = ", ".join(norms.nonfinite[:8])
+        more = f" and {len(norms.nonfinite) - 8:,} more" if len(norms.nonfinite) > 8 else ""
+        raise NonFiniteError(f"the gradients of {some}{more} are not finite; nothing was changed", norms.nonfinite)
+    factors = _factors(gradients, norms._norms, max_norm, per)
+    if factors is not None:
+        norms.clipped = gradients.scale(factors)
+    return norms
+
+
+class _Gradients:
+    """The gradients of a model, or where arrays cannot change, the arrays that are gradients themselves."""
+
+    def __init__(self, t: Tree, value_at: Callable[[int], Any]) -> None:
+        self.tree = t
+        self.columns: Columns = t._columns
+        self.holder = self.columns.node_objects[t._node]
+        ties = self.columns.ties
+        leaves = [ties.get(row, row) for row in t._first_rows] if ties else t._first_rows
+        values = list(map(value_at, leaves))
+        found: list[Any] = [None] * len(values)
+        for home, numbers in _by_home(self.columns, values).items():
+            its = [values[one] for one in numbers]
+            for number, gradient in zip(numbers, home.grads(its) if home.in_place else its, strict=True):
+                found[number] = gradient
+        self.leaves = [leaf for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None]
+        self._arrays = [gradient for gradient in found if gradient is not None]
+        if not self.leaves:
+            raise WalkError("no leaf has a gradient; call lw.clip after backward()")
+        self._homes = _by_home(self.columns, self._arrays)
+
+    def norms(self) -> list[float]:
+        norms = [0.0] * len(self._arrays)
+        for home, numbers in self._homes.items():
+            for number, norm in zip(numbers, home.norms([self._arrays[one] for one in numbers]), strict=True):
+                norms[number] = norm
+        return norms
+
+    def scale(self, factors: Sequence[float]) -> Any:
+        """Multiplies gradients, each by its factor or all by one; gives what holds them."""
+        new: dict[int, Any] = {}
+        for home, numbers in self._homes.items():
+            its = [one for one in numbers if len(factors) == 1 or factors[one] != 1]
+            scaled = home.scale_many(
+                [self._arrays[one] for one in its], [factors[0]] if len(factors) == 1 else [factors[one] for one in its]
+            )
+            if not home.in_place:
+                new.update({self.leaves[one]: array for one, array in zip(its, scaled, strict=True)})
+        return with_leaves(self.tree, new) if new else self.holder
+
+
+def _by_home(columns: Columns, arrays: list[Any]) -> dict[Home, Sequence[int]]:
+    """The numbers of the arrays by their home; mostly that is one for all."""
+    homes = {cls: columns.home(array) for cls, array in {type(one): one for one in arrays}.items()}
+    if len(set(homes.values())) == 1:
+        return {next(iter(homes.values())): range(len(arrays))}
+    found: dict[Home, list[int]] = {}
+    for number, array in enumerate(arrays):
+        found.setdefault(homes[type(array)], []).append(number)
+    return dict(found)
+
+
+class _FlatGradients(_Gradients):
+    """The gradients of a flat model, which lie in a few vectors."""
+
+    def __init__(self, flattened: Flat) -> None:
+        self.tree, self.columns = flattened._tree, flattened._tree._columns
+        self.holder = self.columns.node_objects[self.tree._node]
+        self.leaves = [leaf for part in flattened.parts for leaf in part.leaves]
+        self._parts = flattened.parts
+
+    def norms(self) -> list[float]:
+        return [norm for part in self._parts for norm in part.packed.norms()]
+
+    def scale(self, factors: Sequence[float]) -> Any:
+        start = 0
+        for part in self._parts:
+            count = len(part.leaves)
+            part.packed.scale(factors if len(factors) == 1 else factors[start : start + count])
+            start += count
+        return self.holder
+
+
+def _factors(gradients: _Gradients, norms: list[float], max_norm: float, per: Any) -> list[float] | None:
+    """By how much each gradient is multiplied; one factor where it is the same for all, None where nothing changes."""
+    if isinstance(per, str) and per == "tree":
+        factor = _factor(norms, max_norm)
+        return None if factor == 1 else [factor]
+    if isinstance(per, str) and per == "leaf":
+        factors = [_factor([norm], max_norm) for norm in norms]
+    else:
+        factors = [1.0] * len(norms)
+        for members in _members(gradients, per if isinstance(per, list | tuple) else [per]):
+            factor = _factor([norms[one] for one in members], max_norm)
+            for one in members:
+                factors[one] = factor
+    return None if all(factor == 1 for factor in factors) else factors
+
+
+def _factor(norms: list[float], max_norm: float) -> float:
+    total = math.sqrt(math.fsum(norm * norm for norm in norms))
+    return min(1.0, max_norm / total) if math.isfinite(total) and total else 1.0
+
+
+def _members(gradients: _Gradients, queries: Sequence[Any]) -> list[list[int]]:
+    """For each query, the gradients that it means."""
+    t = gradients.tree
+    at = {leaf: number for number, leaf in enumerate(gradients.leaves)}
+    taken: dict[int, Any] = {}
+    found = []
+    for where in queries:
+        leaves = Query.of(where).leaves(t._columns, t._node, t._rows)
+        if not leaves:
+            raise nothing_matches(t, where)
+        for leaf in leaves:
+            if leaf in taken:
+                name = t._columns.row_text(leaf)
+                raise RuleError(f"{name} is matched by {taken[leaf]!r} and by {where!r}; each gradient is clipped once")
+            taken[leaf] = where
+        found.append([at[leaf] for leaf in sorted(leaves) if leaf in at])
+    return found

@@ -1,0 +1,119 @@
+"""Random numbers by place: element i of a leaf is a function of the seed, the path of the leaf, and i.
+
+The words come from Philox4x64-10, a counter-based generator: its key is a hash of seed and path, and word i of 32 bits
+is number i mod 8 of block 1 + i // 8. A word, read as a signed number s, is the point x = (s + ½) / 2³¹ between -1 and
+1, and the inverse of a distribution function makes a number of it, in 64 bits. So any stretch can be drawn by itself,
+in any order, by any number of threads.
+"""
+
+import hashlib
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from leafwise.core.home import Draw
+
+_WORDS = 8  # of 32 bits, in a block
+
+
+class Key(NamedTuple):
+    """What the numbers of one leaf depend on."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, seed: int, path: str) -> "Key":
+        digest = hashlib.blake2b(f"{seed}:{path}".encode(), digest_size=16).digest()
+        return cls(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
+
+
+def words(key: Key, start: int, count: int) -> Any:
+    """The words from number `start` on, as signed numbers of 32 bits."""
+    block, skipped = divmod(start, _WORDS)
+    bits = np.random.Philox(key=np.array(key, np.uint64), counter=np.array([block, 0, 0, 0], np.uint64))
+    raw = bits.random_raw(-(-(skipped + count) // 2))
+    return np.asarray(raw, "<u8").view("<i4")[skipped : skipped + count]
+
+
+def uniform(low: float, high: float) -> Draw:
+    """Numbers between two bounds."""
+    return Draw(normal=False, narrow=1.0, scale=(high - low) / 2, shift=(high + low) / 2)
+
+
+def normal(mean: float, std: float, cut: float | None = None) -> Draw:
+    """Numbers about a mean; with `cut`, none further from it than so many standard deviations."""
+    return Draw(normal=True, narrow=1.0 if cut is None else math.erf(cut / math.sqrt(2)), scale=std, shift=mean)
+
+
+def constant(value: float) -> Draw:
+    """One number throughout."""
+    return Draw(normal=False, narrow=1.0, scale=0.0, shift=value)
+
+
+def numbers(draw: Draw, words: Any) -> Any:
+    """What words stand for: the definition, to which what homes do for themselves must come close."""
+    x = words.astype(np.float64)  # in the order of its axes, whatever the words are a part of
+    x += 0.5
+    x *= 2.0**-31
+    if draw.normal:
+        x *= 0.5 * draw.narrow
+        _inverse_normal(x.reshape(-1))
+    x *= draw.scale
+    if draw.shift:
+        x += draw.shift
+    return x
+
+
+# Wichura's algorithm AS 241 for the inverse of the normal distribution function, exact to about 16 digits. Its third
+# region begins where less than exp(-25) is left, which words of 32 bits do not reach.
+_CENTRE = (
+    (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
+     13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.3871328727963666080),
+    (5226.4952788528545610, 28729.085735721942674, 39307.895800092710610, 21213.794301586595867,
+     5394.1960214247511077, 687.18700749205790830, 42.313330701600911252, 1.0),
+)  # fmt: skip
+_TAIL = (
+    (7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1, 1.27045825245236838258,
+     3.64784832476320460504, 5.76949722146069140550, 4.63033784615654529590, 1.42343711074968357734),
+    (1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1,
+     6.89767334985100004550e-1, 1.67638483018380384940, 2.05319162663775882187, 1.0),
+)  # fmt: skip
+
+_STRETCH = 1 << 13  # elements at a time, so that what is between them and the result stays in the nearest cache
+
+
+def _inverse_normal(q: Any) -> None:
+    """Puts in the place of each q the number at which the normal distribution function is ½ + q."""
+    rooms = np.empty((3, min(_STRETCH, q.size)))
+    for start in range(0, q.size, _STRETCH):
+        part = q[start : start + _STRETCH]
+        r, above, below = rooms[:, : part.size]
+        np.multiply(part, part, out=r)
+        np.subtract(0.180625, r, out=r)
+        outside = np.flatnonzero(r < 0)  # further than 0.425 from the middle
+        beyond = part[outside]
+        _ratio(_CENTRE, r, above, below)
+        part *= above
+        if outside.size:
+            r, above, below = rooms[:, : outside.size]
+            np.abs(beyond, out=r)
+            np.subtract(0.5, r, out=r)
+            np.log(r, out=r)
+            np.negative(r, out=r)
+            np.sqrt(r, out=r)
+            r -= 1.6
+            _ratio(_TAIL, r, above, below)
+            part[outside] = np.copysign(above, beyond)
+
+
+def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], r: Any, above: Any, below: Any) -> None:
+    """Leaves the ratio of two polynomials at r in `above`."""
+    for coefficients, room in zip(polynomials, (above, below), strict=True):
+        np.multiply(r, coefficients[0], out=room)
+        for coefficient in coefficients[1:-1]:
+            room += coefficient
+            room *= r
+        room += coefficients[-1]
+    above /= below

@@ -1,0 +1,185 @@
+"""`lw.flat`: the trainable leaves as one vector, and their gradients as another."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakValueDictionary
+
+from leafwise.core.columns import Columns
+from leafwise.core.home import Home, PackedPart
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import WalkError, WriteError
+
+
+class FlatPart:
+    """The leaves of one dtype on one device. `slices` says where each lies in `values` and `grads`."""
+
+    def __init__(self, columns: Columns, leaves: list[int], packed: PackedPart) -> None:
+        self._columns, self.leaves, self.packed = columns, leaves, packed
+
+    @property
+    def values(self) -> Any:
+        """The vector of values: what is written there, the leaves hold."""
+        return self.packed.values(self._moved)
+
+    @property
+    def grads(self) -> Any:
+        """The vector of gradients."""
+        return self.packed.grads()
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """For each leaf, by its path, its place in the vectors."""
+        keys = self._columns.keys([self.leaves[one] for one in self.packed.order])
+        places = zip(keys, self.packed.starts, self.packed.sizes, strict=True)
+        return {key: slice(start, start + size) for key, start, size in places}
+
+    def _moved(self, number: int) -> Exception:
+        return WriteError(
+            f"{self._columns.row_text(self.leaves[number])} no longer lies in this vector: the model was moved, cast, "
+            "loaded by assignment, or made flat again; call lw.flat(model) again"
+        )
+
+
+class Flat:
+    """A model whose trainable leaves are views of one vector; see `lw.flat`.
+
+    `values` and `grads` are the vectors. A model of several dtypes or devices has several: `parts`, each with `values`,
+    `grads` and `slices`. `undo()` gives every leaf memory of its own again.
+    """
+
+    def __init__(self, t: Tree, parts: list[FlatPart]) -> None:
+        self._tree = t
+        self._parts = tuple(parts)
+        self._undone = False
+
+    @property
+    def parts(self) -> tuple[FlatPart, ...]:
+        if self._undone:
+            raise WriteError("this was undone; call lw.flat(model) again")
+        return self._parts
+
+    @property
+    def values(self) -> Any:
+        """The vector of values: what is written there, the leaves hold."""
+        return self._only.values
+
+    @property
+    def grads(self) -> Any:
+        """The vector of gradients. A leaf that has none, as after `zero_grad()`, has zeros here."""
+        return self._only.grads
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """For each leaf, by its path, its place in the vectors."""
+        return self._only.slices
+
+    @property
+    def _only(self) -> FlatPart:
+        if len(self.parts) != 1:
+            kinds = ", ".join(str(part.packed.dtype) for part in self.parts)
+            raise WalkError(f"there is a vector for each of {kinds}; go through flat.parts")
+        return self.parts[0]
+
+    def undo(self) -> Any:
+        """Gives every leaf, and its gradient, memory of its own again; returns the model."""
+        with _names_following(self._tree, [leaf for part in self.parts for leaf in part.leaves]):
+            for part in self.parts:
+                part.packed.undo()
+        self._undone = True
+        return self._tree._columns.node_objects[self._tree._node]
+
+    def __repr__(self) -> str:
+        leaves = sum(len(part.leaves) for part in self._parts)
+        size = sum(sum(part.packed.sizes) for part in self._parts)
+        kinds = ", ".join(str(part.packed.dtype).removeprefix("torch.") for part in self._parts)
+        return f"<Flat{', undone' * self._undone}: {leaves:,} leaves, {size:,} parameters, {kinds}>"
+
+
+# By the identity of the model, which a Flat keeps alive.
+_flats: "WeakValueDictionary[int, Flat]" = WeakValueDictionary()
+
+
+def flat_of(model: Any) -> Flat | None:
+    """The Flat of a model that was made flat, for as long as somebody has it."""
+    if isinstance(model, Flat):
+        return model
+    found = _flats.get(id(model))
+    return None if found is None or found._undone else found
+
+
+def flat(model: Any) -> Flat:
+    """Puts all trainable leaves, and their gradients, into one vector each; every leaf becomes a live view.
+
+    An optimizer is then a few vector lines, whatever the number of leaves. Parameters stay the objects they are, ties
+    stay tied, state dicts stay as they were. There is one vector for each dtype and device.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    >>> flat = lw.flat(net)
+    >>> net(torch.ones(2, 4)).sum().backward()
+    >>> _ = flat.values.sub_(0.1 * flat.grads)
+    >>> flat.slices["2.bias"], torch.equal(flat.grads[flat.slices["2.bias"]], net[2].bias.grad)
+    (slice(48, 49, None), True)
+    """
+    t = tree(model)
+    columns = t._columns
+    leaves = [
+        columns.ties.get(row, row)
+        for row, facts in zip(t._first_rows, columns.facts(t._first_rows), strict=True)
+        if facts.kind == "parameter" and facts.spec.trainable
+    ]
+    by_home = _checked(t, leaves)
+    parts = []
+    with _names_following(t, leaves):
+        for home, its in by_home.items():
+            for numbers, packed in home.pack([columns.current(leaf) for leaf in its]):
+                parts.append(FlatPart(columns, [its[number] for number in numbers], packed))
+    made = _flats[id(columns.node_objects[t._node])] = Flat(t, parts)
+    return made
+
+
+def _checked(t: Tree, leaves: list[int]) -> dict[Home, list[int]]:
+    """The leaves by home; raises, before anything is changed, where one cannot be a view of a vector."""
+    columns = t._columns
+    if not leaves:
+        raise WalkError("there is nothing to flatten: no leaf is trained")
+    by_home: dict[Home, list[int]] = {}
+    for leaf in leaves:
+        value = columns.current(leaf)
+        home = columns.home(value)
+        if reason := home.cannot_pack(value):
+            raise WalkError(f"cannot flatten {columns.row_text(leaf)}: {reason}; nothing was changed")
+        by_home.setdefault(home, []).append(leaf)
+    packed = set(leaves)
+    for members, _ in columns.overlaps:
+        if packed.intersection(members):
+            names = " and ".join(columns.row_text(leaf) for leaf in members)
+            raise WalkError(f"cannot flatten {names}: they share memory and are not tied; nothing was changed")
+    for leaf in leaves:
+        for row in columns.further_rows.get(leaf, ()):
+            op = columns.row_op(row)
+            if op == "view" and op.slices is None:
+                raise WalkError(
+                    f"cannot flatten {columns.row_text(leaf)}: {columns.row_text(row)} lies in it in a way that no "
+                    "slice says; nothing was changed"
+                )
+    return by_home
+
+
+@contextmanager
+def _names_following(t: Tree, leaves: list[int]) -> Iterator[None]:
+    """While leaves get other memory, has further arrays over the same memory follow."""
+    columns = t._columns
+    followers = []
+    for leaf in leaves:
+        first = columns.current(leaf)
+        for row in columns.further_rows.get(leaf, ()):
+            owner, name = columns.node_objects[columns.row_nodes[row]], columns.row_names[row]
+            value = columns.current(row)
+            if value is not first and columns.home(owner).view_source(owner, name) is None:
+                followers.append((value, leaf, columns.row_op(row)))
+    yield
+    for value, leaf, op in followers:
+        home = columns.home(value)
+        home.repoint(value, home.seen_through(columns.current(leaf), op))

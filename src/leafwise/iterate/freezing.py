@@ -1,0 +1,93 @@
+"""`lw.freeze` and `lw.thaw`."""
+
+import logging
+from typing import Any
+
+from leafwise.core.columns import Columns
+from leafwise.core.home import Home
+from leafwise.core.query import Query
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import RuleError
+from leafwise.share.places import nothing_matches
+
+_log = logging.getLogger("leafwise")
+
+
+def freeze(model: Any, where: Any) -> Any:
+    """Keeps leaves as they are while the rest is trained; returns the model.
+
+    Parameters get no gradient any more, and lose the one they have, so that no optimizer steps them. Buffers that drift
+    stay put as well: a batch norm whose running statistics are frozen normalises by them, also after `train()`. A
+    query that matches nothing is an error. What is frozen is shown by the tree, and logged under "leafwise".
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+    >>> net = lw.freeze(net, "{0,1}.**").train()
+    >>> _ = net(torch.randn(16, 4))
+    >>> net[1].running_mean.abs().sum().item(), lw.tree(net).counts.trainable
+    (0.0, 9)
+    """
+    return _set(model, where, trainable=False)
+
+
+def thaw(model: Any, where: Any) -> Any:
+    """Lets leaves be trained again, and frozen buffers drift; returns the model.
+
+    >>> import torch, leafwise as lw
+    >>> net = lw.freeze(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)), "**")
+    >>> lw.tree(lw.thaw(net, "1.*")).counts.trainable
+    9
+    """
+    return _set(model, where, trainable=True)
+
+
+def _set(model: Any, where: Any, trainable: bool) -> Any:
+    t = tree(model)
+    columns = t._columns
+    verb = "thaw" if trainable else "freeze"
+    leaves = sorted(Query.of(where).leaves(columns, t._node, t._rows))
+    if not leaves:
+        raise nothing_matches(t, where)
+    parameters = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "parameter"]
+    drifting = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "buffer" and _drifts(columns, leaf)]
+    _check(columns, leaves, parameters, drifting, verb)
+    by_home: dict[Home, list[Any]] = {}
+    for leaf in parameters:
+        value = columns.current(leaf)
+        by_home.setdefault(columns.home(value), []).append(value)
+    for home, values in by_home.items():
+        home.set_trainable(values, trainable)
+    owners = {id(owner): owner for owner in (_owner(columns, leaf) for leaf in drifting)}
+    for owner in owners.values():
+        columns.home(owner).hold_still(owner, columns.node_objects[0], not trainable)
+    _log.info("%s", _said(t, "thawed" if trainable else "frozen", parameters, drifting))
+    return columns.node_objects[t._node]
+
+
+def _owner(columns: Columns, leaf: int) -> Any:
+    return columns.node_objects[columns.row_nodes[leaf]]
+
+
+def _drifts(columns: Columns, leaf: int) -> bool:
+    owner = _owner(columns, leaf)
+    return columns.home(owner).drifts(owner, columns.row_names[leaf])
+
+
+def _check(columns: Columns, leaves: list[int], parameters: list[int], drifting: list[int], verb: str) -> None:
+    """Raises, before anything is changed, where a leaf cannot be frozen or thawed."""
+    if not parameters and not drifting:
+        some = ", ".join(columns.row_text(leaf) for leaf in leaves[:3]) + (", …" if len(leaves) > 3 else "")
+        raise RuleError(f"cannot {verb} {some}: no parameter, and no buffer that training is known to change")
+    for leaf in parameters:
+        value = columns.current(leaf)
+        if reason := columns.home(value).cannot_train(value, verb == "thaw"):
+            raise RuleError(f"cannot {verb} {columns.row_text(leaf)}: {reason}; nothing was changed")
+
+
+def _said(t: Tree, done: str, parameters: list[int], drifting: list[int]) -> str:
+    columns = t._columns
+    size = sum(facts.spec.size for facts in columns.facts(parameters))
+    names = [columns.row_text(leaf) for leaf in (*parameters, *drifting)]
+    some = ", ".join(names[:8]) + (f" and {len(names) - 8:,} more" if len(names) > 8 else "")
+    buffers = f" and {len(drifting):,} buffers" if drifting else ""
+    return f"{done}: {len(parameters):,} leaves with {size:,} parameters{buffers}: {some}"

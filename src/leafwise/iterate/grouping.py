@@ -1,0 +1,233 @@
+"""`lw.groups`: what an optimizer is given, by rule, with an account of every leaf."""
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from leafwise.core.columns import Columns, Facts
+from leafwise.core.doc import Shown
+from leafwise.core.home import Home
+from leafwise.core.tree import Tree
+from leafwise.errors import RuleError
+from leafwise.iterate.rules import Cascade, Held, Rule, checked_rules, matches_nothing, same
+from leafwise.iterate.walked import walked
+
+
+class RuleAccount(NamedTuple):
+    """What one rule matched: trainable leaves and their parameters, and how many leaves it met that are frozen."""
+
+    rule: str
+    options: dict[str, Any]
+    leaves: int
+    parameters: int
+    frozen: int
+
+
+class GroupAccount(NamedTuple):
+    """What one group holds. `decayed` is None where the optimizer's default decides."""
+
+    options: dict[str, Any]
+    leaves: int
+    parameters: int
+    decayed: bool | None
+
+
+class Groups(Shown, list[dict[str, Any]], kind="groups"):
+    """The groups, as `torch.optim` takes them; prints as an account. See `lw.groups`.
+
+    `rules` and `groups` are the account, line by line. `uncovered` are the leaves that no rule covers, which take the
+    optimizer's defaults; `frozen` those that are left out because they are not trained.
+    """
+
+    def __init__(self, groups: Iterable[dict[str, Any]], rules: list[RuleAccount], accounts: list[GroupAccount]):
+        super().__init__(groups)
+        self.rules, self.groups = rules, accounts
+        self.uncovered: list[str] = []
+        self.frozen: list[str] = []
+        self.frozen_parameters = self.uncovered_parameters = 0
+
+    def text(self) -> str:
+        """The account as plain text."""
+        return str(import_module("leafwise.render").groups_text(self))
+
+    def json(self) -> dict[str, Any]:
+        """The account as plain data, for `json.dump`."""
+        data: dict[str, Any] = import_module("leafwise.render").groups_json(self)
+        return data
+
+
+def groups(
+    model: Any,
+    rules: Iterable[Rule] | None = None,
+    *,
+    strict: bool = False,
+    optimizer: Any = None,
+    **options: Any,
+) -> Groups:
+    """Every trainable leaf in exactly one group, with the options that rules give it; prints an account.
+
+    Later rules override the options they name; `options` hold for all leaves before any rule. A rule that matches
+    nothing is an error. A leaf that no rule covers takes the optimizer's defaults and is listed; with `strict=True` it
+    is an error. A shared leaf counts once, and its names must agree, unless a rule with `wins=True` settles it. Frozen
+    leaves are left out. `optimizer` is the class that will get the groups: then options that it does not know are
+    an error; without it, options that no optimizer of the framework knows.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8))
+    >>> optimizer = torch.optim.AdamW(lw.groups(net, [lw.no_decay()]), lr=3e-4, weight_decay=0.1)
+    >>> [(group["weight_decay"], group["param_names"]) for group in optimizer.param_groups]
+    [(0.1, ['0.weight']), (0.0, ['0.bias', '1.weight', '1.bias'])]
+    """
+    t, value_at = walked(model)
+    return _Grouping(t, checked_rules(rules), strict, optimizer, options).result(value_at)
+
+
+class _Grouping:
+    """Leaves are known by their numbers; only those with several names need more than that."""
+
+    def __init__(self, t: Tree, rules: list[Rule], strict: bool, optimizer: Any, options: dict[str, Any]) -> None:
+        self.tree, self.rules = t, rules
+        self.columns: Columns = t._columns
+        self.trained: dict[int, int] = {}  # leaf → how many parameters it has
+        self.frozen: dict[int, int] = {}
+        self.tied: dict[int, list[int]] = {}  # leaf → its names here, the first of them first
+        self._sort()
+        self._check_options(optimizer, options)
+        names = [row for leaf in (*self.trained, *self.frozen) for row in self.tied.get(leaf, (leaf,))]
+        self.cascade = Cascade(t, rules, names, options)
+        self._check_rules()
+        self.keys = dict(zip(self.trained, self.columns.keys([self._row(leaf) for leaf in self.trained]), strict=True))
+        self.left = [leaf for leaf in self.trained if not self.cascade.covers(self.tied.get(leaf, (leaf,)))]
+        if strict and self.left:
+            some = ", ".join(self.keys[leaf] for leaf in self.left[:8])
+            more = f" and {len(self.left) - 8:,} more" if len(self.left) > 8 else ""
+            raise RuleError(f'no rule covers {some}{more}; begin with Rule("**", …), or leave out strict=True')
+
+    def _sort(self) -> None:
+        """What is trained, what is frozen; what is neither, as a buffer is, has no place in an optimizer."""
+        rows = self.tree._first_rows
+        columns = self.columns
+        known: dict[int, tuple[bool | None, int]] = {}
+        for row, facts in zip(rows, columns.facts(rows), strict=True):
+            if id(facts) not in known:
+                known[id(facts)] = _is_trained(facts), facts.spec.size
+            trained, size = known[id(facts)]
+            if trained is not None:
+                (self.trained if trained else self.frozen)[columns.ties.get(row, row)] = size
+        here = set(self.tree._rows) if columns.further_rows else set()
+        for leaf in columns.further_rows:
+            if leaf in self.trained or leaf in self.frozen:
+                self.tied[leaf] = [row for row in columns.rows_of(leaf) if row in here]
+        if not self.trained:
+            raise RuleError(
+                f"there is nothing to train: all {len(self.frozen):,} parameters are frozen; lw.thaw(model, …) first"
+                if self.frozen
+                else "there is nothing to train: there are no parameters"
+            )
+
+    def _row(self, leaf: int) -> int:
+        return self.tied[leaf][0] if leaf in self.tied else leaf
+
+    # -- what speaks against it --------------------------------------------------------------------------
+
+    def _check_options(self, optimizer: Any, options: dict[str, Any]) -> None:
+        value = self.columns.current(next(iter(self.trained)))
+        home: Home = self.columns.home(value)
+        known = home.optimizer_options(optimizer)
+        if known is None:
+            return
+        who = f"{getattr(optimizer, '__name__', type(optimizer).__name__)}" if optimizer is not None else ""
+        for said, names in [("lw.groups", options), *((repr(rule), rule.options) for rule in self.rules)]:
+            for name in names:
+                if name in ("params", "param_names"):
+                    raise RuleError(f"{said}: {name!r} is what lw.groups fills; it is no option")
+                if name not in known:
+                    near = get_close_matches(name, sorted(known), n=1)
+                    instead = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(known))}"
+                    raise RuleError(
+                        f"{said}: {who} has no option {name!r}; {instead}"
+                        if who
+                        else f"{said}: no optimizer of {home.name} has an option {name!r}; "
+                        + (instead if near else "with one of your own, give its class: lw.groups(…, optimizer=Mine)")
+                    )
+
+    def _check_rules(self) -> None:
+        ties = self.columns.ties
+        for rule, matched in zip(self.rules, self.cascade.matched, strict=True):
+            if not matched:
+                raise matches_nothing(self.tree, rule, "parameter")
+            frozen = [row for row in matched if ties.get(row, row) in self.frozen]
+            # Nothing to be decayed needs no decay; everything else would have no effect.
+            if len(frozen) == len(matched) and rule.options != {"weight_decay": 0.0}:
+                some = ", ".join(self.columns.row_text(row) for row in frozen[:3]) + (", …" if len(frozen) > 3 else "")
+                raise RuleError(
+                    f"{rule!r} matches only what is frozen: {some}; drop the rule, or lw.thaw(model, {rule.where!r})"
+                )
+
+    # -- the result --------------------------------------------------------------------------------------
+
+    def result(self, value_at: Callable[[int], Any]) -> Groups:
+        members: list[tuple[dict[str, Any], list[int]]] = []
+        by_identity: dict[int, list[int]] = {}
+        for leaf in self.trained:
+            held = self.cascade.holds(self.tied.get(leaf, (leaf,)))
+            into = by_identity.get(id(held.options))
+            if into is None:
+                into = by_identity[id(held.options)] = self._members(members, held)
+            into.append(leaf)
+        made = Groups(
+            [
+                {
+                    "params": [value_at(leaf) for leaf in leaves],
+                    "param_names": [self.keys[leaf] for leaf in leaves],
+                    **options,
+                }
+                for options, leaves in members
+            ],
+            self._rule_accounts(),
+            [
+                GroupAccount(options, len(leaves), sum(map(self.trained.__getitem__, leaves)), _is_decayed(options))
+                for options, leaves in members
+            ],
+        )
+        made.uncovered = [self.keys[leaf] for leaf in self.left]
+        made.uncovered_parameters = sum(self.trained[leaf] for leaf in self.left)
+        made.frozen = self.columns.keys([self._row(leaf) for leaf in self.frozen]) if self.frozen else []
+        made.frozen_parameters = sum(self.frozen.values())
+        return made
+
+    @staticmethod
+    def _members(members: list[tuple[dict[str, Any], list[int]]], held: Held) -> list[int]:
+        for options, leaves in members:
+            if options.keys() == held.options.keys() and all(
+                same(value, held.options[name]) for name, value in options.items()
+            ):
+                return leaves
+        members.append((held.options, []))
+        return members[-1][1]
+
+    def _rule_accounts(self) -> list[RuleAccount]:
+        ties = self.columns.ties
+        found = []
+        for rule, matched in zip(self.rules, self.cascade.matched, strict=True):
+            leaves = {ties.get(row, row) for row in matched}
+            trained = [self.trained[leaf] for leaf in leaves if leaf in self.trained]
+            found.append(RuleAccount(repr(rule), rule.options, len(trained), sum(trained), len(leaves) - len(trained)))
+        return found
+
+
+def _is_trained(facts: Facts) -> bool | None:
+    """Whether a leaf is trained; None for what is none of an optimizer's business. Where nobody says, as in a file,
+    numbers that can be trained are."""
+    spec = facts.spec
+    if facts.kind != "parameter":
+        return None
+    if spec.trainable is None:
+        return True if spec.dtype.startswith(("float", "bfloat", "complex")) else None
+    return spec.trainable
+
+
+def _is_decayed(options: dict[str, Any]) -> bool | None:
+    decay = options.get("weight_decay")
+    return None if decay is None else bool(decay)

@@ -1,0 +1,84 @@
+"""What `lw.groups` found, as an account and as plain data."""
+
+from typing import Any
+
+from leafwise.core.doc import Doc, Line, Span
+from leafwise.core.path import escape
+from leafwise.iterate.grouping import GroupAccount, Groups
+from leafwise.iterate.rules import option_text
+from leafwise.render.outline import plural
+
+_LISTED = 8  # of the leaves that no rule covers, and of those that are frozen
+
+
+def groups_doc(groups: Groups) -> Doc:
+    """A line for each rule with what it matched, and a line for each group with its options."""
+    lines = []
+    if groups.rules:
+        lines.append(Line(0, (Span("rules", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
+    for rule in groups.rules:
+        note = (Span(f"and {plural(rule.frozen, 'leaf', 'leaves')} that are frozen", "warn"),) if rule.frozen else ()
+        lines.append(_line(escape(rule.rule), rule.leaves, rule.parameters, note))
+    if groups.rules and groups.uncovered:
+        note = (Span(_listed(groups.uncovered), "dim"),)
+        lines.append(_line("no rule", len(groups.uncovered), groups.uncovered_parameters, note))
+    lines.append(Line(0, (Span("groups", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
+    for number, group in enumerate(groups.groups):
+        note = (Span(_DECAY[group.decayed], "dim" if group.decayed is None else ""),)
+        lines.append(_line(f"{number}  {_options(group)}", group.leaves, group.parameters, note))
+    return Doc(lines, _footer(groups), right=frozenset({0, 1}))
+
+
+_DECAY = {True: "decayed", False: "not decayed", None: "decayed as the optimizer is told"}
+
+
+def _line(label: str, leaves: int, parameters: int, note: tuple[Span, ...]) -> Line:
+    return Line(1, (Span(label, "name"),), (Span(f"{leaves:,}"), Span(f"{parameters:,}", "number")), note)
+
+
+def _options(group: GroupAccount) -> str:
+    said = [f"{name}={option_text(value)}" for name, value in group.options.items()]
+    return escape(", ".join(said)) or "the optimizer's defaults"
+
+
+def _footer(groups: Groups) -> list[tuple[Span, ...]]:
+    counts = {True: [0, 0], False: [0, 0], None: [0, 0]}
+    for group in groups.groups:
+        counts[group.decayed][0] += group.leaves
+        counts[group.decayed][1] += group.parameters
+    leaves, parameters = (sum(count[which] for count in counts.values()) for which in (0, 1))
+    parts = [_counted(leaves, parameters)]
+    parts += [f"{count[1]:,} {_DECAY[decayed]}" for decayed, count in counts.items() if count[0]]
+    footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
+    if groups.frozen:
+        frozen = _counted(len(groups.frozen), groups.frozen_parameters)
+        footer.append((Span(f"frozen and left out: {frozen}: {_listed(groups.frozen)}", "warn"),))
+    return footer
+
+
+def _counted(leaves: int, parameters: int) -> str:
+    return f"{plural(leaves, 'leaf', 'leaves')}, {plural(parameters, 'parameter', 'parameters')}"
+
+
+def _listed(names: list[str]) -> str:
+    some = ", ".join(escape(name) for name in names[:_LISTED])
+    return some + (f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else "")
+
+
+def groups_json(groups: Groups) -> dict[str, Any]:
+    """The account, and the names in each group."""
+    return {
+        "rules": [{**rule._asdict(), "options": _plain(rule.options)} for rule in groups.rules],
+        "groups": [
+            {**account._asdict(), "options": _plain(account.options), "param_names": list(group["param_names"])}
+            for account, group in zip(groups.groups, groups, strict=True)
+        ],
+        "uncovered": list(groups.uncovered),
+        "frozen": list(groups.frozen),
+    }
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as JSON has them; what it has not, as text."""
+    plain = (str, int, float, bool, type(None))
+    return {name: value if isinstance(value, plain) else option_text(value) for name, value in options.items()}

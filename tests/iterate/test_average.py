@@ -1,0 +1,203 @@
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.contract import toy
+from tests.iterate.models import LanguageModel, batch, loss_of
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+import leafwise as lw
+
+
+def moved(net: nn.Module, step: int) -> None:
+    generator = torch.Generator().manual_seed(step)
+    with torch.no_grad():
+        for tensor in (*net.parameters(), *net.buffers()):
+            if tensor.is_floating_point():
+                tensor.add_(torch.randn(tensor.shape, generator=generator))
+            else:
+                tensor.add_(1)
+
+
+def batch_normed() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+
+
+@pytest.mark.parametrize("decay", [0.9, None])
+def test_equal_to_pytorchs_averaged_model(decay: float | None) -> None:
+    net = batch_normed()
+    function = get_ema_multi_avg_fn(decay) if decay is not None else None
+    theirs = AveragedModel(net, multi_avg_fn=function)
+    ours = lw.Average(net, decay)
+    for step in range(5):
+        moved(net, step)
+        theirs.update_parameters(net)
+        ours.update()
+    with ours.applied() as averaged:
+        assert averaged is net
+        for mine, other in zip(net.parameters(), theirs.module.parameters(), strict=True):
+            assert torch.allclose(mine, other, atol=1e-6)
+
+
+def test_buffers_are_copied_or_averaged() -> None:
+    for buffers in ("copy", "average"):
+        net = batch_normed()
+        average = lw.Average(net, 0.5, buffers=buffers)
+        seen = []
+        for step in range(3):
+            moved(net, step)
+            seen.append(net[1].running_mean.clone())
+            average.update()
+        expected = seen[2] if buffers == "copy" else 0.25 * seen[0] + 0.25 * seen[1] + 0.5 * seen[2]
+        with average.applied():
+            assert torch.allclose(net[1].running_mean, expected)
+            assert net[1].num_batches_tracked == 3
+
+
+def test_the_decay_warms_up() -> None:
+    net = nn.Linear(1, 1, bias=False)
+    average = lw.Average(net, decay=0.99, warmup=10)
+    expected = 0.0
+    for n in range(30):
+        net.weight.data.fill_(float(n))
+        average.update()
+        decay = min(0.99, (1 + n) / (10 + n)) if n else 0.0
+        expected = decay * expected + (1 - decay) * n
+    with average.applied():
+        assert net.weight.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_ties_are_averaged_once_and_still_tied() -> None:
+    model = LanguageModel()
+    average = lw.Average(model, 0.5)
+    assert len(average.state_dict()["values"]) == len(list(model.parameters()))
+    before = model.embed.weight.clone()
+    average.update()
+    with torch.no_grad():
+        model.embed.weight.zero_()
+    average.update()
+    with average.applied():
+        assert model.head.weight is model.embed.weight
+        assert torch.allclose(model.embed.weight, before / 2)
+
+
+def test_the_own_values_come_back_also_after_an_error() -> None:
+    net = batch_normed()
+    average = lw.Average(net, 0.5)
+    moved(net, 0)
+    own = copy.deepcopy(net.state_dict())
+    with pytest.raises(ZeroDivisionError), average.applied():
+        raise ZeroDivisionError
+    assert all(torch.equal(own[name], value) for name, value in net.state_dict().items())
+
+
+def test_small_dtypes_are_averaged_in_float32() -> None:
+    net = nn.Linear(1, 1, bias=False, dtype=torch.bfloat16)
+    net.weight.data.fill_(1.0)
+    average = lw.Average(net, decay=0.999)
+    average.update()
+    net.weight.data.fill_(2.0)
+    for _ in range(1000):
+        average.update()
+    assert average.state_dict()["values"]["weight"].dtype == torch.float32
+    with average.applied():
+        assert net.weight.dtype == torch.bfloat16
+        assert net.weight.item() == pytest.approx(2 - 0.999**1000, rel=0.01)
+
+
+def test_parameters_that_are_replaced_are_followed() -> None:
+    net = nn.Linear(2, 2)
+    average = lw.Average(net, 0.0)
+    net.load_state_dict({name: torch.ones_like(value) for name, value in net.state_dict().items()}, assign=True)
+    average.update()
+    average.update()
+    assert average.state_dict()["values"]["weight"].tolist() == [[1, 1], [1, 1]]
+
+
+def test_saved_and_loaded_with_everything_else(tmp_path: Path) -> None:
+    def start() -> dict[str, Any]:
+        torch.manual_seed(0)
+        model = LanguageModel()
+        optimizer = torch.optim.AdamW(lw.groups(model, [lw.no_decay()]), lr=1e-2)
+        return {"model": model, "optimizer": optimizer, "average": lw.Average(model, 0.9, warmup=2), "step": 0}
+
+    def train(state: dict[str, Any], steps: int) -> None:
+        for _ in range(steps):
+            state["optimizer"].zero_grad()
+            loss_of(state["model"], batch(state["step"])).backward()
+            state["optimizer"].step()
+            state["average"].update()
+            state["step"] += 1
+
+    whole = start()
+    train(whole, 6)
+    first = start()
+    train(first, 3)
+    path = lw.save(first, tmp_path / "run.safetensors")
+    assert "average" in str(lw.tree(path))
+    second = lw.load(start(), path)
+    assert second["average"].updates == 3
+    train(second, 3)
+    ours, theirs = (state["average"].state_dict() for state in (second, whole))
+    assert ours["updates"] == theirs["updates"] == 6
+    assert all(torch.equal(ours["values"][name], theirs["values"][name]) for name in theirs["values"])
+
+
+def test_another_copy_of_the_model_can_be_given() -> None:
+    net, other = batch_normed(), batch_normed()
+    average = lw.Average(net, 0.5)
+    average.update(other)
+    with average.applied(other) as evaluated:
+        assert evaluated is other
+    assert torch.equal(average.state_dict()["values"]["0.weight"], other[0].weight)
+    with pytest.raises(lw.PathError, match=r"not the one that is averaged: 1\.bias is only in the average"):
+        average.update(nn.Sequential(nn.Linear(3, 4)))
+
+
+def test_a_model_that_cannot_change_is_given_anew() -> None:
+    from leafwise.core import home
+
+    ours = toy.ToyHome()
+    home.register(ours)
+    try:
+        shared = toy.matrix(2, 2)
+        first = toy.Model(a=shared, b=toy.Model(c=toy.transposed(shared)))
+        average = lw.Average(first, 0.5)
+        average.update(first)
+        tripled = ours.made(shared, 3 * ours.numpy(shared))
+        average.update(toy.Model(a=tripled, b=toy.Model(c=toy.transposed(tripled))))
+        with average.applied() as model:
+            assert ours.numpy(model.a).tolist() == [[0, 2], [4, 6]]
+            assert [str(name.path) for name in lw.tree(model).ties[0].names] == ["a", "b.c"]
+    finally:
+        home.unregister(ours)
+
+
+def test_what_makes_no_sense_is_an_error() -> None:
+    net = batch_normed()
+    with pytest.raises(lw.RuleError, match="from 0 to 1"):
+        lw.Average(net, 1.5)
+    with pytest.raises(lw.RuleError, match="give decay="):
+        lw.Average(net, warmup=3)
+    with pytest.raises(lw.RuleError, match="buffers="):
+        lw.Average(net, buffers="keep")
+    with pytest.raises(lw.WalkError, match=r"cannot average 0\.weight: a meta tensor"):
+        lw.Average(nn.Sequential(nn.Linear(2, 2, device="meta")))
+    with pytest.raises(lw.WalkError, match="nothing to average"):
+        lw.Average(nn.ReLU())
+    average = lw.Average(net, 0.5)
+    with average.applied(), pytest.raises(lw.WriteError, match="holds its average"):
+        average.update()
+    with average.applied(), pytest.raises(lw.WriteError, match="already"), average.applied():
+        pass
+    net[0] = nn.Linear(3, 5)
+    average = lw.Average(net, 0.5)
+    net[0].weight = nn.Parameter(torch.zeros(2, 2))
+    with pytest.raises(lw.WriteError, match=r"0\.weight has another shape than its average: \(2, 2\), \(5, 3\)"):
+        average.update()
+    with pytest.raises(lw.PathError, match="not the average of the model"):
+        average.load_state_dict({"updates": 0, "values": {}})
+    assert repr(average) == "<Average of 7 leaves: decay 0.5, 0 updates>"

@@ -1,0 +1,159 @@
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from tests.contract import toy
+from tests.iterate.models import LanguageModel, batch, loss_of
+from torch import nn
+
+import leafwise as lw
+
+
+def trained(model: nn.Module | None = None) -> Any:
+    torch.manual_seed(0)
+    model = LanguageModel() if model is None else model
+    loss_of(model, batch(0)).backward()
+    return model
+
+
+def grads(model: nn.Module) -> list[Any]:
+    return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+
+@pytest.mark.parametrize("max_norm", [0.01, 1e6])
+@pytest.mark.parametrize("flat", [False, True])
+def test_equal_to_pytorchs_clipping(max_norm: float, flat: bool) -> None:
+    model = trained()
+    theirs = copy.deepcopy(model)
+    for one, other in zip(theirs.parameters(), model.parameters(), strict=True):
+        one.grad = other.grad.clone()
+    held = lw.flat(model) if flat else None
+    norms = lw.clip(model, max_norm)
+    total = nn.utils.clip_grad_norm_(theirs.parameters(), max_norm)
+    assert norms.total == pytest.approx(total.item(), rel=1e-5)
+    for mine, other in zip(model.parameters(), theirs.parameters(), strict=True):
+        assert torch.allclose(mine.grad, other.grad, rtol=1e-4, atol=1e-9)
+    assert held is None or torch.equal(held.grads[held.slices["norm.bias"]], model.norm.bias.grad)
+
+
+def test_the_norms_come_by_path_and_a_shared_leaf_once() -> None:
+    model = trained()
+    norms = lw.clip(model, 1e6)
+    assert list(norms) == [name for name, _ in model.named_parameters()]
+    assert norms["embed.weight"] == pytest.approx(model.embed.weight.grad.norm().item(), rel=1e-5)
+    assert "head.weight" not in norms
+    assert math.sqrt(sum(norm**2 for norm in norms.values())) == pytest.approx(norms.total)
+    assert norms.clipped is model
+    assert "largest" in repr(norms)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_per_leaf(flat: bool) -> None:
+    model = trained()
+    held = lw.flat(model) if flat else None
+    before = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    norms = lw.clip(model, 0.05, per="leaf")
+    assert norms["embed.weight"] > 0.05
+    for name, parameter in model.named_parameters():
+        assert parameter.grad.norm().item() == pytest.approx(min(norms[name], 0.05), rel=1e-4, abs=1e-9)
+        assert torch.allclose(parameter.grad, before[name] * min(1, 0.05 / max(norms[name], 1e-30)), atol=1e-7)
+    assert held is None or held.grads is not None
+
+
+def test_per_query_clips_those_together_and_leaves_the_others() -> None:
+    model = trained()
+    before = grads(model)
+    lw.clip(model, 0.01, per="layers.0.**")
+    inside = torch.cat([parameter.grad.flatten() for parameter in model.layers[0].parameters()])
+    assert inside.norm().item() == pytest.approx(0.01, rel=1e-4)
+    assert torch.equal(model.embed.weight.grad, before[0])
+    lw.clip(model, 0.001, per=["layers.1.**", lw.where(role="embedding.table")])
+    assert model.embed.weight.grad.norm().item() == pytest.approx(0.001, rel=1e-4)
+    with pytest.raises(lw.PathError, match="no leaf matches"):
+        lw.clip(model, 1.0, per="blocks.**")
+    with pytest.raises(lw.RuleError, match="each gradient is clipped once"):
+        lw.clip(model, 1.0, per=["layers.**", "**"])
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_gradients_that_are_not_finite_are_named(flat: bool, bad: float) -> None:
+    model = trained()
+    held = lw.flat(model) if flat else None
+    model.layers[1].up.weight.grad[0, 0] = bad
+    before = grads(model)
+    with pytest.raises(lw.NonFiniteError, match=r"layers\.1\.up\.weight are not finite; nothing was changed") as caught:
+        lw.clip(model, 0.01)
+    assert caught.value.paths == ("layers.1.up.weight",)
+    norms = lw.clip(model, 0.01, strict=False)
+    assert norms.nonfinite == ("layers.1.up.weight",)
+    for mine, other in zip(grads(model), before, strict=True):
+        assert torch.equal(mine, other) or torch.equal(mine.isnan(), other.isnan())
+    lw.clip(model, 0.01, per="leaf", strict=False)
+    assert model.embed.weight.grad.norm() < 0.011
+    assert held is None or held.grads is not None
+
+
+def test_gradients_whose_squares_overflow_are_finite() -> None:
+    model = nn.Linear(4, 4)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 1e25)
+    norms = lw.clip(model, 1.0)
+    assert norms["weight"] == pytest.approx(4e25, rel=1e-5)
+    assert model.weight.grad.norm().item() == pytest.approx(math.sqrt(0.8), rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_dtypes(dtype: torch.dtype) -> None:
+    model = nn.ModuleList([nn.Linear(9, 9, dtype=dtype), nn.Linear(3, 3)])
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter) * 100
+    norms = lw.clip(model, 1.0)
+    assert norms["0.weight"] == pytest.approx(model[0].weight.grad.double().norm().item() * norms.total, rel=0.02)
+
+
+def test_large_leaves_beside_small_ones_sparse_and_missing_gradients() -> None:
+    model = nn.ModuleDict(
+        {"table": nn.Embedding(9, 4, sparse=True), "large": nn.Linear(300, 300), "unused": nn.Linear(2, 2)}
+    )
+    (model["table"](torch.tensor([1, 1, 2])).sum() + model["large"](torch.ones(1, 300)).sum()).backward()
+    expected = model["table"].weight.grad.to_dense().norm().item()
+    norms = lw.clip(model, 0.5)
+    assert set(norms) == {"table.weight", "large.weight", "large.bias"}
+    assert norms["table.weight"] == pytest.approx(expected, rel=1e-5)
+    assert model["table"].weight.grad.to_dense().norm().item() == pytest.approx(expected * 0.5 / norms.total, rel=1e-4)
+
+
+def test_gradients_that_cannot_change_come_back_clipped() -> None:
+    from leafwise.core import home
+
+    ours = toy.ToyHome()
+    home.register(ours)
+    try:
+        shared = toy.matrix(1, 4)
+        gradients = toy.Model(a=shared, b=toy.Model(c=shared))
+        norms = lw.clip(gradients, 1.0)
+        assert dict(norms) == {"a": pytest.approx(math.sqrt(14))}
+        assert ours.numpy(norms.clipped.b.c).tolist() == [pytest.approx([n / math.sqrt(14) for n in range(4)])]
+        assert norms.clipped.a is norms.clipped.b.c
+        assert ours.numpy(gradients.a).tolist() == [[0, 1, 2, 3]]
+    finally:
+        home.unregister(ours)
+
+
+def test_a_tree_can_be_given_and_sees_what_was_replaced_since() -> None:
+    model = trained()
+    t = lw.tree(model)
+    assert lw.clip(t, 1e6).total == lw.clip(model, 1e6).total
+    model.norm.weight = nn.Parameter(torch.ones(8))
+    assert "norm.weight" not in lw.clip(t, 1e6)
+
+
+def test_what_makes_no_sense_is_an_error() -> None:
+    with pytest.raises(lw.WalkError, match=r"call lw\.clip after backward"):
+        lw.clip(nn.Linear(2, 2), 1.0)
+    for wrong in (0, -1.0, math.nan):
+        with pytest.raises(lw.RuleError, match="above zero"):
+            lw.clip(trained(), wrong)

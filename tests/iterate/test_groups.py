@@ -1,0 +1,359 @@
+import re
+from typing import Any
+
+import pytest
+import torch
+from tests.contract import toy
+from tests.iterate.models import LanguageModel, batch, loss_of
+from torch import nn
+
+import leafwise as lw
+
+
+def names(groups: Any) -> list[list[str]]:
+    return [group["param_names"] for group in groups]
+
+
+def two_layers() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 1))
+
+
+def test_without_rules_there_is_one_group_of_every_trainable_leaf() -> None:
+    net = two_layers()
+    groups = lw.groups(net)
+    assert names(groups) == [[name for name, _ in net.named_parameters()]]
+    assert all(a is b for a, b in zip(groups[0]["params"], net.parameters(), strict=True))
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    assert optimizer.param_groups[0]["param_names"][0] == "0.weight"
+
+
+def test_the_result_is_what_torch_optim_takes() -> None:
+    groups = lw.groups(two_layers(), [lw.no_decay()])
+    assert isinstance(groups, list)
+    assert all(isinstance(group, dict) for group in groups)
+    for cls in (torch.optim.AdamW, torch.optim.SGD):
+        optimizer = cls(groups, lr=3e-4, weight_decay=0.1)
+        assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+        assert {group["lr"] for group in optimizer.param_groups} == {3e-4}
+
+
+def test_later_rules_override_the_options_that_they_name_and_no_others() -> None:
+    rules = [lw.Rule("**", lr=1.0, weight_decay=0.1), lw.Rule("**.bias", lr=2.0), lw.Rule("2.*", weight_decay=0.0)]
+    found = {
+        name: (group["lr"], group["weight_decay"])
+        for group in lw.groups(two_layers(), rules)
+        for name in group["param_names"]
+    }
+    assert found == {
+        "0.weight": (1.0, 0.1), "0.bias": (2.0, 0.1), "1.weight": (1.0, 0.1), "1.bias": (2.0, 0.1),
+        "2.weight": (1.0, 0.0), "2.bias": (2.0, 0.0),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["**.bias", re.compile(r"bias$"), lambda leaf: leaf.path.name == "bias", lw.where(role=("bias", "norm.bias"))],
+    ids=["glob", "regex", "callable", "where"],
+)
+def test_a_rule_takes_any_query(where: Any) -> None:
+    groups = lw.groups(two_layers(), [lw.Rule(where, lr=1.0)])
+    assert [group["param_names"] for group in groups if "lr" in group] == [["0.bias", "1.bias", "2.bias"]]
+
+
+def test_every_trainable_leaf_is_in_exactly_one_group() -> None:
+    model = LanguageModel()
+    groups = lw.groups(model, [lw.no_decay(), lw.Rule("layers.1.**", lr=0.5), lw.Rule("**.weight", betas=(0.9, 0.9))])
+    grouped = [id(value) for group in groups for value in group["params"]]
+    assert sorted(grouped) == sorted(id(parameter) for parameter in model.parameters())
+
+
+def test_rules_that_say_the_same_make_one_group() -> None:
+    rules = [lw.Rule("0.*", lr=0.5), lw.Rule("2.*", lr=0.5), lw.Rule("1.*", lr=0.25)]
+    assert len(lw.groups(two_layers(), rules)) == 2
+
+
+def test_a_rule_that_matches_nothing_is_named() -> None:
+    with pytest.raises(lw.RuleError, match=r"Rule\('3\.\*', lr=1.0\).*matches nothing|Rule\('3\.\*', lr=1\)"):
+        lw.groups(two_layers(), [lw.Rule("3.*", lr=1.0)])
+    with pytest.raises(lw.RuleError, match=r'"2" is a node; "2.\*\*" means the leaves below it'):
+        lw.groups(two_layers(), [lw.Rule("2", lr=1.0)])
+    with pytest.raises(lw.RuleError, match="did you mean"):
+        lw.groups(two_layers(), [lw.Rule("2.wieght", lr=1.0)])
+    with pytest.raises(lw.RuleError, match=r"matches no parameter; it matches 0.running_mean"):
+        lw.groups(nn.Sequential(nn.BatchNorm1d(3)), [lw.Rule("**.running_mean", lr=1.0)])
+    with pytest.raises(lw.RuleError, match=r"no_decay\(\) matches nothing"):
+        lw.groups(nn.Linear(3, 3, bias=False), [lw.no_decay()])
+
+
+def test_what_no_rule_covers_takes_the_defaults_and_is_listed() -> None:
+    groups = lw.groups(two_layers(), [lw.no_decay()])
+    assert groups.uncovered == ["0.weight", "2.weight"]
+    assert groups.uncovered_parameters == 40
+    assert "no rule" in groups.text()
+    with pytest.raises(lw.RuleError, match=r"no rule covers 0\.weight, 2\.weight"):
+        lw.groups(two_layers(), [lw.no_decay()], strict=True)
+    covered = lw.groups(two_layers(), [lw.Rule("**", lr=1.0), lw.no_decay()], strict=True)
+    assert covered.uncovered == []
+
+
+# -- shared leaves ---------------------------------------------------------------------------------------
+
+
+def test_a_shared_leaf_counts_once() -> None:
+    model = LanguageModel()
+    groups = lw.groups(model, [lw.no_decay()])
+    assert sum(name == "embed.weight" for group in groups for name in group["param_names"]) == 1
+    assert not any("head.weight" in group["param_names"] for group in groups)
+    assert sum(account.parameters for account in groups.groups) == sum(p.numel() for p in model.parameters())
+
+
+def test_names_that_disagree_are_an_error_that_names_both() -> None:
+    rules = [lw.Rule("head.*", lr=0.5)]
+    with pytest.raises(lw.RuleError, match=r"embed\.weight and head\.weight are one leaf.*the default.*lr=0\.5"):
+        lw.groups(LanguageModel(), rules)
+    with pytest.raises(lw.RuleError, match=r"weight_decay=0.1 for embed\.weight.*weight_decay=0 for head\.weight"):
+        lw.groups(LanguageModel(), [lw.Rule("embed.*", weight_decay=0.1), lw.Rule("head.*", weight_decay=0.0)])
+
+
+def test_names_that_agree_are_no_error() -> None:
+    assert len(lw.groups(LanguageModel(), [lw.Rule("{embed,head}.weight", lr=0.5)])) == 2
+
+
+@pytest.mark.parametrize(
+    "settling",
+    [
+        lw.Rule("head.weight", lr=0.5, wins=True),
+        lw.Rule("head.weight", wins=True),
+        lw.Rule(lw.where(role="linear.weight", owner="Linear") & "head.*", lr=0.5, wins=True),
+    ],
+    ids=["option", "name", "query"],
+)
+def test_a_rule_that_wins_settles_it(settling: lw.Rule) -> None:
+    groups = lw.groups(LanguageModel(), [lw.Rule("embed.*", lr=0.1), lw.Rule("head.*", lr=0.5), settling])
+    (lr,) = [group["lr"] for group in groups if "embed.weight" in group["param_names"]]
+    assert lr == 0.5
+
+
+def test_two_rules_that_win_and_disagree_are_an_error() -> None:
+    rules = [lw.Rule("embed.weight", lr=0.1, wins=True), lw.Rule("head.weight", lr=0.5, wins=True)]
+    with pytest.raises(lw.RuleError, match="disagree"):
+        lw.groups(LanguageModel(), rules)
+
+
+def test_a_leaf_wins_only_about_the_options_named() -> None:
+    rules = [
+        lw.Rule("embed.*", lr=0.1, weight_decay=0.0),
+        lw.Rule("head.*", lr=0.5, weight_decay=0.1),
+        lw.Rule("embed.*", lr=0.1, wins=True),
+    ]
+    with pytest.raises(lw.RuleError, match="weight_decay"):
+        lw.groups(LanguageModel(), rules)
+
+
+def test_a_part_of_a_model_names_its_leaves_absolutely() -> None:
+    model = LanguageModel()
+    groups = lw.groups(lw.tree(model)["head"])
+    assert names(groups) == [["head.weight"]]
+    assert groups[0]["params"][0] is model.embed.weight
+
+
+# -- frozen leaves ---------------------------------------------------------------------------------------
+
+
+def test_frozen_leaves_are_left_out_and_said_so() -> None:
+    net = lw.freeze(two_layers(), "0.*")
+    groups = lw.groups(net, [lw.no_decay()])
+    assert groups.frozen == ["0.weight", "0.bias"]
+    assert all("0.weight" not in group for group in names(groups))
+    assert "frozen and left out: 2 leaves, 40 parameters: 0.weight, 0.bias" in groups.text()
+    assert groups.rules[0].frozen == 1
+
+
+def test_a_decay_for_a_frozen_leaf_is_an_error_naming_path_and_rule() -> None:
+    net = lw.freeze(two_layers(), "0.*")
+    with pytest.raises(lw.RuleError, match=r"Rule\('0\.\*', weight_decay=0\.1\).*frozen: 0\.weight, 0\.bias.*lw\.thaw"):
+        lw.groups(net, [lw.Rule("0.*", weight_decay=0.1)])
+    # Not where others match as well, nor where there is nothing to be switched off.
+    assert lw.groups(net, [lw.Rule("**", weight_decay=0.1)])[0]["weight_decay"] == 0.1
+    lw.groups(lw.freeze(nn.Sequential(nn.Linear(3, 3, bias=False), nn.LayerNorm(3)), "1.*"), [lw.no_decay()])
+
+
+def test_a_model_with_nothing_to_train_is_an_error() -> None:
+    with pytest.raises(lw.RuleError, match="all 6 parameters are frozen"):
+        lw.groups(lw.freeze(two_layers(), "**"))
+    with pytest.raises(lw.RuleError, match="no parameters"):
+        lw.groups(nn.ReLU())
+
+
+# -- options ---------------------------------------------------------------------------------------------
+
+
+def test_an_option_that_no_optimizer_knows_is_an_error() -> None:
+    with pytest.raises(lw.RuleError, match=r"Rule\('\*\*', weight_deacy=0\.1\).*did you mean 'weight_decay'"):
+        lw.groups(two_layers(), [lw.Rule("**", weight_deacy=0.1)])
+    with pytest.raises(lw.RuleError, match=r"lw\.groups: no optimizer of torch has an option 'trust'"):
+        lw.groups(two_layers(), trust=1)
+    with pytest.raises(lw.RuleError, match="no option"):
+        lw.groups(two_layers(), [lw.Rule("**", params=[])])
+
+
+def test_with_its_class_the_options_are_those_of_the_optimizer() -> None:
+    rule = lw.Rule("**", momentum=0.9)
+    lw.groups(two_layers(), [rule], optimizer=torch.optim.SGD)
+    with pytest.raises(lw.RuleError, match="AdamW has no option 'momentum'"):
+        lw.groups(two_layers(), [rule], optimizer=torch.optim.AdamW)
+
+    class Mine(torch.optim.SGD):
+        def __init__(self, params: Any, lr: float, trust: float = 1.0) -> None:
+            super().__init__(params, lr=lr)
+
+    lw.groups(two_layers(), [lw.Rule("**", trust=0.5)], optimizer=Mine)
+    with pytest.raises(lw.RuleError, match="Mine has no option 'momentum'"):
+        lw.groups(two_layers(), [rule], optimizer=Mine)
+    with pytest.raises(lw.RuleError, match="no option 'trust'"):
+        lw.groups(two_layers(), trust=1, optimizer=torch.optim.SGD(two_layers().parameters(), lr=0.1))
+
+
+def test_what_is_no_rule_is_an_error() -> None:
+    with pytest.raises(lw.RuleError, match="rules are"):
+        lw.groups(two_layers(), [{"params": "**"}])
+    with pytest.raises(lw.RuleError, match="says nothing"):
+        lw.Rule("**")
+    assert len(lw.groups(two_layers(), lw.no_decay())) == 2
+
+
+def test_options_may_be_tensors() -> None:
+    rate = torch.tensor(0.1)
+    groups = lw.groups(two_layers(), [lw.Rule("0.*", lr=rate), lw.Rule("2.*", lr=rate)])
+    assert len(groups) == 2
+    assert groups[0]["lr"] is rate
+
+
+# -- layer decay -----------------------------------------------------------------------------------------
+
+
+def rates(model: nn.Module, *rules: lw.Rule, lr: float = 1.0) -> dict[str, float]:
+    groups = lw.groups(model, rules, lr=lr)
+    return {name: group["lr"] for group in groups for name in group["param_names"]}
+
+
+def test_each_block_learns_more_slowly_than_the_next() -> None:
+    found = rates(LanguageModel(tied=False), lw.layer_decay(0.5))
+    assert found["embed.weight"] == 0.5**4
+    assert [found[f"layers.{n}.up.weight"] for n in range(3)] == [0.5**3, 0.5**2, 0.5]
+    assert found["norm.weight"] == found["head.weight"] == 1.0
+
+
+def test_a_tied_embedding_must_be_settled() -> None:
+    with pytest.raises(lw.RuleError, match=r"embed\.weight and head\.weight"):
+        rates(LanguageModel(), lw.layer_decay(0.5))
+    assert rates(LanguageModel(), lw.layer_decay(0.5), lw.Rule("embed.weight", wins=True))["embed.weight"] == 0.5**4
+
+
+def test_it_scales_what_earlier_rules_say_and_later_ones_override_it() -> None:
+    found = rates(LanguageModel(tied=False), lw.Rule("head.*", lr=8.0), lw.layer_decay(0.5), lw.Rule("embed.*", lr=3.0))
+    assert (found["head.weight"], found["embed.weight"]) == (8.0, 3.0)
+
+
+def test_blocks_are_found_in_many_shapes_of_model() -> None:
+    stages = nn.Module()
+    stages.stem = nn.Linear(2, 2)
+    for stage in range(1, 4):
+        stages.add_module(f"layer{stage}", nn.Sequential(*[nn.Linear(4, 4) for _ in range(2)]))
+    stages.fc = nn.Linear(2, 2)
+    found = rates(stages, lw.layer_decay(0.5))
+    assert found["layer1.0.weight"] == 0.5**6
+    assert found["layer3.1.weight"] == 0.5
+    assert (found["stem.weight"], found["fc.weight"]) == (0.5**7, 1.0)
+
+    with_head = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(9, 9) for _ in range(3)]),
+                               "head": nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))})  # fmt: skip
+    assert rates(with_head, lw.layer_decay(0.5))["head.0.weight"] == 1.0
+
+
+def test_several_stacks_are_an_error_that_says_what_to_write() -> None:
+    towers = nn.ModuleDict(
+        {name: nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(4, 4) for _ in range(2)])}) for name in ("a", "b")}
+    )
+    with pytest.raises(lw.RuleError, match=r"several stacks of blocks: a\.layers, b\.layers.*'a\.layers\.\*\*'"):
+        rates(towers, lw.layer_decay(0.5))
+    found = rates(towers, lw.layer_decay(0.5, "a.**"), lw.layer_decay(0.25, "b.**"))
+    assert [found[f"{name}.layers.{n}.weight"] for name in "ab" for n in (0, 1)] == [0.25, 0.5, 0.0625, 0.25]
+
+
+def test_blocks_can_be_named() -> None:
+    model = nn.ModuleDict({"first": nn.Linear(2, 2), "second": nn.Conv1d(2, 2, 1)})
+    with pytest.raises(lw.RuleError, match="no repeated blocks"):
+        rates(model, lw.layer_decay(0.5))
+    found = rates(model, lw.layer_decay(0.5, blocks="*"))
+    assert (found["first.weight"], found["second.weight"]) == (0.25, 0.5)
+    with pytest.raises(lw.RuleError, match="no node with parameters matches"):
+        rates(model, lw.layer_decay(0.5, blocks="third"))
+    with pytest.raises(lw.RuleError, match="inside another"):
+        rates(LanguageModel(tied=False), lw.layer_decay(0.5, blocks="layers.0{,.up}"))
+
+
+def test_it_needs_a_learning_rate_and_a_factor() -> None:
+    with pytest.raises(lw.RuleError, match=r"give it: lw\.groups\(…, lr=3e-4\)"):
+        lw.groups(LanguageModel(tied=False), [lw.layer_decay(0.5)])
+    for wrong in (0, -1, 1.5, float("nan")):
+        with pytest.raises(lw.RuleError, match="factor above 0"):
+            lw.layer_decay(wrong)
+
+
+# -- the account -----------------------------------------------------------------------------------------
+
+
+def test_the_account_adds_up_and_prints() -> None:
+    model = LanguageModel()
+    groups = lw.groups(model, [lw.no_decay(), lw.Rule("layers.0.**", lr=0.5)], lr=1.0, weight_decay=0.1)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    assert sum(account.parameters for account in groups.groups) == total
+    assert sum(account.leaves for account in groups.groups) == len(list(model.parameters()))
+    decayed = sum(account.parameters for account in groups.groups if account.decayed)
+    text = groups.text()
+    assert f"{decayed:,} decayed" in text
+    assert "no_decay()" in text
+    assert "Rule('layers.0.**', lr=0.5)" in text
+    assert str(groups) == repr(groups) == text
+    assert "no_decay()" in groups._repr_html_()
+
+
+def test_the_account_as_json() -> None:
+    import json
+
+    data = json.loads(json.dumps(lw.groups(two_layers(), [lw.no_decay()], lr=torch.tensor(0.1)).json()))
+    assert data["rules"][0] == {
+        "rule": "no_decay()", "options": {"weight_decay": 0.0}, "leaves": 4, "parameters": 25, "frozen": 0,
+    }  # fmt: skip
+    assert data["groups"][0]["param_names"] == ["0.weight", "2.weight"]
+    assert data["groups"][0]["decayed"] is None
+    assert data["groups"][1]["decayed"] is False
+
+
+def test_names_in_the_account_are_escaped() -> None:
+    model = nn.ModuleDict({"evil\x1b[31m": nn.Linear(2, 2)})
+    text = lw.groups(model, [lw.Rule("**.bias", lr=1.0)]).text()
+    assert "\x1b" not in text
+
+
+def test_an_immutable_home_has_groups_too() -> None:
+    from leafwise.core import home
+
+    home.register(toy.ToyHome())
+    try:
+        model = toy.Model(a=toy.matrix(2, 3), b=toy.matrix(1, 4))
+        groups = lw.groups(model, [lw.Rule("a", lr=0.5), lw.no_decay()])
+        assert names(groups) == [["a"], ["b"]]
+        assert groups[0]["params"][0] is model.a
+    finally:
+        home.unregister(home._registered[0])
+
+
+def test_the_state_of_the_optimizer_is_named_by_path() -> None:
+    model = LanguageModel()
+    optimizer = torch.optim.AdamW(lw.groups(model, [lw.no_decay()]), lr=1e-3)
+    loss_of(model, batch(0)).backward()
+    optimizer.step()
+    state = lw.tree(optimizer)
+    assert state["state.layers.0.up.weight.exp_avg"].shape == (32, 8)
