@@ -95,6 +95,44 @@ def test_a_bad_target_is_one_line_and_status_one(target: str, message: str, mode
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_groups_prints_the_account(models: Path) -> None:
+    (models / "more.py").write_text(
+        "from torch import nn\n"
+        "def stack(): return nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])\n"
+        "def tied():\n"
+        "    model = nn.ModuleDict({'embed': nn.Embedding(9, 4), 'layers': stack(), 'head': nn.Linear(4, 9)})\n"
+        "    model['head'].weight = model['embed'].weight\n"
+        "    return model\n"
+    )
+    account = run("groups", "more:stack", cwd=models).stdout
+    assert "no_decay()" in account
+    assert "6 leaves, 60 parameters · 48 decayed · 12 not decayed" in account
+    deep = run("groups", "more:stack", "--layer-decay", "0.5", "--lr", "1", "--json", cwd=models)
+    assert [group["options"]["lr"] for group in json.loads(deep.stdout)["groups"]] == [
+        0.125,
+        0.125,
+        0.25,
+        0.25,
+        0.5,
+        0.5,
+    ]
+    wrong = run("groups", "more:tied", "--layer-decay", "0.5", cwd=models)
+    assert wrong.returncode == 1
+    assert "embed.weight and head.weight are one leaf" in wrong.stderr
+    settled = run("groups", "more:tied", "--layer-decay", "0.5", "--wins", "head.weight", cwd=models)
+    assert "Rule('head.weight', wins=True)" in settled.stdout
+    assert "--blocks belongs to --layer-decay" in run("groups", "more:stack", "--blocks", "*", cwd=models).stderr
+
+
+def test_groups_of_a_file_needs_no_framework(saved: Path) -> None:
+    script = (
+        "import sys; from leafwise.cli import main; status = main(['groups', sys.argv[1]]);"
+        "assert not {'numpy', 'torch'} & set(sys.modules); sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, text=True, check=True)
+    assert "3 leaves, 9 parameters · 6 decayed · 3 not decayed" in done.stdout
+
+
 def test_help_and_version() -> None:
     assert "show" in run("--help").stdout
     assert "--query" in run("show", "--help").stdout

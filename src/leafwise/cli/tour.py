@@ -125,6 +125,30 @@ torch.allclose(uses["2.weight"].total(), t["2.weight"].grad)
 """,
     ),
     (
+        "Groups by rule, with an account of every leaf",
+        "Roles decide what is decayed, never a substring. A rule that matches nothing is an error.",
+        """
+net = lw.initialize(net, [lw.Rule(lw.where(role="linear.weight"), init="xavier_normal")], seed=0)
+net = lw.freeze(net, "0.*")
+groups = lw.groups(net, [lw.no_decay(), lw.Rule("5.*", lr=1e-2)], lr=1e-3, weight_decay=0.1)
+print(groups)
+""",
+    ),
+    (
+        "",
+        "They are what torch.optim takes. Gradients are clipped by path, and the average is one swap away.",
+        """
+optimizer, average = torch.optim.AdamW(groups), lw.Average(net, decay=0.9)
+net.zero_grad(); nn.functional.mse_loss(net(x), y).backward()
+lw.clip(net, 0.5)
+optimizer.step(); average.update()
+with average.applied(): print(nn.functional.mse_loss(net(x), y).item())
+try: lw.groups(net, [lw.Rule("LayerNorm.*", weight_decay=0)])
+except lw.Error as error: print(error)
+net = lw.thaw(net, "0.*")
+""",
+    ),
+    (
         "A file is the same tree",
         "Only its header is read, and nothing in it can run. What was shared is shared.",
         """
@@ -186,6 +210,7 @@ END = """Where to go from here
   leafwise plan FILE package.module:build    what loading it into your model would do
   leafwise show package.module:build     over a model of yours
   leafwise ties package.module:build     what it shares, and how
+  leafwise groups package.module:build   what an optimizer would decay, and how fast each leaf would learn
   python -m leafwise.gluon SCRIPT.py     the lecture's own Gluon code, which MXNet can no longer run
   docs/guide.md                          the same walk at leisure
 """

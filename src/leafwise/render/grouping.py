@@ -17,7 +17,7 @@ def groups_doc(groups: Groups) -> Doc:
     if groups.rules:
         lines.append(Line(0, (Span("rules", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
     for rule in groups.rules:
-        note = (Span(f"and {plural(rule.frozen, 'leaf', 'leaves')} that are frozen", "warn"),) if rule.frozen else ()
+        note = (Span(f"and {plural(rule.frozen, 'frozen leaf', 'frozen leaves')}", "warn"),) if rule.frozen else ()
         lines.append(_line(escape(rule.rule), rule.leaves, rule.parameters, note))
     if groups.rules and groups.uncovered:
         note = (Span(_listed(groups.uncovered), "dim"),)

@@ -362,7 +362,7 @@ def _footer(tree: "Tree", counts: Counts, facts: Collection[Facts]) -> list[tupl
     if counts.buffers:
         parts.append(f"{counts.buffers:,} in buffers")
     if counts.state:
-        parts.append(f"{counts.state:,} in optimizer state")
+        parts.append(f"{counts.state:,} in state")
     leaves = plural(counts.leaves, "leaf", "leaves")
     parts.append(leaves if counts.names == counts.leaves else f"{leaves} under {counts.names:,} names")
     parts.append(bytes_text(counts.bytes) or "0 B")

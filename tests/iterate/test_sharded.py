@@ -1,0 +1,79 @@
+"""Parameters that are spread over two processes, and two processes that clip together."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+
+SCRIPT = """
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, Replicate, distribute_tensor
+import leafwise as lw
+from leafwise.iterate import initializing
+
+distributed.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2,))
+
+def build():
+    embed = nn.Embedding(10, 6, padding_idx=7)
+    return nn.ModuleDict({"embed": embed, "fc": nn.Linear(6, 5), "turned": nn.Linear(4, 4)})
+
+def sharded(placement):
+    model = build()
+    for module in model.values():
+        for name, parameter in list(module.named_parameters()):
+            here = placement if parameter.dim() > 1 else Shard(0)
+            setattr(module, name, nn.Parameter(distribute_tensor(parameter.detach(), mesh, [here])))
+    return model
+
+rules = [lw.Rule("fc.weight", init="kaiming_normal"), lw.Rule("turned.weight", init="orthogonal"),
+         lw.Rule("fc.bias", init=lambda leaf, others: torch.arange(5.0))]
+whole = lw.initialize(build(), rules)
+drawn = []
+words = initializing.words
+initializing.words = lambda key, start, count: (drawn.append(count), words(key, start, count))[1]
+for placement in (Shard(0), Shard(1), Replicate()):
+    drawn.clear()
+    model = lw.initialize(sharded(placement), rules)
+    for (name, one), other in zip(model.named_parameters(), whole.parameters(), strict=True):
+        assert isinstance(one, DTensor), name
+        assert torch.equal(one.full_tensor(), other), (name, placement)
+    if placement == Shard(0):  # half of each leaf, but for the one that must be whole; a row of three of five
+        assert sum(drawn) <= 60 / 2 + 18 + 16 + 4 + 3, drawn
+    loss = sum((parameter * 3).sum() for parameter in model.parameters())
+    loss.backward()
+    norms = lw.clip(model, 1.0)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert abs(norms.total - 3 * count ** 0.5) < 1e-3, norms.total
+    after = sum(parameter.grad.full_tensor().pow(2).sum() for parameter in model.parameters())
+    assert abs(after.item() - 1) < 1e-4, after
+    try:
+        lw.flat(model)
+    except lw.WalkError as error:
+        assert "cannot flatten embed.weight" in str(error), error
+    else:
+        raise AssertionError("a sharded leaf was flattened")
+print("rank", distributed.get_rank(), "done", flush=True)
+distributed.destroy_process_group()
+"""
+
+
+def test_shards_draw_their_part_clip_together_and_are_not_flattened(tmp_path: Path) -> None:
+    script = tmp_path / "shards.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == [
+        "rank 0 done",
+        "rank 1 done",
+    ]
