@@ -153,7 +153,7 @@ def test_another_copy_of_the_model_can_be_given() -> None:
     with average.applied(other) as evaluated:
         assert evaluated is other
     assert torch.equal(average.state_dict()["values"]["0.weight"], other[0].weight)
-    with pytest.raises(lw.PathError, match=r"not the one that is averaged: 1\.bias is only in the average"):
+    with pytest.raises(lw.PathError, match=r"not what it was when its average began: 1\.bias is only in the"):
         average.update(nn.Sequential(nn.Linear(3, 4)))
 
 
@@ -176,12 +176,104 @@ def test_a_model_that_cannot_change_is_given_anew() -> None:
         home.unregister(ours)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: lw.untie(model, "head.weight"),
+        lambda model: model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True),
+        lambda model: torch.nn.utils.parametrizations.weight_norm(model.layers[0].up),
+        lambda model: setattr(model, "extra", nn.Linear(2, 2)),
+    ],
+    ids=["untied", "untied by assignment", "parametrized", "added"],
+)
+def test_a_model_whose_leaves_are_others_now_is_an_error_that_names_one(change: Any) -> None:
+    model = LanguageModel()
+    average = lw.Average(model, 0.5)
+    change(model)
+    with pytest.raises(
+        lw.PathError, match=r"is not what it was when its average began: .* is (not|only) in the average"
+    ):
+        average.update()
+
+
+def test_modules_that_are_replaced_are_followed() -> None:
+    net = batch_normed()
+    average = lw.Average(net, 0.5)
+    average.update()
+    net[0] = nn.Linear(3, 4)
+    before = average.state_dict()["values"]["0.weight"].clone()
+    average.update()
+    assert torch.allclose(average.state_dict()["values"]["0.weight"], (before + net[0].weight) / 2)
+
+
+def test_an_update_that_fails_changes_nothing() -> None:
+    net = batch_normed()
+    average = lw.Average(net, 0.5)
+    average.update()
+    moved(net, 0)
+    before = copy.deepcopy(average.state_dict())
+    good = net[1].weight
+    net[1].weight = nn.Parameter(torch.ones(1))  # which would fit by broadcasting
+    with pytest.raises(lw.WriteError, match=r"1\.weight has another shape than its average: \(1,\), \(4,\)"):
+        average.update()
+    net[1].weight = good
+    after = average.state_dict()
+    assert after["updates"] == 1
+    assert all(torch.equal(before["values"][name], after["values"][name]) for name in after["values"])
+    state = {**after["values"], "1.bias": torch.ones(1)}
+    with pytest.raises(lw.WriteError, match=r"1\.bias has another shape"):
+        average.load_state_dict({"updates": 3, "values": state})
+    assert average.updates == 1
+
+
+def test_a_part_of_a_model_is_averaged_by_itself() -> None:
+    net = batch_normed()
+    for part in (lw.tree(net)["0"], lw.tree(net).select("0.*")):
+        average = lw.Average(part, 0.5)
+        average.update()
+        assert len(average.state_dict()["values"]) == 2
+        with average.applied():
+            pass
+
+
+def test_arrays_and_inference_mode() -> None:
+    import numpy as np
+
+    arrays = {"w": np.ones(3, np.float32)}
+    average = lw.Average(arrays, 0.5)
+    average.update()
+    arrays["w"][:] = 3
+    average.update()
+    with average.applied():
+        assert arrays["w"].tolist() == [2, 2, 2]
+    assert arrays["w"].tolist() == [3, 3, 3]
+    net = nn.Linear(2, 2)
+    with torch.inference_mode():
+        average = lw.Average(net, 0.5)
+    average.update()
+    average.update()
+
+
 def test_what_makes_no_sense_is_an_error() -> None:
     net = batch_normed()
     with pytest.raises(lw.RuleError, match="from 0 to 1"):
         lw.Average(net, 1.5)
     with pytest.raises(lw.RuleError, match="give decay="):
         lw.Average(net, warmup=3)
+    with pytest.raises(lw.RuleError, match="number of updates"):
+        lw.Average(net, 0.5, warmup=-1)
+    twice = {"a.b": nn.Linear(2, 2), "a": {"b": nn.Linear(2, 2)}}
+    with pytest.raises(lw.WalkError, match=r"another leaf is called .a\.b\.weight., too"):
+        lw.Average(twice)
+    with pytest.raises(lw.PathError, match="not the state of an average"):
+        lw.Average(net).load_state_dict({})
+    expanded = nn.Sequential(nn.Linear(2, 2))
+    expanded.register_buffer("mask", torch.ones(1).expand(4))
+    with pytest.raises(lw.WalkError, match="cannot average mask: it is expanded"):
+        lw.Average(expanded)
+    other = lw.Average(net, 0.5)
+    with lw.Average(net, 0.5).applied(), pytest.raises(lw.WriteError, match="holds its average"):
+        other.update()
     with pytest.raises(lw.RuleError, match="buffers="):
         lw.Average(net, buffers="keep")
     with pytest.raises(lw.WalkError, match=r"cannot average 0\.weight: a meta tensor"):

@@ -43,7 +43,9 @@ def test_the_norms_come_by_path_and_a_shared_leaf_once() -> None:
     norms = lw.clip(model, 1e6)
     assert list(norms) == [name for name, _ in model.named_parameters()]
     assert norms["embed.weight"] == pytest.approx(model.embed.weight.grad.norm().item(), rel=1e-5)
-    assert "head.weight" not in norms
+    assert norms["head.weight"] == norms["embed.weight"]  # under its other name, too
+    with pytest.raises(lw.PathError, match="nothing at"):
+        norms["nowhere"]
     assert math.sqrt(sum(norm**2 for norm in norms.values())) == pytest.approx(norms.total)
     assert norms.clipped is model
     assert "largest" in repr(norms)
@@ -151,9 +153,87 @@ def test_a_tree_can_be_given_and_sees_what_was_replaced_since() -> None:
     assert "norm.weight" not in lw.clip(t, 1e6)
 
 
+@pytest.mark.parametrize("flat", [False, True])
+def test_norms_of_very_large_leaves_are_exact(flat: bool) -> None:
+    model = nn.ParameterList([torch.zeros(20_000_000), torch.zeros(3)])
+    held = lw.flat(model) if flat else None
+    for parameter in model:
+        parameter.grad = torch.ones_like(parameter)
+    assert lw.clip(model if held is None else held, 1.0).total == pytest.approx(math.sqrt(20_000_003), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.double(),
+        lambda model: model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True),
+        lambda model: model.__setitem__(2, nn.Linear(4, 4)),
+        lambda model: setattr(model[0], "weight", nn.Parameter(torch.ones(4, 4))),
+        lambda model: lw.thaw(model, "**"),
+        lambda model: model.append(nn.Linear(4, 4)),
+        lambda model: None,
+    ],
+    ids=["cast", "assign", "module", "parameter", "thaw", "append", "nothing"],
+)
+@pytest.mark.parametrize("part", [False, True])
+def test_a_model_that_changed_since_it_was_made_flat_is_clipped_all_the_same(change: Any, part: bool) -> None:
+    model = lw.freeze(nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)]), "1.*")
+    held = lw.flat(lw.tree(model).select("0.*") if part else model)
+    change(model)
+    model.zero_grad()
+    (model(torch.ones(2, 4, dtype=model[0].weight.dtype)) * 100).sum().backward()
+    expected = torch.stack([p.grad.double().norm() for p in model.parameters() if p.grad is not None]).norm()
+    assert lw.clip(model, 1.0).total == pytest.approx(expected.item(), rel=1e-5)
+    after = torch.stack([p.grad.double().norm() for p in model.parameters() if p.grad is not None]).norm()
+    assert after.item() == pytest.approx(1.0, rel=1e-4)
+    del held
+
+
+def test_clipping_a_flat_model_gives_no_gradients_to_leaves_without() -> None:
+    model = nn.ModuleDict({"used": nn.Linear(4, 1), "other": nn.Linear(4, 1)})
+    held = lw.flat(model)
+    model.zero_grad()
+    model["used"](torch.ones(1, 4)).sum().backward()
+    lw.clip(model, 0.1)
+    assert model["other"].weight.grad is None
+    del held
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_very_large_numbers(flat: bool) -> None:
+    for dtype, large in ((torch.float32, 1e25), (torch.float64, 1e200)):
+        model = nn.Sequential(nn.Linear(3, 3, dtype=dtype), nn.Linear(3, 1, dtype=dtype))
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, large)
+        held = lw.flat(model) if flat else None
+        lw.clip(model, 1.0)
+        assert sum(p.grad.double().square().sum().item() for p in model.parameters()) == pytest.approx(1.0, rel=1e-4)
+        del held
+
+
+def test_another_default_dtype_changes_nothing() -> None:
+    model = trained()
+    torch.set_default_dtype(torch.float16)
+    try:
+        lw.clip(model, 1e-6)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.cat(grads_flat(model)).norm().item() == pytest.approx(1e-6, rel=1e-4)
+
+
+def grads_flat(model: nn.Module) -> list[Any]:
+    return [gradient.flatten() for gradient in grads(model)]
+
+
 def test_what_makes_no_sense_is_an_error() -> None:
     with pytest.raises(lw.WalkError, match=r"call lw\.clip after backward"):
         lw.clip(nn.Linear(2, 2), 1.0)
-    for wrong in (0, -1.0, math.nan):
+    with pytest.raises(lw.RuleError, match="the list is empty"):
+        lw.clip(trained(), 1.0, per=[])
+    model = nn.Linear(1, 3)
+    model.bias.grad = torch.tensor([10.0]).expand(3)
+    with pytest.raises(lw.WriteError, match="cannot clip the gradient of bias: it is expanded"):
+        lw.clip(model, 1.0)
+    for wrong in (0, -1.0, math.nan, "1.0"):
         with pytest.raises(lw.RuleError, match="above zero"):
             lw.clip(trained(), wrong)

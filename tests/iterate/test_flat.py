@@ -86,6 +86,22 @@ def test_of_very_many_leaves_a_lost_one_is_found_in_time() -> None:
     for _ in range(4):
         found = flat.grads.sum().item()
     assert found == 2
+    model[1500].data = torch.zeros(2)
+    with pytest.raises(lw.WriteError, match="1500 no longer lies"):
+        _ = [flat.values for _ in range(4)]
+
+
+def test_check_looks_at_everything() -> None:
+    model = nn.ParameterList([torch.zeros(2) for _ in range(5000)])
+    flat = lw.flat(model)
+    model[4000].grad = torch.ones(2)
+    flat.check()
+    assert flat.grads.sum() == 2
+    model[4000].grad = torch.full((2,), 3.0)
+    assert lw.clip(flat, 1e6).total == pytest.approx(18**0.5)
+    model[4000].data = torch.zeros(2)
+    with pytest.raises(lw.WriteError, match="4000 no longer lies"):
+        flat.check()
 
 
 def test_gradients_that_were_there_come_along() -> None:
@@ -197,8 +213,12 @@ def test_leaves_whose_size_would_misalign_the_next_come_last() -> None:
         lambda model: model.double(),
         lambda model: lw.flat(model),
         lambda model: setattr(model[2].weight, "data", torch.zeros(2, 5)),
+        lambda model: model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True),
+        lambda model: setattr(model[2], "weight", nn.Parameter(torch.zeros(2, 5))),
+        lambda model: model.__setitem__(2, nn.Linear(5, 2)),
+        lambda model: lw.freeze(model, "2.weight"),
     ],
-    ids=["cast", "flat again", "data"],
+    ids=["cast", "flat again", "data", "assign", "parameter", "module", "frozen"],
 )
 def test_a_model_that_moved_is_told_of(move: Any) -> None:
     model = net()
@@ -206,6 +226,8 @@ def test_a_model_that_moved_is_told_of(move: Any) -> None:
     move(model)
     with pytest.raises(lw.WriteError, match=r"weight no longer lies in this vector.*call lw\.flat\(model\) again"):
         flat.values  # noqa: B018
+    with pytest.raises(lw.WriteError, match="no longer lies"):
+        flat.grads  # noqa: B018
 
 
 def test_where_it_cannot_hold_is_an_error_naming_the_leaf_and_nothing_changes() -> None:

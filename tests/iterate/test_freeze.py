@@ -81,12 +81,39 @@ def test_thawed_layers_drift_again() -> None:
     assert net[1].training
     assert not torch.equal(net[1].running_mean, before[0])
     assert net[0].weight.grad is not None
-    assert not net[1]._forward_pre_hooks
+    assert "train" not in vars(net[1])
 
 
-def test_thawing_a_model_in_eval_keeps_it_there() -> None:
-    net = lw.thaw(lw.freeze(convnet(), "**").eval(), "**")
-    assert not net[1].training
+def test_thawing_brings_back_the_mode_that_was_asked_for() -> None:
+    assert not lw.thaw(lw.freeze(convnet(), "**").eval(), "**")[1].training
+    assert not lw.thaw(lw.freeze({"a": convnet().eval()}, "**"), "**")["a"][1].training
+    assert lw.thaw(lw.freeze(convnet().eval(), "**").train(), "**")[1].training
+
+
+def test_a_model_that_was_compiled_before_stands_still() -> None:
+    net = convnet().requires_grad_(False)
+    compiled = torch.compile(net, backend="eager")
+    compiled.train()(torch.randn(8, 4))
+    lw.freeze(net, "1.running_*")
+    before = statistics(net)
+    compiled.train()(torch.randn(8, 4))
+    assert all(torch.equal(a, b) for a, b in zip(statistics(net), before, strict=True))
+
+
+def test_lazy_layers_are_frozen_before_they_have_a_shape() -> None:
+    net = lw.freeze(nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d()), "**").train()
+    net(torch.randn(8, 3))
+    assert not any(parameter.requires_grad for parameter in net.parameters())
+    assert net[1].num_batches_tracked == 0
+
+
+def test_a_leaf_whose_memory_is_trained_under_another_parameter_is_not_frozen() -> None:
+    net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    net[1].weight = nn.Parameter(net[0].weight.data)
+    with pytest.raises(lw.RuleError, match=r"cannot freeze 0\.weight: 1\.weight lies in the same memory"):
+        lw.freeze(net, "0.weight")
+    assert net[0].weight.requires_grad
+    lw.freeze(net, "**")
 
 
 def test_only_what_matches_is_frozen() -> None:
@@ -168,5 +195,6 @@ def test_a_home_whose_arrays_say_nothing_about_training_says_so() -> None:
 
 
 def test_frozen_twice_is_frozen_once() -> None:
-    net = lw.freeze(lw.freeze(convnet(), "1.**"), "1.**")
-    assert len(net[1]._forward_pre_hooks) == 1
+    net = lw.thaw(lw.freeze(lw.freeze(convnet(), "1.**"), "1.**"), "1.**")
+    assert net[1].training
+    assert "train" not in vars(net[1])

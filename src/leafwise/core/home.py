@@ -67,6 +67,10 @@ class Draw(NamedTuple):
     shift: float
 
 
+# Where an array or a node stands: the dict that has it, the key there, and itself.
+Slot = tuple[Any, Any, Any]
+
+
 class PackedPart(Protocol):
     """Arrays that are views of a vector, and their gradients views of another. `order` says which array stands at
     which place, `starts` and `sizes` where that is."""
@@ -77,11 +81,15 @@ class PackedPart(Protocol):
 
     @property
     def dtype(self) -> Any: ...
-    def values(self, moved: Callable[[int], Exception]) -> Any:
-        """The values; raises what `moved` makes of the number of an array that lies elsewhere by now."""
+    def values(self, moved: Callable[[int], Exception], full: bool = False) -> Any:
+        """The values; raises what `moved` makes of the number of an array that lies elsewhere by now. With `full`, all
+        are looked at, however many there are."""
 
-    def grads(self) -> Any:
-        """The gradients."""
+    def grads(self, moved: Callable[[int], Exception], full: bool = False) -> Any:
+        """The gradients, likewise."""
+
+    def holds(self, gradients: list[Any]) -> bool:
+        """Whether these are all the gradients, and lie in the vector."""
 
     def norms(self) -> list[float]:
         """The norm of the gradient of each array."""
@@ -250,8 +258,8 @@ class Home:
         """Whether training changes a buffer, as it does running statistics."""
         return False
 
-    def hold_still(self, owner: Any, root: Any, on: bool) -> None:
-        """Keeps the drifting buffers of a node, somewhere below the root, as they are; or lets go of them."""
+    def hold_still(self, owner: Any, on: bool) -> None:
+        """Keeps the drifting buffers of a node as they are; or lets go of them."""
         raise Unsupported(self.name, "hold buffers still")
 
     def is_held(self, owner: Any, name: str) -> bool:
@@ -259,6 +267,11 @@ class Home:
         return False
 
     # Each of these gives the arrays as they are afterwards: the same ones, or where they cannot change, new ones.
+
+    def first_of_other_shape(self, targets: list[Any], values: list[Any]) -> int | None:
+        """The number of the first value whose shape is not that of its target; None where all agree."""
+        pairs = zip(self.specs(targets), self.specs(values), strict=True)
+        return next((number for number, (one, other) in enumerate(pairs) if one.shape != other.shape), None)
 
     def clone_many(self, values: list[Any], precise: bool) -> list[Any]:
         """Copies; of floating point with at least 32 bits where they shall be precise."""
@@ -306,6 +319,11 @@ class Home:
         """The Euclidean norm of each array."""
         return [math.sqrt((abs(self.numpy(value)) ** 2).sum()) for value in values]
 
+    def clip_together(self, values: list[Any], max_norm: float) -> list[float] | None:
+        """Scales arrays so that together they are no longer than that, unless they are not finite; gives their norms as
+        they were. None where that is no faster than asking for the norms and then scaling."""
+        return None
+
     def scale_many(self, values: list[Any], factors: list[float]) -> list[Any]:
         """The arrays, each multiplied by its factor; by one for all, where there is one."""
         each = factors * len(values) if len(factors) == 1 else factors
@@ -315,8 +333,13 @@ class Home:
         """Why an array cannot become a view of a vector; empty where it can."""
         return ""
 
-    def pack(self, values: list[Any]) -> "list[tuple[list[int], PackedPart]]":
-        """Makes arrays views of a few vectors, each with the numbers of the arrays that are in it."""
+    def slot(self, owner: Any, name: str) -> Slot | None:
+        """Where a node has a leaf or a child of this name; None where there is no dict that would say."""
+        return None
+
+    def pack(self, values: list[Any], slots: list[list[Slot]]) -> "list[tuple[list[int], PackedPart]]":
+        """Makes arrays views of a few vectors, each with the numbers of the arrays that are in it. `slots` lead to each
+        array, from the root down."""
         raise Unsupported(self.name, "flatten", "its arrays cannot become views")
 
     def repoint(self, value: Any, view: Any) -> None:

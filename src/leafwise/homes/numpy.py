@@ -67,6 +67,27 @@ class NumpyHome(Home):
             return None
         return value.reshape(-1).view(np.uint8).data if value.size else memoryview(bytearray())
 
+    def clone_many(self, values: list[Any], precise: bool) -> list[Any]:
+        narrow = [precise and value.dtype.itemsize < 4 and value.dtype.kind in "fV" for value in values]
+        return [
+            value.astype(np.float32) if is_narrow else value.copy()
+            for value, is_narrow in zip(values, narrow, strict=True)
+        ]
+
+    def copy_many(self, targets: list[Any], values: list[Any]) -> list[Any]:
+        for target, value in zip(targets, values, strict=True):
+            target[...] = value
+        return targets
+
+    def lerp_many(self, targets: list[Any], values: list[Any], weight: float) -> list[Any]:
+        for target, value in zip(targets, values, strict=True):
+            target += weight * (value.astype(target.dtype) - target)
+        return targets
+
+    def fill(self, value: Any, order: tuple[int, ...] | None, start: int, rows: Any) -> None:
+        seen = np.atleast_1d(value if order is None else value.transpose(order))
+        seen[start : start + len(rows)] = rows
+
     def storage(self, value: Any) -> object | None:
         return id(_owner(value)) if value.size else None
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from leafwise.core.home import Axes, Draw, Home, LeafKind, Memory, PackedPart, Pairs, Spec, Visit
+from leafwise.core.home import Axes, Draw, Home, LeafKind, Memory, PackedPart, Pairs, Slot, Spec, Visit
 from leafwise.core.memory import Op
 from leafwise.core.path import Entry, Path
 from leafwise.core.sharing import Declared, Group, Keep, Place, Use
@@ -259,11 +259,14 @@ class TorchHome(Home):
     def drifts(self, owner: Any, name: str) -> bool:
         return torch_freezing.drifts(owner, name)
 
-    def hold_still(self, owner: Any, root: Any, on: bool) -> None:
-        torch_freezing.hold_still(owner, root, on)
+    def hold_still(self, owner: Any, on: bool) -> None:
+        torch_freezing.hold_still(owner, on)
 
     def is_held(self, owner: Any, name: str) -> bool:
         return torch_freezing.is_held(owner, name)
+
+    def first_of_other_shape(self, targets: list[torch.Tensor], values: list[torch.Tensor]) -> int | None:
+        return torch_training.first_of_other_shape(targets, values)
 
     def clone_many(self, values: list[torch.Tensor], precise: bool) -> list[torch.Tensor]:
         return torch_training.clone_many(values, precise)
@@ -298,14 +301,23 @@ class TorchHome(Home):
     def norms(self, values: list[torch.Tensor]) -> list[float]:
         return torch_training.norms(values)
 
+    def clip_together(self, values: list[torch.Tensor], max_norm: float) -> list[float] | None:
+        return torch_training.clip_together(values, max_norm)
+
     def scale_many(self, values: list[torch.Tensor], factors: list[float]) -> list[torch.Tensor]:
         return torch_training.scale_many(values, factors)
 
     def cannot_pack(self, value: torch.Tensor) -> str:
         return torch_flat.cannot_pack(value)
 
-    def pack(self, values: list[torch.Tensor]) -> list[tuple[list[int], PackedPart]]:
-        return [(numbers, part) for numbers, part in torch_flat.pack(values)]
+    def slot(self, owner: Any, name: str) -> Slot | None:
+        for holder in (owner._parameters, owner._buffers, owner._modules):
+            if name in holder:
+                return holder, name, holder[name]
+        return None
+
+    def pack(self, values: list[torch.Tensor], slots: list[list[Slot]]) -> list[tuple[list[int], PackedPart]]:
+        return [(numbers, part) for numbers, part in torch_flat.pack(values, slots)]
 
     def repoint(self, value: torch.Tensor, view: torch.Tensor) -> None:
         value.data = view.detach()

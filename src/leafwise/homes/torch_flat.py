@@ -1,16 +1,22 @@
 """Tensors as views of one vector, with their gradients in another."""
 
+import math
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from operator import attrgetter, is_
 from typing import Any
 
 import torch
+from torch import nn
 
+from leafwise.core.home import Slot
 from leafwise.homes.torch_filling import cannot_read, cannot_write
 
 _WINDOW = 1024  # tensors that are looked at whenever the vectors are asked for
 _ALIGNED = 16  # bytes; below that, matrix products on GPUs are slow
 _grad = attrgetter("grad")
+_trained = attrgetter("requires_grad")
+_pointer = torch.Tensor.data_ptr
 
 
 def cannot_pack(value: torch.Tensor) -> str:
@@ -21,21 +27,19 @@ def cannot_pack(value: torch.Tensor) -> str:
 class Part:
     """The tensors of one dtype on one device, in two vectors: their values, and their gradients.
 
-    `order` says which tensor stands at which place: those whose size keeps the next one aligned come first.
+    `order` says which tensor stands at which place: those whose size keeps the next one aligned come first. `slots` are
+    the dicts and names under which the modules hold the tensors, and below them the modules themselves.
     """
 
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
+    def __init__(self, tensors: list[torch.Tensor], slots: list[Slot]) -> None:
         itemsize = tensors[0].element_size()
         self.order = sorted(range(len(tensors)), key=lambda one: tensors[one].numel() * itemsize % _ALIGNED != 0)
         self._tensors = [tensors[one] for one in self.order]
         self.sizes = [tensor.numel() for tensor in self._tensors]
-        self.starts = [0]
-        for size in self.sizes[:-1]:
-            self.starts.append(self.starts[-1] + size)
+        self.starts = [0, *accumulate(self.sizes[:-1])]
         self._values = torch.empty(sum(self.sizes), dtype=tensors[0].dtype, device=tensors[0].device)
         self._grads = torch.zeros_like(self._values)
-        self._next = 0
-        self._views: list[torch.Tensor] = []
+        self.views: list[torch.Tensor] = []
         with torch.no_grad():
             for tensor, start in zip(self._tensors, self.starts, strict=True):
                 place = self._place(self._values, tensor, start)
@@ -45,8 +49,12 @@ class Part:
                     view.copy_(_dense(tensor.grad))
                 tensor.data = place
                 tensor.grad = view
-                self._views.append(view)
-        self._pointers = list(map(torch.Tensor.data_ptr, self._tensors))
+                self.views.append(view)
+        self._at = {id(view): number for number, view in enumerate(self.views)}
+        self._holders, self._names, self._held = ([slot[part] for slot in slots] for part in range(3))
+        self._pointers = list(map(_pointer, self._tensors))
+        self._grad_pointers = list(map(_pointer, self.views))
+        self._turns = {"values": 0, "grads": 0}
 
     @staticmethod
     def _place(vector: torch.Tensor, tensor: torch.Tensor, start: int) -> torch.Tensor:
@@ -58,68 +66,141 @@ class Part:
     def dtype(self) -> torch.dtype:
         return self._values.dtype
 
-    def values(self, moved: Callable[[int], Exception]) -> torch.Tensor:
-        """The values; raises what `moved` makes of the first tensor that lies elsewhere by now."""
-        for start, stop in self._windows():
-            found = list(map(torch.Tensor.data_ptr, self._tensors[start:stop]))
-            if found != self._pointers[start:stop]:
-                wrong = next(at for at in range(start, stop) if found[at - start] != self._pointers[at])
-                raise moved(self.order[wrong])
+    # -- whether everything lies where it should -----------------------------------------------------------
+
+    def _window(self, what: str, count: int, full: bool) -> list[slice]:
+        """What is looked at now: everything, or of very much the ends and each time another stretch."""
+        if full or count <= _WINDOW:
+            return [slice(0, count)]
+        start = self._turns[what] % count
+        return [slice(0, 1), slice(start, start + _WINDOW), slice(count - 1, count)]
+
+    def _moved(self, what: str, full: bool) -> int | None:
+        """The number of a tensor that lies elsewhere by now, or that the model has no longer; of those looked at."""
+        for part in self._window(what, len(self._held), full):
+            found = map(_get, self._holders[part], self._names[part])
+            if not all(map(is_, found, self._held[part])):
+                return self._of_slot(part)
+        for part in self._window(what, len(self._tensors), full):
+            tensors = self._tensors[part]
+            if list(map(_pointer, tensors)) != self._pointers[part] or not all(map(_trained, tensors)):
+                pairs = zip(tensors, self._pointers[part], strict=True)
+                wrong = (at for at, (one, pointer) in enumerate(pairs) if _pointer(one) != pointer or not _trained(one))
+                return self.order[(part.start or 0) + next(wrong)]
+        return None
+
+    def _of_slot(self, part: slice) -> int:
+        """The first tensor that is no longer in the model because of a slot in this part."""
+        for holder, name, held in zip(self._holders[part], self._names[part], self._held[part], strict=True):
+            if _get(holder, name) is not held:
+                gone = {id(one) for one in _tensors_of(held)}
+                return next((self.order[at] for at, one in enumerate(self._tensors) if id(one) in gone), self.order[0])
+        raise AssertionError("every slot holds what it held")
+
+    def values(self, moved: Callable[[int], Exception], full: bool = False) -> torch.Tensor:
+        """The values; raises what `moved` makes of a tensor that lies elsewhere by now, or is no longer trained."""
+        wrong = self._moved("values", full)
+        self._turns["values"] += _WINDOW
+        if wrong is not None:
+            raise moved(wrong)
         return self._values
 
-    def grads(self) -> torch.Tensor:
+    def grads(self, moved: Callable[[int], Exception], full: bool = False) -> torch.Tensor:
         """The gradients; where some were replaced since, as `zero_grad` does, they are fetched back."""
-        for start, stop in self._windows():
-            if not all(map(is_, map(_grad, self._tensors[start:stop]), self._views[start:stop])):
+        wrong = self._moved("grads", full)
+        if wrong is not None:
+            raise moved(wrong)
+        for part in self._window("grads", len(self._tensors), full):
+            views = self.views[part]
+            if (
+                not all(map(is_, map(_grad, self._tensors[part]), views))
+                or list(map(_pointer, views)) != self._grad_pointers[part]
+            ):
                 self._fetch_back()
                 break
-        self._next = (self._next + _WINDOW) % max(1, len(self._tensors))
+        self._turns["grads"] += _WINDOW
         return self._grads
-
-    def _windows(self) -> list[tuple[int, int]]:
-        """What is looked at now: everything, or of very many tensors the ends and each time another stretch."""
-        count = len(self._tensors)
-        if count <= _WINDOW:
-            return [(0, count)]
-        return [(0, 1), (self._next, min(self._next + _WINDOW, count)), (count - 1, count)]
 
     def _fetch_back(self) -> None:
         with torch.no_grad():
-            for tensor, view in zip(self._tensors, self._views, strict=True):
-                grad = tensor.grad
-                if grad is view:
+            for number, (tensor, start) in enumerate(zip(self._tensors, self.starts, strict=True)):
+                grad, view = tensor.grad, self.views[number]
+                if grad is view and view.data_ptr() == self._grad_pointers[number]:
                     continue
+                if grad is view:  # the view itself was led elsewhere
+                    view = self.views[number] = self._place(self._grads, tensor, start)
+                    self._at[id(view)] = number
                 if grad is None:
                     view.zero_()
                 else:
                     view.copy_(_dense(grad))
                 tensor.grad = view
 
+    def holds(self, gradients: list[torch.Tensor]) -> bool:
+        """Whether these are all the gradients, in the order of the tensors, and lie in the vector."""
+        if len(gradients) != len(self.order):
+            return False
+        found = [self._at.get(id(gradient)) for gradient in gradients]
+        expected = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return found == expected and list(map(_pointer, self.views)) == self._grad_pointers
+
+    # -- arithmetic on the gradients -----------------------------------------------------------------------
+
     def norms(self) -> list[float]:
         """The norm of the gradient of each tensor, in the order in which they were given."""
+        small = max(self.sizes) <= SMALL
+        norms = segment_norms(self._grads, self.sizes) if small else foreach_norms(self.views)
         found = [0.0] * len(self.order)
-        for one, norm in zip(self.order, segment_norms(self.grads(), self.sizes), strict=True):
-            found[one] = norm
+        for one, norm, view in zip(self.order, norms, self.views, strict=True):
+            found[one] = norm if math.isfinite(norm) else norm_in_full(view)
         return found
 
     def scale(self, factors: Sequence[float]) -> None:
         """Multiplies the gradient of each tensor; by one factor, where there is only one."""
-        grads = self.grads()
         if len(factors) == 1:
-            grads.mul_(factors[0])
+            self._grads.mul_(factors[0])
         else:
-            each = torch.tensor([factors[one] for one in self.order], device=grads.device, dtype=grads.dtype)
-            grads.mul_(each.repeat_interleave(torch.tensor(self.sizes, device=grads.device)))
+            torch._foreach_mul_(self.views, [factors[one] for one in self.order])
 
     def undo(self) -> None:
         """Gives every tensor, and its gradient, memory of its own again."""
-        grads = self.grads()
-        del grads
         with torch.no_grad():
             for tensor in self._tensors:
                 tensor.data = tensor.data.clone(memory_format=torch.preserve_format)
-                assert tensor.grad is not None
-                tensor.grad = tensor.grad.clone(memory_format=torch.preserve_format)
+                if tensor.grad is not None:
+                    tensor.grad = tensor.grad.clone(memory_format=torch.preserve_format)
+
+
+def _get(holder: Any, name: Any) -> Any:
+    return holder.get(name)
+
+
+def _tensors_of(held: Any) -> list[Any]:
+    return list(held.parameters()) if isinstance(held, nn.Module) else [held]
+
+
+SMALL = 4096  # elements, that can be summed one after another without losing precision
+
+
+def norm_in_full(value: torch.Tensor) -> float:
+    """A norm that came out as not finite: in 64 bits and beside the largest element, since squares overflow long before
+    their root does."""
+    wide = value.detach().to(torch.complex128 if value.is_complex() else torch.float64)
+    largest = wide.abs().max()
+    if not largest.isfinite():
+        return float(largest)
+    return float(torch.linalg.vector_norm(wide / largest) * largest)
+
+
+def foreach_norms(tensors: list[torch.Tensor]) -> list[float]:
+    """The norm of each of some tensors of one kind, computed in at least 32 bits."""
+    found: list[float] = torch.stack(torch._foreach_norm(tensors, 2, dtype=wide_of(tensors[0]))).tolist()
+    return found
+
+
+def wide_of(tensor: torch.Tensor) -> torch.dtype:
+    """The dtype in which the norm of a tensor is computed."""
+    return torch.float64 if tensor.dtype in (torch.float64, torch.complex128) else torch.float32
 
 
 def segment_norms(vector: torch.Tensor, sizes: list[int]) -> list[float]:
@@ -150,9 +231,14 @@ def _dense(grad: torch.Tensor) -> torch.Tensor:
     return grad.to_dense() if grad.layout != torch.strided else grad
 
 
-def pack(values: list[torch.Tensor]) -> list[tuple[list[int], Part]]:
-    """The tensors in as few vectors as they have dtypes and devices, each with the numbers of its tensors."""
+def pack(values: list[torch.Tensor], slots: list[list[Slot]]) -> list[tuple[list[int], Part]]:
+    """The tensors in as few vectors as they have dtypes and devices, each with the numbers of its tensors. `slots` are
+    those that lead to each tensor."""
     members: dict[Any, list[int]] = {}
     for number, value in enumerate(values):
         members.setdefault((value.dtype, value.device), []).append(number)
-    return [(numbers, Part([values[number] for number in numbers])) for numbers in members.values()]
+    found = []
+    for numbers in members.values():
+        leading = {(id(holder), name): (holder, name, held) for one in numbers for holder, name, held in slots[one]}
+        found.append((numbers, Part([values[one] for one in numbers], list(leading.values()))))
+    return found

@@ -2,12 +2,13 @@
 
 import inspect
 import math
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import nn
 
-from leafwise.homes.torch_flat import segment_norms
+from leafwise.homes.torch_flat import SMALL, foreach_norms, norm_in_full, segment_norms, wide_of
 
 _FROM_SCHEDULERS = frozenset({"initial_lr"})  # which schedulers write into groups, and read there
 
@@ -43,8 +44,19 @@ def grads(values: list[torch.Tensor]) -> list[torch.Tensor | None]:
 # -- many tensors at once --------------------------------------------------------------------------------------
 
 
+_shape = attrgetter("shape")
+
+
+def first_of_other_shape(targets: list[torch.Tensor], values: list[torch.Tensor]) -> int | None:
+    shapes, others = list(map(_shape, targets)), list(map(_shape, values))
+    if shapes == others:
+        return None
+    return next(number for number, shape in enumerate(shapes) if shape != others[number])
+
+
 def clone_many(values: list[torch.Tensor], precise: bool) -> list[torch.Tensor]:
-    with torch.no_grad():
+    # Outside of inference mode, since what is made there cannot be changed elsewhere.
+    with torch.inference_mode(False), torch.no_grad():
         return [_precise(value).clone() if precise else value.detach().clone() for value in values]
 
 
@@ -84,7 +96,6 @@ def _alike(
 
 
 _PLAIN = {torch.Tensor, nn.Parameter}
-_SMALL = 4096  # elements: below that, joining many tensors costs less than asking each
 
 
 def norms(values: list[torch.Tensor]) -> list[float]:
@@ -96,13 +107,13 @@ def norms(values: list[torch.Tensor]) -> list[float]:
         if all(map(math.isfinite, found)):
             return found
         pairs = zip(found, values, strict=True)
-        return [norm if math.isfinite(norm) else _norm_in_full(value) for norm, value in pairs]
+        return [norm if math.isfinite(norm) else norm_in_full(_elements(value)) for norm, value in pairs]
 
 
 def _norms_of_small(values: list[torch.Tensor]) -> list[float] | None:
     """The norms of many small tensors in the memory of this machine: joined, since asking each costs more."""
     sizes = list(map(torch.Tensor.numel, values))
-    if len(values) < 2 or sum(sizes) > _SMALL * len(sizes) or not set(map(type, values)) <= _PLAIN:
+    if len(values) < 2 or max(sizes) > SMALL or not set(map(type, values)) <= _PLAIN:
         return None
     try:
         joined = torch.cat([value if value.dim() == 1 else value.reshape(-1) for value in values])
@@ -122,26 +133,42 @@ def _norms_by_kind(values: list[torch.Tensor]) -> list[float]:
         if len(its) == 1:
             found[numbers[0]] = _one_norm(its[0])
             continue
-        wide = torch.float64 if its[0].dtype in (torch.float64, torch.complex128) else torch.float32
-        for number, norm in zip(numbers, torch.stack(torch._foreach_norm(its, 2, dtype=wide)).tolist(), strict=True):
+        for number, norm in zip(numbers, foreach_norms(its), strict=True):
             found[number] = norm
     return found
 
 
+def _elements(value: torch.Tensor) -> torch.Tensor:
+    """The elements of a tensor that are stored; of a sparse one, each place once."""
+    if value.layout == torch.strided:
+        return value
+    return value.coalesce().values() if value.layout == torch.sparse_coo else value.values()
+
+
 def _one_norm(value: torch.Tensor) -> float:
-    if value.layout != torch.strided:
-        value = value.coalesce().values() if value.layout == torch.sparse_coo else value.values()
+    value = _elements(value)
     wide = value.dtype if value.element_size() >= 4 else torch.float32
     norm = torch.linalg.vector_norm(value, dtype=wide)
     # Of a tensor that is spread over several processes, the norm of all of it.
     return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
 
-def _norm_in_full(value: torch.Tensor) -> float:
-    """A norm that came out as not finite: in 64 bits, since squares overflow long before their root does."""
-    if hasattr(value, "full_tensor"):
-        return _one_norm(value)
-    return _one_norm(value.to(torch.complex128 if value.is_complex() else torch.float64))
+def clip_together(values: list[torch.Tensor], max_norm: float) -> list[float] | None:
+    """On a GPU, all of it is asked for before anything is waited for; elsewhere there is nothing to wait for."""
+    if values[0].device.type != "cuda" or len(set(map(_kind, values))) != 1 or type(values[0]) not in _PLAIN:
+        return None
+    if values[0].layout != torch.strided:
+        return None
+    with torch.no_grad():
+        norms = torch.stack(torch._foreach_norm(values, 2, dtype=wide_of(values[0])))
+        total = torch.linalg.vector_norm(norms)
+        factor = torch.where(total.isfinite(), (max_norm / total).clamp(max=1), 1)
+        torch._foreach_mul_(values, factor)
+        found: list[float] = norms.tolist()
+    return found
+
+
+_kind = attrgetter("__class__", "dtype", "device", "layout")
 
 
 def scale_many(values: list[torch.Tensor], factors: list[float]) -> list[torch.Tensor]:
@@ -150,7 +177,8 @@ def scale_many(values: list[torch.Tensor], factors: list[float]) -> list[torch.T
             torch._foreach_mul_(values, factors)
             return values
         for device in {value.device for value in values}:
-            # A factor that is a tensor is several times as fast for many small tensors.
-            factor = torch.tensor(factors[0], device=device)
+            # A factor that is a tensor is several times as fast for many small tensors; without axes it leaves them
+            # the dtype they have.
+            factor = torch.tensor(factors[0], device=device, dtype=torch.float64)
             torch._foreach_mul_([value for value in values if value.device == device], factor)
     return values

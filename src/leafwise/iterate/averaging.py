@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
@@ -47,29 +47,24 @@ class Average:
     ) -> None:
         if decay is not None and not 0 <= decay <= 1:
             raise RuleError(f"decay is the share of the average that stays, from 0 to 1, not {decay!r}")
-        if decay is None and warmup:
-            raise RuleError("warmup= belongs to a moving average; give decay=, too")
+        if warmup < 0 or (decay is None and warmup):
+            raise RuleError("warmup= is a number of updates of a moving average; give decay=, too")
         if buffers not in ("copy", "average"):
             raise RuleError(f'buffers= takes "copy" or "average", not {buffers!r}')
         self.decay, self.warmup = decay, warmup
         self.updates = 0
         self._tree: Tree = tree(model)
-        self._applied = False
-        self._keys, averaged, copied = _sorted_leaves(self._tree, buffers)
-        values = [_Part(self._tree, leaves) for leaves in averaged]
-        self._averaged = values
-        self._copied = [_Part(self._tree, leaves) for leaves in copied]
+        self._keys, self._parts = _sorted_leaves(self._tree, buffers)
 
     def update(self, model: Any = None) -> None:
         """Takes the values of the model, as it is now, into the average."""
-        if self._applied:
+        found = self._found(model)
+        if id(found.root) in _applied:
             raise WriteError("the model holds its average now; leave `with average.applied()` before the next update")
-        columns, leaf_at = self._found(model)
         weight = self._weight()
-        for part in self._averaged:
-            part.move(columns, leaf_at, weight)
-        for part in self._copied:
-            part.move(columns, leaf_at, 1.0)
+        values = [part.checked(found) for part in self._parts]
+        for part, held in zip(self._parts, values, strict=True):
+            part.move(held, weight if part.is_averaged else 1.0)
         self.updates += 1
 
     def _weight(self) -> float:
@@ -81,63 +76,68 @@ class Average:
             return 1 / (n + 1)
         return 1 - (min(self.decay, (1 + n) / (self.warmup + n)) if self.warmup else self.decay)
 
-    def _found(self, model: Any) -> tuple[Columns, dict[int, int] | None]:
-        """Where the leaves stand now; where that is another model, by their names."""
-        columns = self._tree._columns
-        if model is None or model is self._tree or model is columns.node_objects[self._tree._node]:
-            return columns, None
+    def _found(self, model: Any) -> "_Found":
+        """Where the leaves stand now. The model is walked again, since parameters and modules may have been replaced;
+        where its structure is as it was, leaves have the numbers they had."""
+        if model is None:
+            model = self._tree._columns.node_objects[self._tree._node]
         t = tree(model)
-        theirs = t._columns
-        found = dict(zip(theirs.keys(t._first_rows, t._node), t._first_rows, strict=True))
-        wrong = sorted(found.keys() ^ self._keys.keys())
+        ours, theirs = self._tree._columns, t._columns
+        if not self._tree._node and not t._node and _is_alike(ours, theirs):
+            return _Found(t, None)
+        rows = dict(zip(theirs.keys(t._first_rows, t._node), t._first_rows, strict=True))
+        wrong = self._keys.keys() - rows.keys() if not self._tree._whole else self._keys.keys() ^ rows.keys()
         if wrong:
-            where = "only in the average" if wrong[0] in self._keys else "not in the average"
-            raise PathError(f"this model is not the one that is averaged: {wrong[0]} is {where}")
-        return theirs, {leaf: theirs.ties.get(found[key], found[key]) for key, leaf in self._keys.items()}
+            name = min(wrong)
+            where = "only in the average" if name in self._keys else "not in the average"
+            raise PathError(f"the model is not what it was when its average began: {name} is {where}")
+        return _Found(t, {leaf: theirs.ties.get(rows[key], rows[key]) for key, leaf in self._keys.items()})
 
     @contextmanager
     def applied(self, model: Any = None) -> Iterator[Any]:
         """The model with the averaged values, for as long as this is entered; then its own values come back."""
-        if self._applied:
+        found = self._found(model)
+        if id(found.root) in _applied:
             raise WriteError("the model holds its average already")
-        columns, leaf_at = self._found(model)
-        parts = [*self._averaged, *self._copied]
-        if all(part.home.in_place for part in parts):
-            values = [part.values(columns, leaf_at) for part in parts]
-            own = [part.home.clone_many(held, False) for part, held in zip(parts, values, strict=True)]
-            self._applied = True
-            try:
-                for part, held in zip(parts, values, strict=True):
-                    part.home.copy_many(held, part.arrays)
-                yield columns.node_objects[0 if leaf_at else self._tree._node]
-            finally:
-                for part, held, before in zip(parts, values, own, strict=True):
-                    part.home.copy_many(held, before)
-                self._applied = False
-        else:
+        values = [part.checked(found) for part in self._parts]
+        if not all(part.home.in_place for part in self._parts):
             new: dict[int, Any] = {}
-            for part in parts:
-                values_now = part.values(columns, leaf_at)
-                leaves = part.leaves if leaf_at is None else [leaf_at[leaf] for leaf in part.leaves]
-                new.update(zip(leaves, part.home.copy_many(values_now, part.arrays), strict=True))
-            yield with_leaves(self._tree if leaf_at is None else tree(model), new)
+            for part, held in zip(self._parts, values, strict=True):
+                new.update(zip(found.leaves(part.leaves), part.home.copy_many(held, part.arrays), strict=True))
+            yield with_leaves(found.tree, new)
+            return
+        own = [part.home.clone_many(held, False) for part, held in zip(self._parts, values, strict=True)]
+        _applied.add(id(found.root))
+        try:
+            for part, held in zip(self._parts, values, strict=True):
+                part.home.copy_many(held, part.arrays)
+            yield found.root
+        finally:
+            _applied.discard(id(found.root))
+            for part, held, before in zip(self._parts, values, own, strict=True):
+                part.home.copy_many(held, before)
 
     # -- saving and loading ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """How many updates there were, and the averages by path."""
-        at = {leaf: array for part in (*self._averaged, *self._copied) for leaf, array in part.items()}
+        at = {leaf: array for part in self._parts for leaf, array in zip(part.leaves, part.arrays, strict=True)}
         return {"updates": self.updates, "values": {key: at[leaf] for key, leaf in self._keys.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes back what `state_dict` gave."""
+        if not {"updates", "values"} <= state.keys():
+            raise PathError('this is not the state of an average: it has "updates" and "values"')
         values = state["values"]
         wrong = sorted(values.keys() ^ self._keys.keys())
         if wrong:
             raise PathError(f"this is not the average of the model: {wrong[0]} is not in both")
         at = {leaf: values[key] for key, leaf in self._keys.items()}
-        for part in (*self._averaged, *self._copied):
-            part.arrays = part.home.copy_many(part.arrays, [at[leaf] for leaf in part.leaves])
+        given = [[at[leaf] for leaf in part.leaves] for part in self._parts]
+        for part, arrays in zip(self._parts, given, strict=True):
+            part.check(self._tree._columns, part.leaves, arrays)
+        for part, arrays in zip(self._parts, given, strict=True):
+            part.move(arrays, 1.0)
         self.updates = int(state["updates"])
 
     def __repr__(self) -> str:
@@ -145,57 +145,84 @@ class Average:
         return f"<Average of {len(self._keys):,} leaves: {how}, {self.updates:,} updates>"
 
 
-class _Part:
-    """Leaves of one home, and their averages."""
+_applied: set[int] = set()  # the models that hold an average now, by their identity
 
-    def __init__(self, t: Tree, leaves: list[int]) -> None:
+
+class _Found(NamedTuple):
+    """A walk of the model as it is now, and the number that each leaf has in it, where that is another."""
+
+    tree: Tree
+    number_of: dict[int, int] | None
+
+    @property
+    def root(self) -> Any:
+        return self.tree._columns.node_objects[self.tree._node]
+
+    def leaves(self, leaves: list[int]) -> list[int]:
+        return leaves if self.number_of is None else [self.number_of[leaf] for leaf in leaves]
+
+
+class _Part:
+    """Leaves of one home that are averaged, or copied, and their averages."""
+
+    def __init__(self, t: Tree, leaves: list[int], is_averaged: bool) -> None:
         columns = t._columns
-        self.leaves = leaves
+        self.leaves, self.is_averaged = leaves, is_averaged
         held = [columns.current(leaf) for leaf in leaves]
         self.home: Home = columns.home(held[0])
         self.arrays: list[Any] = self.home.clone_many(held, True)
 
-    def values(self, columns: Columns, leaf_at: dict[int, int] | None) -> list[Any]:
-        leaves = self.leaves if leaf_at is None else [leaf_at[leaf] for leaf in self.leaves]
-        return [columns.current(leaf) for leaf in leaves]
+    def checked(self, found: _Found) -> list[Any]:
+        """The arrays as they are now; raises where one does not fit its average."""
+        columns, leaves = found.tree._columns, found.leaves(self.leaves)
+        values = [columns.row_values[leaf] for leaf in leaves]
+        self.check(columns, leaves, values)
+        return values
 
-    def move(self, columns: Columns, leaf_at: dict[int, int] | None, weight: float) -> None:
-        values = self.values(columns, leaf_at)
-        try:
-            if weight == 1:
-                self.arrays = self.home.copy_many(self.arrays, values)
-            else:
-                self.arrays = self.home.lerp_many(self.arrays, values, weight)
-        except Exception as error:
-            for leaf, value, array in zip(self.leaves, values, self.arrays, strict=True):
-                now, then = self.home.spec(value).shape, self.home.spec(array).shape
-                if now != then:
-                    raise WriteError(
-                        f"{columns.row_text(leaf)} has another shape than its average: {now}, {then}"
-                    ) from error
-            raise
+    def check(self, columns: Columns, leaves: list[int], values: list[Any]) -> None:
+        differing = self.home.first_of_other_shape(self.arrays, values)
+        if differing is not None:
+            now, then = (self.home.spec(one[differing]).shape for one in (values, self.arrays))
+            name = columns.row_text(leaves[differing])
+            raise WriteError(f"{name} has another shape than its average: {now}, {then}; nothing was changed")
 
-    def items(self) -> Iterator[tuple[int, Any]]:
-        return zip(self.leaves, self.arrays, strict=True)
+    def move(self, values: list[Any], weight: float) -> None:
+        if weight == 1:
+            self.arrays = self.home.copy_many(self.arrays, values)
+        else:
+            self.arrays = self.home.lerp_many(self.arrays, values, weight)
 
 
-def _sorted_leaves(t: Tree, buffers: str) -> tuple[dict[str, int], list[list[int]], list[list[int]]]:
-    """Each leaf by its key, and the numbers of those that are averaged and of those that are copied, by home."""
+def _is_alike(a: Columns, b: Columns) -> bool:
+    """Whether two walks found the same names in the same order, tied in the same way."""
+    return (
+        a.row_names == b.row_names
+        and a.row_nodes == b.row_nodes
+        and a.node_names == b.node_names
+        and a.node_parents == b.node_parents
+        and a.ties == b.ties
+        and a.row_ops == b.row_ops
+    )
+
+
+def _sorted_leaves(t: Tree, buffers: str) -> tuple[dict[str, int], list[_Part]]:
+    """Each leaf by its key, and the leaves that are averaged and that are copied, by home."""
     columns = t._columns
     keys: dict[str, int] = {}
-    averaged: dict[Home, list[int]] = {}
-    copied: dict[Home, list[int]] = {}
+    by_home: dict[tuple[Home, bool], list[int]] = {}
     rows = t._first_rows
     for row, key, facts in zip(rows, columns.keys(rows, t._node), columns.facts(rows), strict=True):
         leaf = columns.ties.get(row, row)
         value = columns.current(leaf)
         home = columns.home(value)
-        if reason := home.cannot_read(value):
+        if reason := home.cannot_read(value) or (home.cannot_write(value) if home.in_place else ""):
             raise WalkError(f"cannot average {columns.row_text(row)}: {reason}")
+        if key in keys:
+            raise WalkError(f"cannot average {columns.row_text(row)}: another leaf is called {key!r}, too")
         is_float = facts.spec.dtype.startswith(("float", "bfloat", "complex"))
         moves = is_float and (facts.kind == "parameter" or buffers == "average")
-        (averaged if moves else copied).setdefault(home, []).append(leaf)
+        by_home.setdefault((home, moves), []).append(leaf)
         keys[key] = leaf
-    if not averaged:
+    if not any(moves for _, moves in by_home):
         raise WalkError("there is nothing to average: there are no parameters")
-    return keys, list(averaged.values()), list(copied.values())
+    return keys, [_Part(t, leaves, moves) for (_, moves), leaves in by_home.items()]

@@ -6,10 +6,11 @@ from typing import Any
 
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
+from leafwise.core.leaf import Leaf
 from leafwise.core.query import Query
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.tree import Tree
-from leafwise.errors import NonFiniteError, RuleError, WalkError
+from leafwise.errors import NonFiniteError, PathError, RuleError, WalkError, WriteError
 from leafwise.iterate.flattening import Flat, flat_of
 from leafwise.iterate.walked import walked
 from leafwise.share.places import nothing_matches
@@ -22,23 +23,29 @@ class Norms(Mapping[str, float]):
     what holds the clipped gradients: the model, or where gradients cannot change, new ones.
     """
 
-    def __init__(self, columns: Columns, leaves: list[int], norms: list[float], clipped: Any) -> None:
-        self._columns, self._leaves, self._norms = columns, leaves, norms
+    def __init__(self, t: Tree, leaves: list[int], norms: list[float], clipped: Any) -> None:
+        self._tree, self._leaves, self._norms = t, leaves, norms
         self._by_path: dict[str, float] | None = None
         self.clipped = clipped
-        self.total = math.sqrt(math.fsum(norm * norm for norm in norms))
+        self.total = math.hypot(*norms)
         self.nonfinite: tuple[str, ...] = ()
         if not math.isfinite(self.total):
             wrong = [leaf for leaf, norm in zip(leaves, norms, strict=True) if not math.isfinite(norm)]
-            self.nonfinite = tuple(columns.keys(wrong))
+            self.nonfinite = tuple(t._columns.keys(wrong))
 
     def _found(self) -> dict[str, float]:
         if self._by_path is None:  # thousands of paths that nobody may ask for
-            self._by_path = dict(zip(self._columns.keys(self._leaves), self._norms, strict=True))
+            self._by_path = dict(zip(self._tree._columns.keys(self._leaves), self._norms, strict=True))
         return self._by_path
 
     def __getitem__(self, path: str) -> float:
-        return self._found()[str(path)]
+        found = self._found().get(str(path))
+        if found is not None:
+            return found
+        leaf = self._tree[path]  # under another of its names, or nowhere, which is told
+        if not isinstance(leaf, Leaf) or leaf._index not in self._leaves:
+            raise PathError(f'"{path}" had no gradient')
+        return self._norms[self._leaves.index(leaf._index)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found())
@@ -59,7 +66,7 @@ def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True)
     them) that of the leaves that match, together, and leaves the others as they are. A shared leaf counts once.
     Gradients that are not finite are an error that names them; with `strict=False` they are listed in the result, and
     nothing is scaled that they are a part of. Where gradients cannot change, give them in place of the model: the
-    clipped ones are `.clipped`.
+    clipped ones are `.clipped`. A Flat may be given, too.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(2, 1)
@@ -68,22 +75,35 @@ def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True)
     >>> dict(norms), round(net.weight.grad.norm().item(), 4)
     ({'weight': 3.0, 'bias': 1.0}, 0.9487)
     """
-    if not max_norm > 0:
-        raise RuleError(f"max_norm must be above zero, not {max_norm!r}")
-    flattened = flat_of(model)
-    if flattened is not None and isinstance(per, str) and per in ("tree", "leaf"):
-        gradients: _Gradients = _FlatGradients(flattened)
-    else:
-        gradients = _Gradients(*walked(model._tree if isinstance(model, Flat) else model))
-    norms = Norms(gradients.columns, gradients.leaves, gradients.norms(), gradients.holder)
+    limit: Any = max_norm
+    if not isinstance(limit, int | float) or not limit > 0:
+        raise RuleError(f"max_norm must be a number above zero, not {max_norm!r}")
+    per = per if isinstance(per, list | tuple) else [per]
+    if not per:
+        raise RuleError('per= takes "tree", "leaf", a query or a list of queries, and the list is empty')
+    gradients = _gradients(model)
+    together = gradients.clip_together(max_norm) if per == ["tree"] else None
+    if together is not None and math.isfinite(math.hypot(*together)):
+        return Norms(gradients.tree, gradients.leaves, together, gradients.holder)
+    norms = Norms(gradients.tree, gradients.leaves, gradients.norms(), gradients.holder)
     if norms.nonfinite and strict:
         some = ", ".join(norms.nonfinite[:8])
         more = f" and {len(norms.nonfinite) - 8:,} more" if len(norms.nonfinite) > 8 else ""
         raise NonFiniteError(f"the gradients of {some}{more} are not finite; nothing was changed", norms.nonfinite)
-    factors = _factors(gradients, norms._norms, max_norm, per)
+    factors = _factors(gradients, norms, max_norm, per)
     if factors is not None:
         norms.clipped = gradients.scale(factors)
     return norms
+
+
+def _gradients(model: Any) -> "_Gradients":
+    """The gradients of a model; those of a flat one in its vectors, if that is where all of them are."""
+    if isinstance(model, Flat):
+        model.check()
+        return _FlatGradients(model)
+    found = _Gradients(*walked(model))
+    flattened = flat_of(model)
+    return _FlatGradients(flattened) if flattened is not None and found.lie_in(flattened) else found
 
 
 class _Gradients:
@@ -95,17 +115,23 @@ class _Gradients:
         self.holder = self.columns.node_objects[t._node]
         ties = self.columns.ties
         leaves = [ties.get(row, row) for row in t._first_rows] if ties else t._first_rows
-        values = list(map(value_at, leaves))
-        found: list[Any] = [None] * len(values)
-        for home, numbers in _by_home(self.columns, values).items():
-            its = [values[one] for one in numbers]
-            for number, gradient in zip(numbers, home.grads(its) if home.in_place else its, strict=True):
-                found[number] = gradient
+        found = _asked(self.columns, list(map(value_at, leaves)))
         self.leaves = [leaf for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None]
         self._arrays = [gradient for gradient in found if gradient is not None]
         if not self.leaves:
             raise WalkError("no leaf has a gradient; call lw.clip after backward()")
         self._homes = _by_home(self.columns, self._arrays)
+
+    def lie_in(self, flattened: Flat) -> bool:
+        """Whether these are just the gradients that a Flat has in its vectors."""
+        if len(flattened.parts) != 1:
+            return False
+        part = flattened.parts[0]
+        return part.leaves == self.leaves and part.packed.holds(self._arrays)
+
+    def clip_together(self, max_norm: float) -> list[float] | None:
+        """The norms, if their home can clip all at once; nothing was changed where they are not finite."""
+        return next(iter(self._homes)).clip_together(self._arrays, max_norm) if len(self._homes) == 1 else None
 
     def norms(self) -> list[float]:
         norms = [0.0] * len(self._arrays)
@@ -119,22 +145,39 @@ class _Gradients:
         new: dict[int, Any] = {}
         for home, numbers in self._homes.items():
             its = [one for one in numbers if len(factors) == 1 or factors[one] != 1]
-            scaled = home.scale_many(
-                [self._arrays[one] for one in its], [factors[0]] if len(factors) == 1 else [factors[one] for one in its]
-            )
+            each = [factors[0]] if len(factors) == 1 else [factors[one] for one in its]
+            try:
+                scaled = home.scale_many([self._arrays[one] for one in its], each)
+            except RuntimeError as error:
+                wrong = [(one, home.cannot_write(self._arrays[one])) for one in its]
+                one, reason = next((found for found in wrong if found[1]), (its[0], str(error)))
+                name = self.columns.row_text(self.leaves[one])
+                raise WriteError(f"cannot clip the gradient of {name}: {reason}") from error
             if not home.in_place:
                 new.update({self.leaves[one]: array for one, array in zip(its, scaled, strict=True)})
         return with_leaves(self.tree, new) if new else self.holder
 
 
+def _asked(columns: Columns, values: list[Any]) -> list[Any]:
+    """The gradient of each array, None where there is none."""
+    found: list[Any] = [None] * len(values)
+    for home, numbers in _by_home(columns, values).items():
+        its = [values[one] for one in numbers]
+        gradients = home.grads(its) if home.in_place else its
+        if len(its) == len(values):
+            return gradients
+        for number, gradient in zip(numbers, gradients, strict=True):
+            found[number] = gradient
+    return found
+
+
 def _by_home(columns: Columns, arrays: list[Any]) -> dict[Home, Sequence[int]]:
     """The numbers of the arrays by their home; mostly that is one for all."""
-    homes = {cls: columns.home(array) for cls, array in {type(one): one for one in arrays}.items()}
-    if len(set(homes.values())) == 1:
-        return {next(iter(homes.values())): range(len(arrays))}
+    if len(set(map(type, arrays))) == 1:
+        return {columns.home(arrays[0]): range(len(arrays))}
     found: dict[Home, list[int]] = {}
     for number, array in enumerate(arrays):
-        found.setdefault(homes[type(array)], []).append(number)
+        found.setdefault(columns.home(array), []).append(number)
     return dict(found)
 
 
@@ -146,6 +189,9 @@ class _FlatGradients(_Gradients):
         self.holder = self.columns.node_objects[self.tree._node]
         self.leaves = [leaf for part in flattened.parts for leaf in part.leaves]
         self._parts = flattened.parts
+
+    def clip_together(self, max_norm: float) -> list[float] | None:
+        return None
 
     def norms(self) -> list[float]:
         return [norm for part in self._parts for norm in part.packed.norms()]
@@ -159,25 +205,25 @@ class _FlatGradients(_Gradients):
         return self.holder
 
 
-def _factors(gradients: _Gradients, norms: list[float], max_norm: float, per: Any) -> list[float] | None:
+def _factors(gradients: _Gradients, norms: Norms, max_norm: float, per: Sequence[Any]) -> list[float] | None:
     """By how much each gradient is multiplied; one factor where it is the same for all, None where nothing changes."""
-    if isinstance(per, str) and per == "tree":
-        factor = _factor(norms, max_norm)
+    each = norms._norms
+    if per == ["tree"]:
+        factor = _factor(norms.total, max_norm)
         return None if factor == 1 else [factor]
-    if isinstance(per, str) and per == "leaf":
-        factors = [_factor([norm], max_norm) for norm in norms]
+    if per == ["leaf"]:
+        factors = [_factor(norm, max_norm) for norm in each]
     else:
-        factors = [1.0] * len(norms)
-        for members in _members(gradients, per if isinstance(per, list | tuple) else [per]):
-            factor = _factor([norms[one] for one in members], max_norm)
+        factors = [1.0] * len(each)
+        for members in _members(gradients, per):
+            factor = _factor(math.hypot(*[each[one] for one in members]), max_norm)
             for one in members:
                 factors[one] = factor
     return None if all(factor == 1 for factor in factors) else factors
 
 
-def _factor(norms: list[float], max_norm: float) -> float:
-    total = math.sqrt(math.fsum(norm * norm for norm in norms))
-    return min(1.0, max_norm / total) if math.isfinite(total) and total else 1.0
+def _factor(norm: float, max_norm: float) -> float:
+    return min(1.0, max_norm / norm) if math.isfinite(norm) and norm else 1.0
 
 
 def _members(gradients: _Gradients, queries: Sequence[Any]) -> list[list[int]]:

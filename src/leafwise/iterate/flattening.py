@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home, PackedPart
+from leafwise.core.home import Home, PackedPart, Slot
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import WalkError, WriteError
 
@@ -25,19 +26,24 @@ class FlatPart:
     @property
     def grads(self) -> Any:
         """The vector of gradients."""
-        return self.packed.grads()
+        return self.packed.grads(self._moved)
 
-    @property
+    @cached_property
     def slices(self) -> dict[str, slice]:
         """For each leaf, by its path, its place in the vectors."""
         keys = self._columns.keys([self.leaves[one] for one in self.packed.order])
         places = zip(keys, self.packed.starts, self.packed.sizes, strict=True)
         return {key: slice(start, start + size) for key, start, size in places}
 
+    def check(self) -> None:
+        """Looks at every leaf and every gradient, however many there are."""
+        self.packed.values(self._moved, full=True)
+        self.packed.grads(self._moved, full=True)
+
     def _moved(self, number: int) -> Exception:
         return WriteError(
-            f"{self._columns.row_text(self.leaves[number])} no longer lies in this vector: the model was moved, cast, "
-            "loaded by assignment, or made flat again; call lw.flat(model) again"
+            f"{self._columns.row_text(self.leaves[number])} no longer lies in this vector: the model was moved or "
+            "cast, a parameter or module was replaced or frozen, or it was made flat again; call lw.flat(model) again"
         )
 
 
@@ -80,6 +86,12 @@ class Flat:
             kinds = ", ".join(str(part.packed.dtype) for part in self.parts)
             raise WalkError(f"there is a vector for each of {kinds}; go through flat.parts")
         return self.parts[0]
+
+    def check(self) -> None:
+        """Looks at every leaf and every gradient, however many there are: fetches gradients back that were replaced,
+        and raises where a leaf is no longer in the vector."""
+        for part in self.parts:
+            part.check()
 
     def undo(self) -> Any:
         """Gives every leaf, and its gradient, memory of its own again; returns the model."""
@@ -133,10 +145,24 @@ def flat(model: Any) -> Flat:
     parts = []
     with _names_following(t, leaves):
         for home, its in by_home.items():
-            for numbers, packed in home.pack([columns.current(leaf) for leaf in its]):
+            slots = [_slots(columns, leaf) for leaf in its]
+            for numbers, packed in home.pack([columns.current(leaf) for leaf in its], slots):
                 parts.append(FlatPart(columns, [its[number] for number in numbers], packed))
     made = _flats[id(columns.node_objects[t._node])] = Flat(t, parts)
     return made
+
+
+def _slots(columns: Columns, leaf: int) -> list[Slot]:
+    """Where a leaf stands, and every node above it."""
+    found = []
+    node, name = columns.row_nodes[leaf], columns.row_names[leaf]
+    while node >= 0:
+        owner = columns.node_objects[node]
+        slot = columns.home(owner).slot(owner, name)
+        if slot is not None:
+            found.append(slot)
+        node, name = columns.node_parents[node], columns.node_names[node]
+    return found
 
 
 def _checked(t: Tree, leaves: list[int]) -> dict[Home, list[int]]:

@@ -51,6 +51,8 @@ def _set(model: Any, where: Any, trainable: bool) -> Any:
     parameters = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "parameter"]
     drifting = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "buffer" and _drifts(columns, leaf)]
     _check(columns, leaves, parameters, drifting, verb)
+    if not trainable:
+        _check_memory(columns, set(parameters))
     by_home: dict[Home, list[Any]] = {}
     for leaf in parameters:
         value = columns.current(leaf)
@@ -59,7 +61,7 @@ def _set(model: Any, where: Any, trainable: bool) -> Any:
         home.set_trainable(values, trainable)
     owners = {id(owner): owner for owner in (_owner(columns, leaf) for leaf in drifting)}
     for owner in owners.values():
-        columns.home(owner).hold_still(owner, columns.node_objects[0], not trainable)
+        columns.home(owner).hold_still(owner, not trainable)
     _log.info("%s", _said(t, "thawed" if trainable else "frozen", parameters, drifting))
     return columns.node_objects[t._node]
 
@@ -82,6 +84,19 @@ def _check(columns: Columns, leaves: list[int], parameters: list[int], drifting:
         value = columns.current(leaf)
         if reason := columns.home(value).cannot_train(value, verb == "thaw"):
             raise RuleError(f"cannot {verb} {columns.row_text(leaf)}: {reason}; nothing was changed")
+
+
+def _check_memory(columns: Columns, frozen: set[int]) -> None:
+    """Raises where training another leaf would change a frozen one, since they lie in the same memory."""
+    for members, _ in columns.overlaps:
+        for leaf in members:
+            if leaf not in frozen and frozen.intersection(members) and columns.facts([leaf])[0].spec.trainable:
+                first = next(member for member in members if member in frozen)
+                one, other = columns.row_text(first), columns.row_text(leaf)
+                raise RuleError(
+                    f"cannot freeze {one}: {other} lies in the same memory and is trained; freeze both, or "
+                    f'lw.tie(model, "{other}", to="{one}"); nothing was changed'
+                )
 
 
 def _said(t: Tree, done: str, parameters: list[int], drifting: list[int]) -> str:
