@@ -83,7 +83,7 @@ def test_only_homes_name_a_framework(room: str) -> None:
             {"numpy", "ml_dtypes", "gguf", "fsspec", "xxhash"}
             if room == "files"
             else {"numpy"}
-            if path.name in ("read.py", "drawing.py", "initializing.py")
+            if path.name in ("read.py", "drawing.py", "placing.py")
             else set()
         )
         assert foreign <= ({"torch"} if path.name == "tour.py" else allowed), path

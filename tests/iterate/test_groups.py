@@ -222,6 +222,49 @@ def test_what_is_no_rule_is_an_error() -> None:
     assert len(lw.groups(two_layers(), lw.no_decay())) == 2
 
 
+@pytest.mark.parametrize(
+    ("rules", "options", "message"),
+    [
+        (5, {}, "rules are"),
+        ("no_decay", {}, "not 'no_decay'"),
+        ([lw.Rule(lambda leaf: leaf.nonsense, lr=1.0)], {}, "its query raised AttributeError"),
+        (None, {"optimizer": "adamw"}, "takes the class of an optimizer"),
+        ([lw.layer_decay(0.5)], {"lr": "fast"}, "scales a learning rate"),
+        ([lw.Rule("**", wins=True)], {"strict": True}, "no rule covers"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error(rules: Any, options: Any, message: str) -> None:
+    with pytest.raises(lw.RuleError, match=message):
+        lw.groups(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), rules, **options)
+    for wrong in ("a", None):
+        with pytest.raises(lw.RuleError, match="factor above 0"):
+            lw.layer_decay(wrong)
+    with pytest.raises(lw.RuleError, match="blocks= is a glob"):
+        lw.layer_decay(0.5, blocks=["0"])
+
+
+def test_an_optimizer_that_takes_anything_gets_anything_but_parameters() -> None:
+    class Mine(torch.optim.SGD):
+        def __init__(self, params: Any, **options: Any) -> None:
+            super().__init__(params, lr=0.1)
+
+    assert lw.groups(two_layers(), whatever=3, optimizer=Mine)[0]["whatever"] == 3
+    with pytest.raises(lw.RuleError, match="it is no option"):
+        lw.groups(two_layers(), params=[1], optimizer=Mine)
+
+
+def test_numbers_that_are_equal_agree() -> None:
+    rules = [lw.Rule("embed.*", weight_decay=0), lw.Rule("head.*", weight_decay=0.0), lw.Rule("norm.*", weight_decay=0)]
+    assert len(lw.groups(LanguageModel(), rules)) == 2
+
+
+def test_options_may_be_lists_and_arrays() -> None:
+    betas = [0.9, 0.99]
+    groups = lw.groups(two_layers(), [lw.Rule("0.*", betas=betas), lw.Rule("2.*", betas=[0.9, 0.99])])
+    assert len(groups) == 2
+    lw.groups(two_layers(), [lw.Rule("0.*", weight_decay=torch.tensor([0.0, 1.0]))]).text()
+
+
 def test_options_may_be_tensors() -> None:
     rate = torch.tensor(0.1)
     groups = lw.groups(two_layers(), [lw.Rule("0.*", lr=rate), lw.Rule("2.*", lr=rate)])
@@ -275,7 +318,7 @@ def test_several_stacks_are_an_error_that_says_what_to_write() -> None:
     towers = nn.ModuleDict(
         {name: nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(4, 4) for _ in range(2)])}) for name in ("a", "b")}
     )
-    with pytest.raises(lw.RuleError, match=r"several stacks of blocks: a\.layers, b\.layers.*'a\.layers\.\*\*'"):
+    with pytest.raises(lw.RuleError, match=r"several stacks of blocks: a\.layers, b\.layers.*0\.5, 'a\.\*\*'"):
         rates(towers, lw.layer_decay(0.5))
     found = rates(towers, lw.layer_decay(0.5, "a.**"), lw.layer_decay(0.25, "b.**"))
     assert [found[f"{name}.layers.{n}.weight"] for name in "ab" for n in (0, 1)] == [0.25, 0.5, 0.0625, 0.25]

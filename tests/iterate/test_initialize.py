@@ -180,7 +180,9 @@ _LAYERS: dict[str, Any] = {
     "attention": lambda: nn.MultiheadAttention(40, 4, add_bias_kv=True),
     "cross attention": lambda: nn.MultiheadAttention(40, 4, kdim=30, vdim=20),
     "prelu": lambda: nn.PReLU(5, init=0.5),
-    "transformer": lambda: nn.TransformerEncoderLayer(16, 4, 64),
+    "prelu of one": lambda: nn.PReLU(5, init=1),
+    "transformer layer": lambda: nn.TransformerEncoderLayer(16, 4, 64),
+    "transformer": lambda: nn.Transformer(16, 4, 1, 1, 64, batch_first=True),
 }
 
 
@@ -314,9 +316,17 @@ def test_a_later_rule_replaces_an_initialiser_or_changes_its_options() -> None:
         (lw.Rule("0.bias", init="orthogonal"), "at least two axes"),
         (lw.Rule("token", std=0.1), r"token: Rule\('token', std=0.1\) names no initialiser"),
         (lw.Rule("9.*", init="zeros"), "matches nothing"),
-        (lw.Rule("0.bias", init=lambda leaf, others: torch.ones(3)), r"the shape \(4,\), and was given \(3,\)"),
-        (lw.Rule("0.bias", init=lambda leaf, others: {"std": 1.0}), "without 'init'"),
         (lw.Rule("count", init="normal"), "random numbers do not fit into int64"),
+        (lw.Rule("count", init="constant", value=0.5), "0.5 does not fit into int64"),
+        (lw.Rule("0.bias", init="constant", value="x"), "0.bias by .*must be numbers"),
+        (lw.Rule("0.bias", init="normal", std=None), "must be numbers"),
+        (lw.Rule("0.bias", init="normal", std="0.02"), "must be numbers"),
+        (lw.Rule("0.bias", init="normal", std=math.nan), "must be finite"),
+        (lw.Rule("0.bias", init="normal", std=-1.0), "below zero"),
+        (lw.Rule("0.bias", init="uniform", low=1.0, high=0.0), "below zero"),
+        (lw.Rule("0.weight", init="orthogonal", gain="a"), "must be numbers"),
+        (lw.Rule("0.bias", std=0.1), "what the layer begins with takes no 'std'"),
+        (lw.Rule("0.bias", init=["zeros"]), "no initialiser is called"),
     ],
 )
 def test_what_does_not_fit_is_an_error_naming_path_and_rule(rule: lw.Rule, message: str) -> None:
@@ -328,6 +338,75 @@ def test_what_does_not_fit_is_an_error_naming_path_and_rule(rule: lw.Rule, messa
     with pytest.raises(lw.RuleError, match=message):
         lw.initialize(model, [*base, rule])
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("init", "message"),
+    [
+        (lambda leaf, others: torch.ones(3), r"the shape \(4,\), and was given \(3,\)"),
+        (lambda leaf, others: {"std": 1.0}, "without 'init'"),
+        (lambda leaf, others: None, "returned no numbers"),
+        (lambda leaf, others: "zeros", "returned no numbers"),
+        (lambda leaf, others: torch.ones(4) * 1j, "complex numbers do not fit"),
+        (nn.init.zeros_, "the callable raised TypeError"),
+    ],
+)
+def test_what_a_callable_does_wrong_is_told_with_the_path(init: Any, message: str) -> None:
+    with pytest.raises(lw.RuleError, match=f"1.bias by .*{message}.*the leaves before it are initialised"):
+        lw.initialize(net(4, 4, 4), [lw.Rule("1.bias", init=init)])
+
+
+def test_callables_see_the_other_leaves_with_their_values() -> None:
+    rules = [lw.Rule("0.bias", init=lambda leaf, others: others["weight"].numpy().mean(axis=1))]
+    for model in (net(4, 4), net(4, 4).to("meta"), nn.Sequential(nn.LazyLinear(4))):
+        model = lw.initialize(model, rules)
+        model(torch.ones(1, 4))
+        assert torch.allclose(model[0].bias, model[0].weight.mean(1))
+
+
+@pytest.mark.parametrize(
+    "given", [np.arange(4, dtype=">f4"), np.arange(4, dtype=np.longdouble), torch.arange(4).bfloat16()]
+)
+def test_arrays_of_any_kind_of_number_are_taken(given: Any) -> None:
+    model = lw.initialize(net(4, 4), [lw.Rule("0.bias", init=lambda leaf, others: given)])
+    assert model[0].bias.tolist() == [0, 1, 2, 3]
+
+
+def test_a_rule_for_parameters_leaves_buffers_alone() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    model.register_buffer("table", torch.arange(3.0))
+    lw.initialize(model, [lw.Rule("**", init="zeros")])
+    assert model.table.tolist() == [0, 1, 2]
+    assert model[1].running_var.tolist() == [1, 1, 1]
+    assert not model[1].weight.any()
+    lw.initialize(model, [lw.Rule("table", init="ones"), lw.Rule("**.running_var", init="constant", value=2.0)])
+    assert (model.table.tolist(), model[1].running_var.tolist()) == ([1, 1, 1], [2, 2, 2])
+
+
+def test_leaves_over_one_memory_are_an_error() -> None:
+    model = net(3, 3, 3)
+    model[1].weight = nn.Parameter(model[0].weight.data)
+    with pytest.raises(lw.RuleError, match=r"0\.weight and 1\.weight lie in the same memory"):
+        lw.initialize(model)
+
+
+def test_long_rows_are_drawn_piece_by_piece() -> None:
+    module = nn.Module()
+    module.w = nn.Parameter(torch.empty(2, 700_000))
+    lw.initialize(module, [lw.Rule("w", init="normal")])
+    expected = numbers(normal(0, 1), words(Key.of(0, "w"), 0, 1_400_000)).reshape(2, 700_000)
+    assert np.array_equal(module.w.detach().numpy(), expected.astype(np.float32))
+
+
+def test_two_leaves_never_share_a_key() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kernel, self.embedding = nn.Parameter(torch.zeros(9)), nn.Parameter(torch.zeros(9))
+
+    lw.add_roles(Both, {"kernel": ("norm.scale", ("*features",)), "embedding": ("norm.scale", ("*features",))})
+    both = lw.initialize(Both(), NORMAL)
+    assert not torch.equal(both.kernel, both.embedding)
 
 
 # -- shared, empty and lazy leaves -----------------------------------------------------------------------
@@ -352,6 +431,16 @@ def test_a_model_on_meta_gets_memory_and_keeps_its_ties() -> None:
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), expected.parameters(), strict=True))
 
 
+def test_a_part_of_a_model_on_meta_keeps_ties_that_lead_out_of_it() -> None:
+    with torch.device("meta"):
+        model = LanguageModel()
+    lw.initialize(lw.tree(model)["head"], [lw.Rule("**", init="zeros")])
+    assert model.head.weight is model.embed.weight
+    assert model.embed.weight.device.type == "cpu"
+    with pytest.raises(lw.RuleError, match="init=None keeps what is there, and on meta there is nothing"):
+        lw.initialize(model, [lw.Rule("embed.weight", wins=True), lw.Rule("norm.*", init=None)])
+
+
 def test_buffers_on_meta_that_nobody_knows_are_told_of() -> None:
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
@@ -373,6 +462,13 @@ def test_a_lazy_layer_is_filled_when_its_shape_is_known() -> None:
     model[0].weight.data.zero_()
     model(torch.ones(1, 4))
     assert not model[0].weight.any()
+
+
+def test_a_lazy_layer_is_filled_when_it_is_compiled() -> None:
+    torch.compiler.reset()
+    model = lw.initialize(nn.Sequential(nn.LazyLinear(4)), [lw.Rule("0.weight", init="constant", value=7.0)])
+    torch.compile(model, backend="eager")(torch.ones(1, 3))
+    assert model[0].weight.unique().tolist() == [7]
 
 
 def test_a_lazy_layer_that_was_loaded_meanwhile_keeps_what_it_got() -> None:
@@ -400,5 +496,6 @@ def test_what_cannot_be_written_is_an_error() -> None:
     model.weight = nn.Parameter(torch.zeros(1, 3).expand(3, 3))
     with pytest.raises(lw.RuleError, match=r"cannot initialise weight by the default rules: it is expanded"):
         lw.initialize(model)
-    with pytest.raises(lw.RuleError, match="seed"):
+    with pytest.raises(lw.RuleError, match="a seed is a whole number"):
         lw.initialize(model, seed="a")
+    assert torch.equal(lw.initialize(net(2, 2), seed=np.int64(3))[0].weight, lw.initialize(net(2, 2), seed=3)[0].weight)

@@ -12,7 +12,7 @@ from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, Replicate, distribute_tensor
 import leafwise as lw
-from leafwise.iterate import initializing
+from leafwise.iterate import placing
 
 distributed.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (2,))
@@ -33,8 +33,8 @@ rules = [lw.Rule("fc.weight", init="kaiming_normal"), lw.Rule("turned.weight", i
          lw.Rule("fc.bias", init=lambda leaf, others: torch.arange(5.0))]
 whole = lw.initialize(build(), rules)
 drawn = []
-words = initializing.words
-initializing.words = lambda key, start, count: (drawn.append(count), words(key, start, count))[1]
+words = placing.words
+placing.words = lambda key, start, count: (drawn.append(count), words(key, start, count))[1]
 for placement in (Shard(0), Shard(1), Replicate()):
     drawn.clear()
     model = lw.initialize(sharded(placement), rules)

@@ -298,11 +298,11 @@ class Home:
         """The parts of an array that are here, each with where it begins; None where it is the whole."""
         return [(value, None)]
 
-    def fill(self, value: Any, order: tuple[int, ...] | None, start: int, rows: Any) -> None:
-        """Writes rows of an array from number `start` on, its axes taken in this order; cast to its dtype."""
+    def fill(self, value: Any, start: int, rows: Any) -> None:
+        """Writes rows of an array from number `start` on; cast to its dtype."""
         raise Unsupported(self.name, "be filled")
 
-    def draw(self, value: Any, order: tuple[int, ...] | None, start: int, words: Any, draw: Draw) -> bool:
+    def draw(self, value: Any, start: int, words: Any, draw: Draw) -> bool:
         """Makes numbers of words, and writes them as `fill` does; says whether it could. A word is a number of 32 bits
         with its sign, and stands for the point (word + ½) / 2³¹."""
         return False

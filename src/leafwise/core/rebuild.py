@@ -30,14 +30,18 @@ def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
     """The object of a tree with other arrays for some of its leaves, under all their names."""
     columns = tree._columns
     changes: dict[int, dict[str, Any]] = {}
-    for row in tree._rows:
-        leaf = columns.ties.get(row, row)
-        if leaf in new:
-            op, home = columns.row_op(row), columns.home(new[leaf])
-            if op != "same" and home.in_place:
-                continue  # a view of what is replaced sees what takes its place
-            value = new[leaf] if op == "same" else home.seen_through(new[leaf], op)
-            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
+    inside = range(tree._node, columns.node_ends[tree._node])
+    for row in [row for leaf in new for row in columns.rows_of(leaf)]:
+        array = new[columns.ties.get(row, row)]
+        op, home, node = columns.row_op(row), columns.home(array), columns.row_nodes[row]
+        if op != "same" and home.in_place:
+            continue  # a view of what is replaced sees what takes its place
+        value = array if op == "same" else home.seen_through(array, op)
+        if node in inside:
+            changes.setdefault(node, {})[columns.row_names[row]] = value
+        elif home.in_place:  # a name outside of this part of the model
+            owner = columns.node_objects[node]
+            columns.home(owner).replaced(owner, {columns.row_names[row]: value})
     return rebuilt(columns, tree._node, changes)
 
 

@@ -84,9 +84,8 @@ class NumpyHome(Home):
             target += weight * (value.astype(target.dtype) - target)
         return targets
 
-    def fill(self, value: Any, order: tuple[int, ...] | None, start: int, rows: Any) -> None:
-        seen = np.atleast_1d(value if order is None else value.transpose(order))
-        seen[start : start + len(rows)] = rows
+    def fill(self, value: Any, start: int, rows: Any) -> None:
+        np.atleast_1d(value)[start : start + len(rows)] = rows
 
     def storage(self, value: Any) -> object | None:
         return id(_owner(value)) if value.size else None

@@ -286,11 +286,11 @@ class TorchHome(Home):
     def local_parts(self, value: torch.Tensor) -> list[tuple[torch.Tensor, tuple[int, ...] | None]]:
         return torch_initial.local_parts(value)
 
-    def fill(self, value: torch.Tensor, order: tuple[int, ...] | None, start: int, rows: Any) -> None:
-        torch_initial.fill(value, order, start, rows)
+    def fill(self, value: torch.Tensor, start: int, rows: Any) -> None:
+        torch_initial.fill(value, start, rows)
 
-    def draw(self, value: torch.Tensor, order: tuple[int, ...] | None, start: int, words: Any, draw: Draw) -> bool:
-        return torch_initial.draw(value, order, start, words, draw)
+    def draw(self, value: torch.Tensor, start: int, words: Any, draw: Draw) -> bool:
+        return torch_initial.draw(value, start, words, draw)
 
     def as_numpy(self, array: Any) -> Any:
         return self.numpy(array) if isinstance(array, torch.Tensor) else super().as_numpy(array)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from leafwise.core.home import Draw
-from leafwise.homes.torch_filling import cannot_write, holds_nothing, is_lazy
+from leafwise.homes.torch_filling import cannot_write, holds_nothing, tensor_over
 
 
 def is_stock(cls: type) -> bool:
@@ -40,20 +40,19 @@ def local_parts(value: torch.Tensor) -> list[tuple[torch.Tensor, tuple[int, ...]
     return [(sharded.to_local(), tuple(starts))]
 
 
-def fill(value: torch.Tensor, order: tuple[int, ...] | None, start: int, rows: Any) -> None:
-    """Writes rows of a tensor, its axes taken in this order; cast to its dtype."""
-    # Tensors know no read-only memory.
-    _put(value, order, start, torch.from_numpy(rows if rows.flags.writeable else rows.copy()))
+def fill(value: torch.Tensor, start: int, rows: Any) -> None:
+    """Writes rows of a tensor, cast to its dtype."""
+    _put(value, start, tensor_over(rows if rows.flags.writeable else rows.copy()))  # tensors know no read-only memory
 
 
-def _put(value: torch.Tensor, order: tuple[int, ...] | None, start: int, rows: torch.Tensor) -> None:
+def _put(value: torch.Tensor, start: int, rows: torch.Tensor) -> None:
     with torch.no_grad():
-        seen = value.detach() if order is None else value.detach().permute(order)
-        seen = seen if seen.dim() else seen.view(1)
-        seen[start : start + len(rows)].copy_(rows)
+        plain = value.detach()
+        plain = plain if plain.dim() else plain.view(1)
+        plain[start : start + len(rows)].copy_(rows)
 
 
-def draw(value: torch.Tensor, order: tuple[int, ...] | None, start: int, words: Any, draw: Draw) -> bool:
+def draw(value: torch.Tensor, start: int, words: Any, draw: Draw) -> bool:
     """Makes numbers of words, in 64 bits and on the device of the tensor; says no for tensors of 64 bits, of which the
     last bits would depend on the device."""
     if value.dtype in (torch.float64, torch.complex128) or value.device.type == "mps":
@@ -61,35 +60,28 @@ def draw(value: torch.Tensor, order: tuple[int, ...] | None, start: int, words: 
     x = torch.from_numpy(words).to(value.device).double().add_(0.5).mul_(2.0**-31)
     if draw.normal:
         x.mul_(draw.narrow).erfinv_().mul_(math.sqrt(2))
-    _put(value, order, start, x.mul_(draw.scale).add_(draw.shift))
+    _put(value, start, x.mul_(draw.scale).add_(draw.shift))
     return True
 
 
-class _Waiting:
-    """Fills a lazy layer after its first forward has given it shapes; not if something else gave it values before."""
+_INITIALIZE = "initialize_parameters"  # what a lazy layer calls when it sees its first input
 
-    def __init__(self, then: Callable[[Any], None]) -> None:
-        self.then = then
-        self.was_lazy = False
 
-    def before(self, module: nn.Module, inputs: Any) -> None:
-        """Runs first of all that comes before the forward, while shapes are not known."""
-        leaves = [*module._parameters.values(), *module._buffers.values()]
-        self.was_lazy = any(leaf is not None and is_lazy(leaf) for leaf in leaves)
+class WhenShaped:
+    """In the place of the method by which one lazy layer gets its shapes: calls it, and then what waits for shapes. Not
+    if something else, a load, gave it shapes before. A class, so that it is copied and pickled with the layer."""
 
-    def after(self, module: nn.Module, inputs: Any) -> None:
-        """Runs last, when shapes are known."""
-        for key, hook in list(module._forward_pre_hooks.items()):
-            if getattr(hook, "__self__", None) is self:
-                del module._forward_pre_hooks[key]
-        if self.was_lazy:
+    def __init__(self, module: nn.Module, then: Callable[[Any], None]) -> None:
+        self.module, self.then = module, then
+
+    def __call__(self, *inputs: Any, **named: Any) -> None:
+        module: Any = self.module
+        waits = module.has_uninitialized_params()
+        getattr(type(module), _INITIALIZE)(module, *inputs, **named)
+        module.__dict__.pop(_INITIALIZE, None)
+        if waits:
             self.then(module)
 
 
 def when_shaped(owner: nn.Module, then: Callable[[Any], None]) -> None:
-    for key, hook in list(owner._forward_pre_hooks.items()):
-        if isinstance(getattr(hook, "__self__", None), _Waiting):
-            del owner._forward_pre_hooks[key]  # what was to be filled in before
-    waiting = _Waiting(then)
-    owner.register_forward_pre_hook(waiting.before, prepend=True)
-    owner.register_forward_pre_hook(waiting.after)
+    owner.__dict__[_INITIALIZE] = WhenShaped(owner, then)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from leafwise.errors import RuleError
 from leafwise.homes.torch_flat import SMALL, foreach_norms, norm_in_full, segment_norms, wide_of
 
 _FROM_SCHEDULERS = frozenset({"initial_lr"})  # which schedulers write into groups, and read there
@@ -20,6 +21,8 @@ def optimizer_options(optimizer: Any) -> frozenset[str] | None:
         return found | _FROM_SCHEDULERS
     if isinstance(optimizer, torch.optim.Optimizer):
         return frozenset(optimizer.defaults) | _FROM_SCHEDULERS
+    if not callable(optimizer):
+        raise RuleError(f"optimizer= takes the class of an optimizer, such as torch.optim.AdamW, not {optimizer!r}")
     found_options = _options(optimizer)
     return None if found_options is None else found_options | _FROM_SCHEDULERS
 
@@ -30,7 +33,10 @@ def _is_optimizer(cls: Any) -> bool:
 
 def _options(cls: Any) -> frozenset[str] | None:
     """What a class takes besides the parameters; None where it takes anything."""
-    parameters = list(inspect.signature(cls).parameters.values())
+    try:
+        parameters = list(inspect.signature(cls).parameters.values())
+    except ValueError:  # of something built in
+        return None
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         return None
     return frozenset(one.name for one in parameters[1:])

@@ -135,14 +135,12 @@ class _Grouping:
         value = self.columns.current(next(iter(self.trained)))
         home: Home = self.columns.home(value)
         known = home.optimizer_options(optimizer)
-        if known is None:
-            return
         who = f"{getattr(optimizer, '__name__', type(optimizer).__name__)}" if optimizer is not None else ""
         for said, names in [("lw.groups", options), *((repr(rule), rule.options) for rule in self.rules)]:
             for name in names:
                 if name in ("params", "param_names"):
                     raise RuleError(f"{said}: {name!r} is what lw.groups fills; it is no option")
-                if name not in known:
+                if known is not None and name not in known:
                     near = get_close_matches(name, sorted(known), n=1)
                     instead = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(known))}"
                     raise RuleError(
@@ -170,11 +168,12 @@ class _Grouping:
     def result(self, value_at: Callable[[int], Any]) -> Groups:
         members: list[tuple[dict[str, Any], list[int]]] = []
         by_identity: dict[int, list[int]] = {}
+        by_value: dict[object, list[int]] = {}
         for leaf in self.trained:
             held = self.cascade.holds(self.tied.get(leaf, (leaf,)))
             into = by_identity.get(id(held.options))
             if into is None:
-                into = by_identity[id(held.options)] = self._members(members, held)
+                into = by_identity[id(held.options)] = self._members(members, by_value, held)
             into.append(leaf)
         made = Groups(
             [
@@ -198,13 +197,22 @@ class _Grouping:
         return made
 
     @staticmethod
-    def _members(members: list[tuple[dict[str, Any], list[int]]], held: Held) -> list[int]:
+    def _members(
+        members: list[tuple[dict[str, Any], list[int]]], by_value: dict[object, list[int]], held: Held
+    ) -> list[int]:
+        """The group with these options: the one there is, or a new one."""
+        try:
+            value: object = frozenset(held.options.items())
+            if value in by_value:
+                return by_value[value]
+        except TypeError:  # a list, say
+            value = id(held.options)
         for options, leaves in members:
-            if options.keys() == held.options.keys() and all(
-                same(value, held.options[name]) for name, value in options.items()
-            ):
-                return leaves
+            if value == id(held.options) and options.keys() == held.options.keys():
+                if all(same(one, held.options[name]) for name, one in options.items()):
+                    return leaves
         members.append((held.options, []))
+        by_value[value] = members[-1][1]
         return members[-1][1]
 
     def _rule_accounts(self) -> list[RuleAccount]:
@@ -230,4 +238,7 @@ def _is_trained(facts: Facts) -> bool | None:
 
 def _is_decayed(options: dict[str, Any]) -> bool | None:
     decay = options.get("weight_decay")
-    return None if decay is None else bool(decay)
+    try:
+        return None if decay is None else bool(decay)
+    except (RuntimeError, ValueError, TypeError):
+        return True  # an array of several

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns
-from leafwise.core.home import Draw
+from leafwise.core.home import Draw, Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.tree import Tree
 from leafwise.iterate.drawing import constant, normal, uniform
@@ -96,9 +96,8 @@ def _uniform(site: Site, low: float = -1.0, high: float = 1.0) -> Drawn:
     return uniform(low, high)
 
 
-def _normal(site: Site, mean: float = 0.0, std: float = 1.0, zero_row: int | None = None) -> Drawn:
-    drawn = normal(mean, std)
-    return drawn if zero_row is None else Padded(drawn, zero_row)
+def _normal(site: Site, mean: float = 0.0, std: float = 1.0) -> Drawn:
+    return normal(mean, std)
 
 
 def _truncated_normal(site: Site, mean: float = 0.0, std: float = 1.0, cut: float = 2.0) -> Drawn:
@@ -167,9 +166,14 @@ def check_options(options: Mapping[str, Any]) -> None:
         if further:
             raise InitialiserError(f"{'a callable' if callable(init) else 'init=None'} takes no {further[0]!r}")
         return
-    if init in _OF_DEFAULTS:
+    if isinstance(init, str) and init in _OF_DEFAULTS:
+        further = [name for name in options if name not in ("init", "zero_row")]
+        if further:
+            raise InitialiserError(
+                f"what the layer begins with takes no {further[0]!r}; name an initialiser: init='normal', …"
+            )
         return
-    if init not in INITIALISERS:
+    if not isinstance(init, str) or init not in INITIALISERS:
         near = get_close_matches(str(init), INITIALISERS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(INITIALISERS)}, or a callable"
         raise InitialiserError(f"no initialiser is called {init!r}; {hint}")
@@ -190,9 +194,47 @@ def drawn_by(site: Site, options: Mapping[str, Any]) -> Any:
         return drawn_by(site, found) if isinstance(found, Mapping) else found
     make = _OF_DEFAULTS.get(init) or INITIALISERS[init]
     try:
-        return make(site, **{name: value for name, value in options.items() if name != "init"})
+        drawn = make(site, **{name: value for name, value in options.items() if name != "init"})
     except TypeError as error:
         raise InitialiserError(str(error).replace(f"_{init}()", init)) from error
+    return _checked(drawn, options)
+
+
+def _checked(drawn: Drawn, options: Mapping[str, Any]) -> Drawn:
+    """What is to be drawn; raises where it is made of anything but numbers."""
+    fields = drawn.draw if isinstance(drawn, Padded) else drawn
+    given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    if not all(isinstance(field, int | float) for field in fields):
+        raise InitialiserError(f"{given}: these must be numbers")
+    if isinstance(fields, Draw) and fields.scale:
+        if not all(math.isfinite(field) for field in fields):
+            raise InitialiserError(f"{given}: these must be finite")
+        if fields.scale < 0:
+            raise InitialiserError(f"{given}: the width is below zero")
+    return drawn
+
+
+def check_fits(drawn: Drawn, spec: Spec) -> None:
+    """Raises where what is to be drawn does not fit the dtype of a leaf."""
+    if spec.dtype.startswith(("float", "bfloat")):
+        return
+    if not isinstance(drawn, Draw) or drawn.scale:
+        raise InitialiserError(f"random numbers do not fit into {spec.dtype}")
+    if not spec.dtype.startswith("complex") and not float(drawn.shift).is_integer():
+        raise InitialiserError(f"{drawn.shift!r} does not fit into {spec.dtype}")
+
+
+def checked_array(array: Any, spec: Spec) -> Any:
+    """An array that somebody made for a leaf, or a number; raises where it does not fit."""
+    kind = array.dtype.kind
+    if kind not in "biufc" and array.dtype.type.__module__ != "ml_dtypes":
+        raise InitialiserError(f"the callable returned no numbers: {array.dtype} of shape {array.shape}")
+    if kind == "c" and not spec.dtype.startswith("complex"):
+        raise InitialiserError(f"complex numbers do not fit into {spec.dtype}")
+    if array.shape not in ((), spec.shape):
+        raise InitialiserError(f"it has the shape {spec.shape}, and was given {array.shape}")
+    wide = "float64" if kind == "f" and array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
+    return array.astype(wide)
 
 
 # -- what PyTorch's layers begin with --------------------------------------------------------------------------
@@ -200,13 +242,14 @@ def drawn_by(site: Site, options: Mapping[str, Any]) -> Any:
 _LIKE_WEIGHT = {"init": "kaiming_uniform", "nonlinearity": "leaky_relu", "slope": math.sqrt(5)}
 _BOUND = "uniform, as wide as its weight"
 _HIDDEN = "uniform, by the hidden size"
+_TABLE = "normal, but for padding"
 _OF_LAYERS: dict[str, dict[str, Any]] = {
     "linear.weight": _LIKE_WEIGHT,
     "conv.weight": _LIKE_WEIGHT,
     "conv_transpose.weight": _LIKE_WEIGHT,
     "bilinear.weight": {"init": _BOUND},
     "bias": {"init": _BOUND},
-    "embedding.table": {"init": "normal", "std": 1.0},
+    "embedding.table": {"init": _TABLE},
     "norm.scale": {"init": "ones"},
     "norm.bias": {"init": "zeros"},
     "norm.mean": {"init": "zeros"},
@@ -231,7 +274,9 @@ def _bound_of_weight(site: Site) -> Drawn:
     leaves = [site.leaf, *site.others.values()]
     weight = next((leaf for leaf in leaves if (leaf.role or "").endswith(".weight")), None)
     if weight is None:
-        raise InitialiserError("a bias is as wide as the weight beside it, and there is none")
+        raise InitialiserError(
+            "a bias is as wide as the weight beside it, and there is none; give it a rule of its own"
+        )
     if weight.role == "bilinear.weight":
         return _symmetric(1 / math.sqrt((weight.shape or (0, 0))[1] or 1))
     return _symmetric(1 / math.sqrt(_fan(weight, "fan_in")))
@@ -241,7 +286,16 @@ def _bound_of_hidden(site: Site) -> Drawn:
     return _symmetric(1 / math.sqrt(site.owner.hidden_size or 1))
 
 
-_OF_DEFAULTS: dict[str, Callable[..., Drawn]] = {_BOUND: _bound_of_weight, _HIDDEN: _bound_of_hidden}
+def _table(site: Site, zero_row: int | None = None) -> Drawn:
+    drawn = normal(0.0, 1.0)
+    return drawn if zero_row is None else Padded(drawn, zero_row)
+
+
+_OF_DEFAULTS: dict[str, Callable[..., Drawn]] = {
+    _BOUND: _bound_of_weight,
+    _HIDDEN: _bound_of_hidden,
+    _TABLE: _table,
+}
 
 
 class Defaults(Rule):
@@ -254,11 +308,19 @@ class Defaults(Rule):
         columns = tree._columns
         stock: dict[type, bool] = {}
         found: list[tuple[int, Hashable]] = []
+        transformers = [
+            columns.row_ranges[node]
+            for node in columns.nodes_where(
+                lambda home, obj: home.type_name(obj) == "Transformer" and home.is_stock(obj)
+            )
+        ]
         for row in rows:
             owner = columns.node_objects[columns.row_nodes[row]]
             if type(owner) not in stock:
                 stock[type(owner)] = columns.home(owner).is_stock(owner)
             role = columns.row_role(row)[0] if stock[type(owner)] else None
+            if role is not None and any(first <= row < last for first, last in transformers):
+                role = "attention.qkv" if _OF_LAYERS.get(role) is _LIKE_WEIGHT else role  # it resets all matrices so
             if role in _OF_LAYERS:
                 found.append((row, _place(columns, row, owner, role)))
         return found
@@ -277,10 +339,10 @@ def _place(columns: Columns, row: int, owner: Any, role: str) -> tuple[str, tupl
     name = columns.row_names[row]
     if role == "embedding.table" and getattr(owner, "padding_idx", None) is not None:
         return role, (("zero_row", owner.padding_idx),)
-    if role == "activation.slope" and isinstance(getattr(owner, "init", None), float):
+    if role == "activation.slope" and isinstance(getattr(owner, "init", None), int | float):
         return role, (("value", owner.init),)
     if role == "bias" and columns.type_name(columns.row_nodes[row]) == "NonDynamicallyQuantizableLinear":
         return "norm.bias", ()  # the projection out of attention, which begins with zeros
     if role == "attention.bias" and name in ("bias_k", "bias_v"):
-        return "embedding.table", (("std", 1 / math.sqrt(owner.embed_dim)),)
+        return role, (("init", "normal"), ("std", 1 / math.sqrt(owner.embed_dim)))
     return role, ()

@@ -74,8 +74,12 @@ def layer_decay(decay: float, where: Any = "**", *, blocks: str | None = None) -
     >>> [(group["param_names"], group["lr"]) for group in lw.groups(net, [lw.layer_decay(0.5)], lr=1.0)]
     [(['0.weight'], 0.125), (['1.weight'], 0.25), (['2.weight'], 0.5)]
     """
-    if not 0 < decay <= 1:
+    factor: Any = decay
+    if not isinstance(factor, int | float) or not 0 < factor <= 1:
         raise RuleError(f"layer_decay takes a factor above 0 and at most 1, not {decay!r}")
+    named: Any = blocks
+    if not isinstance(named, str | None):
+        raise RuleError(f"blocks= is a glob over the paths of nodes, such as 'encoder.*', not {blocks!r}")
     return _LayerDecay(decay, where, blocks)
 
 
@@ -104,7 +108,7 @@ class _LayerDecay(Rule):
         return found
 
     def at(self, place: Hashable, before: dict[str, Any]) -> dict[str, Any]:
-        if "lr" not in before:
+        if before.get("lr") is None or isinstance(before["lr"], str):
             raise RuleError(f"{self!r} scales a learning rate, and there is none; give it: lw.groups(…, lr=3e-4)")
         return {"lr": before["lr"] * self._decay**place}  # type: ignore[operator]
 
@@ -135,7 +139,7 @@ class _LayerDecay(Rule):
             fronts = [columns.node_text(columns.node_parents[stack[0]]) for stack in sorted(rivals)]
             raise RuleError(
                 f"{self!r} finds several stacks of blocks: {', '.join(fronts)}; give each a rule of its own: "
-                + ", ".join(f"layer_decay({self._decay:g}, '{front}.**')" for front in fronts)
+                + ", ".join(f"layer_decay({self._decay:g}, '{front}.**')" for front in _telling(fronts))
             )
         return stacks[0]
 
@@ -143,6 +147,19 @@ class _LayerDecay(Rule):
         where = f", {self.where!r}" if self.where != "**" else ""
         blocks = f", blocks={self._blocks!r}" if self._blocks is not None else ""
         return f"layer_decay({self._decay:g}{where}{blocks})"
+
+
+def _telling(fronts: list[str]) -> list[str]:
+    """The shortest beginnings of paths that tell them apart, so that what comes before the blocks is meant, too.
+
+    >>> _telling(["text.encoder.layers", "vision.encoder.layers"]), _telling(["a.layers", "a.layers2"])
+    (['text', 'vision'], ['a.layers', 'a.layers2'])
+    """
+    names = [front.split(".") for front in fronts]
+    for depth in range(1, min(map(len, names)) + 1):
+        if len({tuple(one[:depth]) for one in names}) == len(names):
+            return [".".join(one[:depth]) for one in names]
+    return fronts
 
 
 class _BlockSearch:

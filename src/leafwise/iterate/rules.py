@@ -8,9 +8,10 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from leafwise.core.columns import Columns
+from leafwise.core.path import Path
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
-from leafwise.errors import RuleError
+from leafwise.errors import Error, RuleError
 from leafwise.share.places import nothing_matches
 
 _UNSAID: Final = type("_Unsaid", (), {"__repr__": lambda self: "the default"})()
@@ -93,7 +94,7 @@ class Cascade:
         for number, rule in enumerate(rules):
             moved: dict[tuple[int, Hashable], int] = {}
             found = []
-            for row, place in rule.places(tree, rows):
+            for row, place in self._places(rule, tree, rows):
                 here = self._set_of[row], place
                 if here not in moved:
                     moved[here] = len(self._sets)
@@ -101,6 +102,15 @@ class Cascade:
                 self._set_of[row] = moved[here]
                 found.append(row)
             self.matched.append(found)
+
+    @staticmethod
+    def _places(rule: Rule, tree: Tree, rows: Sequence[int]) -> Iterable[tuple[int, Hashable]]:
+        try:
+            return list(rule.places(tree, rows))
+        except Error:
+            raise
+        except Exception as error:  # of somebody's query
+            raise RuleError(f"{rule!r}: its query raised {type(error).__name__}: {error}") from error
 
     def _after(self, number: int, held: Held, place: Hashable) -> Held:
         rule = self._rules[number]
@@ -153,7 +163,7 @@ class Cascade:
 
     def covers(self, rows: Sequence[int]) -> bool:
         """Whether any rule says something about one of these names."""
-        return any(map(self._set_of.__getitem__, rows))
+        return any(self._sets[self._set_of[row]].set_by for row in rows)
 
     def rule_of(self, held: Held, option: str) -> str:
         """The rule that said so, as text."""
@@ -186,16 +196,20 @@ def same(a: Any, b: Any) -> bool:
     """Whether two values of an option are equal; two arrays only if they are one."""
     if a is b:
         return True
+    numbers = all(isinstance(one, int | float) for one in (a, b))
     try:
-        return type(a) is type(b) and bool(a == b)
+        return (numbers or type(a) is type(b)) and bool(a == b)
     except (RuntimeError, ValueError, TypeError):
         return False
 
 
 def checked_rules(rules: Any) -> list[Rule]:
     """The rules as a list; raises where one is none."""
-    found = [rules] if isinstance(rules, Rule) else list(rules or ())
-    for rule in found:
+    if isinstance(rules, Rule):
+        return [rules]
+    wrong = rules if isinstance(rules, str) or not isinstance(rules, Iterable | None) else None
+    found = [] if rules is None or wrong is not None else list(rules)
+    for rule in found if wrong is None else [wrong]:
         if not isinstance(rule, Rule):
             raise RuleError(f"rules are lw.Rule(where, option=…), lw.no_decay() or lw.layer_decay(…), not {rule!r}")
     return found
@@ -207,4 +221,5 @@ def matches_nothing(tree: Tree, rule: Rule, what: str) -> RuleError:
     if found:
         some = ", ".join(tree._columns.row_text(row) for row in found[:3])
         return RuleError(f"{rule!r} matches no {what}; it matches {some}{', …' if len(found) > 3 else ''}")
-    return RuleError(f"{rule!r} matches nothing: {nothing_matches(tree, rule.where)}")
+    why = f": {nothing_matches(tree, rule.where)}" if isinstance(rule.where, str | Path) else ""
+    return RuleError(f"{rule!r} matches nothing{why}")
