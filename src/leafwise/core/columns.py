@@ -432,6 +432,21 @@ class Columns:
         name, value = self.row_names[row], self.row_values[row]
         return self.home(owner).role(owner, name, value, lambda: self.lineage(node))
 
+    def row_roles(self, rows: Sequence[int]) -> list[tuple[str | None, Axes]]:
+        """The roles and axes of many rows; a model has few kinds of layers, and is asked once for each."""
+        known: dict[object, tuple[str | None, Axes]] = {}
+        found = []
+        for row in rows:
+            owner = self.node_objects[self.row_nodes[row]]
+            key = self.home(owner).role_key(owner, self.row_names[row], self.row_values[row])
+            role = known.get(key) if key is not None else None
+            if role is None:
+                role = self.row_role(row)
+                if key is not None:
+                    known[key] = role
+            found.append(role)
+        return found
+
     def leaf(self, row: int) -> Leaf:
         """The leaf that a row names, as seen from there where that is a view; one for as long as somebody has it."""
         if row not in self.row_ops or self.row_ops[row] == "same":

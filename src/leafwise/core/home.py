@@ -6,7 +6,7 @@ differs. The walk, ties, queries and the picture are made here in core, from wha
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -140,6 +140,11 @@ class Home:
     ) -> tuple[str | None, Axes]:
         """What the leaf `name` is for, and its axes. `lineage()` is its owner, the owner's parent, and so on up."""
         return None, None
+
+    def role_key(self, owner: Any, name: str, value: Any) -> Hashable | None:
+        """What the role depends on, so that a model that repeats layers is asked once for each kind; None where it may
+        depend on more."""
+        return None
 
     # -- a leaf --------------------------------------------------------------------------------------
 

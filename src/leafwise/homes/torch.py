@@ -4,7 +4,7 @@ Names are PyTorch's own, in PyTorch's own order: the parameters of a module, its
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from math import prod
@@ -149,6 +149,11 @@ class TorchHome(Home):
         if name.startswith("original") and type(owner).__name__ == "ParametrizationList":
             return _parametrized_role(lineage(), name, ndim)
         return role_of(type(owner), _before_hooks(owner, name), ndim)
+
+    def role_key(self, owner: Any, name: str, value: torch.Tensor) -> Hashable | None:
+        if name.startswith("original") or name.endswith(("_orig", "_v")):
+            return None  # of what is computed from them
+        return type(owner), name, None if is_lazy(value) else value.dim()
 
     # -- a leaf ----------------------------------------------------------------------------------------
 

@@ -134,9 +134,9 @@ def _norms_by_kind(values: list[torch.Tensor]) -> list[float]:
     for number, value in enumerate(values):
         plain = type(value) in _PLAIN and value.layout == torch.strided
         alike.setdefault((value.dtype, value.device) if plain else number, []).append(number)
-    for numbers in alike.values():
+    for kind, numbers in alike.items():
         its = [values[one] for one in numbers]
-        if len(its) == 1:
+        if not isinstance(kind, tuple):
             found[numbers[0]] = _one_norm(its[0])
             continue
         for number, norm in zip(numbers, foreach_norms(its), strict=True):
@@ -175,6 +175,7 @@ def clip_together(values: list[torch.Tensor], max_norm: float) -> list[float] | 
 
 
 _kind = attrgetter("__class__", "dtype", "device", "layout")
+_dtype_and_device = attrgetter("dtype", "device")
 
 
 def scale_many(values: list[torch.Tensor], factors: list[float]) -> list[torch.Tensor]:
@@ -182,9 +183,11 @@ def scale_many(values: list[torch.Tensor], factors: list[float]) -> list[torch.T
         if len(factors) != 1:
             torch._foreach_mul_(values, factors)
             return values
-        for device in {value.device for value in values}:
-            # A factor that is a tensor is several times as fast for many small tensors; without axes it leaves them
-            # the dtype they have.
-            factor = torch.tensor(factors[0], device=device, dtype=torch.float64)
-            torch._foreach_mul_([value for value in values if value.device == device], factor)
+        kinds = set(map(_dtype_and_device, values))
+        for dtype, device in kinds:
+            # A factor that is a tensor is several times as fast for many small tensors, if it is of their dtype.
+            wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+            factor = torch.tensor(factors[0], device=device, dtype=wide)
+            its = [one for one in values if _dtype_and_device(one) == (dtype, device)] if len(kinds) > 1 else values
+            torch._foreach_mul_(its, factor)
     return values

@@ -98,7 +98,7 @@ class _Grouping:
         self.cascade = Cascade(t, rules, names, options)
         self._check_rules()
         self.keys = dict(zip(self.trained, self.columns.keys([self._row(leaf) for leaf in self.trained]), strict=True))
-        self.left = [leaf for leaf in self.trained if not self.cascade.covers(self.tied.get(leaf, (leaf,)))]
+        self.left = self.cascade.uncovered(self.trained, self.tied)
         if strict and self.left:
             some = ", ".join(self.keys[leaf] for leaf in self.left[:8])
             more = f" and {len(self.left) - 8:,} more" if len(self.left) > 8 else ""
@@ -167,14 +167,12 @@ class _Grouping:
 
     def result(self, value_at: Callable[[int], Any]) -> Groups:
         members: list[tuple[dict[str, Any], list[int]]] = []
-        by_identity: dict[int, list[int]] = {}
         by_value: dict[object, list[int]] = {}
-        for leaf in self.trained:
-            held = self.cascade.holds(self.tied.get(leaf, (leaf,)))
-            into = by_identity.get(id(held.options))
-            if into is None:
-                into = by_identity[id(held.options)] = self._members(members, by_value, held)
-            into.append(leaf)
+        for held, leaves in self.cascade.holding(self.trained, self.tied):
+            self._members(members, by_value, held).extend(leaves)
+        order = {leaf: number for number, leaf in enumerate(self.trained)} if self.tied else None
+        for _, leaves in members:
+            leaves.sort(key=None if order is None else order.__getitem__)
         made = Groups(
             [
                 {

@@ -314,11 +314,13 @@ class Defaults(Rule):
                 lambda home, obj: home.type_name(obj) == "Transformer" and home.is_stock(obj)
             )
         ]
-        for row in rows:
+        rows = list(rows)
+        for row, (role, _) in zip(rows, columns.row_roles(rows), strict=True):
             owner = columns.node_objects[columns.row_nodes[row]]
             if type(owner) not in stock:
                 stock[type(owner)] = columns.home(owner).is_stock(owner)
-            role = columns.row_role(row)[0] if stock[type(owner)] else None
+            if not stock[type(owner)]:
+                continue
             if role is not None and any(first <= row < last for first, last in transformers):
                 role = "attention.qkv" if _OF_LAYERS.get(role) is _LIKE_WEIGHT else role  # it resets all matrices so
             if role in _OF_LAYERS:

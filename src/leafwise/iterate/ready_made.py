@@ -44,8 +44,8 @@ class _NoDecay(Rule):
 def _rows_not_decayed(columns: Columns, node: int, rows: Collection[int]) -> Iterable[int]:
     by_role: dict[str, bool] = {}
     found = []
-    for row in rows:
-        role = columns.row_role(row)[0]
+    rows = list(rows)
+    for row, (role, _) in zip(rows, columns.row_roles(rows), strict=True):
         if role is None:
             decayed = _is_matrix(columns.facts([row])[0].spec)
         elif role in by_role:

@@ -157,13 +157,31 @@ class Cascade:
             raise self._disagreement(rows, held, differs)
         return deciding[0]
 
+    def holding(self, leaves: Iterable[int], tied: dict[int, list[int]]) -> list[tuple[Held, list[int]]]:
+        """What holds for which leaves, in the order of the first; `tied` are the names of those that have several."""
+        members: dict[int, list[int]] = {}
+        settled: list[tuple[Held, list[int]]] = []
+        for leaf in leaves:
+            if leaf in tied:
+                settled.append((self.holds(tied[leaf]), [leaf]))
+            else:
+                number = self._set_of[leaf]
+                if number not in members:
+                    members[number] = []
+                    settled.append((self._sets[number], members[number]))
+                members[number].append(leaf)
+        return settled
+
     def deciding(self, rows: Sequence[int], held: Held) -> int:
         """Of the names of a leaf, the first for which this holds."""
         return next(row for row in rows if self._sets[self._set_of[row]] is held)
 
-    def covers(self, rows: Sequence[int]) -> bool:
-        """Whether any rule says something about one of these names."""
-        return any(self._sets[self._set_of[row]].set_by for row in rows)
+    def uncovered(self, leaves: Iterable[int], tied: dict[int, list[int]]) -> list[int]:
+        """Of leaves, those about which no rule says anything; `tied` are the names of those that have several."""
+        silent = {number for number, held in enumerate(self._sets) if not held.set_by}
+        found = [leaf for leaf in leaves if self._set_of[tied[leaf][0] if leaf in tied else leaf] in silent]
+        said = {leaf for leaf, rows in tied.items() if any(self._set_of[row] not in silent for row in rows)}
+        return [leaf for leaf in found if leaf not in said] if said else found
 
     def rule_of(self, held: Held, option: str) -> str:
         """The rule that said so, as text."""
