@@ -2,7 +2,7 @@
 
     python benchmarks/bench_iterate.py [cpu | cuda]
 
-Needs 2 GB of memory. On a GPU, everything but the groups.
+Needs 2 GB of memory; on a GPU, which is asked everything but the groups, 40 GB of its own.
 """
 
 import copy
@@ -33,9 +33,12 @@ def small_leaves() -> nn.Module:
     return nn.ModuleList([Pair() for _ in range(10_000)])
 
 
+WIDTH = 2048 if DEVICE == "cpu" else 8192
+
+
 def large_leaves() -> nn.Module:
-    """32 leaves, 16 of them of 4 million elements."""
-    return nn.ModuleList([nn.Linear(2048, 2048, device=DEVICE) for _ in range(16)])
+    """32 leaves, 16 of them of 4 million elements; on a GPU, of 67 million."""
+    return nn.ModuleList([nn.Linear(WIDTH, WIDTH, device=DEVICE) for _ in range(16)])
 
 
 def with_gradients(net: nn.Module) -> nn.Module:
@@ -175,9 +178,9 @@ def initial_values() -> bool:
     for init, fill in (("normal", torch.Tensor.normal_), ("uniform", lambda tensor: tensor.uniform_(-1, 1))):
         rules = [lw.Rule("**", init=init)]
         lw.initialize(net, rules)
-        values = torch.cat([parameter.detach().flatten() for parameter in net.parameters()]).double()
-        assert abs(values.mean().item()) < 1e-3
-        assert abs(values.std().item() - (1 if init == "normal" else 3**-0.5)) < 1e-3
+        values = net[0].weight.detach().double()
+        assert abs(values.mean().item()) < 3e-3
+        assert abs(values.std().item() - (1 if init == "normal" else 3**-0.5)) < 3e-3
 
         def theirs(fill: Callable[[Any], Any] = fill) -> None:
             with torch.no_grad():

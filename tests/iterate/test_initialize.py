@@ -47,6 +47,15 @@ def test_the_words_are_those_of_philox() -> None:
     assert np.array_equal(np.array(blocks, "<u8").view("<i4"), words(key, 0, 24))
 
 
+@pytest.mark.parametrize(("first", "count"), [(0, 1), (0, 64), (5, 3), (7, 1000), (2**33 + 3, 100)])
+def test_the_words_that_a_gpu_makes_for_itself_are_the_same(first: int, count: int) -> None:
+    from leafwise.homes.torch_initial import philox_words
+
+    for seed in range(5):
+        key = Key.of(seed, "x")
+        assert np.array_equal(philox_words(key, first, count, torch.device("cpu")).numpy(), words(key, first, count))
+
+
 def test_normal_numbers_are_the_inverse_of_the_distribution_function() -> None:
     some = np.concatenate([words(Key.of(0, "x"), 0, 5000), np.array([-(2**31), 2**31 - 1, 0, -1], np.int32)])
     exact = statistics.NormalDist()

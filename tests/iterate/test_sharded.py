@@ -1,10 +1,8 @@
 """Parameters that are spread over two processes, and two processes that clip together."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.torchrun import in_two_processes
 
 SCRIPT = """
 import torch
@@ -62,18 +60,4 @@ distributed.destroy_process_group()
 
 
 def test_shards_draw_their_part_clip_together_and_are_not_flattened(tmp_path: Path) -> None:
-    script = tmp_path / "shards.py"
-    script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script],
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == [
-        "rank 0 done",
-        "rank 1 done",
-    ]
+    in_two_processes(SCRIPT, tmp_path)

@@ -15,6 +15,7 @@ from leafwise.core.bars import bar
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.memory import Op
+from leafwise.core.path import listed
 from leafwise.core.rebuild import left_on_meta, rebuilt
 from leafwise.core.tree import tree
 from leafwise.errors import Error, LoadError, Unsupported
@@ -464,9 +465,8 @@ class _Load:
         """Buffers that are not saved and have no values yet are computed by their home, or told of."""
         left = left_on_meta(self.columns, self.plan.recomputed)
         if left:
-            some = ", ".join(left[:8]) + (f" and {len(left) - 8:,} more" if len(left) > 8 else "")
             warnings.warn(
-                f"no checkpoint holds {some}, and leafwise knows no way to compute it: still on meta; "
+                f"no checkpoint holds {listed(left)}, and leafwise knows no way to compute it: still on meta; "
                 "make it as the model does when it is built",
                 stacklevel=5,
             )

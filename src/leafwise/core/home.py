@@ -71,6 +71,17 @@ class Draw(NamedTuple):
 Slot = tuple[Any, Any, Any]
 
 
+class Stretch(NamedTuple):
+    """Some words of the generator with this key, from number `first` on, in rows of this shape; of each row, what is
+    `inside`. `words()` makes them, as a NumPy array of numbers of 32 bits with their signs."""
+
+    key: tuple[int, int]
+    first: int
+    shape: tuple[int, ...]
+    inside: tuple[slice, ...]
+    words: Callable[[], Any]
+
+
 class PackedPart(Protocol):
     """Arrays that are views of a vector, and their gradients views of another. `order` says which array stands at
     which place, `starts` and `sizes` where that is."""
@@ -307,10 +318,14 @@ class Home:
         """Writes rows of an array from number `start` on; cast to its dtype."""
         raise Unsupported(self.name, "be filled")
 
-    def draw(self, value: Any, start: int, words: Any, draw: Draw) -> bool:
-        """Makes numbers of words, and writes them as `fill` does; says whether it could. A word is a number of 32 bits
-        with its sign, and stands for the point (word + ½) / 2³¹."""
+    def draw(self, value: Any, start: int, stretch: Stretch, draw: Draw) -> bool:
+        """Makes numbers of words, and writes them as `fill` does; says whether it could. A word stands for the point
+        (word + ½) / 2³¹."""
         return False
+
+    def drawn_at_a_time(self, value: Any) -> int:
+        """How many elements of an array are best drawn at a time."""
+        return 1 << 18
 
     def as_numpy(self, array: Any) -> Any:
         """What somebody made, one of this home's own arrays or not, as a NumPy array."""

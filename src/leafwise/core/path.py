@@ -7,7 +7,7 @@ to write code. So `layers.0.weight` of a file, of a PyTorch model and of a JAX m
 import json
 import keyword
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from leafwise.errors import PathError, QueryError
@@ -219,3 +219,12 @@ def _fetch_by_name(obj: Any, name: str) -> Any:
     if name.isdecimal() and isinstance(obj, list | tuple):
         return obj[int(name)]
     return getattr(obj, name)
+
+
+def listed(names: Sequence[str], limit: int = 8) -> str:
+    """Names for a message: some of them, and how many more there are.
+
+    >>> listed(["a", "b", "c"], limit=2)
+    'a, b and 1 more'
+    """
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit:,} more" if len(names) > limit else "")

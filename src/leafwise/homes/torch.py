@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from leafwise.core.home import Axes, Draw, Home, LeafKind, Memory, PackedPart, Pairs, Slot, Spec, Visit
+from leafwise.core.home import Axes, Draw, Home, LeafKind, Memory, PackedPart, Pairs, Slot, Spec, Stretch, Visit
 from leafwise.core.memory import Op
 from leafwise.core.path import Entry, Path
 from leafwise.core.sharing import Declared, Group, Keep, Place, Use
@@ -294,8 +294,11 @@ class TorchHome(Home):
     def fill(self, value: torch.Tensor, start: int, rows: Any) -> None:
         torch_initial.fill(value, start, rows)
 
-    def draw(self, value: torch.Tensor, start: int, words: Any, draw: Draw) -> bool:
-        return torch_initial.draw(value, start, words, draw)
+    def draw(self, value: torch.Tensor, start: int, stretch: Stretch, draw: Draw) -> bool:
+        return torch_initial.draw(value, start, stretch, draw)
+
+    def drawn_at_a_time(self, value: torch.Tensor) -> int:
+        return torch_initial.drawn_at_a_time(value)
 
     def as_numpy(self, array: Any) -> Any:
         return self.numpy(array) if isinstance(array, torch.Tensor) else super().as_numpy(array)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from leafwise.core.home import Draw
+from leafwise.core.home import Draw, Stretch
 from leafwise.homes.torch_filling import cannot_write, holds_nothing, tensor_over
 
 
@@ -52,16 +52,63 @@ def _put(value: torch.Tensor, start: int, rows: torch.Tensor) -> None:
         plain[start : start + len(rows)].copy_(rows)
 
 
-def draw(value: torch.Tensor, start: int, words: Any, draw: Draw) -> bool:
+def drawn_at_a_time(value: torch.Tensor) -> int:
+    return 1 << (18 if value.device.type == "cpu" else 24)  # what fits into caches, or keeps a GPU busy
+
+
+def draw(value: torch.Tensor, start: int, stretch: Stretch, draw: Draw) -> bool:
     """Makes numbers of words, in 64 bits and on the device of the tensor; says no for tensors of 64 bits, of which the
     last bits would depend on the device."""
     if value.dtype in (torch.float64, torch.complex128) or value.device.type == "mps":
         return False
-    x = torch.from_numpy(words).to(value.device).double().add_(0.5).mul_(2.0**-31)
+    if value.device.type == "cpu":
+        words = torch.from_numpy(stretch.words())
+    else:
+        found = philox_words(stretch.key, stretch.first, math.prod(stretch.shape), value.device)
+        words = found.view(stretch.shape)[(slice(None), *stretch.inside)]
+    x = words.double().add_(0.5).mul_(2.0**-31)
     if draw.normal:
         x.mul_(draw.narrow).erfinv_().mul_(math.sqrt(2))
     _put(value, start, x.mul_(draw.scale).add_(draw.shift))
     return True
+
+
+# Philox4x64-10 in numbers of 64 bits with a sign, which is what tensors have: products wrap around as they should, and
+# what they carry is computed by halves.
+_HALF = (1 << 32) - 1
+_MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+_WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+
+
+def philox_words(key: tuple[int, int], first: int, count: int, device: torch.device) -> torch.Tensor:
+    """The words from number `first` on, made where they are needed; the same as on a CPU, bit for bit."""
+    block, skipped = divmod(first, 8)
+    blocks = -(-(skipped + count) // 8)
+    counters = [torch.arange(block + 1, block + 1 + blocks, device=device), *(torch.zeros((), dtype=torch.int64),) * 3]
+    counters = [counter.to(device) for counter in counters]
+    for turn in range(10):
+        keys = [_signed(one + turn * step) for one, step in zip(key, _WEYL, strict=True)]
+        (high0, low0), (high2, low2) = (_product(*pair) for pair in zip(_MULTIPLIERS, counters[::2], strict=True))
+        counters = [high2 ^ counters[1] ^ keys[0], low2, high0 ^ counters[3] ^ keys[1], low0]
+    return torch.stack(counters, dim=1).view(torch.int32).flatten()[skipped : skipped + count]
+
+
+def _signed(number: int) -> int:
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _product(a: int, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The high and the low half of a product of two numbers of 64 bits."""
+    a_high, a_low = a >> 32, a & _HALF
+    b_high, b_low = _high(b), b & _HALF
+    across, other = a_high * b_low, a_low * b_high
+    carried = _high(a_low * b_low) + (across & _HALF) + (other & _HALF)
+    return a_high * b_high + _high(across) + _high(other) + _high(carried), b * _signed(a)
+
+
+def _high(number: torch.Tensor) -> torch.Tensor:
+    return (number >> 32) & _HALF
 
 
 _INITIALIZE = "initialize_parameters"  # what a lazy layer calls when it sees its first input

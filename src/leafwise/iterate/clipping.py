@@ -7,6 +7,7 @@ from typing import Any
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf
+from leafwise.core.path import listed
 from leafwise.core.query import Query
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.tree import Tree
@@ -87,9 +88,8 @@ def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True)
         return Norms(gradients.tree, gradients.leaves, together, gradients.holder)
     norms = Norms(gradients.tree, gradients.leaves, gradients.norms(), gradients.holder)
     if norms.nonfinite and strict:
-        some = ", ".join(norms.nonfinite[:8])
-        more = f" and {len(norms.nonfinite) - 8:,} more" if len(norms.nonfinite) > 8 else ""
-        raise NonFiniteError(f"the gradients of {some}{more} are not finite; nothing was changed", norms.nonfinite)
+        names = listed(norms.nonfinite)
+        raise NonFiniteError(f"the gradients of {names} are not finite; nothing was changed", norms.nonfinite)
     factors = _factors(gradients, norms, max_norm, per)
     if factors is not None:
         norms.clipped = gradients.scale(factors)

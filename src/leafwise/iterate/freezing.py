@@ -5,6 +5,7 @@ from typing import Any
 
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
+from leafwise.core.path import listed
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import RuleError
@@ -78,7 +79,7 @@ def _drifts(columns: Columns, leaf: int) -> bool:
 def _check(columns: Columns, leaves: list[int], parameters: list[int], drifting: list[int], verb: str) -> None:
     """Raises, before anything is changed, where a leaf cannot be frozen or thawed."""
     if not parameters and not drifting:
-        some = ", ".join(columns.row_text(leaf) for leaf in leaves[:3]) + (", …" if len(leaves) > 3 else "")
+        some = listed([columns.row_text(leaf) for leaf in leaves], 3)
         raise RuleError(f"cannot {verb} {some}: no parameter, and no buffer that training is known to change")
     for leaf in parameters:
         value = columns.current(leaf)
@@ -103,6 +104,5 @@ def _said(t: Tree, done: str, parameters: list[int], drifting: list[int]) -> str
     columns = t._columns
     size = sum(facts.spec.size for facts in columns.facts(parameters))
     names = [columns.row_text(leaf) for leaf in (*parameters, *drifting)]
-    some = ", ".join(names[:8]) + (f" and {len(names) - 8:,} more" if len(names) > 8 else "")
     buffers = f" and {len(drifting):,} buffers" if drifting else ""
-    return f"{done}: {len(parameters):,} leaves with {size:,} parameters{buffers}: {some}"
+    return f"{done}: {len(parameters):,} leaves with {size:,} parameters{buffers}: {listed(names)}"

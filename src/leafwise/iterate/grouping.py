@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.doc import Shown
 from leafwise.core.home import Home
+from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import RuleError
 from leafwise.iterate.rules import Cascade, Held, Rule, checked_rules, matches_nothing, same
@@ -100,9 +101,8 @@ class _Grouping:
         self.keys = dict(zip(self.trained, self.columns.keys([self._row(leaf) for leaf in self.trained]), strict=True))
         self.left = self.cascade.uncovered(self.trained, self.tied)
         if strict and self.left:
-            some = ", ".join(self.keys[leaf] for leaf in self.left[:8])
-            more = f" and {len(self.left) - 8:,} more" if len(self.left) > 8 else ""
-            raise RuleError(f'no rule covers {some}{more}; begin with Rule("**", …), or leave out strict=True')
+            some = listed([self.keys[leaf] for leaf in self.left])
+            raise RuleError(f'no rule covers {some}; begin with Rule("**", …), or leave out strict=True')
 
     def _sort(self) -> None:
         """What is trained, what is frozen; what is neither, as a buffer is, has no place in an optimizer."""
@@ -158,7 +158,7 @@ class _Grouping:
             frozen = [row for row in matched if ties.get(row, row) in self.frozen]
             # Nothing to be decayed needs no decay; everything else would have no effect.
             if len(frozen) == len(matched) and rule.options != {"weight_decay": 0.0}:
-                some = ", ".join(self.columns.row_text(row) for row in frozen[:3]) + (", …" if len(frozen) > 3 else "")
+                some = listed([self.columns.row_text(row) for row in frozen], 3)
                 raise RuleError(
                     f"{rule!r} matches only what is frozen: {some}; drop the rule, or lw.thaw(model, {rule.where!r})"
                 )

@@ -11,6 +11,7 @@ from leafwise.core.bars import bar
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.home import Draw
 from leafwise.core.leaf import Leaf
+from leafwise.core.path import listed
 from leafwise.core.rebuild import left_on_meta, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, RuleError
@@ -139,13 +140,12 @@ class _Initialising:
 
     def _uncovered(self, rows: list[int]) -> RuleError:
         columns = self.columns
-        names = [columns.name(row) for row in rows[:8]]
-        some = [f"{name.path} ({name.owner}, {name.role or 'no role'})" for name in names]
-        more = f" and {len(rows) - 8:,} more" if len(rows) > 8 else ""
+        names = [columns.name(row) for row in rows]
+        some = listed([f"{name.path} ({name.owner}, {name.role or 'no role'})" for name in names])
         init = {"norm.scale": "ones", "norm.bias": "zeros", "bias": "zeros"}.get(names[0].role or "")
         said = f'init="{init}"' if init else 'init="normal", std=0.02'
         return RuleError(
-            f"no rule says how to initialise {', '.join(some)}{more}; nothing was changed; add "
+            f"no rule says how to initialise {some}; nothing was changed; add "
             f'Rule("{names[0].path}", {said}), or init=None to keep what is there'
         )
 
@@ -213,10 +213,9 @@ class _Initialising:
         rows = [row for row in self.tree._rows if self.columns.row_kinds[row] in ("buffer", "transient")]
         left = left_on_meta(self.columns, rows)
         if left:
-            some = ", ".join(left[:8]) + (f" and {len(left) - 8:,} more" if len(left) > 8 else "")
             warnings.warn(
-                f"no rule says how to initialise the buffers {some}, and leafwise knows no way to compute them: still "
-                "on meta; make them as the model does when it is built",
+                f"no rule says how to initialise the buffers {listed(left)}, and leafwise knows no way to compute "
+                "them: still on meta; make them as the model does when it is built",
                 stacklevel=4,
             )
 

@@ -2,17 +2,16 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from leafwise.core.columns import Columns
-from leafwise.core.home import Draw, Home
+from leafwise.core.home import Draw, Home, Stretch
 from leafwise.core.memory import Op
 from leafwise.iterate.drawing import Key, normal, numbers, words
 from leafwise.iterate.initialisers import Orthogonal, Padded
-
-_CHUNK = 1 << 18  # elements drawn at a time
 
 # What frameworks call the same leaf: a key has the first of them.
 _ALIASES = {"kernel": "weight", "embedding": "weight", "scale": "weight", "gamma": "weight", "beta": "bias"}
@@ -51,6 +50,7 @@ class Filling:
         spec = home.spec(value)
         self.shape, self.dtype = spec.shape or (), spec.dtype
         self.whole = self._turned(self.shape) or (1,)
+        self.at_a_time = home.drawn_at_a_time(value)
 
     def _turned(self, sizes: Sequence[int]) -> tuple[int, ...]:
         return tuple(sizes) if self.order is None else tuple(sizes[at] for at in self.order)
@@ -103,21 +103,21 @@ class Filling:
         if not math.prod(own):
             return
         size = math.prod(whole[1:])
-        if size > _CHUNK and len(own) > 1:
+        if size > self.at_a_time and len(own) > 1:
             for row in range(own[0]):
                 self._draw(view[row], draw, base + (first[0] + row) * size, whole[1:], first[1:], own[1:])
             return
         inside = tuple(slice(a, a + n) for a, n in zip(first[1:], own[1:], strict=True))
-        rows = max(1, _CHUNK // size)
+        rows = max(1, self.at_a_time // size)
         for start in range(0, own[0], rows):
             some = min(rows, own[0] - start)
             if not draw.scale:
                 self.home.fill(view, start, np.full((some, *own[1:]), draw.shift))
             else:
-                found = words(self.key, base + (first[0] + start) * size, some * size)
-                found = found.reshape(some, *whole[1:])[(slice(None), *inside)]
-                if not self.home.draw(view, start, found, draw):
-                    self.home.fill(view, start, numbers(draw, found))
+                at, shape = base + (first[0] + start) * size, (some, *whole[1:])
+                stretch = Stretch(self.key, at, shape, inside, partial(_words, self.key, at, shape, inside))
+                if not self.home.draw(view, start, stretch, draw):
+                    self.home.fill(view, start, numbers(draw, stretch.words()))
             self.count(some * math.prod(own[1:]))
 
     def _zero(self, local: Any, starts: tuple[int, ...] | None, row: int) -> None:
@@ -125,6 +125,10 @@ class Filling:
         at = row % self.shape[0] - (starts[0] if starts else 0)
         if 0 <= at < shape[0]:
             self.home.fill(local, at, np.zeros((1, *shape[1:])))
+
+
+def _words(key: Key, first: int, shape: tuple[int, ...], inside: tuple[slice, ...]) -> Any:
+    return words(key, first, math.prod(shape)).reshape(shape)[(slice(None), *inside)]
 
 
 def _orthogonal(key: Key, shape: tuple[int, ...], gain: float) -> Any:

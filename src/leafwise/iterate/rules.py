@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from leafwise.core.columns import Columns
-from leafwise.core.path import Path
+from leafwise.core.path import Path, listed
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, RuleError
@@ -237,7 +237,7 @@ def matches_nothing(tree: Tree, rule: Rule, what: str) -> RuleError:
     """The error for a rule that matches nothing of what it is for."""
     found = rule.query.names(tree._columns, tree._node, tree._rows)
     if found:
-        some = ", ".join(tree._columns.row_text(row) for row in found[:3])
-        return RuleError(f"{rule!r} matches no {what}; it matches {some}{', …' if len(found) > 3 else ''}")
+        some = listed([tree._columns.row_text(row) for row in found], 3)
+        return RuleError(f"{rule!r} matches no {what}; it matches {some}")
     why = f": {nothing_matches(tree, rule.where)}" if isinstance(rule.where, str | Path) else ""
     return RuleError(f"{rule!r} matches nothing{why}")

@@ -3,12 +3,10 @@
 from typing import Any
 
 from leafwise.core.doc import Doc, Line, Span
-from leafwise.core.path import escape
+from leafwise.core.path import escape, listed
 from leafwise.iterate.grouping import GroupAccount, Groups
 from leafwise.iterate.rules import option_text
 from leafwise.render.outline import plural
-
-_LISTED = 8  # of the leaves that no rule covers, and of those that are frozen
 
 
 def groups_doc(groups: Groups) -> Doc:
@@ -20,7 +18,7 @@ def groups_doc(groups: Groups) -> Doc:
         note = (Span(f"and {plural(rule.frozen, 'frozen leaf', 'frozen leaves')}", "warn"),) if rule.frozen else ()
         lines.append(_line(escape(rule.rule), rule.leaves, rule.parameters, note))
     if groups.rules and groups.uncovered:
-        note = (Span(_listed(groups.uncovered), "dim"),)
+        note = (Span(escape(listed(groups.uncovered)), "dim"),)
         lines.append(_line("no rule", len(groups.uncovered), groups.uncovered_parameters, note))
     lines.append(Line(0, (Span("groups", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
     for number, group in enumerate(groups.groups):
@@ -52,17 +50,12 @@ def _footer(groups: Groups) -> list[tuple[Span, ...]]:
     footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
     if groups.frozen:
         frozen = _counted(len(groups.frozen), groups.frozen_parameters)
-        footer.append((Span(f"frozen and left out: {frozen}: {_listed(groups.frozen)}", "warn"),))
+        footer.append((Span(f"frozen and left out: {frozen}: {escape(listed(groups.frozen))}", "warn"),))
     return footer
 
 
 def _counted(leaves: int, parameters: int) -> str:
     return f"{plural(leaves, 'leaf', 'leaves')}, {plural(parameters, 'parameter', 'parameters')}"
-
-
-def _listed(names: list[str]) -> str:
-    some = ", ".join(escape(name) for name in names[:_LISTED])
-    return some + (f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else "")
 
 
 def groups_json(groups: Groups) -> dict[str, Any]:

@@ -1,0 +1,35 @@
+"""Scripts that run in two processes at once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def in_two_processes(script: str, folder: Path) -> None:
+    """Runs a script by torchrun; each process must print its rank and "done" at the end."""
+    path = folder / "script.py"
+    path.write_text(script)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            str(path),
+        ],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == [
+        "rank 0 done",
+        "rank 1 done",
+    ]
