@@ -178,6 +178,16 @@ def test_undo_gives_every_leaf_its_own_memory() -> None:
     lw.clip(model, 1.0)
 
 
+def test_leaves_without_elements_and_scalars() -> None:
+    model = nn.ParameterList([torch.zeros(0, 3), torch.zeros(())])
+    flat = lw.flat(model)
+    flat.grads.fill_(2.0)
+    assert dict(lw.clip(model, 1.0)) == {"0": 0.0, "1": 2.0}
+    assert model[1].grad.item() == 1.0
+    empty = nn.ParameterList([torch.zeros(0), torch.zeros(0)])
+    assert lw.clip(lw.flat(empty), 1.0).total == 0
+
+
 def test_frozen_leaves_stay_out() -> None:
     model = lw.freeze(net(), "0.*")
     assert set(lw.flat(model).slices) == {"2.weight", "2.bias"}

@@ -142,6 +142,7 @@ class Part:
                 if grad is view and view.data_ptr() == self._grad_pointers[number]:
                     continue
                 if grad is view:  # the view itself was led elsewhere
+                    del self._at[id(view)]
                     view = self.views[number] = self._place(self._grads, tensor, start)
                     self._at[id(view)] = number
                 if grad is None:
@@ -228,7 +229,7 @@ def segment_norms(vector: torch.Tensor, sizes: list[int]) -> list[float]:
     """The norm of each stretch of a vector, the stretches one after another."""
     wide = vector if vector.element_size() >= 4 else vector.float()
     if len(set(sizes)) == 1:
-        found: list[float] = torch.linalg.vector_norm(wide.view(len(sizes), -1), dim=1).tolist()
+        found: list[float] = torch.linalg.vector_norm(wide.view(len(sizes), sizes[0]), dim=1).tolist()
         return found
     squares = (wide.abs() if wide.is_complex() else wide).square()
     lengths = torch.tensor(sizes, device=vector.device)

@@ -112,8 +112,10 @@ def norms(values: list[torch.Tensor]) -> list[float]:
             found = _norms_by_kind(values)
         if all(map(math.isfinite, found)):
             return found
-        pairs = zip(found, values, strict=True)
-        return [norm if math.isfinite(norm) else norm_in_full(_elements(value)) for norm, value in pairs]
+        return [
+            norm if math.isfinite(norm) or hasattr(value, "full_tensor") else norm_in_full(_elements(value))
+            for norm, value in zip(found, values, strict=True)
+        ]
 
 
 def _norms_of_small(values: list[torch.Tensor]) -> list[float] | None:
