@@ -189,7 +189,9 @@ def test_a_model_with_nothing_to_train_is_an_error() -> None:
 
 
 def test_an_option_that_no_optimizer_knows_is_an_error() -> None:
-    with pytest.raises(lw.RuleError, match=r"Rule\('\*\*', weight_deacy=0\.1\).*did you mean 'weight_decay'"):
+    with pytest.raises(
+        lw.RuleError, match=r"Rule\('\*\*', weight_deacy=0\.1\) for 0\.weight: .*did you mean 'weight_decay'"
+    ):
         lw.groups(two_layers(), [lw.Rule("**", weight_deacy=0.1)])
     with pytest.raises(lw.RuleError, match=r"lw\.groups: no optimizer of torch has an option 'trust'"):
         lw.groups(two_layers(), trust=1)

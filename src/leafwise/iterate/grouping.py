@@ -135,20 +135,25 @@ class _Grouping:
         value = self.columns.current(next(iter(self.trained)))
         home: Home = self.columns.home(value)
         known = home.optimizer_options(optimizer)
-        who = f"{getattr(optimizer, '__name__', type(optimizer).__name__)}" if optimizer is not None else ""
-        for said, names in [("lw.groups", options), *((repr(rule), rule.options) for rule in self.rules)]:
-            for name in names:
-                if name in ("params", "param_names"):
-                    raise RuleError(f"{said}: {name!r} is what lw.groups fills; it is no option")
-                if known is not None and name not in known:
-                    near = get_close_matches(name, sorted(known), n=1)
+        who = getattr(optimizer, "__name__", type(optimizer).__name__) if optimizer is not None else ""
+        given = [(None, options), *((rule, rule.options) for rule in self.rules)]
+        for rule, name in [(rule, name) for rule, names in given for name in names]:
+            said = "lw.groups" if rule is None else repr(rule)
+            if name in ("params", "param_names"):
+                raise RuleError(f"{said}: {name!r} is what lw.groups fills; it is no option")
+            if known is not None and name not in known:
+                where = "" if rule is None else self._first_match(rule)
+                near = get_close_matches(name, sorted(known), n=1)
+                if who:
                     instead = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(known))}"
-                    raise RuleError(
-                        f"{said}: {who} has no option {name!r}; {instead}"
-                        if who
-                        else f"{said}: no optimizer of {home.name} has an option {name!r}; "
-                        + (instead if near else "with one of your own, give its class: lw.groups(…, optimizer=Mine)")
-                    )
+                    raise RuleError(f"{said}{where}: {who} has no option {name!r}; {instead}")
+                instead = f"did you mean {near[0]!r}?" if near else "for one of your own: lw.groups(…, optimizer=Mine)"
+                raise RuleError(f"{said}{where}: no optimizer of {home.name} has an option {name!r}; {instead}")
+
+    def _first_match(self, rule: Rule) -> str:
+        """Words for a leaf that a rule is about."""
+        rows = rule.query.names(self.columns, self.tree._node, self.tree._rows)
+        return f" for {self.columns.row_text(rows[0])}" if rows else ""
 
     def _check_rules(self) -> None:
         ties = self.columns.ties
