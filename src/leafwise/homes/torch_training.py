@@ -44,7 +44,10 @@ def _options(cls: Any) -> frozenset[str] | None:
 
 def grads(values: list[torch.Tensor]) -> list[torch.Tensor | None]:
     """The gradient of each tensor. Asking a computed one makes PyTorch warn; it has none of its own."""
-    return [value.grad if value.is_leaf or value.retains_grad else None for value in values]
+    # A Parameter is never computed, and its type is sooner told than whether it is.
+    return [
+        value.grad if type(value) is nn.Parameter or value.is_leaf or value.retains_grad else None for value in values
+    ]
 
 
 # -- many tensors at once --------------------------------------------------------------------------------------
@@ -124,10 +127,20 @@ def _norms_of_small(values: list[torch.Tensor]) -> list[float] | None:
     if len(values) < 2 or max(sizes) > SMALL or not set(map(type, values)) <= _PLAIN:
         return None
     try:
-        joined = torch.cat([value if value.dim() == 1 else value.reshape(-1) for value in values])
+        joined = _joined(values)
     except RuntimeError:
         return None  # on several devices, or some of them sparse
     return segment_norms(joined, sizes) if joined.device.type == "cpu" and joined.layout == torch.strided else None
+
+
+def _joined(values: list[torch.Tensor]) -> torch.Tensor:
+    try:
+        joined = torch.cat(values)
+        if joined.dim() == 1:  # as all of them were, which is not asked of each
+            return joined
+    except RuntimeError:
+        pass
+    return torch.cat([value.reshape(-1) for value in values])
 
 
 def _norms_by_kind(values: list[torch.Tensor]) -> list[float]:
