@@ -196,6 +196,18 @@ def test_a_model_whose_leaves_are_others_now_is_an_error_that_names_one(change: 
         average.update()
 
 
+def test_buffers_that_no_checkpoint_holds_may_come_and_grow() -> None:
+    net = batch_normed()
+    net.register_buffer("cache", torch.zeros(0, 2), persistent=False)
+    average = lw.Average(net, 0.5)
+    average.update()
+    net.cache = torch.ones(4, 2)
+    net.register_buffer("late", torch.ones(2), persistent=False)
+    average.update()
+    with average.applied():
+        assert net.cache.shape == (4, 2)
+
+
 def test_modules_that_are_replaced_are_followed() -> None:
     net = batch_normed()
     average = lw.Average(net, 0.5)
@@ -283,8 +295,11 @@ def test_what_makes_no_sense_is_an_error() -> None:
     average = lw.Average(net, 0.5)
     with average.applied(), pytest.raises(lw.WriteError, match="holds its average"):
         average.update()
-    with average.applied(), pytest.raises(lw.WriteError, match="already"), average.applied():
+    with average.applied(), pytest.raises(lw.WriteError, match="applied twice"), average.applied():
         pass
+    part = lw.Average(net[0], 0.5)
+    with part.applied(), pytest.raises(lw.WriteError, match="holds its average"):
+        average.update()
     net[0] = nn.Linear(3, 5)
     average = lw.Average(net, 0.5)
     net[0].weight = nn.Parameter(torch.zeros(2, 2))

@@ -189,14 +189,16 @@ def test_a_model_that_changed_since_it_was_made_flat_is_clipped_all_the_same(cha
     del held
 
 
-def test_clipping_a_flat_model_gives_no_gradients_to_leaves_without() -> None:
+@pytest.mark.parametrize("by_flat", [False, True])
+def test_clipping_a_flat_model_gives_no_gradients_to_leaves_without(by_flat: bool) -> None:
     model = nn.ModuleDict({"used": nn.Linear(4, 1), "other": nn.Linear(4, 1)})
     held = lw.flat(model)
     model.zero_grad()
     model["used"](torch.ones(1, 4)).sum().backward()
-    lw.clip(model, 0.1)
+    norms = lw.clip(held if by_flat else model, 0.1, per=("tree",))
+    assert norms.total > 2
+    assert model["used"].weight.grad.norm() < 0.11
     assert model["other"].weight.grad is None
-    del held
 
 
 @pytest.mark.parametrize("flat", [False, True])

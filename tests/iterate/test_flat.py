@@ -188,6 +188,32 @@ def test_leaves_without_elements_and_scalars() -> None:
     assert lw.clip(lw.flat(empty), 1.0).total == 0
 
 
+def test_undo_leaves_alone_what_was_put_in_place_of_a_name() -> None:
+    model = LanguageModel()
+    flat = lw.flat(model)
+    model.head.weight = nn.Parameter(torch.full((17, 8), 7.0))
+    flat.undo()
+    assert (model.head.weight == 7).all()
+    assert not (model.embed.weight == 7).any()
+    fused = FusedAttention()
+    flat = lw.flat(fused)
+    fused.k_view = torch.full((4, 4), 7.0)
+    flat.undo()
+    assert (fused.k_view == 7).all()
+
+
+def test_any_name_of_a_shared_leaf_that_is_replaced_is_told_of() -> None:
+    layer = nn.Linear(3, 3)
+    for model, replace in (
+        (LanguageModel(), lambda m: setattr(m.head, "weight", nn.Parameter(m.head.weight.detach().clone()))),
+        (nn.Sequential(layer, layer), lambda m: m.__setitem__(1, nn.Linear(3, 3))),
+    ):
+        flat = lw.flat(model)
+        replace(model)
+        with pytest.raises(lw.WriteError, match="no longer lies"):
+            flat.values  # noqa: B018
+
+
 def test_frozen_leaves_stay_out() -> None:
     model = lw.freeze(net(), "0.*")
     assert set(lw.flat(model).slices) == {"2.weight", "2.bias"}

@@ -179,8 +179,9 @@ def test_what_cannot_be_trained_is_not_thawed_and_nothing_changes() -> None:
     net.first = nn.Parameter(torch.ones(2), requires_grad=False)
     net.whole = nn.Parameter(torch.ones(2, dtype=torch.int32), requires_grad=False)
     with pytest.raises(lw.RuleError, match="cannot thaw whole: only floating point can be trained, and it is int32"):
-        lw.thaw(net, "**")
-    assert not net.first.requires_grad
+        lw.thaw(net, "whole")
+    lw.thaw(net, "**")
+    assert [parameter.requires_grad for parameter in (net.first, net.whole)] == [True, False]
 
 
 def test_a_home_whose_arrays_say_nothing_about_training_says_so() -> None:

@@ -134,10 +134,11 @@ def test_a_rule_that_wins_settles_it(settling: lw.Rule) -> None:
     assert lr == 0.5
 
 
-def test_two_rules_that_win_and_disagree_are_an_error() -> None:
+def test_the_last_rule_that_wins_decides() -> None:
     rules = [lw.Rule("embed.weight", lr=0.1, wins=True), lw.Rule("head.weight", lr=0.5, wins=True)]
-    with pytest.raises(lw.RuleError, match="disagree"):
-        lw.groups(LanguageModel(), rules)
+    assert rates(LanguageModel(), *rules)["embed.weight"] == 0.5
+    assert rates(LanguageModel(), *rules[::-1])["embed.weight"] == 0.1
+    assert rates(LanguageModel(), *rules, lw.Rule("embed.weight", wins=True))["embed.weight"] == 0.1
 
 
 def test_a_leaf_wins_only_about_the_options_named() -> None:

@@ -430,6 +430,20 @@ def test_names_that_disagree_are_an_error_until_one_wins() -> None:
     assert lw.initialize(LanguageModel(), [lw.Rule("head.weight", wins=True)]).embed.weight.abs().max() < 0.36
 
 
+def test_of_several_names_any_may_decide_by_any_option() -> None:
+    def build() -> nn.ModuleDict:
+        model = nn.ModuleDict({f"e{n}": nn.Embedding(50, 40) for n in range(3)})
+        for n in (1, 2):
+            model[f"e{n}"].weight = model["e0"].weight
+        return model
+
+    rules = [lw.Rule("**", init="normal"), lw.Rule("e1.weight", std=0.02)]
+    with pytest.raises(lw.RuleError, match=r"std=0\.02 for e1\.weight"):
+        lw.initialize(build(), rules)
+    model = lw.initialize(build(), [rules[0], lw.Rule("e1.weight", std=0.02, wins=True)])
+    assert model["e0"].weight.std().item() == pytest.approx(0.02, rel=0.1)
+
+
 def test_a_model_on_meta_gets_memory_and_keeps_its_ties() -> None:
     rules = [lw.Rule("embed.weight", init="normal", std=0.02, wins=True)]
     with torch.device("meta"):
@@ -478,6 +492,16 @@ def test_a_lazy_layer_is_filled_when_it_is_compiled() -> None:
     model = lw.initialize(nn.Sequential(nn.LazyLinear(4)), [lw.Rule("0.weight", init="constant", value=7.0)])
     torch.compile(model, backend="eager")(torch.ones(1, 3))
     assert model[0].weight.unique().tolist() == [7]
+
+
+def test_a_lazy_layer_whose_callable_fails_fails_until_it_does_not() -> None:
+    def fail(leaf: lw.Leaf, others: Any) -> Any:
+        raise ValueError("not today")
+
+    model = lw.initialize(nn.Sequential(nn.LazyLinear(3)), [lw.Rule("0.bias", init=fail)])
+    for _ in range(2):
+        with pytest.raises(lw.RuleError, match=r"0\.bias by .*not today"):
+            model(torch.ones(1, 4))
 
 
 def test_a_lazy_layer_that_was_loaded_meanwhile_keeps_what_it_got() -> None:

@@ -99,6 +99,9 @@ class PackedPart(Protocol):
     def grads(self, moved: Callable[[int], Exception], full: bool = False) -> Any:
         """The gradients, likewise."""
 
+    def is_intact(self) -> bool:
+        """Whether every array and every gradient lies where it should."""
+
     def holds(self, gradients: list[Any]) -> bool:
         """Whether these are all the gradients, and lie in the vector."""
 

@@ -151,6 +151,14 @@ class Part:
                     view.copy_(_dense(grad))
                 tensor.grad = view
 
+    def is_intact(self) -> bool:
+        return (
+            self._gone("grads", full=True) is None
+            and self._moved("grads", full=True) is None
+            and all(map(is_, map(_grad, self._tensors), self.views))
+            and list(map(_pointer, self.views)) == self._grad_pointers
+        )
+
     def holds(self, gradients: list[torch.Tensor]) -> bool:
         """Whether these are all the gradients, in the order of the tensors, and lie in the vector."""
         if len(gradients) != len(self.order):

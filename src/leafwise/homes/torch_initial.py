@@ -120,14 +120,15 @@ class WhenShaped:
 
     def __init__(self, module: nn.Module, then: Callable[[Any], None]) -> None:
         self.module, self.then = module, then
+        self.waits = False
 
     def __call__(self, *inputs: Any, **named: Any) -> None:
         module: Any = self.module
-        waits = module.has_uninitialized_params()
+        self.waits |= module.has_uninitialized_params()
         getattr(type(module), _INITIALIZE)(module, *inputs, **named)
+        if self.waits:
+            self.then(module)  # again at the next forward, should it fail
         module.__dict__.pop(_INITIALIZE, None)
-        if waits:
-            self.then(module)
 
 
 def when_shaped(owner: nn.Module, then: Callable[[Any], None]) -> None:

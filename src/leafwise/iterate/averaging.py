@@ -59,10 +59,9 @@ class Average:
     def update(self, model: Any = None) -> None:
         """Takes the values of the model, as it is now, into the average."""
         found = self._found(model)
-        if id(found.root) in _applied:
-            raise WriteError("the model holds its average now; leave `with average.applied()` before the next update")
         weight = self._weight()
         values = [part.checked(found) for part in self._parts]
+        _check_own(values, "leave `with average.applied()` before the next update")
         for part, held in zip(self._parts, values, strict=True):
             part.move(held, weight if part.is_averaged else 1.0)
         self.updates += 1
@@ -85,7 +84,8 @@ class Average:
         ours, theirs = self._tree._columns, t._columns
         if not self._tree._node and not t._node and _is_alike(ours, theirs):
             return _Found(t, None)
-        rows = dict(zip(theirs.keys(t._first_rows, t._node), t._first_rows, strict=True))
+        kept = [row for row in t._first_rows if theirs.row_kinds[row] != "transient"]
+        rows = dict(zip(theirs.keys(kept, t._node), kept, strict=True))
         wrong = self._keys.keys() - rows.keys() if not self._tree._whole else self._keys.keys() ^ rows.keys()
         if wrong:
             name = min(wrong)
@@ -97,9 +97,8 @@ class Average:
     def applied(self, model: Any = None) -> Iterator[Any]:
         """The model with the averaged values, for as long as this is entered; then its own values come back."""
         found = self._found(model)
-        if id(found.root) in _applied:
-            raise WriteError("the model holds its average already")
         values = [part.checked(found) for part in self._parts]
+        _check_own(values, "it cannot be applied twice")
         if not all(part.home.in_place for part in self._parts):
             new: dict[int, Any] = {}
             for part, held in zip(self._parts, values, strict=True):
@@ -107,13 +106,13 @@ class Average:
             yield with_leaves(found.tree, new)
             return
         own = [part.home.clone_many(held, False) for part, held in zip(self._parts, values, strict=True)]
-        _applied.add(id(found.root))
+        _applied.update(id(value) for held in values for value in held)
         try:
             for part, held in zip(self._parts, values, strict=True):
                 part.home.copy_many(held, part.arrays)
             yield found.root
         finally:
-            _applied.discard(id(found.root))
+            _applied.difference_update(id(value) for held in values for value in held)
             for part, held, before in zip(self._parts, values, own, strict=True):
                 part.home.copy_many(held, before)
 
@@ -145,7 +144,12 @@ class Average:
         return f"<Average of {len(self._keys):,} leaves: {how}, {self.updates:,} updates>"
 
 
-_applied: set[int] = set()  # the models that hold an average now, by their identity
+_applied: set[int] = set()  # the arrays that hold an average now, by their identity
+
+
+def _check_own(values: list[list[Any]], repair: str) -> None:
+    if _applied and any(id(value) in _applied for held in values for value in held):
+        raise WriteError(f"the model holds its average now; {repair}")
 
 
 class _Found(NamedTuple):
@@ -210,7 +214,8 @@ def _sorted_leaves(t: Tree, buffers: str) -> tuple[dict[str, int], list[_Part]]:
     columns = t._columns
     keys: dict[str, int] = {}
     by_home: dict[tuple[Home, bool], list[int]] = {}
-    rows = t._first_rows
+    # Buffers that no checkpoint holds are caches and constants, which come and go.
+    rows = [row for row in t._first_rows if columns.row_kinds[row] != "transient"]
     for row, key, facts in zip(rows, columns.keys(rows, t._node), columns.facts(rows), strict=True):
         leaf = columns.ties.get(row, row)
         value = columns.current(leaf)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from leafwise.core.columns import Columns
@@ -77,9 +78,9 @@ def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True)
     ({'weight': 3.0, 'bias': 1.0}, 0.9487)
     """
     limit: Any = max_norm
-    if not isinstance(limit, int | float) or not limit > 0:
+    if not isinstance(limit, Real) or not float(limit) > 0:
         raise RuleError(f"max_norm must be a number above zero, not {max_norm!r}")
-    per = per if isinstance(per, list | tuple) else [per]
+    per = list(per) if isinstance(per, list | tuple) else [per]
     if not per:
         raise RuleError('per= takes "tree", "leaf", a query or a list of queries, and the list is empty')
     gradients = _gradients(model)
@@ -99,8 +100,9 @@ def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True)
 def _gradients(model: Any) -> "_Gradients":
     """The gradients of a model; those of a flat one in its vectors, if that is where all of them are."""
     if isinstance(model, Flat):
-        model.check()
-        return _FlatGradients(model)
+        if all(part.packed.is_intact() for part in model.parts):
+            return _FlatGradients(model)
+        model = model._tree._columns.node_objects[model._tree._node]
     found = _Gradients(*walked(model))
     flattened = flat_of(model)
     return _FlatGradients(flattened) if flattened is not None and found.lie_in(flattened) else found

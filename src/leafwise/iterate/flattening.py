@@ -1,13 +1,12 @@
 """`lw.flat`: the trainable leaves as one vector, and their gradients as another."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home, PackedPart, Slot
+from leafwise.core.memory import Op
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import WalkError, WriteError
 
@@ -54,8 +53,9 @@ class Flat:
     `grads` and `slices`. `undo()` gives every leaf memory of its own again.
     """
 
-    def __init__(self, t: Tree, parts: list[FlatPart]) -> None:
+    def __init__(self, t: Tree, parts: list[FlatPart], followers: "list[_Follower]") -> None:
         self._tree = t
+        self._followers = followers
         self._parts = tuple(parts)
         self._undone = False
 
@@ -95,9 +95,9 @@ class Flat:
 
     def undo(self) -> Any:
         """Gives every leaf, and its gradient, memory of its own again; returns the model."""
-        with _names_following(self._tree, [leaf for part in self.parts for leaf in part.leaves]):
-            for part in self.parts:
-                part.packed.undo()
+        for part in self.parts:
+            part.packed.undo()
+        _follow(self._tree._columns, self._followers)
         self._undone = True
         return self._tree._columns.node_objects[self._tree._node]
 
@@ -143,25 +143,27 @@ def flat(model: Any) -> Flat:
     ]
     by_home = _checked(t, leaves)
     parts = []
-    with _names_following(t, leaves):
-        for home, its in by_home.items():
-            slots = [_slots(columns, leaf) for leaf in its]
-            for numbers, packed in home.pack([columns.current(leaf) for leaf in its], slots):
-                parts.append(FlatPart(columns, [its[number] for number in numbers], packed))
-    made = _flats[id(columns.node_objects[t._node])] = Flat(t, parts)
+    followers = _followers(t, leaves)
+    for home, its in by_home.items():
+        slots = [_slots(columns, leaf) for leaf in its]
+        for numbers, packed in home.pack([columns.current(leaf) for leaf in its], slots):
+            parts.append(FlatPart(columns, [its[number] for number in numbers], packed))
+    _follow(columns, followers)
+    made = _flats[id(columns.node_objects[t._node])] = Flat(t, parts, followers)
     return made
 
 
 def _slots(columns: Columns, leaf: int) -> list[Slot]:
-    """Where a leaf stands, and every node above it."""
+    """Where a leaf stands, under each of its names, and every node above it."""
     found = []
-    node, name = columns.row_nodes[leaf], columns.row_names[leaf]
-    while node >= 0:
-        owner = columns.node_objects[node]
-        slot = columns.home(owner).slot(owner, name)
-        if slot is not None:
-            found.append(slot)
-        node, name = columns.node_parents[node], columns.node_names[node]
+    for row in columns.rows_of(leaf):
+        node, name = columns.row_nodes[row], columns.row_names[row]
+        while node >= 0:
+            owner = columns.node_objects[node]
+            slot = columns.home(owner).slot(owner, name)
+            if slot is not None:
+                found.append(slot)
+            node, name = columns.node_parents[node], columns.node_names[node]
     return found
 
 
@@ -193,19 +195,29 @@ def _checked(t: Tree, leaves: list[int]) -> dict[Home, list[int]]:
     return by_home
 
 
-@contextmanager
-def _names_following(t: Tree, leaves: list[int]) -> Iterator[None]:
-    """While leaves get other memory, has further arrays over the same memory follow."""
+class _Follower(NamedTuple):
+    """An array over the memory of a leaf, that is not the array of the leaf."""
+
+    array: Any
+    of: Any
+    op: Op
+
+
+def _followers(t: Tree, leaves: list[int]) -> list[_Follower]:
     columns = t._columns
-    followers = []
+    found = []
     for leaf in leaves:
         first = columns.current(leaf)
         for row in columns.further_rows.get(leaf, ()):
             owner, name = columns.node_objects[columns.row_nodes[row]], columns.row_names[row]
             value = columns.current(row)
             if value is not first and columns.home(owner).view_source(owner, name) is None:
-                followers.append((value, leaf, columns.row_op(row)))
-    yield
-    for value, leaf, op in followers:
-        home = columns.home(value)
-        home.repoint(value, home.seen_through(columns.current(leaf), op))
+                found.append(_Follower(value, first, columns.row_op(row)))
+    return found
+
+
+def _follow(columns: Columns, followers: list[_Follower]) -> None:
+    """Leads arrays to where the leaf that they see lies now."""
+    for array, of, op in followers:
+        home = columns.home(array)
+        home.repoint(array, home.seen_through(of, op))

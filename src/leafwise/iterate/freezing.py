@@ -50,6 +50,9 @@ def _set(model: Any, where: Any, trainable: bool) -> Any:
     if not leaves:
         raise nothing_matches(t, where)
     parameters = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "parameter"]
+    if trainable and not all(_is_float(columns, leaf) for leaf in parameters):
+        # What cannot be trained never was; it is an error only where nothing else is meant.
+        parameters = [leaf for leaf in parameters if _is_float(columns, leaf)] or parameters
     drifting = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "buffer" and _drifts(columns, leaf)]
     _check(columns, leaves, parameters, drifting, verb)
     if not trainable:
@@ -65,6 +68,10 @@ def _set(model: Any, where: Any, trainable: bool) -> Any:
         columns.home(owner).hold_still(owner, not trainable)
     _log.info("%s", _said(t, "thawed" if trainable else "frozen", parameters, drifting))
     return columns.node_objects[t._node]
+
+
+def _is_float(columns: Columns, leaf: int) -> bool:
+    return columns.facts([leaf])[0].spec.dtype.startswith(("float", "bfloat", "complex"))
 
 
 def _owner(columns: Columns, leaf: int) -> Any:

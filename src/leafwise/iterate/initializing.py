@@ -68,9 +68,7 @@ class _Job(NamedTuple):
     key: str
     options: dict[str, Any]
     rule: str
-
-    def name(self, columns: Columns) -> str:
-        return columns.row_text(self.row)
+    path: str
 
 
 class _ForParameters(Rule):
@@ -126,7 +124,7 @@ class _Initialising:
             if "init" in held.options:
                 row, rule = self.cascade.deciding(rows, held), self.cascade.rule_of(held, "init")
                 if held.options["init"] is not None:
-                    jobs.append(_Job(leaf, row, key_of(columns, leaf), held.options, rule))
+                    jobs.append(_Job(leaf, row, key_of(columns, leaf), held.options, rule, columns.row_text(row)))
                 elif columns.facts([leaf])[0].spec.device == "meta":
                     raise RuleError(f"{name} by {rule}: init=None keeps what is there, and on meta there is nothing")
             elif held.options:
@@ -203,9 +201,9 @@ class _Initialising:
             try:
                 return home.blank(value, spec.shape or ()), True
             except Error as error:
-                raise RuleError(f"cannot initialise {job.name(columns)}: {error}; nothing was changed") from error
+                raise RuleError(f"cannot initialise {job.path}: {error}; nothing was changed") from error
         if reason := home.cannot_fill(value):
-            raise RuleError(f"cannot initialise {job.name(columns)} by {job.rule}: {reason}; nothing was changed")
+            raise RuleError(f"cannot initialise {job.path} by {job.rule}: {reason}; nothing was changed")
         return value, False
 
     def _recompute(self) -> None:
@@ -294,7 +292,7 @@ def _drawn(columns: Columns, job: _Job) -> Any:
     owner = columns.node_objects[columns.row_nodes[job.row]]
     site = Site(Leaf(columns, job.leaf, job.row), owner, _Others(columns, job.row))
     spec = columns.facts([job.leaf])[0].spec
-    who = f"{job.name(columns)} by {job.rule}"
+    who = f"{job.path} by {job.rule}"
     if not callable(job.options["init"]):
         drawn = _explained(who, partial(drawn_by, site, job.options))
         _explained(who, partial(check_fits, drawn, spec))

@@ -22,7 +22,7 @@ class Rule:
 
     `where` is a glob, `lw.where(...)`, a compiled regular expression or a callable, as `select` takes it. With
     `wins=True`, what holds for the names that match holds for the whole of a shared leaf whose names disagree: for the
-    options named, or for all where none is.
+    options named, or for all where none is. The last rule that wins decides.
 
     >>> import leafwise as lw
     >>> lw.Rule("**.bias", weight_decay=0.0)
@@ -69,11 +69,17 @@ def option_text(value: Any) -> str:
 
 
 class Held(NamedTuple):
-    """What holds for a name: the options, the number of the rule that set each, and those about which it wins."""
+    """What holds for a name: the options, the number of the rule that set each, and of the last rule by which the name
+    wins about an option, or about all of them."""
 
     options: dict[str, Any]
     set_by: dict[str, int]
-    wins: frozenset[str] | None = frozenset()  # None for all
+    wins: dict[str, int]
+    wins_all: int = -1
+
+    def claim(self, option: str) -> int:
+        """The number of the last rule by which this name decides; -1 where there is none."""
+        return max(self.wins.get(option, -1), self.wins_all)
 
 
 class Cascade:
@@ -88,7 +94,7 @@ class Cascade:
         self._columns: Columns = tree._columns
         self._rules = rules
         self._starts_anew = starts_anew
-        self._sets = [Held(base, {})]
+        self._sets = [Held(base, {}, {})]
         self._set_of = dict.fromkeys(rows, 0)
         self.matched: list[list[int]] = []
         for number, rule in enumerate(rules):
@@ -116,13 +122,11 @@ class Cascade:
         rule = self._rules[number]
         new = rule.at(place, held.options)
         anew = self._starts_anew in new
-        wins = held.wins
-        if rule.wins and wins is not None:
-            wins = wins | rule.options.keys() if rule.options else None
         return Held(
             {**({} if anew else held.options), **new},
             {**({} if anew else held.set_by), **dict.fromkeys(new, number)},
-            wins,
+            {**held.wins, **(dict.fromkeys(rule.options, number) if rule.wins else {})},
+            number if rule.wins and not rule.options else held.wins_all,
         )
 
     def holds(self, rows: Sequence[int]) -> Held:
@@ -133,28 +137,28 @@ class Cascade:
         if all(one is held[0] for one in held):
             return held[0]
         if self._starts_anew:
-            return self._one_of(rows, held, self._starts_anew)
+            return self._one_of(rows, held)
         options: dict[str, Any] = {}
         set_by: dict[str, int] = {}
         for option in dict.fromkeys(name for one in held for name in one.options):
             deciding = held
             if not _agree(held, option):
-                deciding = [one for one in held if one.wins is None or option in one.wins]
+                deciding = _deciding(held, [one.claim(option) for one in held])
                 if not deciding or not _agree(deciding, option):
                     raise self._disagreement(rows, held, option)
             if option in deciding[0].options:
                 options[option] = deciding[0].options[option]
                 set_by[option] = deciding[0].set_by.get(option, -1)
-        return Held(options, set_by)
+        return Held(options, set_by, {})
 
-    def _one_of(self, rows: Sequence[int], held: list[Held], option: str) -> Held:
+    def _one_of(self, rows: Sequence[int], held: list[Held]) -> Held:
         """All that holds for one of the names, where options belong together."""
         if all(_is_equal(held[0], one) for one in held):
             return held[0]
-        deciding = [one for one in held if one.wins is None or option in one.wins]
+        deciding = _deciding(held, [max([one.wins_all, *one.wins.values()]) for one in held])
         if not deciding or not all(_is_equal(deciding[0], one) for one in deciding):
-            differs = next(name for name in (option, *held[0].options, *held[-1].options) if not _agree(held, name))
-            raise self._disagreement(rows, held, differs)
+            names = [self._starts_anew, *(name for one in held for name in one.options)]
+            raise self._disagreement(rows, held, next(name for name in names if not _agree(held, name)))
         return deciding[0]
 
     def holding(self, leaves: Iterable[int], tied: dict[int, list[int]]) -> list[tuple[Held, list[int]]]:
@@ -199,6 +203,12 @@ class Cascade:
             f"{' and '.join(names)} are one leaf, and the rules disagree about it: {'; '.join(said)}; "
             f'add Rule("{names[0]}", wins=True) to let that name decide'
         )
+
+
+def _deciding(held: list[Held], claims: list[int]) -> list[Held]:
+    """Of the names of a leaf, those that decide: by the last rule that lets any."""
+    last = max(claims)
+    return [one for one, claim in zip(held, claims, strict=True) if claim == last] if last >= 0 else []
 
 
 def _is_equal(a: Held, b: Held) -> bool:

@@ -8,6 +8,6 @@ from leafwise.core.tree import Tree, tree
 
 def walked(model: Any) -> tuple[Tree, Callable[[int], Any]]:
     """The tree, and what gives the array at a row. What was walked just now stands where the walk found it; a Tree may
-    be older, and what it stands for may have been replaced."""
+    be older, and arrays in its nodes may have been replaced."""
     t = tree(model)
     return t, t._columns.current if t is model else t._columns.row_values.__getitem__
