@@ -1,10 +1,10 @@
 """`leafwise groups`: which leaves an optimizer would decay, and how fast each would learn."""
 
 import argparse
-import sys
 from typing import Any
 
 from leafwise.cli import target
+from leafwise.cli.printing import show
 
 
 def add_to(verbs: Any) -> None:
@@ -34,8 +34,6 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.iterate.grouping import groups
     from leafwise.iterate.ready_made import layer_decay, no_decay
     from leafwise.iterate.rules import Rule
-    from leafwise.render import groups_text
-    from leafwise.render.terminal import Terminal
 
     rules = [no_decay()]
     if options.layer_decay is not None:
@@ -44,11 +42,5 @@ def run(options: argparse.Namespace) -> int:
         raise Error("--blocks belongs to --layer-decay")
     rules += [Rule(path, wins=True) for path in options.wins]
     found = groups(target.resolve(options.target), rules, lr=options.lr, weight_decay=options.weight_decay)
-    if options.json:
-        import json
-
-        json.dump(found.json(), sys.stdout, indent=2)
-        print()
-    else:
-        print(groups_text(found, terminal=Terminal.of(sys.stdout)))
+    show(found, options.json)
     return 0

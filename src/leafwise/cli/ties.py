@@ -1,10 +1,10 @@
 """`leafwise ties`: what a model or a file shares, and how."""
 
 import argparse
-import sys
 from typing import Any
 
 from leafwise.cli import target
+from leafwise.cli.printing import show
 
 
 def add_to(verbs: Any) -> None:
@@ -23,16 +23,8 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.render import ties_text
-    from leafwise.render.terminal import Terminal
     from leafwise.share.find import ties
 
     found = ties(target.resolve(options.target), equal_untied=options.equal_untied)
-    if options.json:
-        import json
-
-        json.dump(found.json(), sys.stdout, indent=2)
-        print()
-    else:
-        print(ties_text(found, terminal=Terminal.of(sys.stdout)))
+    show(found, options.json)
     return 0
