@@ -12,7 +12,7 @@ from tests.contract import toy
 from tests.contract.cases import ALL, Case
 
 import leafwise as lw
-from leafwise.core import home as homes
+from leafwise.core import registry as homes
 from leafwise.files.arrays import Stored
 from leafwise.files.home import StoredFile
 

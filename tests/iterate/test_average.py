@@ -158,7 +158,7 @@ def test_another_copy_of_the_model_can_be_given() -> None:
 
 
 def test_a_model_that_cannot_change_is_given_anew() -> None:
-    from leafwise.core import home
+    from leafwise.core import registry as home
 
     ours = toy.ToyHome()
     home.register(ours)

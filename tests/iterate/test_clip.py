@@ -129,7 +129,7 @@ def test_large_leaves_beside_small_ones_sparse_and_missing_gradients() -> None:
 
 
 def test_gradients_that_cannot_change_come_back_clipped() -> None:
-    from leafwise.core import home
+    from leafwise.core import registry as home
 
     ours = toy.ToyHome()
     home.register(ours)

@@ -286,7 +286,7 @@ def test_where_it_cannot_hold_is_an_error_naming_the_leaf_and_nothing_changes() 
 
 
 def test_a_home_without_views_says_so() -> None:
-    from leafwise.core import home
+    from leafwise.core import registry as home
 
     class Trained(toy.ToyHome):
         def spec(self, value: Any) -> Any:

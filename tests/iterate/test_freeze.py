@@ -185,7 +185,7 @@ def test_what_cannot_be_trained_is_not_thawed_and_nothing_changes() -> None:
 
 
 def test_a_home_whose_arrays_say_nothing_about_training_says_so() -> None:
-    from leafwise.core import home
+    from leafwise.core import registry as home
 
     home.register(toy.ToyHome())
     try:

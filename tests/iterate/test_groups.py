@@ -384,7 +384,7 @@ def test_names_in_the_account_are_escaped() -> None:
 
 
 def test_an_immutable_home_has_groups_too() -> None:
-    from leafwise.core import home
+    from leafwise.core import registry as home
 
     home.register(toy.ToyHome())
     try:

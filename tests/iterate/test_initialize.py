@@ -134,7 +134,7 @@ def test_every_dtype_gets_the_same_numbers_rounded(dtype: torch.dtype) -> None:
 
 
 def test_another_home_gets_the_same_values() -> None:
-    from leafwise.core import home
+    from leafwise.core import registry as home
 
     class WithRoles(toy.ToyHome):
         """A home that stores its matrices the other way round and calls them otherwise, as Flax does."""

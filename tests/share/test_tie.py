@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import leafwise as lw
-from leafwise.core import home as homes
+from leafwise.core import registry as homes
 
 
 def snapshot(model: nn.Module) -> list[Any]:

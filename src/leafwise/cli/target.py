@@ -36,7 +36,7 @@ def resolve(target: str) -> Any:
 
 
 def _is_model(obj: Any) -> bool:
-    from leafwise.core.home import find
+    from leafwise.core.registry import find
 
     return find(type(obj)) is not None
 

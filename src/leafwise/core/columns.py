@@ -15,7 +15,7 @@ from operator import le
 from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from leafwise.core import home as homes
+from leafwise.core import registry as homes
 from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec
 from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
 from leafwise.core.memory import SAME, Op, Overlap, Region, compare, extent

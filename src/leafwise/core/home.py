@@ -1,20 +1,20 @@
-"""What a home must say, and how core finds the home of an object.
+"""What a home must say.
 
 A home is where parameters live: PyTorch modules, optimizers, plain containers, files. It states only what
 differs. The walk, ties, queries and the picture are made here in core, from what it says.
 """
 
 import math
-import sys
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.path import Entry, Path
-from leafwise.errors import Unsupported, WalkError
+from leafwise.errors import Unsupported
 
 if TYPE_CHECKING:
+    from leafwise.core.iterating import Draw, PackedPart, Slot, Stretch
     from leafwise.core.memory import Op
     from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 
@@ -55,64 +55,6 @@ class Memory(NamedTuple):
     strides: tuple[int, ...]
     itemsize: int
     dtype: str
-
-
-class Draw(NamedTuple):
-    """Random numbers: `shift + scale * x` for points x between -1 and 1, or if `normal`, in the place of x the number
-    at which the normal distribution function is ½ + ½ `narrow` x."""
-
-    normal: bool
-    narrow: float
-    scale: float
-    shift: float
-
-
-# Where an array or a node stands: the dict that has it, the key there, and itself.
-Slot = tuple[Any, Any, Any]
-
-
-class Stretch(NamedTuple):
-    """Some words of the generator with this key, from number `first` on, in rows of this shape; of each row, what is
-    `inside`. `words()` makes them, as a NumPy array of numbers of 32 bits with their signs."""
-
-    key: tuple[int, int]
-    first: int
-    shape: tuple[int, ...]
-    inside: tuple[slice, ...]
-    words: Callable[[], Any]
-
-
-class PackedPart(Protocol):
-    """Arrays that are views of a vector, and their gradients views of another. `order` says which array stands at
-    which place, `starts` and `sizes` where that is."""
-
-    order: list[int]
-    starts: list[int]
-    sizes: list[int]
-
-    @property
-    def dtype(self) -> Any: ...
-    def values(self, moved: Callable[[int], Exception], full: bool = False) -> Any:
-        """The values; raises what `moved` makes of the number of an array that lies elsewhere by now. With `full`, all
-        are looked at, however many there are."""
-
-    def grads(self, moved: Callable[[int], Exception], full: bool = False) -> Any:
-        """The gradients, likewise."""
-
-    def is_intact(self) -> bool:
-        """Whether every array and every gradient lies where it should."""
-
-    def holds(self, gradients: list[Any]) -> bool:
-        """Whether these are all the gradients, and lie in the vector."""
-
-    def norms(self) -> list[float]:
-        """The norm of the gradient of each array."""
-
-    def scale(self, factors: Sequence[float]) -> None:
-        """Multiplies the gradient of each array; by one factor, where there is only one."""
-
-    def undo(self) -> None:
-        """Gives every array memory of its own again."""
 
 
 class Home:
@@ -321,7 +263,7 @@ class Home:
         """Writes rows of an array from number `start` on; cast to its dtype."""
         raise Unsupported(self.name, "be filled")
 
-    def draw(self, value: Any, start: int, stretch: Stretch, draw: Draw) -> bool:
+    def draw(self, value: Any, start: int, stretch: "Stretch", draw: "Draw") -> bool:
         """Makes numbers of words, and writes them as `fill` does; says whether it could. A word stands for the point
         (word + ½) / 2³¹."""
         return False
@@ -356,11 +298,11 @@ class Home:
         """Why an array cannot become a view of a vector; empty where it can."""
         return ""
 
-    def slot(self, owner: Any, name: str) -> Slot | None:
+    def slot(self, owner: Any, name: str) -> "Slot | None":
         """Where a node has a leaf or a child of this name; None where there is no dict that would say."""
         return None
 
-    def pack(self, values: list[Any], slots: list[list[Slot]]) -> "list[tuple[list[int], PackedPart]]":
+    def pack(self, values: list[Any], slots: "list[list[Slot]]") -> "list[tuple[list[int], PackedPart]]":
         """Makes arrays views of a few vectors, each with the numbers of the arrays that are in it. `slots` lead to each
         array, from the root down."""
         raise Unsupported(self.name, "flatten", "its arrays cannot become views")
@@ -452,57 +394,3 @@ class Home:
     def held_by(self, optimizer: Any) -> list[tuple[str, Any]]:
         """What an optimizer steps: each array with a word for where it stands there."""
         raise Unsupported(self.name, "list what it steps")
-
-
-# Framework module → the modules of its homes, asked in this order. Only what the program has already
-# imported is looked at, so that a walk never imports a framework.
-FRAMEWORKS: dict[str, tuple[str, ...]] = {
-    "leafwise.gluon": ("leafwise.gluon.home",),
-    "torch": ("leafwise.homes.torch", "leafwise.homes.optimizer"),
-    "numpy": ("leafwise.homes.numpy",),
-    "leafwise.files": ("leafwise.files.home",),
-    "builtins": ("leafwise.homes.containers", "leafwise.homes.stateful"),
-}
-
-_registered: list[Home] = []
-
-
-def register(home: Home) -> None:
-    """Adds a home of your own, asked before those of leafwise."""
-    if home not in _registered:
-        _registered.insert(0, home)
-
-
-def unregister(home: Home) -> None:
-    _registered.remove(home)
-
-
-def homes() -> list[Home]:
-    """The homes that may be asked now: registered ones, then those of imported frameworks."""
-    found = list(_registered)
-    for framework, modules in FRAMEWORKS.items():
-        if framework in sys.modules:
-            found.extend(import_module(module).HOME for module in modules)
-    return found
-
-
-def find(cls: type) -> tuple[Home, Literal["node", "leaf"]] | None:
-    """The home of a type, and whether its objects are nodes or leaves there."""
-    for home in homes():
-        handled = home.handles(cls)
-        if handled is not None:
-            return home, handled
-    return None
-
-
-def unwalkable(obj: Any) -> WalkError:
-    """The error for a type that no home knows, with what can be walked."""
-    cls = type(obj)
-    found = find(cls)
-    if found is not None and found[1] == "node":
-        return WalkError(f"there is nothing to walk in this {cls.__name__}: it holds only plain values")
-    return WalkError(
-        f"cannot walk {cls.__module__}.{cls.__qualname__}; leafwise walks: torch.nn.Module, torch.optim.Optimizer, "
-        "dicts, lists, tuples and dataclasses of those or of tensors and arrays, a Tree, "
-        "and the path or URL of a checkpoint"
-    )

@@ -7,7 +7,7 @@ views of the columns.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from leafwise.core import home as homes
+from leafwise.core import registry as homes
 from leafwise.core.columns import Columns
 from leafwise.core.home import LeafKind, Visit
 from leafwise.core.path import Path, quote

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, MutableMapping
 from typing import Any, Literal
 
-from leafwise.core import home as homes
+from leafwise.core import registry as homes
 from leafwise.core.flat import Group, split
 from leafwise.core.home import Home, Visit
 from leafwise.core.path import Entry

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from leafwise.core.home import Axes, Draw, Home, LeafKind, Memory, PackedPart, Pairs, Slot, Spec, Stretch, Visit
+from leafwise.core.home import Axes, Home, LeafKind, Memory, Pairs, Spec, Visit
+from leafwise.core.iterating import Draw, PackedPart, Slot, Stretch
 from leafwise.core.memory import Op
 from leafwise.core.path import Entry, Path
 from leafwise.core.sharing import Declared, Group, Keep, Place, Use

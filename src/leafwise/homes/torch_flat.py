@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from leafwise.core.home import Slot
+from leafwise.core.iterating import Slot
 from leafwise.homes.torch_filling import cannot_read, cannot_write
 
 # So many tensors are all looked at whenever the vectors are asked for; of more, some each time.

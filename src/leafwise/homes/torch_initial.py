@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from leafwise.core.home import Draw, Stretch
+from leafwise.core.iterating import Draw, Stretch
 from leafwise.homes.torch_filling import cannot_write, holds_nothing, tensor_over
 
 

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home, PackedPart, Slot
+from leafwise.core.home import Home
+from leafwise.core.iterating import PackedPart, Slot
 from leafwise.core.memory import Op
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import WalkError, WriteError

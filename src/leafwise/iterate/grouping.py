@@ -12,7 +12,7 @@ from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import RuleError
 from leafwise.iterate.rules import Cascade, Held, Rule, checked_rules, matches_nothing, same
-from leafwise.iterate.walked import walked
+from leafwise.iterate.walked import tied_names, walked
 
 
 class RuleAccount(NamedTuple):
@@ -115,10 +115,8 @@ class _Grouping:
             trained, size = known[id(facts)]
             if trained is not None:
                 (self.trained if trained else self.frozen)[columns.ties.get(row, row)] = size
-        here = set(self.tree._rows) if columns.further_rows else set()
-        for leaf in columns.further_rows:
-            if leaf in self.trained or leaf in self.frozen:
-                self.tied[leaf] = [row for row in columns.rows_of(leaf) if row in here]
+        tied = tied_names(self.tree)
+        self.tied = {leaf: rows for leaf, rows in tied.items() if leaf in self.trained or leaf in self.frozen}
         if not self.trained:
             raise RuleError(
                 f"there is nothing to train: all {len(self.frozen):,} parameters are frozen; lw.thaw(model, …) first"

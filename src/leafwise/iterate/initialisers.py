@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns
-from leafwise.core.home import Draw, Spec
+from leafwise.core.home import Spec
+from leafwise.core.iterating import Draw
 from leafwise.core.leaf import Leaf
 from leafwise.core.tree import Tree
 from leafwise.iterate.drawing import constant, normal, uniform

@@ -8,8 +8,8 @@ from operator import index
 from typing import Any, NamedTuple
 
 from leafwise.core.bars import bar
-from leafwise.core.columns import Columns, Facts
-from leafwise.core.home import Draw
+from leafwise.core.columns import Columns
+from leafwise.core.iterating import Draw
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import listed
 from leafwise.core.rebuild import left_on_meta, with_leaves
@@ -29,6 +29,7 @@ from leafwise.iterate.initialisers import (
 )
 from leafwise.iterate.placing import Filling, key_of
 from leafwise.iterate.rules import Cascade, Rule, checked_rules, matches_nothing
+from leafwise.iterate.walked import tied_names
 
 _log = logging.getLogger("leafwise")
 
@@ -101,12 +102,8 @@ class _Initialising:
                 _explained(repr(rule), partial(check_options, rule.options))
         columns = self.columns
         leaves = [columns.ties.get(row, row) for row in t._first_rows]
-        here = set(t._rows) if columns.further_rows else set()
-        self.names = {
-            leaf: [row for row in columns.rows_of(leaf) if row in here] if leaf in columns.further_rows else [leaf]
-            for leaf in leaves
-            if columns.leaf_kind(leaf) != "state"
-        }
+        tied = tied_names(t)
+        self.names = {leaf: tied.get(leaf, [leaf]) for leaf in leaves if columns.leaf_kind(leaf) != "state"}
         rows = [row for its in self.names.values() for row in its]
         self.cascade = Cascade(t, [Defaults(), *map(_ForParameters, rules)], rows, {}, "init")
         for rule, matched in zip(rules, self.cascade.matched[1:], strict=True):
@@ -120,15 +117,16 @@ class _Initialising:
         jobs, uncovered = [], []
         for leaf, rows in self.names.items():
             held = self.cascade.holds(rows)
-            name = columns.row_text(rows[0])
             if "init" in held.options:
                 row, rule = self.cascade.deciding(rows, held), self.cascade.rule_of(held, "init")
                 if held.options["init"] is not None:
                     jobs.append(_Job(leaf, row, key_of(columns, leaf), held.options, rule, columns.row_text(row)))
                 elif columns.facts([leaf])[0].spec.device == "meta":
+                    name = columns.row_text(rows[0])
                     raise RuleError(f"{name} by {rule}: init=None keeps what is there, and on meta there is nothing")
             elif held.options:
                 rule = self.cascade.rule_of(held, next(iter(held.options)))
+                name = columns.row_text(rows[0])
                 raise RuleError(f"{name}: {rule} names no initialiser, and no rule before it does")
             elif columns.leaf_kind(leaf) == "parameter":
                 uncovered.append(rows[0])
@@ -165,7 +163,8 @@ class _Initialising:
         leaves comes last, when those have their values."""
         columns = self.columns
         facts = columns.facts([job.leaf for job in self.jobs])
-        lazy = {columns.row_nodes[job.leaf] for job, one in zip(self.jobs, facts, strict=True) if not _is_shaped(one)}
+        pairs = zip(self.jobs, facts, strict=True)
+        lazy: dict[int, list[_Job]] = {columns.row_nodes[job.leaf]: [] for job, one in pairs if one.spec.shape is None}
         now = [job for job in self.jobs if columns.row_nodes[job.leaf] not in lazy]
         named = [job for job in now if not callable(job.options["init"])]
         drawn = {job.leaf: _drawn(columns, job) for job in named}
@@ -179,9 +178,13 @@ class _Initialising:
             for job in now:
                 if job.leaf not in drawn and (one := filler.fill([(job, _drawn(columns, job))])):
                     new |= one
-                    root = with_leaves(self.tree, new)
-        for node in lazy:
-            jobs = [job for job in self.jobs if columns.row_nodes[job.leaf] == node]
+                    # What cannot change is made anew with all that is new; else the others are in their places.
+                    in_place = columns.home(one[job.leaf]).in_place
+                    root = with_leaves(self.tree, one if in_place else new)
+        for job in self.jobs:
+            if columns.row_nodes[job.leaf] in lazy:
+                lazy[columns.row_nodes[job.leaf]].append(job)
+        for node, jobs in lazy.items():
             owner = columns.node_objects[node]
             later = _Later(self.seed, jobs, [columns.row_names[job.leaf] for job in jobs])
             columns.home(owner).when_shaped(owner, later)
@@ -216,10 +219,6 @@ class _Initialising:
                 "them: still on meta; make them as the model does when it is built",
                 stacklevel=4,
             )
-
-
-def _is_shaped(facts: Facts) -> bool:
-    return facts.spec.shape is not None
 
 
 class _Filler:

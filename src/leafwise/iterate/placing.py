@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from leafwise.core.columns import Columns
-from leafwise.core.home import Draw, Home, Stretch
+from leafwise.core.home import Home
+from leafwise.core.iterating import Draw, Stretch
 from leafwise.core.memory import Op
 from leafwise.iterate.drawing import Key, normal, numbers, words
 from leafwise.iterate.initialisers import Orthogonal, Padded

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, overload
 
-from leafwise.core import home as homes
+from leafwise.core import registry as homes
 from leafwise.core.columns import Columns
 from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie

@@ -1,0 +1,61 @@
+"""How core finds the home of an object."""
+
+import sys
+from importlib import import_module
+from typing import Any, Literal
+
+from leafwise.core.home import Home
+from leafwise.errors import WalkError
+
+# Framework module → the modules of its homes, asked in this order. Only what the program has already
+# imported is looked at, so that a walk never imports a framework.
+FRAMEWORKS: dict[str, tuple[str, ...]] = {
+    "leafwise.gluon": ("leafwise.gluon.home",),
+    "torch": ("leafwise.homes.torch", "leafwise.homes.optimizer"),
+    "numpy": ("leafwise.homes.numpy",),
+    "leafwise.files": ("leafwise.files.home",),
+    "builtins": ("leafwise.homes.containers", "leafwise.homes.stateful"),
+}
+
+_registered: list[Home] = []
+
+
+def register(home: Home) -> None:
+    """Adds a home of your own, asked before those of leafwise."""
+    if home not in _registered:
+        _registered.insert(0, home)
+
+
+def unregister(home: Home) -> None:
+    _registered.remove(home)
+
+
+def homes() -> list[Home]:
+    """The homes that may be asked now: registered ones, then those of imported frameworks."""
+    found = list(_registered)
+    for framework, modules in FRAMEWORKS.items():
+        if framework in sys.modules:
+            found.extend(import_module(module).HOME for module in modules)
+    return found
+
+
+def find(cls: type) -> tuple[Home, Literal["node", "leaf"]] | None:
+    """The home of a type, and whether its objects are nodes or leaves there."""
+    for home in homes():
+        handled = home.handles(cls)
+        if handled is not None:
+            return home, handled
+    return None
+
+
+def unwalkable(obj: Any) -> WalkError:
+    """The error for a type that no home knows, with what can be walked."""
+    cls = type(obj)
+    found = find(cls)
+    if found is not None and found[1] == "node":
+        return WalkError(f"there is nothing to walk in this {cls.__name__}: it holds only plain values")
+    return WalkError(
+        f"cannot walk {cls.__module__}.{cls.__qualname__}; leafwise walks: torch.nn.Module, torch.optim.Optimizer, "
+        "dicts, lists, tuples and dataclasses of those or of tensors and arrays, a Tree, "
+        "and the path or URL of a checkpoint"
+    )
