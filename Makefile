@@ -46,7 +46,7 @@ clean:  ## Remove what was built, the environment included
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
 
 # The package goes in without its dependencies first being widened: constraints.txt keeps torch where it is.
-$(VENV)/run.stamp: pyproject.toml constraints.txt
+$(VENV)/run.stamp: pyproject.toml setup.py constraints.txt $(wildcard src/leafwise/kernels/*.[ch])
 	@test -d $(VENV) || { echo "Setting up $(VENV) (once) ..."; $(PYTHON) -m venv $(VENV); }
 	@$(PIP) install --constraint constraints.txt --editable '.[torch]'
 	@touch $@

@@ -17,13 +17,15 @@ SOURCE = Path(leafwise.__file__).parent
 ALLOWED = {
     "errors": set(),
     "core": {"errors"},
-    "homes": {"core", "errors"},
-    "files": {"core", "errors"},
+    "kernels": {"core", "errors"},
+    "homes": {"kernels", "core", "errors"},
+    "files": {"kernels", "core", "errors"},
     "share": {"core", "errors"},
     "checkpoint": {"share", "files", "core", "errors"},
     "iterate": {"share", "core", "errors"},
-    "render": {"checkpoint", "iterate", "share", "core", "errors"},
-    "cli": {"render", "checkpoint", "iterate", "share", "core", "files", "errors", "version"},
+    "inspect": {"share", "core", "errors"},
+    "render": {"checkpoint", "inspect", "iterate", "share", "core", "errors"},
+    "cli": {"render", "checkpoint", "inspect", "iterate", "share", "core", "files", "errors", "version"},
     "gluon": {"homes", "core", "errors"},
 }
 
@@ -32,7 +34,8 @@ PUBLIC = {
     "QueryError", "Tie", "TieError", "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WriteError",
     "Rule", "RuleError",
     "NonFiniteError", "add_roles", "clip", "flat", "freeze", "groups", "initialize", "keep_ties", "layer_decay",
-    "load", "no_decay", "open", "plan", "save", "thaw", "tie", "ties", "tree", "untie", "uses", "verify", "where",
+    "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses", "verify",
+    "where",
 }  # fmt: skip
 
 
@@ -73,7 +76,9 @@ def test_imports_point_down() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("room", ["core", "errors.py", "render", "cli", "files", "share", "checkpoint", "iterate"])
+@pytest.mark.parametrize(
+    "room", ["core", "errors.py", "render", "cli", "files", "share", "checkpoint", "inspect", "iterate"]
+)
 def test_only_homes_name_a_framework(room: str) -> None:
     paths = [SOURCE / room] if room.endswith(".py") else list((SOURCE / room).rglob("*.py"))
     for path in paths:

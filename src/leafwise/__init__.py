@@ -48,6 +48,7 @@ __all__ = [
     "open",
     "plan",
     "save",
+    "stats",
     "thaw",
     "tie",
     "ties",
@@ -84,6 +85,7 @@ _HOLDS = {
         "WriteError",
     ),
     "leafwise.homes.roles": ("add_roles",),
+    "leafwise.inspect.stats": ("stats",),
     "leafwise.iterate.averaging": ("Average",),
     "leafwise.iterate.clipping": ("clip",),
     "leafwise.iterate.flattening": ("flat",),
@@ -126,6 +128,7 @@ if TYPE_CHECKING:
         WriteError,
     )
     from leafwise.homes.roles import add_roles
+    from leafwise.inspect.stats import stats
     from leafwise.iterate.averaging import Average
     from leafwise.iterate.clipping import clip
     from leafwise.iterate.flattening import flat

@@ -12,17 +12,14 @@ from tests.contract import toy
 from tests.contract.cases import ALL, Case
 
 import leafwise as lw
-from leafwise.core import registry as homes
 from leafwise.files.arrays import Stored
 from leafwise.files.home import StoredFile
 
 
 @pytest.fixture(autouse=True)
 def _toy_home() -> Iterator[None]:
-    home = toy.ToyHome()
-    homes.register(home)
-    yield
-    homes.unregister(home)
+    with toy.registered():
+        yield
 
 
 @pytest.fixture(params=ALL.values(), ids=[name.replace(" ", "-") for name in ALL])

@@ -1,14 +1,27 @@
 """A home in forty lines, with immutable arrays and models, so that the core does not grow PyTorch-shaped."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from leafwise.core import registry
 from leafwise.core.home import Home, Memory, Spec, Visit
 from leafwise.core.memory import Op
+
+
+@contextmanager
+def registered(home: "ToyHome | None" = None) -> "Iterator[ToyHome]":
+    """While entered, leafwise knows the toy home, or the one that is given."""
+    home = home or ToyHome()
+    registry.register(home)
+    try:
+        yield home
+    finally:
+        registry.unregister(home)
 
 
 @dataclass(frozen=True, eq=False)

@@ -158,11 +158,7 @@ def test_another_copy_of_the_model_can_be_given() -> None:
 
 
 def test_a_model_that_cannot_change_is_given_anew() -> None:
-    from leafwise.core import registry as home
-
-    ours = toy.ToyHome()
-    home.register(ours)
-    try:
+    with toy.registered() as ours:
         shared = toy.matrix(2, 2)
         first = toy.Model(a=shared, b=toy.Model(c=toy.transposed(shared)))
         average = lw.Average(first, 0.5)
@@ -172,8 +168,6 @@ def test_a_model_that_cannot_change_is_given_anew() -> None:
         with average.applied() as model:
             assert ours.numpy(model.a).tolist() == [[0, 2], [4, 6]]
             assert [str(name.path) for name in lw.tree(model).ties[0].names] == ["a", "b.c"]
-    finally:
-        home.unregister(ours)
 
 
 @pytest.mark.parametrize(

@@ -129,11 +129,7 @@ def test_large_leaves_beside_small_ones_sparse_and_missing_gradients() -> None:
 
 
 def test_gradients_that_cannot_change_come_back_clipped() -> None:
-    from leafwise.core import registry as home
-
-    ours = toy.ToyHome()
-    home.register(ours)
-    try:
+    with toy.registered() as ours:
         shared = toy.matrix(1, 4)
         gradients = toy.Model(a=shared, b=toy.Model(c=shared))
         norms = lw.clip(gradients, 1.0)
@@ -141,8 +137,6 @@ def test_gradients_that_cannot_change_come_back_clipped() -> None:
         assert ours.numpy(norms.clipped.b.c).tolist() == [pytest.approx([n / math.sqrt(14) for n in range(4)])]
         assert norms.clipped.a is norms.clipped.b.c
         assert ours.numpy(gradients.a).tolist() == [[0, 1, 2, 3]]
-    finally:
-        home.unregister(ours)
 
 
 def test_a_tree_can_be_given_and_sees_what_was_replaced_since() -> None:

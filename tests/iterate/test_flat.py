@@ -286,16 +286,10 @@ def test_where_it_cannot_hold_is_an_error_naming_the_leaf_and_nothing_changes() 
 
 
 def test_a_home_without_views_says_so() -> None:
-    from leafwise.core import registry as home
 
     class Trained(toy.ToyHome):
         def spec(self, value: Any) -> Any:
             return super().spec(value)._replace(trainable=True)
 
-    ours = Trained()
-    home.register(ours)
-    try:
-        with pytest.raises(lw.Unsupported, match="toy cannot flatten"):
-            lw.flat(toy.Model(a=toy.matrix(2, 2)))
-    finally:
-        home.unregister(ours)
+    with toy.registered(Trained()), pytest.raises(lw.Unsupported, match="toy cannot flatten"):
+        lw.flat(toy.Model(a=toy.matrix(2, 2)))

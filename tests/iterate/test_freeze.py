@@ -185,14 +185,8 @@ def test_what_cannot_be_trained_is_not_thawed_and_nothing_changes() -> None:
 
 
 def test_a_home_whose_arrays_say_nothing_about_training_says_so() -> None:
-    from leafwise.core import registry as home
-
-    home.register(toy.ToyHome())
-    try:
-        with pytest.raises(lw.Unsupported, match="toy cannot freeze"):
-            lw.freeze(toy.Model(a=toy.matrix(2, 2)), "a")
-    finally:
-        home.unregister(home._registered[0])
+    with toy.registered(), pytest.raises(lw.Unsupported, match="toy cannot freeze"):
+        lw.freeze(toy.Model(a=toy.matrix(2, 2)), "a")
 
 
 def test_frozen_twice_is_frozen_once() -> None:

@@ -384,16 +384,11 @@ def test_names_in_the_account_are_escaped() -> None:
 
 
 def test_an_immutable_home_has_groups_too() -> None:
-    from leafwise.core import registry as home
-
-    home.register(toy.ToyHome())
-    try:
+    with toy.registered():
         model = toy.Model(a=toy.matrix(2, 3), b=toy.matrix(1, 4))
         groups = lw.groups(model, [lw.Rule("a", lr=0.5), lw.no_decay()])
         assert names(groups) == [["a"], ["b"]]
         assert groups[0]["params"][0] is model.a
-    finally:
-        home.unregister(home._registered[0])
 
 
 def test_the_state_of_the_optimizer_is_named_by_path() -> None:

@@ -134,24 +134,18 @@ def test_every_dtype_gets_the_same_numbers_rounded(dtype: torch.dtype) -> None:
 
 
 def test_another_home_gets_the_same_values() -> None:
-    from leafwise.core import registry as home
-
     class WithRoles(toy.ToyHome):
         """A home that stores its matrices the other way round and calls them otherwise, as Flax does."""
 
         def role(self, owner: Any, name: str, value: Any, lineage: Any) -> Any:
             return ("linear.weight", ("in", "out")) if name == "kernel" else ("bias", ("out",))
 
-    ours = WithRoles()
-    home.register(ours)
-    try:
+    with toy.registered(WithRoles()) as ours:
         model = toy.Model(fc=toy.Model(kernel=toy.matrix(4, 3), bias=toy.matrix(1, 3)))
         rules = [lw.Rule("**", init="normal"), lw.Rule("**.kernel", init="kaiming_normal")]
         made = lw.initialize(model, rules)
         assert made is not model
         theirs = ours.numpy(made.fc.kernel)
-    finally:
-        home.unregister(ours)
     torch_rules = [lw.Rule("**", init="normal"), lw.Rule("**.weight", init="kaiming_normal")]
     pytorch = lw.initialize(nn.ModuleDict({"fc": nn.Linear(4, 3)}), torch_rules)
     assert np.array_equal(theirs.T.astype(np.float32), pytorch["fc"].weight.detach().numpy())

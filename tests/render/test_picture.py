@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import leafwise as lw
-from leafwise.render import tree_text
+from leafwise.render import text_of
 from leafwise.render.outline import bytes_text
 from leafwise.render.terminal import Terminal
 
@@ -176,16 +176,16 @@ def test_print_is_coloured_on_a_terminal_and_formatting_never_is(monkeypatch: py
 
 @pytest.mark.parametrize("width", [20, 30, 40, 60])
 def test_narrow_terminals_are_respected(width: int) -> None:
-    lines = tree_text(lw.tree(lecture_net()), terminal=Terminal(width=width)).splitlines()
+    lines = text_of(lw.tree(lecture_net()), terminal=Terminal(width=width)).splitlines()
     assert max(map(len, lines)) <= width
     assert any("weight" in line for line in lines)
-    wide = tree_text(lw.tree({"名前" * 30: torch.zeros(1)}), terminal=Terminal(width=width))
+    wide = text_of(lw.tree({"名前" * 30: torch.zeros(1)}), terminal=Terminal(width=width))
     assert sum(2 if char in "名前" else 1 for char in wide.splitlines()[1]) <= width
 
 
 def test_plain_ascii_is_respected() -> None:
     tree = lw.tree({"größe": lecture_net(), "…": [1, "×"]})
-    text = tree_text(tree, terminal=Terminal(ascii=True))
+    text = text_of(tree, terminal=Terminal(ascii=True))
     assert text.isascii()
     assert "|- 0  Linear" in text
     assert "-> " in text

@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import leafwise as lw
-from leafwise.core import registry as homes
 
 
 def snapshot(model: nn.Module) -> list[Any]:
@@ -508,9 +507,7 @@ def test_several_targets_that_differ_need_another_choice() -> None:
 
 
 def test_homes_that_cannot_say_so() -> None:
-    home = toy.ToyHome()
-    homes.register(home)
-    try:
+    with toy.registered():
         model = toy.Model(a=toy.matrix(2, 2), b=toy.matrix(2, 2))
         with pytest.raises(lw.Unsupported, match=r"toy cannot tie"):
             lw.tie(model, "a", to="b")
@@ -523,8 +520,6 @@ def test_homes_that_cannot_say_so() -> None:
             lw.untie(tied, "b")
         with pytest.raises(lw.TieError, match=r"no trainable parameter"), lw.uses(model):
             pass
-    finally:
-        homes.unregister(home)
     state = {"a": torch.zeros(2), "b": torch.zeros(2)}
     with pytest.raises(lw.Unsupported, match=r"containers cannot tie"):
         lw.tie(state, "a", to="b")

@@ -1,6 +1,5 @@
 """What a plan says: where each leaf gets its values, and all that speaks against it."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.doc import Shown
@@ -110,9 +109,4 @@ class Plan(Shown, kind="plan"):
 
     def text(self, *, full: bool = False) -> str:
         """The table as plain text; `full` leaves out nothing."""
-        return str(import_module("leafwise.render").plan_text(self, full=full))
-
-    def json(self) -> dict[str, Any]:
-        """The same as plain data, for `json.dump`."""
-        data: dict[str, Any] = import_module("leafwise.render").plan_json(self)
-        return data
+        return self._text(full=full)

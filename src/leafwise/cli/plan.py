@@ -1,10 +1,10 @@
 """`leafwise plan`: what loading a file into a model would do, leaf by leaf."""
 
 import argparse
-import sys
 from typing import Any
 
 from leafwise.cli import target
+from leafwise.cli.printing import show
 from leafwise.cli.rename import HELP as RENAME_HELP
 from leafwise.cli.rename import renames
 
@@ -38,18 +38,10 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.planning import plan
     from leafwise.errors import Error
-    from leafwise.render import plan_text
-    from leafwise.render.terminal import Terminal
 
     if options.auto and options.rename:
         raise Error("give --rename or --auto, not both")
     rename: Any = "auto" if options.auto else renames(options.rename) or None
     found = plan(target.resolve(options.target), options.source, rename=rename, allow=options.allow, cast=options.cast)
-    if options.json:
-        import json
-
-        json.dump(found.json(), sys.stdout, indent=2)
-        print()
-    else:
-        print(plan_text(found, full=options.full, terminal=Terminal.of(sys.stdout)))
+    show(found, options.json, full=options.full)
     return 0 if found.holds else 1

@@ -1,19 +1,20 @@
 """How verbs print what they found."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leafwise.iterate.grouping import Groups
-    from leafwise.share.find import Ties
+    from leafwise.core.doc import Shown
 
 
-def show(result: "Ties | Groups", as_json: bool) -> None:
-    """Prints a result: as a table fitted to the terminal, or as JSON."""
-    if not as_json:
-        print(result)
+def show(result: "Shown", as_json: bool, **options: Any) -> None:
+    """Prints a result: as a picture fitted to the terminal, or as JSON."""
+    if as_json:
+        import json
+
+        json.dump(result.json(), sys.stdout, indent=2)
+        print()
         return
-    import json
+    from leafwise.render import for_stdout
 
-    json.dump(result.json(), sys.stdout, indent=2)
-    print()
+    print(for_stdout(result, **options))

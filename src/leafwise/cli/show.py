@@ -1,10 +1,10 @@
 """`leafwise show`: the tree of a model or of a file."""
 
 import argparse
-import sys
 from typing import Any
 
 from leafwise.cli import target
+from leafwise.cli.printing import show
 
 
 def add_to(verbs: Any) -> None:
@@ -31,16 +31,7 @@ def run(options: argparse.Namespace) -> int:
         found = found.select(options.query)
         if not len(found):
             raise Error(f"no leaf of {options.target} matches {options.query!r}")
-    if options.json:
-        import json
-
-        json.dump(found.json(), sys.stdout, indent=2)
-        print()
-        return 0
-    from leafwise.render import tree_text
-    from leafwise.render.terminal import Terminal
-
-    print(tree_text(found, depth=options.depth, full=options.full, terminal=Terminal.of(sys.stdout)))
+    show(found, options.json, depth=options.depth, full=options.full)
     return 0
 
 

@@ -38,8 +38,7 @@ class Doc(NamedTuple):
 
 
 class Shown:
-    """A result that prints as a picture: render, imported when something is drawn, has a function for each way, named
-    after the kind of result."""
+    """A result that prints as a picture: render, imported when something is drawn, knows how, by the kind of result."""
 
     _kind: str
 
@@ -50,19 +49,24 @@ class Shown:
 
     def text(self) -> str:
         """The picture as plain text."""
-        raise NotImplementedError
+        return self._text()
 
-    def _drawn(self, way: str) -> str:
-        return str(getattr(import_module("leafwise.render"), f"{self._kind}_{way}")(self))
+    def json(self) -> dict[str, Any]:
+        """The same as plain data, for `json.dump`."""
+        data: dict[str, Any] = import_module("leafwise.render").json_of(self)
+        return data
+
+    def _text(self, **options: Any) -> str:
+        return str(import_module("leafwise.render").text_of(self, **options))
 
     def __str__(self) -> str:
-        return self._drawn("for_stdout")
+        return str(import_module("leafwise.render").for_stdout(self))
 
     def __repr__(self) -> str:
-        return self._drawn("for_stdout")
+        return str(self)
 
     def __format__(self, spec: str) -> str:
         return format(self.text(), spec)
 
     def _repr_html_(self) -> str:
-        return self._drawn("html")
+        return str(import_module("leafwise.render").html_of(self))

@@ -16,6 +16,7 @@ from leafwise.errors import Unsupported
 if TYPE_CHECKING:
     from leafwise.core.iterating import Draw, PackedPart, Slot, Stretch
     from leafwise.core.memory import Op
+    from leafwise.core.moments import Moments
     from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 
 # What the walk writes down about a leaf. "transient" is a buffer that no checkpoint holds; "array" is an
@@ -310,6 +311,22 @@ class Home:
     def repoint(self, value: Any, view: Any) -> None:
         """Lets an array lie where another lies."""
         raise Unsupported(self.name, "flatten", "its arrays cannot become views")
+
+    # -- statistics; see `leafwise.inspect` --------------------------------------------------------------
+
+    def cannot_measure(self, value: Any) -> str:
+        """Why there are no statistics of an array; empty where there are."""
+        return self.cannot_read(value)
+
+    def measure(
+        self, values: list[Any], histogram: bool, count: Callable[[int], None]
+    ) -> "Callable[[], list[Moments]]":
+        """Has arrays looked at, once; what it gives waits until that is done. `count` is told how many bytes are."""
+        arrays = [self.numpy(value) for value in values]
+        found = import_module("leafwise.core.registry").find(type(arrays[0])) if arrays else None
+        if found is None:
+            raise Unsupported(self.name, "be measured")
+        return found[0].measure(arrays, histogram, count)  # type: ignore[no-any-return]
 
     # -- sharing -------------------------------------------------------------------------------------
 

@@ -358,9 +358,4 @@ class Tree(Shown, kind="tree"):
 
     def text(self, *, depth: int | None = None, full: bool = False) -> str:
         """The picture as plain text: `depth` levels, or `full` with nothing folded or left out."""
-        return str(import_module("leafwise.render").tree_text(self, depth=depth, full=full))
-
-    def json(self) -> dict[str, Any]:
-        """Everything the walk found, as plain data for `json.dump`."""
-        data: dict[str, Any] = import_module("leafwise.render").tree_json(self)
-        return data
+        return self._text(depth=depth, full=full)

@@ -61,7 +61,7 @@ def prove(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
                 damaged.append((name, storage.source, storage.start + first))
         progress(stop - start)
 
-    _in_threads(compare, tasks)
+    in_threads(compare, tasks)
     if damaged:
         raise _damage(damaged)
     return sum(stop - start for _, _, start, stop in tasks)
@@ -85,22 +85,23 @@ def fill(runs: list[Run], verify: bool, progress: Progress, proven: bool = False
         sums = run.storage.sums if verify and run.whole else None
         if sums is None:
             was_read = proven and run.storage.sums is not None
-            _read_into(run.storage, run.start + start, run.view[start:stop], was_read)
+            read_into(run.storage, run.start + start, run.view[start:stop], was_read)
         else:
             checksum = checksummer()
             for first, last, wanted in sums.chunks(start, stop):
                 part = run.view[first:last]
-                _read_into(run.storage, first, part)
+                read_into(run.storage, first, part)
                 if checksum(part) != wanted:
                     damaged.append((run.name, run.storage.source, run.storage.start + first))
         progress(stop - start)
 
-    _in_threads(read, tasks)
+    in_threads(read, tasks)
     if damaged:
         raise _damage(damaged)
 
 
-def _read_into(storage: Storage, start: int, view: memoryview, mapped: bool = False) -> None:
+def read_into(storage: Storage, start: int, view: memoryview, mapped: bool = False) -> None:
+    """Fills memory with the bytes of a storage from `start` on. `mapped` is whether all of it was just looked at."""
     import numpy as np
 
     source = storage.source
@@ -113,7 +114,8 @@ def _read_into(storage: Storage, start: int, view: memoryview, mapped: bool = Fa
         np.frombuffer(view, np.uint8)[:] = np.frombuffer(storage.read(start, start + len(view)), np.uint8)
 
 
-def _in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
+def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
+    """Does some work for each task."""
     if len(tasks) < 2 or _THREADS < 2:
         for task in tasks:
             work(task)

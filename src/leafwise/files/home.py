@@ -7,6 +7,7 @@ from typing import Any, Literal
 from leafwise.core.flat import Group, split
 from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec, Visit
 from leafwise.core.memory import Op
+from leafwise.core.moments import Moments
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
 from leafwise.files.arrays import InMemory, Stored, Strided, Unreadable, as_bytes, numpy_dtype
@@ -139,6 +140,19 @@ class FilesHome(Home):
 
     def snapshot(self, values: list[Stored]) -> list[Stored]:
         return values  # a file does not change under who reads it, or says so
+
+    # -- statistics ------------------------------------------------------------------------------------
+
+    def cannot_measure(self, value: Stored) -> str:
+        from leafwise.files import measuring
+
+        return self.cannot_read(value) or measuring.cannot_measure(value)
+
+    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+        from leafwise.files import measuring
+
+        found = measuring.measure(values, histogram, count)
+        return lambda: found
 
     # -- sharing ---------------------------------------------------------------------------------------
 

@@ -1,12 +1,15 @@
 """NumPy arrays as leaves of containers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
 
 from leafwise.core.home import Home, Memory, Spec
+from leafwise.core.moments import Moments
 from leafwise.errors import Unsupported, WriteError
+from leafwise.kernels import cpu
+from leafwise.kernels.dtypes import unknown_dtype
 
 _PIECE = 8 << 20  # how many bytes are copied at a time
 
@@ -86,6 +89,15 @@ class NumpyHome(Home):
 
     def fill(self, value: Any, start: int, rows: Any) -> None:
         np.atleast_1d(value)[start : start + len(rows)] = rows
+
+    def cannot_measure(self, value: Any) -> str:
+        if isinstance(value, np.ma.MaskedArray):
+            return "it is a masked array; give its data"
+        return unknown_dtype(value.dtype.name)
+
+    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+        found = cpu.measure_arrays(values, histogram, count)
+        return lambda: found
 
     def storage(self, value: Any) -> object | None:
         return id(_owner(value)) if value.size else None

@@ -17,6 +17,7 @@ from torch import nn
 from leafwise.core.home import Axes, Home, LeafKind, Memory, Pairs, Spec, Visit
 from leafwise.core.iterating import Draw, PackedPart, Slot, Stretch
 from leafwise.core.memory import Op
+from leafwise.core.moments import Moments
 from leafwise.core.path import Entry, Path
 from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 from leafwise.errors import Unsupported, WriteError
@@ -224,6 +225,18 @@ class TorchHome(Home):
 
     def cannot_write(self, value: torch.Tensor) -> str:
         return torch_filling.cannot_write(value)
+
+    # Imported when they are asked: the kernels need NumPy, and a tree does not.
+
+    def cannot_measure(self, value: torch.Tensor) -> str:
+        from leafwise.homes import torch_measuring
+
+        return torch_measuring.cannot_measure(value)
+
+    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+        from leafwise.homes import torch_measuring
+
+        return torch_measuring.measure(values, histogram, count, self.numpy)
 
     def unlisted(self, obj: Any) -> str:
         if type(obj).__module__.startswith(_PACKED):

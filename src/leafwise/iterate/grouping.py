@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns, Facts
@@ -47,15 +46,6 @@ class Groups(Shown, list[dict[str, Any]], kind="groups"):
         self.uncovered: list[str] = []
         self.frozen: list[str] = []
         self.frozen_parameters = self.uncovered_parameters = 0
-
-    def text(self) -> str:
-        """The account as plain text."""
-        return str(import_module("leafwise.render").groups_text(self))
-
-    def json(self) -> dict[str, Any]:
-        """The account as plain data, for `json.dump`."""
-        data: dict[str, Any] = import_module("leafwise.render").groups_json(self)
-        return data
 
 
 def groups(

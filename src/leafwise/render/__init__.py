@@ -1,125 +1,51 @@
 """A result in; text, JSON, HTML or a picture out."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
-from leafwise.render.outline import tree_doc
-from leafwise.render.plain import tree_json
-from leafwise.render.sharing import ties_doc, ties_json
+from leafwise.core.doc import Doc, Shown
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 
-if TYPE_CHECKING:
-    from leafwise.checkpoint.plans import Plan
-    from leafwise.core.tree import Tree
-    from leafwise.iterate.grouping import Groups
-    from leafwise.share.find import Ties
+__all__ = ["for_stdout", "html_of", "json_of", "text_of"]
 
-__all__ = [
-    "groups_for_stdout",
-    "groups_html",
-    "groups_json",
-    "groups_text",
-    "plan_for_stdout",
-    "plan_html",
-    "plan_json",
-    "plan_text",
-    "ties_doc",
-    "ties_for_stdout",
-    "ties_html",
-    "ties_json",
-    "ties_text",
-    "tree_doc",
-    "tree_for_stdout",
-    "tree_html",
-    "tree_json",
-    "tree_text",
-]
+# The modules here that have `…_doc` and `…_json` of each kind of result.
+_LOWERED = {
+    "groups": ("grouping", "grouping"),
+    "plan": ("planning", "planning"),
+    "stats": ("measuring", "measuring"),
+    "ties": ("sharing", "sharing"),
+    "tree": ("outline", "plain"),
+}
+_IN_NOTEBOOKS = {"tree": {"max_lines": 2_000}}  # where everything is there, deeper levels closed
 
 
-def tree_text(tree: "Tree", *, depth: int | None = None, full: bool = False, terminal: Any = None) -> str:
+def _doc(result: Shown, options: dict[str, Any]) -> Doc:
+    kind = result._kind
+    lowered: Doc = getattr(import_module(f"leafwise.render.{_LOWERED[kind][0]}"), f"{kind}_doc")(result, **options)
+    return lowered
+
+
+def text_of(result: Shown, *, terminal: Terminal | None = None, **options: Any) -> str:
     """The picture as text, plain unless a terminal is given."""
-    return text(tree_doc(tree, depth=depth, full=full), terminal or Terminal())
+    return text(_doc(result, options), terminal or Terminal())
 
 
-def tree_for_stdout(tree: "Tree") -> str:
+def for_stdout(result: Shown, **options: Any) -> str:
     """The picture as `print` shows it: coloured and fitted where standard output is a terminal."""
-    return tree_text(tree, terminal=Terminal.of(sys.stdout))
+    return text_of(result, terminal=Terminal.of(sys.stdout), **options)
 
 
-def tree_html(tree: "Tree") -> str:
-    """The picture for a notebook: everything is there, deeper levels closed."""
+def html_of(result: Shown) -> str:
+    """The picture for a notebook."""
     from leafwise.render.html import html
 
-    return html(tree_doc(tree, max_lines=2_000))
+    return html(_doc(result, _IN_NOTEBOOKS.get(result._kind, {})))
 
 
-def ties_text(ties: "Ties", *, terminal: Any = None) -> str:
-    """The table as text, plain unless a terminal is given."""
-    return text(ties_doc(ties), terminal or Terminal())
-
-
-def ties_for_stdout(ties: "Ties") -> str:
-    """The table as `print` shows it."""
-    return ties_text(ties, terminal=Terminal.of(sys.stdout))
-
-
-def ties_html(ties: "Ties") -> str:
-    """The table for a notebook."""
-    from leafwise.render.html import html
-
-    return html(ties_doc(ties))
-
-
-def plan_text(plan: "Plan", *, full: bool = False, terminal: Any = None) -> str:
-    """The table as text, plain unless a terminal is given."""
-    from leafwise.render.planning import plan_doc
-
-    return text(plan_doc(plan, full=full), terminal or Terminal())
-
-
-def plan_for_stdout(plan: "Plan") -> str:
-    """The table as `print` shows it."""
-    return plan_text(plan, terminal=Terminal.of(sys.stdout))
-
-
-def plan_json(plan: "Plan") -> dict[str, Any]:
-    """The plan as plain data."""
-    from leafwise.render import planning
-
-    return planning.plan_json(plan)
-
-
-def plan_html(plan: "Plan") -> str:
-    """The table for a notebook."""
-    from leafwise.render.html import html
-    from leafwise.render.planning import plan_doc
-
-    return html(plan_doc(plan))
-
-
-def groups_text(groups: "Groups", *, terminal: Any = None) -> str:
-    """The account as text, plain unless a terminal is given."""
-    from leafwise.render.grouping import groups_doc
-
-    return text(groups_doc(groups), terminal or Terminal())
-
-
-def groups_for_stdout(groups: "Groups") -> str:
-    """The account as `print` shows it."""
-    return groups_text(groups, terminal=Terminal.of(sys.stdout))
-
-
-def groups_json(groups: "Groups") -> dict[str, Any]:
-    """The account as plain data."""
-    from leafwise.render import grouping
-
-    return grouping.groups_json(groups)
-
-
-def groups_html(groups: "Groups") -> str:
-    """The account for a notebook."""
-    from leafwise.render.grouping import groups_doc
-    from leafwise.render.html import html
-
-    return html(groups_doc(groups))
+def json_of(result: Shown) -> dict[str, Any]:
+    """The result as plain data."""
+    kind = result._kind
+    data: dict[str, Any] = getattr(import_module(f"leafwise.render.{_LOWERED[kind][1]}"), f"{kind}_json")(result)
+    return data

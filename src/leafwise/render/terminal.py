@@ -19,7 +19,7 @@ class Terminal(NamedTuple):
             return cls()
         encoding = getattr(stream, "encoding", None) or "utf-8"  # text in memory has none, and holds anything
         try:
-            "├─└│→×…·▸".encode(encoding)
+            "├─└│→×…·▸▁▂▃▄▅▆▇█".encode(encoding)
             only_ascii = False
         except (UnicodeEncodeError, LookupError):
             only_ascii = True

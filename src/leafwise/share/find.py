@@ -1,7 +1,6 @@
 """`lw.ties`: what is shared, and how; what was, and is no longer; what looks as if it should be."""
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from typing import Any, NamedTuple, overload
 
 from leafwise.core import registry as homes
@@ -66,15 +65,6 @@ class Ties(Shown, Sequence[Tie], kind="ties"):
     def bytes_saved(self) -> int:
         """How many bytes more there would be if every name had its own memory."""
         return sum(saved for tie in self._ties for saved in bytes_saved(self.tree, tie))
-
-    def text(self) -> str:
-        """The table as plain text."""
-        return str(import_module("leafwise.render").ties_text(self))
-
-    def json(self) -> dict[str, Any]:
-        """The same as plain data, for `json.dump`."""
-        data: dict[str, Any] = import_module("leafwise.render").ties_json(self)
-        return data
 
 
 def bytes_saved(t: Tree, tie: Tie) -> list[int]:

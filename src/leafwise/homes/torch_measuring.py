@@ -1,0 +1,120 @@
+"""Statistics of tensors: on a CPU by C, on a GPU by one launch, and from elsewhere by way of a CPU."""
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from itertools import chain
+from typing import Any
+
+import torch
+
+from leafwise.core.moments import Moments
+from leafwise.homes.torch_filling import cannot_read
+from leafwise.kernels import cpu
+from leafwise.kernels.cpu import Run, lies_densely
+from leafwise.kernels.dtypes import unknown_dtype
+
+Counted = Callable[[int], None]
+Waiting = Callable[[], list[Moments]]
+
+
+def cannot_measure(value: torch.Tensor) -> str:
+    return cannot_read(value) or unknown_dtype(_name(value.dtype))
+
+
+@cache
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def measure(values: list[torch.Tensor], histogram: bool, count: Counted, as_numpy: Callable[[Any], Any]) -> Waiting:
+    """Has tensors looked at; `as_numpy` gives one as a NumPy array."""
+    found: dict[torch.device, list[int]] = {}
+    for number, value in enumerate(values):
+        found.setdefault(value.device, []).append(number)
+    # What is on a GPU first, which works on its own while the rest is looked at here.
+    by_device = sorted(found.items(), key=lambda item: item[0].type == "cpu")
+    waiting = []
+    for device, numbers in by_device:
+        its = [values[number] for number in numbers]
+        if device.type == "cuda" and _has_triton():
+            waiting.append(_on_gpu(its, device, histogram))
+        elif device.type == "cpu":
+            waiting.append(_here(its, histogram, as_numpy))
+        else:
+            waiting.append(_from_elsewhere(its, histogram, as_numpy))
+        count(sum(value.nbytes for value in its))
+    if len(waiting) == 1:
+        return waiting[0]
+    places = [number for _, numbers in by_device for number in numbers]
+
+    def wait() -> list[Moments]:
+        by_place = dict(zip(places, chain.from_iterable(one() for one in waiting), strict=True))
+        return [by_place[number] for number in range(len(values))]
+
+    return wait
+
+
+def _is_run(value: torch.Tensor) -> bool:
+    return (value.is_contiguous() or lies_densely(value.shape, value.stride())) and not value.is_neg()
+
+
+def _here(values: list[torch.Tensor], histogram: bool, as_numpy: Callable[[Any], Any]) -> Waiting:
+    runs = [Run(value.data_ptr(), value.numel(), _name(value.dtype)) if _is_run(value) else None for value in values]
+    found = iter(cpu.measure([run for run in runs if run is not None], histogram))
+    moments = [
+        next(found) if run is not None else cpu.measure_arrays([as_numpy(value)], histogram, lambda count: None)[0]
+        for value, run in zip(values, runs, strict=True)
+    ]
+    return lambda: moments
+
+
+def _from_elsewhere(values: list[torch.Tensor], histogram: bool, as_numpy: Callable[[Any], Any]) -> Waiting:
+    # One at a time, for the sake of memory.
+    moments = [_here([value.detach().cpu()], histogram, as_numpy)()[0] for value in values]
+    return lambda: moments
+
+
+@cache
+def _has_triton() -> bool:
+    try:
+        import leafwise.kernels.cuda  # noqa: F401
+    except ImportError:
+        warnings.warn(
+            "Triton is not installed: statistics of what is on a GPU are made on the CPU, after copying it there",
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+# The last tables: of values and of gradients, on a few devices.
+_tables: dict[tuple[Any, ...], Any] = {}
+_MOST_TABLES = 8
+
+
+def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -> Waiting:
+    from leafwise.kernels import cuda
+
+    kept = [value if _is_run(value) else value.detach().contiguous() for value in values]
+    runs = [Run(value.data_ptr(), value.numel(), _name(value.dtype)) for value in kept]
+    with torch.cuda.device(device):
+        table = _table(runs, device)
+        wait = cuda.measure(table, histogram)
+    if all(one is value for one, value in zip(kept, values, strict=True)):
+        return wait
+    return lambda: (kept, wait())[1]  # copies live until they were looked at
+
+
+def _table(runs: list[Run], device: torch.device) -> Any:
+    """The table of these runs; a new one where one of them lies elsewhere than before."""
+    from leafwise.kernels import cuda
+
+    key = (device, len(runs), runs[0] if runs else None)
+    table = _tables.pop(key, None)
+    if table is None or table.runs != runs:
+        table = cuda.table_of(runs, device)
+    while len(_tables) >= _MOST_TABLES:
+        del _tables[next(iter(_tables))]
+    _tables[key] = table
+    return table

@@ -1,0 +1,1 @@
+"""What the parameters of a model, or of a file, tell."""

@@ -1,0 +1,193 @@
+"""A row of statistics: of a leaf, or of many as one."""
+
+import math
+from typing import Any, NamedTuple
+
+from leafwise.core.moments import Histogram, Moments
+from leafwise.errors import QueryError
+
+# As powers of two: what is beyond the largest number of each floating dtype, its smallest normal one, and the smallest
+# that is not zero.
+_RANGES = {
+    "float64": (1024, -1022, -1074), "float32": (128, -126, -149), "bfloat16": (128, -126, -133),
+    "float16": (16, -14, -24), "float8_e4m3fn": (9, -6, -9), "float8_e4m3fnuz": (8, -7, -10),
+    "float8_e5m2": (16, -14, -16), "float8_e5m2fnuz": (16, -15, -17),
+}  # fmt: skip
+_LARGEST = {
+    "float64": 1.7976931348623157e308, "float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38,
+    "float16": 65504.0, "float8_e4m3fn": 448.0, "float8_e4m3fnuz": 240.0,
+    "float8_e5m2": 57344.0, "float8_e5m2fnuz": 57344.0,
+}  # fmt: skip
+
+
+class Outside(NamedTuple):
+    """How many values would not survive in another dtype. `overflow` counts those beyond its largest number, up to one
+    bin too many; `subnormal` those that keep fewer digits; `vanish` those below the smallest number that it has."""
+
+    overflow: int
+    subnormal: int
+    vanish: int
+
+
+class Row:
+    """Statistics of one leaf, or of many as one, which have no path, dtype and shape; see `lw.stats`."""
+
+    __slots__ = ("_moments", "dtype", "path", "shape")
+
+    def __init__(
+        self, moments: Moments, path: str | None = None, dtype: str | None = None, shape: tuple[int, ...] | None = None
+    ) -> None:
+        self._moments = moments
+        self.path = path
+        self.dtype = dtype
+        self.shape = shape
+
+    @property
+    def count(self) -> int:
+        """How many values there are, whatever they are."""
+        return self._moments.size
+
+    @property
+    def nan(self) -> int:
+        """How many are no number."""
+        return self._moments.nan
+
+    @property
+    def posinf(self) -> int:
+        """How many are plus infinity."""
+        return self._moments.posinf
+
+    @property
+    def neginf(self) -> int:
+        """How many are minus infinity."""
+        return self._moments.neginf
+
+    @property
+    def finite(self) -> int:
+        """How many are neither; all that follows is about these."""
+        return self._moments.finite
+
+    @property
+    def zeros(self) -> int:
+        """How many are zero."""
+        return self._moments.zeros
+
+    @property
+    def subnormals(self) -> int:
+        """How many are so small, in their own dtype, that they have fewer digits than others."""
+        return self._moments.subnormals
+
+    @property
+    def min(self) -> float:
+        """The smallest value; of whole numbers, exactly."""
+        return self._moments.min
+
+    @property
+    def max(self) -> float:
+        """The largest value; of whole numbers, exactly."""
+        return self._moments.max
+
+    @property
+    def absmax(self) -> float:
+        """The largest magnitude."""
+        return max(abs(self.min), abs(self.max))
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        return self._moments.mean
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of these very values: the root of their mean squared distance from the mean."""
+        return self._moments.deviation / math.sqrt(self.finite) if self.finite else math.nan
+
+    @property
+    def l1(self) -> float:
+        """The sum of magnitudes."""
+        return self._moments.l1
+
+    @property
+    def l2(self) -> float:
+        """The Euclidean norm."""
+        return self._moments.l2
+
+    @property
+    def histogram(self) -> Histogram | None:
+        """How many values have which magnitude, by powers of two."""
+        return self._moments.histogram
+
+    def quantile(self, q: float) -> float:
+        """The magnitude that this share of the values does not exceed, read from the histogram: right up to a factor
+        of two, and exact where it is zero or the largest.
+
+        >>> import torch, leafwise as lw
+        >>> row = lw.stats({"w": torch.tensor([0.0, 0.5, -3.0, 100.0])})["w"]
+        >>> row.quantile(0.25), row.quantile(0.5), row.quantile(1)
+        (0.0, 0.75, 100.0)
+        """
+        if not 0 <= q <= 1:
+            raise QueryError(f"a quantile is between 0 and 1, not {q!r}")
+        histogram = self._histogram("quantile")
+        wanted = q * self.finite
+        passed = float(self.zeros)
+        if not self.finite:
+            return math.nan
+        if q == 1:
+            return float(self.absmax)
+        if wanted <= passed:
+            return 0.0
+        for exponent, count in enumerate(histogram.counts, histogram.lowest):
+            if count and wanted <= passed + count:
+                # Where in the bin, as if all values in it were equally likely.
+                share = max(wanted - passed - 0.5, 0) / count
+                low, high = 2.0**exponent, min(2.0 ** (exponent + 1), float(self.absmax))
+                return low + share * (max(high, low) - low)
+            passed += count
+        return float(self.absmax)
+
+    def outside(self, dtype: str) -> Outside:
+        """How many values would overflow, become subnormal, or vanish in another floating dtype, from the histogram.
+
+        >>> import torch, leafwise as lw
+        >>> row = lw.stats({"w": torch.tensor([1e6, 1.0, 1e-5, 1e-9])})["w"]
+        >>> row.outside("float16")
+        Outside(overflow=1, subnormal=1, vanish=1)
+        """
+        if dtype not in _RANGES:
+            raise QueryError(f"outside() knows the floating dtypes {', '.join(_RANGES)}, not {dtype!r}")
+        histogram = self._histogram("outside")
+        above, normal, smallest = _RANGES[dtype]
+        # Values in the last bin that fits may lie beyond the largest number, if the largest of all does.
+        partly = above - 1 if self.finite and self.absmax > _LARGEST[dtype] else above
+        counts = [0, 0, 0]
+        for exponent, count in enumerate(histogram.counts, histogram.lowest):
+            if exponent >= partly:
+                counts[0] += count
+            elif exponent < smallest:
+                counts[2] += count
+            elif exponent < normal:
+                counts[1] += count
+        return Outside(*counts)
+
+    def _histogram(self, what: str) -> Histogram:
+        if self.histogram is None:
+            raise QueryError(f"{what}() needs the histogram; leave out histogram=False")
+        return self.histogram
+
+    def numbers(self) -> dict[str, Any]:
+        """All but the histogram, by name."""
+        names = (
+            "dtype", "count", "nan", "posinf", "neginf", "zeros", "subnormals",
+            "min", "max", "mean", "std", "l1", "l2", "absmax",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    def __repr__(self) -> str:
+        what = f"{self.path}: " if self.path else ""
+        counts = {"NaN": self.nan, "+inf": self.posinf, "-inf": self.neginf}
+        wrong = "".join(f", {count:,} {name}" for name, count in counts.items() if count)
+        return (
+            f"<{what}{self.count:,} values, mean {self.mean:.4g}, std {self.std:.4g}, "
+            f"from {self.min:.4g} to {self.max:.4g}{wrong}>"
+        )

@@ -1,0 +1,228 @@
+"""`lw.stats`: one look at every value of a tree."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Literal
+
+from leafwise.core.bars import bar
+from leafwise.core.columns import Columns
+from leafwise.core.doc import Shown
+from leafwise.core.home import Home
+from leafwise.core.leaf import Leaf
+from leafwise.core.moments import Moments, together
+from leafwise.core.path import Path, listed
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import Error, PathError, QueryError, WalkError
+from leafwise.inspect.rows import Row
+from leafwise.share.places import nothing_matches
+
+
+class Stats(Shown, Mapping[str, Row], kind="stats"):
+    """Statistics by path; prints as a table. See `lw.stats`.
+
+    `s["2.weight"]` is the row of a leaf, under any of its names, `s["2"]` the table of a part. `total` is all of it as
+    one row, each shared leaf once. `skipped` says of what there are no statistics, and why.
+    """
+
+    def __init__(self, t: Tree, of: str, waiting: "_Waiting", skipped: dict[int, str]) -> None:
+        self.tree, self.of = t, of
+        self._waiting, self._skipped = waiting, skipped
+
+    @cached_property
+    def _leaves(self) -> list[int]:
+        """Those with statistics, in the order of the tree."""
+        ties = self.tree._columns.ties
+        found = self._waiting.found
+        return [leaf for leaf in (ties.get(row, row) for row in self.tree._first_rows) if leaf in found]
+
+    @cached_property
+    def _by_path(self) -> dict[str, int]:
+        columns, ties = self.tree._columns, self.tree._columns.ties
+        found = self._waiting.found
+        rows = [row for row in self.tree._first_rows if ties.get(row, row) in found]
+        front = columns.node_text(self.tree._node)  # as in a tree, places are named as seen from here
+        skip = len(front) + 1 if front else 0
+        return {columns.row_text(row)[skip:]: ties.get(row, row) for row in rows}
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """The paths of leaves without statistics, each with the reason."""
+        columns = self.tree._columns
+        return {
+            columns.row_text(row): self._skipped[columns.ties.get(row, row)]
+            for row in self.tree._first_rows
+            if columns.ties.get(row, row) in self._skipped
+        }
+
+    def __getitem__(self, path: "str | int | Path") -> Any:
+        found = self._by_path.get(path) if isinstance(path, str) else None
+        if found is not None:
+            return self._row(found)
+        place = self.tree[path]
+        if isinstance(place, Tree):
+            return Stats(place, self.of, self._waiting, self._skipped)
+        if not isinstance(place, Leaf):
+            raise PathError(f'"{path}" is a plain value, of which there are no statistics')
+        if place._index in self._skipped:
+            raise PathError(f'there are no statistics of "{path}": {self._skipped[place._index]}')
+        return self._row(place._index)
+
+    def _row(self, leaf: int) -> Row:
+        columns = self.tree._columns
+        [(spec, _, _)] = columns.facts([leaf])
+        return Row(self._waiting.found[leaf], columns.row_text(leaf), spec.dtype, spec.shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_path)
+
+    def __len__(self) -> int:
+        return len(self._by_path)
+
+    def select(self, where: Any) -> "Stats":
+        """The table of the leaves that match a query.
+
+        >>> import torch, leafwise as lw
+        >>> s = lw.stats(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)))
+        >>> list(s.select("**.bias"))
+        ['0.bias', '1.bias']
+        """
+        return Stats(self.tree.select(where), self.of, self._waiting, self._skipped)
+
+    def fold(self, where: Any) -> Row:
+        """The leaves that match a query as one row, as if they were one array.
+
+        >>> import torch, leafwise as lw
+        >>> s = lw.stats({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([6.0])})
+        >>> s.fold("*").mean, s.fold(lw.where(dtype="float32")).max
+        (3.0, 6.0)
+        """
+        part = self.select(where)
+        if not len(part.tree):
+            raise nothing_matches(self.tree, where)
+        return part.total
+
+    @cached_property
+    def total(self) -> Row:
+        """All of it as one row."""
+        return Row(together([self._waiting.found[leaf] for leaf in self._leaves]))
+
+    def text(self, *, depth: int | None = None, full: bool = False) -> str:
+        """The table as plain text. `depth` says how many steps of a path get a line of their own; `full` shows every
+        leaf."""
+        return self._text(depth=depth, full=full)
+
+    def pandas(self) -> Any:
+        """The same as a DataFrame of pandas, a row for each path, without the histograms."""
+        try:
+            pandas: Any = import_module("pandas")
+        except ImportError as error:
+            raise Error("Stats.pandas() needs pandas: pip install pandas") from error
+        rows = [{"path": row.path, **row.numbers()} for row in self.values()]
+        return pandas.DataFrame(rows, columns=["path", *self.total.numbers()]).set_index("path")
+
+
+def stats(x: Any, of: Literal["value", "grad"] = "value", histogram: bool = True, *, progress: bool = False) -> Stats:
+    """Looks once at every value of a model, an optimizer's state, a container, a file, a folder or a URL.
+
+    Of each leaf, and of all of it, there are: `count`, `nan`, `posinf`, `neginf`, `zeros`, `subnormals`; and of the
+    finite values `min`, `max`, `mean`, `std` (of these very values: divided by their number), `l1`, `l2`, `absmax`,
+    and, unless `histogram=False`, how many have which magnitude. `of="grad"` looks at gradients. A shared leaf counts
+    once. Leaves without values, or of a dtype that nobody knows, are listed in `.skipped`.
+
+    Files are read in pieces; `progress` shows a bar for that. On a GPU the call returns at once, and the first look at
+    a number waits. The same values give the same bits, whatever the number of threads.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Linear(2, 2)
+    >>> _ = net.load_state_dict({"weight": torch.tensor([[1.0, -2.0], [0.0, float("nan")]]), "bias": torch.zeros(2)})
+    >>> s = lw.stats(net)
+    >>> s["weight"].nan, s["weight"].zeros, s["weight"].min, s["weight"].l1
+    (1, 1, -2.0, 3.0)
+    >>> s.total.count, s.total.zeros
+    (6, 3)
+    """
+    if of not in ("value", "grad"):
+        raise QueryError(f'of= is "value" or "grad", not {of!r}')
+    t = tree(x)
+    opened = t is not x and t.is_file
+    try:
+        return _measured(t, of, histogram, progress)
+    finally:
+        if opened:
+            t.close()
+
+
+def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
+    columns = t._columns
+    ties = columns.ties
+    leaves = [ties.get(row, row) for row in t._first_rows]
+    arrays = [columns.current(leaf) for leaf in leaves]
+    skipped: dict[int, str] = {}
+    by_home: dict[Home, list[int]] = {}
+    for number, array in enumerate(arrays):
+        by_home.setdefault(columns.home(array), []).append(number)
+    for home, numbers in by_home.items():
+        its = [arrays[number] for number in numbers]
+        if of == "grad":
+            its = home.grads(its)
+        for number, array in zip(numbers, its, strict=True):
+            arrays[number] = array
+            reason = home.cannot_measure(array) if array is not None else "it has no gradient"
+            if reason:
+                skipped[leaves[number]] = reason
+    if leaves and len(skipped) == len(leaves):
+        raise _nothing_to_see(columns, leaves, skipped, of)
+    waiting = _Waiting(columns)
+    total = sum(spec.nbytes for spec, _, _ in columns.facts([leaf for leaf in leaves if leaf not in skipped]))
+    with bar(total, "looking", progress) as count:
+        for home, numbers in by_home.items():
+            its = [number for number in numbers if leaves[number] not in skipped]
+            waiting.begin(
+                home, [leaves[number] for number in its], [arrays[number] for number in its], histogram, count
+            )
+    return Stats(t, of, waiting, skipped)
+
+
+def _nothing_to_see(columns: Columns, leaves: list[int], skipped: dict[int, str], of: str) -> WalkError:
+    if of == "grad" and set(skipped.values()) == {"it has no gradient"}:
+        return WalkError('no leaf has a gradient; call lw.stats(model, of="grad") after backward()')
+    first = columns.row_text(leaves[0])
+    return WalkError(f"no leaf has values to look at; {first}: {skipped[leaves[0]]}")
+
+
+class _Waiting:
+    """The moments of leaves, some of which may still be on their way."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._pending: list[tuple[Sequence[int], Callable[[], list[Moments]]]] = []
+        self._found: dict[int, Moments] = {}
+
+    def begin(
+        self, home: Home, leaves: list[int], arrays: list[Any], histogram: bool, count: Callable[[int], None]
+    ) -> None:
+        try:
+            self._pending.append((leaves, home.measure(arrays, histogram, count)))
+        except Error:
+            raise
+        except Exception as error:
+            raise self._failed(leaves, error) from error
+
+    @property
+    def found(self) -> dict[int, Moments]:
+        while self._pending:
+            leaves, wait = self._pending[0]
+            try:
+                self._found.update(zip(leaves, wait(), strict=True))
+            except Error:
+                raise
+            except Exception as error:
+                raise self._failed(leaves, error) from error
+            del self._pending[0]
+        return self._found
+
+    def _failed(self, leaves: Sequence[int], error: Exception) -> WalkError:
+        names = listed([self._columns.row_text(leaf) for leaf in leaves], 3)
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        return WalkError(f"could not look at the values of {names}: {said}")

@@ -1,0 +1,228 @@
+"""Statistics of arrays in the memory of this machine: by C where it was built, by NumPy elsewhere."""
+
+import ctypes
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import nan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from leafwise.core.moments import LOWEST, NOTHING, Histogram, Moments, nothing, together
+from leafwise.kernels import reference
+from leafwise.kernels.dtypes import BYTE_FLOAT, KINDS, byte_values, is_whole, numpy_dtype, smallest_normal
+
+# How many elements make a chunk: whoever cuts an array into pieces cuts at multiples of it, or changes the last bits.
+CHUNK = 1 << 18
+_PER_THREAD = 1 << 18  # fewer elements than that are not worth a thread
+
+_AT_ONCE = 4096  # arrays, each of which has room for a histogram meanwhile
+_BINS = 256
+_RESULT = np.dtype(
+    [
+        *((name, np.int64) for name in ("nan", "posinf", "neginf", "zeros", "subnormals", "finite")),
+        *((name, np.int64) for name in ("whole_least", "whole_largest")),
+        *((name, np.float64) for name in ("least", "largest", "mean", "deviation", "l1", "l2")),
+    ]
+)
+
+
+class Run(NamedTuple):
+    """Elements that lie one after another in memory. `keeps` is what owns it."""
+
+    address: int
+    size: int
+    dtype: str
+    keeps: Any = None
+
+
+def run_of(array: Any) -> Run:
+    """A contiguous NumPy array as a run."""
+    return Run(array.__array_interface__["data"][0], array.size, array.dtype.name, array)
+
+
+def measure(runs: Sequence[Run], histogram: bool = True, *, threads: int | None = None) -> list[Moments]:
+    """The moments of each run; the same bits for any number of threads.
+
+    >>> run = run_of(np.array([1.0, -3.0, 0.0, np.nan], np.float32))
+    >>> [found] = measure([run])
+    >>> found.size, found.nan, found.zeros, found.min, found.max, found.l1
+    (4, 1, 1, -3.0, 1.0, 4.0)
+    """
+    return list(map(together, look(runs, histogram, threads=threads)))
+
+
+def look(runs: Sequence[Run], histogram: bool, *, threads: int | None = None) -> list[list[Moments]]:
+    """The moments of each chunk of each run, for who puts runs together: that must be done once, or last bits change.
+    The histogram of a run is with the first of its chunks."""
+    library = loaded()
+    if library is None:
+        return [_by_reference(run, histogram) for run in runs]
+    batches = [runs[at : at + _AT_ONCE] for at in range(0, len(runs), _AT_ONCE)]
+    return [found for batch in batches for found in _by_library(library, batch, histogram, threads or _threads())]
+
+
+def loaded() -> Any:
+    """The library that was built of cpu.c; None where there is none, which is said once."""
+    library = _load()
+    if library is None:
+        _say_once()
+    return library
+
+
+@cache
+def _load() -> Any:
+    try:
+        library = ctypes.CDLL(str(Path(__file__).with_name("_cpu.shared")))
+    except OSError:
+        return None
+    pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    library.leafwise_measure.argtypes = [long, long, *[pointer] * 9, number, number]
+    return library
+
+
+@cache
+def _say_once() -> None:
+    warnings.warn(
+        "leafwise was installed without a C compiler: statistics are made by NumPy, many times slower. "
+        "Install one and run pip install --force-reinstall --no-deps leafwise",
+        stacklevel=2,
+    )
+
+
+@cache
+def _threads() -> int:
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked):
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def instruction_sets() -> int:
+    """How many of the C code's instruction sets this machine has; the last is used."""
+    library = loaded()
+    return 0 if library is None else int(library.leafwise_instruction_sets())
+
+
+def _by_library(
+    library: Any, runs: Sequence[Run], histogram: bool, threads: int, instruction_set: int | None = None
+) -> list[list[Moments]]:
+    count = len(runs)
+    sizes = np.fromiter((run.size for run in runs), np.int64, count)
+    first_chunks = np.zeros(count + 1, np.int64)
+    np.cumsum((sizes + CHUNK - 1) // CHUNK, out=first_chunks[1:])
+    results = np.empty(int(first_chunks[-1]), _RESULT)
+    histograms = np.zeros((count, _BINS), np.int64) if histogram else None
+    addresses = np.fromiter((run.address for run in runs), np.int64, count)
+    given = (addresses, sizes, first_chunks, *_of_dtypes([run.dtype for run in runs]), results)
+    failed = library.leafwise_measure(
+        count,
+        CHUNK,
+        *(array.ctypes.data for array in given),
+        None if histograms is None else histograms.ctypes.data,
+        max(1, min(threads, int(sizes.sum()) // _PER_THREAD)),
+        library.leafwise_instruction_sets() - 1 if instruction_set is None else instruction_set,
+    )
+    if failed:
+        raise MemoryError("no memory for a block of values")
+    rows: Any = results.tolist()
+    starts = first_chunks.tolist()
+    all_bins = [None] * count if histograms is None else trimmed(histograms)
+    found = []
+    for number, (run, bins) in enumerate(zip(runs, all_bins, strict=True)):
+        chunks = []
+        for place, row in enumerate(rows[starts[number] : starts[number + 1]]):
+            chunks.append(_of_chunk(row, min(run.size - place * CHUNK, CHUNK), run.dtype, bins))
+            bins = bins and NOTHING
+        found.append(chunks or [nothing(bins)])
+    return found
+
+
+def _of_dtypes(dtypes: list[str]) -> tuple[Any, Any, Any, Any]:
+    """For each array its kind, and which values its bytes stand for; those values; and the smallest normal number."""
+    numbers = {dtype: number for number, dtype in enumerate(dict.fromkeys(dtypes))}
+    kinds = np.array([KINDS.get(dtype, BYTE_FLOAT) for dtype in numbers], np.int32)
+    # That of float64 is no float32, and known to the C code.
+    tiny = np.array([0 if dtype == "float64" else smallest_normal(dtype) for dtype in numbers], np.float32)
+    nothing_at_all = np.zeros(_BINS, np.float32)
+    values = np.stack([nothing_at_all if dtype in KINDS else byte_values(dtype) for dtype in numbers])
+    of_array = np.fromiter((numbers[dtype] for dtype in dtypes), np.int32, len(dtypes))
+    return kinds[of_array], of_array, values, tiny[of_array]
+
+
+def trimmed(histograms: Any) -> list[Histogram]:
+    """Rows of 256 bins as histograms."""
+    used = histograms != 0
+    first, last = used.argmax(1).tolist(), (_BINS - used[:, ::-1].argmax(1)).tolist()
+    any_used = used.any(1).tolist()
+    return [
+        Histogram(LOWEST + first[row], tuple(bins[first[row] : last[row]].tolist())) if any_used[row] else NOTHING
+        for row, bins in enumerate(histograms)
+    ]
+
+
+def _of_chunk(row: Any, size: int, dtype: str, bins: Histogram | None) -> Moments:
+    *counts, finite, whole_least, whole_largest, least, largest, mean, deviation, l1, l2 = row
+    if not finite:
+        return Moments._make((size, *counts, nan, nan, nan, 0.0, 0.0, 0.0, bins))
+    if is_whole(dtype):
+        flip = 1 << 63 if dtype == "uint64" else 0
+        least, largest = whole_least + flip, whole_largest + flip
+    else:
+        least, largest = least + 0.0, largest + 0.0  # zero has no sign
+    return Moments._make((size, *counts, least, largest, mean, deviation, l1, l2, bins))
+
+
+def _by_reference(run: Run, histogram: bool) -> list[Moments]:
+    """Chunk by chunk, as the library does it: for the memory it takes, and for the same bits wherever it is cut."""
+    dtype = numpy_dtype(run.dtype)
+    if not run.size:
+        return [nothing(NOTHING if histogram else None)]
+    memory = (ctypes.c_uint8 * (run.size * dtype.itemsize)).from_address(run.address)
+    array = np.frombuffer(memory, dtype)
+    return [reference.measure(array[at : at + CHUNK], histogram) for at in range(0, run.size, CHUNK)]
+
+
+# -- arrays, however they lie ----------------------------------------------------------------------------------------
+
+PIECE = 4 * CHUNK  # elements that are copied at a time, where they must be
+
+
+def lies_densely(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements fill a run of memory, in whatever order; strides are counted in elements.
+
+    >>> lies_densely((2, 3), (3, 1)), lies_densely((3, 2), (1, 3)), lies_densely((2, 3), (6, 2))
+    (True, True, False)
+    """
+    expected = 1
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size != 1 and stride != expected:
+            return not all(shape)
+        expected *= size
+    return True
+
+
+def measure_arrays(arrays: Sequence[Any], histogram: bool, count: Callable[[int], None]) -> list[Moments]:
+    """The moments of NumPy arrays of known dtypes. Those that lie densely are looked at where they are, in the order
+    of memory; of others, pieces are copied. `count` is told how many bytes are done."""
+    runs = [run_of(array) if _is_run(array) else None for array in arrays]
+    found = iter(measure([run for run in runs if run is not None], histogram))
+    moments = []
+    for array, run in zip(arrays, runs, strict=True):
+        moments.append(next(found) if run is not None else _of_pieces(array, histogram))
+        count(array.nbytes)
+    return moments
+
+
+def _is_run(array: Any) -> bool:
+    item = array.itemsize
+    return array.dtype.isnative and lies_densely(array.shape, [stride / item for stride in array.strides])
+
+
+def _of_pieces(array: Any, histogram: bool) -> Moments:
+    native = array.dtype.newbyteorder("=")
+    pieces = (np.ascontiguousarray(array.flat[at : at + PIECE], native) for at in range(0, array.size, PIECE))
+    return together([chunk for piece in pieces for chunk in look([run_of(piece)], histogram)[0]])

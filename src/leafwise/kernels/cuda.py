@@ -1,0 +1,161 @@
+"""Statistics of arrays on a GPU: one launch for all of them, and one copy back."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from leafwise.core.moments import Moments
+from leafwise.kernels.cpu import Run, trimmed
+from leafwise.kernels.dtypes import BYTE_FLOAT, KINDS, byte_values, is_whole, item_bytes, smallest_normal
+from leafwise.kernels.triton_kernels import COUNTS, FIELDS, fold_chunks, measure_carefully, measure_whole_chunks
+
+CHUNK = 1 << 16
+_BLOCK = 512  # elements that a program looks at at a time
+_CAREFUL_BLOCK = 256
+_CAREFUL_PROGRAMS = 1056  # eight for each of the processors of a large GPU
+_BINS = 256
+_NARROW = ("float32", "bfloat16", "float16")
+
+
+class Table(NamedTuple):
+    """Where arrays lie on a device, in chunks; made once, and again only when they lie elsewhere."""
+
+    runs: list[Run]
+    chunk: int
+    kinds: int  # one bit for each kind that occurs
+    is_long: bool  # whether counts may need more than 32 bits
+    whole_count: int
+    careful_count: int
+    whole: Any  # the numbers of the chunks that are whole and of narrow floats; the rest is on the device, too
+    careful: Any  # those of the others, with room for all
+    addresses: Any  # of each chunk
+    sizes: Any
+    arrays: Any
+    of_arrays: tuple[Any, Any, Any]  # the kind of each array, the smallest normal number, what its bytes stand for
+    first_chunks: Any  # of each array, and one more
+
+    @property
+    def chunks(self) -> int:
+        return self.whole_count + self.careful_count
+
+
+def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
+    """The table of arrays that all lie on one device."""
+    sizes = np.array([run.size for run in runs], np.int64)
+    kinds = np.array([KINDS.get(run.dtype, BYTE_FLOAT) for run in runs], np.int32)
+    tinies = np.array([smallest_normal(run.dtype) for run in runs], np.float64)
+    narrow = np.array([run.dtype in _NARROW or kind == BYTE_FLOAT for run, kind in zip(runs, kinds, strict=True)], bool)
+    per_array = (sizes + chunk - 1) // chunk
+    first_chunks = np.concatenate([[0], np.cumsum(per_array)]).astype(np.int64)
+    arrays = np.repeat(np.arange(len(runs), dtype=np.int64), per_array)
+    starts = (np.arange(len(arrays)) - first_chunks[arrays]) * chunk
+    items = np.array([item_bytes(run.dtype) for run in runs], np.int64)
+    addresses = np.array([run.address for run in runs], np.int64)[arrays] + starts * items[arrays]
+    lengths = np.minimum(sizes[arrays] - starts, chunk).astype(np.int32)
+    values = np.zeros(1, np.float32)
+    if (kinds == BYTE_FLOAT).any():
+        nothing = np.zeros(_BINS, np.float32)
+        values = np.stack([nothing if run.dtype in KINDS else byte_values(run.dtype) for run in runs])
+    quick = narrow[arrays] & (lengths == chunk) & (addresses % 16 == 0)
+    whole, careful = np.flatnonzero(quick), np.flatnonzero(~quick)
+    room = np.zeros(len(arrays), np.int32)
+    room[: len(careful)] = careful
+
+    def there(array: Any) -> Any:
+        return torch.from_numpy(array).to(device)
+
+    return Table(
+        list(runs),
+        chunk,
+        sum(1 << int(kind) for kind in set(kinds.tolist())),
+        bool((sizes >= 1 << 31).any()),
+        len(whole),
+        len(careful),
+        there(whole.astype(np.int32)),
+        there(room),
+        there(addresses),
+        there(lengths),
+        there(arrays.astype(np.int32)),
+        (there(kinds), there(tinies), there(values)),
+        there(first_chunks),
+    )
+
+
+def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]:
+    """Has the arrays of a table measured; waits for it only when what is returned is called."""
+    arrays, chunks = len(table.runs), table.chunks
+    device = table.addresses.device
+    found = torch.empty(FIELDS * chunks, dtype=torch.int64, device=device)
+    # Results, a counter and the histograms lie in one piece of memory, so that they are cleared and copied at once.
+    at = FIELDS * arrays
+    words = at + 1 + (_BINS * arrays // (1 if table.is_long else 2) if histogram else 0)
+    results = torch.zeros(words, dtype=torch.int64, device=device)
+    counter, bins = results[at:], results[at + 1 :]
+    bins = bins if table.is_long else bins.view(torch.int32)
+    where = (table.addresses, table.sizes, table.arrays, *table.of_arrays)
+    options = {"KINDS": table.kinds, "HISTOGRAM": histogram}
+    if table.whole_count:
+        measure_whole_chunks[(table.whole_count,)](
+            table.whole, table.addresses, table.arrays, *table.of_arrays, found, bins, table.careful, counter, chunks,
+            table.careful_count, CHUNK=table.chunk, BLOCK=_BLOCK, num_warps=4, enable_fp_fusion=True, **options,
+        )  # fmt: skip
+    if chunks:
+        measure_carefully[(min(chunks, _CAREFUL_PROGRAMS),)](
+            table.careful, counter, table.careful_count, *where, found, bins, chunks,
+            BLOCK=_CAREFUL_BLOCK, num_warps=4, enable_fp_fusion=True, **options,
+        )  # fmt: skip
+    if arrays:
+        fold_chunks[(arrays,)](
+            found, chunks, table.first_chunks, results, arrays,
+            BLOCK=128 if chunks > 32 * arrays else 32, num_warps=1, enable_fp_fusion=True,
+        )  # fmt: skip
+    if device.type != "cuda":
+        return lambda: _moments(table, results.numpy(), histogram)
+    copied = torch.empty(words, dtype=torch.int64, pin_memory=True)
+    copied.copy_(results, non_blocking=True)
+    done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record()
+
+    def wait() -> list[Moments]:
+        done.synchronize()
+        return _moments(table, copied.numpy(), histogram)
+
+    return wait
+
+
+def _moments(table: Table, results: Any, histogram: bool) -> list[Moments]:
+    arrays = len(table.runs)
+    rows = results[: FIELDS * arrays].reshape(FIELDS, arrays)
+    counts = rows[:COUNTS].T.tolist()
+    numbers = rows[COUNTS : COUNTS + 6].view(np.float64).T.tolist()
+    exponents, least_whole, largest_whole = rows[COUNTS + 6 :].tolist()
+    bins: Any = [None] * arrays
+    if histogram:
+        rest = results[FIELDS * arrays + 1 :]
+        bins = trimmed((rest if table.is_long else rest.view(np.int32)).reshape(arrays, _BINS))
+    found = []
+    for number, run in enumerate(table.runs):
+        *counted, finite = counts[number]
+        its = bins[number]
+        if not finite:
+            found.append(Moments._make((run.size, *counted, math.nan, math.nan, math.nan, 0.0, 0.0, 0.0, its)))
+            continue
+        least, largest, mean, deviation, l1, square = numbers[number]
+        if is_whole(run.dtype):
+            flip = 1 << 63 if run.dtype == "uint64" else 0
+            least, largest = least_whole[number] + flip, largest_whole[number] + flip
+        else:
+            least, largest = least + 0.0, largest + 0.0  # zero has no sign
+        deviation, l2 = (_scaled(math.sqrt(one), exponents[number]) for one in (deviation, square))
+        found.append(Moments._make((run.size, *counted, least, largest, mean, deviation, l1, l2, its)))
+    return found
+
+
+def _scaled(number: float, exponent: int) -> float:
+    try:
+        return math.ldexp(number, exponent)
+    except OverflowError:  # larger than any float
+        return math.inf

@@ -1,0 +1,514 @@
+"""The statistics of many arrays on a GPU, in one launch.
+
+A table on the device says where each chunk begins, how long it is and of which kind. `measure_whole_chunks` takes all
+that are whole and of floats of at most 32 bits, in one fast pass in 32 bits. Where that cannot be right, since values
+are not finite, too large or too small to be squared so, or far from zero beside their spread, it puts the chunk on a
+list. `measure_carefully` takes what is on the list, and those that stand there from the beginning (the rests of arrays,
+whole numbers, 64 bits), in 64 bits and with every question asked. `fold_chunks` puts the chunks of each array together,
+in a fixed order.
+"""
+
+# The kernels are written for Triton's compiler, which allows less than Python does.
+# mypy: ignore-errors
+# ruff: noqa: C901, N803
+
+import triton
+import triton.language as tl
+
+# What is found in a chunk, and in an array, one row each: first what is counted, then the bits of doubles.
+COUNTS = 6  # nan, +inf, -inf, zeros, subnormals, finite
+FIELDS = 15  # and: least, largest, mean, deviation, l1, square, exponent, whole least, whole largest
+
+# Numbers of kinds are those of the C code.
+_FLOAT32 = tl.constexpr(0)
+_FLOAT64 = tl.constexpr(1)
+_BFLOAT16 = tl.constexpr(2)
+_FLOAT16 = tl.constexpr(3)
+_BYTE_FLOAT = tl.constexpr(4)
+_INT8 = tl.constexpr(5)
+_INT16 = tl.constexpr(6)
+_INT32 = tl.constexpr(7)
+_INT64 = tl.constexpr(8)
+_UINT8 = tl.constexpr(9)
+_UINT16 = tl.constexpr(10)
+_UINT32 = tl.constexpr(11)
+_UINT64 = tl.constexpr(12)
+_BOOL = tl.constexpr(13)
+
+# And the bits that say that one occurs.
+_HAS_FLOAT32 = tl.constexpr(1 << 0)
+_HAS_FLOAT64 = tl.constexpr(1 << 1)
+_HAS_BFLOAT16 = tl.constexpr(1 << 2)
+_HAS_FLOAT16 = tl.constexpr(1 << 3)
+_HAS_BYTE_FLOAT = tl.constexpr(1 << 4)
+_HAS_INT8 = tl.constexpr(1 << 5)
+_HAS_INT16 = tl.constexpr(1 << 6)
+_HAS_INT32 = tl.constexpr(1 << 7)
+_HAS_INT64 = tl.constexpr(1 << 8)
+_HAS_UINT8 = tl.constexpr(1 << 9)
+_HAS_UINT16 = tl.constexpr(1 << 10)
+_HAS_UINT32 = tl.constexpr(1 << 11)
+_HAS_UINT64 = tl.constexpr(1 << 12)
+_HAS_BOOL = tl.constexpr(1 << 13)
+_HAS_NARROW = tl.constexpr(0b11101)
+_HAS_INT64_OR_UINT64 = tl.constexpr(1 << 8 | 1 << 12)
+_HAS_WHOLE = tl.constexpr(0b11111111100000)
+
+_INFINITY = tl.constexpr(float("inf"))
+_LARGE = tl.constexpr(2.0**60)  # squares of more do not fit into 32 bits when they are added up
+_SMALL = tl.constexpr(2.0**-40)  # squares of less vanish there
+# The fast histogram counts 39 exponents, in three doubles of thirteen fields of four bits: each value adds a power of
+# two, which for those that belong elsewhere is one sixteenth. That is fewer steps than shifting a one into place, and
+# of a kind that nothing else here needs.
+_WORDS = tl.constexpr(3)
+_FIELDS = tl.constexpr(13)
+_WINDOW = tl.constexpr(39)
+_ONE_AT_FIRST = tl.constexpr((1023 + 48) << 20)  # the upper half of a double that is one in the field of the smallest
+_FIELD_DOWN = tl.constexpr(2**32 - (4 << 20))  # what makes it one in the next field, modulo 2**32
+_NIBBLES = tl.constexpr(0x0F0F0F0F0F0F0F0F)
+_PER_FLUSH = tl.constexpr(8)  # so many are counted before the fields are moved to eight bits; sixteen would be too many
+
+
+@triton.jit
+def _narrow(address, offsets, kind, values, KINDS: tl.constexpr, BLOCK: tl.constexpr):
+    """Floats of at most 32 bits, as such. The address is a multiple of 16, so that many are loaded at once."""
+    x = tl.zeros([BLOCK], tl.float32)
+    if _HAS_BFLOAT16 == KINDS:  # of which most models consist entirely
+        raw = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.uint16)), 16) + offsets)
+        x = (raw.to(tl.int32) << 16).to(tl.float32, bitcast=True)
+    elif _HAS_FLOAT32 == KINDS:
+        x = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.float32)), 16) + offsets)
+    else:
+        if _HAS_FLOAT32 & KINDS:
+            if kind == _FLOAT32:
+                x = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.float32)), 16) + offsets)
+        if _HAS_BFLOAT16 & KINDS:
+            if kind == _BFLOAT16:
+                raw = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.uint16)), 16) + offsets)
+                x = (raw.to(tl.int32) << 16).to(tl.float32, bitcast=True)
+        if _HAS_FLOAT16 & KINDS:
+            if kind == _FLOAT16:
+                x = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.float16)), 16) + offsets).to(tl.float32)
+        if _HAS_BYTE_FLOAT & KINDS:
+            if kind == _BYTE_FLOAT:
+                code = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.uint8)), 16) + offsets)
+                x = tl.load(values + code.to(tl.int32))
+    return x
+
+
+@triton.jit
+def _wide(address, offsets, mask, kind, values, KINDS: tl.constexpr, BLOCK: tl.constexpr):
+    """Any kind, as 64-bit floats."""
+    x = tl.zeros([BLOCK], tl.float64)
+    if _HAS_FLOAT32 & KINDS:
+        if kind == _FLOAT32:
+            x = tl.load(address.to(tl.pointer_type(tl.float32)) + offsets, mask=mask, other=0).to(tl.float64)
+    if _HAS_FLOAT64 & KINDS:
+        if kind == _FLOAT64:
+            x = tl.load(address.to(tl.pointer_type(tl.float64)) + offsets, mask=mask, other=0)
+    if _HAS_BFLOAT16 & KINDS:
+        if kind == _BFLOAT16:
+            raw = tl.load(address.to(tl.pointer_type(tl.int16)) + offsets, mask=mask, other=0)
+            x = (raw.to(tl.int32) << 16).to(tl.float32, bitcast=True).to(tl.float64)
+    if _HAS_FLOAT16 & KINDS:
+        if kind == _FLOAT16:
+            raw = tl.load(address.to(tl.pointer_type(tl.float16)) + offsets, mask=mask, other=0)
+            x = raw.to(tl.float32).to(tl.float64)
+    if _HAS_BYTE_FLOAT & KINDS:
+        if kind == _BYTE_FLOAT:
+            code = tl.load(address.to(tl.pointer_type(tl.uint8)) + offsets, mask=mask, other=0)
+            x = tl.where(mask, tl.load(values + code.to(tl.int32)).to(tl.float64), 0.0)
+    if _HAS_WHOLE & KINDS:
+        if kind >= _INT8:
+            whole = _whole(address, offsets, mask, kind, KINDS, BLOCK)
+            x = tl.where(kind == _UINT64, whole.to(tl.uint64, bitcast=True).to(tl.float64), whole.to(tl.float64))
+    return x
+
+
+@triton.jit
+def _whole(address, offsets, mask, kind, KINDS: tl.constexpr, BLOCK: tl.constexpr):
+    """Whole numbers as 64 bits; those of uint64 with their bits as they are."""
+    x = tl.zeros([BLOCK], tl.int64)
+    if _HAS_INT8 & KINDS:
+        if kind == _INT8:
+            x = tl.load(address.to(tl.pointer_type(tl.int8)) + offsets, mask=mask, other=0).to(tl.int64)
+    if _HAS_INT16 & KINDS:
+        if kind == _INT16:
+            x = tl.load(address.to(tl.pointer_type(tl.int16)) + offsets, mask=mask, other=0).to(tl.int64)
+    if _HAS_INT32 & KINDS:
+        if kind == _INT32:
+            x = tl.load(address.to(tl.pointer_type(tl.int32)) + offsets, mask=mask, other=0).to(tl.int64)
+    if _HAS_INT64_OR_UINT64 & KINDS:
+        if (kind == _INT64) | (kind == _UINT64):
+            x = tl.load(address.to(tl.pointer_type(tl.int64)) + offsets, mask=mask, other=0)
+    if _HAS_UINT8 & KINDS:
+        if kind == _UINT8:
+            x = tl.load(address.to(tl.pointer_type(tl.uint8)) + offsets, mask=mask, other=0).to(tl.int64)
+    if _HAS_UINT16 & KINDS:
+        if kind == _UINT16:
+            x = tl.load(address.to(tl.pointer_type(tl.uint16)) + offsets, mask=mask, other=0).to(tl.int64)
+    if _HAS_UINT32 & KINDS:
+        if kind == _UINT32:
+            x = tl.load(address.to(tl.pointer_type(tl.uint32)) + offsets, mask=mask, other=0).to(tl.int64)
+    if _HAS_BOOL & KINDS:
+        if kind == _BOOL:
+            x = (tl.load(address.to(tl.pointer_type(tl.uint8)) + offsets, mask=mask, other=0) != 0).to(tl.int64)
+    return x
+
+
+@triton.jit
+def _biased(x):
+    """The exponents that 32-bit floats would have for 64-bit ones: 0 for all smaller, 255 for all larger."""
+    exponents = ((x.to(tl.int64, bitcast=True) >> 52) & 2047) - 896
+    return tl.minimum(tl.maximum(exponents, 0), 255).to(tl.int32)
+
+
+@triton.jit
+def _power(exponent):
+    """Two to the power of a whole number from -1022 to 1023, exactly."""
+    return ((exponent.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _store(found, chunk, chunks, field: tl.constexpr, number):
+    tl.store(found + field * chunks + chunk, number)
+
+
+@triton.jit
+def _store_double(found, chunk, chunks, field: tl.constexpr, number):
+    tl.store(found + field * chunks + chunk, number.to(tl.float64).to(tl.int64, bitcast=True))
+
+
+@triton.jit
+def _carefully(
+    address, size, kind, values, tiny, histogram, found, chunk, chunks,
+    KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """All that is to be known of a chunk, in 64 bits."""
+    lanes = tl.arange(0, BLOCK)
+    nan = tl.zeros([BLOCK], tl.int32)
+    positive = tl.zeros([BLOCK], tl.int32)
+    negative = tl.zeros([BLOCK], tl.int32)
+    zeros = tl.zeros([BLOCK], tl.int32)
+    small = tl.zeros([BLOCK], tl.int32)
+    least = tl.full([BLOCK], _INFINITY, tl.float64)
+    largest = tl.full([BLOCK], -_INFINITY, tl.float64)
+    least_whole = tl.full([BLOCK], 0x7FFFFFFFFFFFFFFF, tl.int64)
+    largest_whole = tl.full([BLOCK], -0x7FFFFFFFFFFFFFFF - 1, tl.int64)
+    bins = tl.zeros([256], tl.int32)
+    for start in range(0, size, BLOCK):
+        mask = start + lanes < size
+        x = _wide(address, start + lanes, mask, kind, values, KINDS, BLOCK)
+        is_nan = x != x
+        is_positive = x == _INFINITY
+        is_negative = x == -_INFINITY
+        finite = mask & (is_nan == 0) & (is_positive == 0) & (is_negative == 0)
+        nan += (mask & is_nan).to(tl.int32)
+        positive += (mask & is_positive).to(tl.int32)
+        negative += (mask & is_negative).to(tl.int32)
+        zeros += (finite & (x == 0)).to(tl.int32)
+        small += (finite & (tl.abs(x) < tiny)).to(tl.int32)
+        least = tl.where(finite, tl.minimum(least, x), least)
+        largest = tl.where(finite, tl.maximum(largest, x), largest)
+        if _HAS_WHOLE & KINDS:
+            if kind >= _INT8:
+                whole = _whole(address, start + lanes, mask, kind, KINDS, BLOCK)
+                # So ordered that uint64 compares as its bits do.
+                ordered = tl.where(kind == _UINT64, whole ^ (-0x7FFFFFFFFFFFFFFF - 1), whole)
+                least_whole = tl.where(mask, tl.minimum(least_whole, ordered), least_whole)
+                largest_whole = tl.where(mask, tl.maximum(largest_whole, ordered), largest_whole)
+                if HISTOGRAM:
+                    # Large whole numbers are rounded as floats, up to a power of two perhaps: their last bits go first.
+                    bits = tl.where((whole < 0) & (kind != _UINT64), 0 - whole, whole).to(tl.uint64, bitcast=True)
+                    short = tl.where(bits >= 0x20000000000000, bits & 0xFFFFFFFFFFFFF800, bits)
+                    x = short.to(tl.float64)
+        if HISTOGRAM:
+            counted = finite & (x != 0)
+            exponents = _biased(x)
+            bins += tl.histogram(tl.where(counted, exponents, 0), 256)
+            # Those that do not count were taken for bin 0.
+            uncounted = tl.sum((counted == 0).to(tl.int32))
+            bins -= tl.where(tl.arange(0, 256) == 0, uncounted, 0)
+    zero_count = tl.sum(zeros)
+    nan_count, positive_count, negative_count = tl.sum(nan), tl.sum(positive), tl.sum(negative)
+    count = size - nan_count - positive_count - negative_count
+    subnormals = tl.sum(small) - zero_count
+    if _HAS_WHOLE & KINDS:
+        if kind >= _INT8:
+            subnormals = 0
+    low, high = tl.min(least), tl.max(largest)
+    # By a power of two, so that squares neither overflow nor vanish.
+    exponent = tl.zeros([], tl.int32)
+    if _HAS_FLOAT64 & KINDS:
+        magnitude = tl.maximum(tl.abs(low), tl.abs(high))
+        if (kind == _FLOAT64) & (count > 0) & (magnitude > 0):
+            power = (((magnitude.to(tl.int64, bitcast=True) >> 52) & 2047) - 1023).to(tl.int32)
+            if (power > 480) | (power < -480):
+                exponent = tl.maximum(tl.minimum(power, 1000), -1000)
+    scale = _power(-exponent)
+    total = tl.zeros([BLOCK], tl.float64)
+    magnitudes = tl.zeros([BLOCK], tl.float64)
+    for start in range(0, size, BLOCK):
+        mask = start + lanes < size
+        x = _wide(address, start + lanes, mask, kind, values, KINDS, BLOCK)
+        x = tl.where(tl.abs(x) < _INFINITY, x, 0.0) * scale
+        total += x
+        magnitudes += tl.abs(x)
+    mean = tl.sum(total) / tl.maximum(count, 1)
+    deviations = tl.zeros([BLOCK], tl.float64)
+    squares = tl.zeros([BLOCK], tl.float64)
+    for start in range(0, size, BLOCK):
+        mask = start + lanes < size
+        x = _wide(address, start + lanes, mask, kind, values, KINDS, BLOCK)
+        finite = mask & (tl.abs(x) < _INFINITY)
+        x *= scale
+        squares += tl.where(finite, x * x, 0.0)
+        deviations += tl.where(finite, (x - mean) * (x - mean), 0.0)
+    _store(found, chunk, chunks, 0, nan_count)
+    _store(found, chunk, chunks, 1, positive_count)
+    _store(found, chunk, chunks, 2, negative_count)
+    _store(found, chunk, chunks, 3, zero_count)
+    _store(found, chunk, chunks, 4, subnormals)
+    _store(found, chunk, chunks, 5, count)
+    _store_double(found, chunk, chunks, 6, low)
+    _store_double(found, chunk, chunks, 7, high)
+    _store_double(found, chunk, chunks, 8, mean * _power(exponent))
+    _store_double(found, chunk, chunks, 9, tl.sum(deviations))
+    _store_double(found, chunk, chunks, 10, tl.sum(magnitudes) * _power(exponent))
+    _store_double(found, chunk, chunks, 11, tl.sum(squares))
+    _store(found, chunk, chunks, 12, exponent)
+    _store(found, chunk, chunks, 13, tl.min(least_whole))
+    _store(found, chunk, chunks, 14, tl.max(largest_whole))
+    if HISTOGRAM:
+        tl.atomic_add(histogram + tl.arange(0, 256), bins, mask=bins != 0, sem="relaxed")
+
+
+@triton.jit
+def _one_in_field(exponents, lowest, word: tl.constexpr):
+    """What a value adds to a word."""
+    field = tl.minimum((exponents - (lowest + word * _FIELDS)).to(tl.uint32, bitcast=True), _FIELDS)
+    upper_half = field * _FIELD_DOWN + _ONE_AT_FIRST
+    return (upper_half.to(tl.uint64) << 32).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _spread(word, even, odd):
+    """Adds fields of four bits to two words of fields of eight: those at even places, and those at odd ones."""
+    bits = word.to(tl.int64)
+    return even + (bits & _NIBBLES), odd + ((bits >> 4) & _NIBBLES)
+
+
+@triton.jit
+def _gather(window, even, odd, numbers, word: tl.constexpr):
+    """Adds up the fields of a word over all lanes, and writes them to their places in the window."""
+    for number in tl.static_range(_FIELDS):
+        fields = even if number % 2 == 0 else odd
+        count = tl.sum(((fields >> ((12 - number) // 2 * 8)) & 255).to(tl.int32))
+        window = tl.where(numbers == word * _FIELDS + number, count, window)
+    return window
+
+
+@triton.jit
+def measure_whole_chunks(
+    chunks_to_measure, addresses, arrays, kinds, tinies, values, found, histograms, listed, counter, chunks, already,
+    KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One whole chunk of floats of at most 32 bits."""
+    chunk = tl.load(chunks_to_measure + tl.program_id(0))
+    address = tl.load(addresses + chunk)
+    array = tl.load(arrays + chunk)
+    kind = tl.load(kinds + array)
+    its_values = values + 256 * array if _HAS_BYTE_FLOAT & KINDS else values
+    tiny = tl.load(tinies + array).to(tl.float32)
+    lanes = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    magnitudes = tl.zeros([BLOCK], tl.float32)
+    squares = tl.zeros([BLOCK], tl.float32)
+    least = tl.full([BLOCK], _INFINITY, tl.float32)
+    largest = tl.full([BLOCK], -_INFINITY, tl.float32)
+    smallest = tl.full([BLOCK], _INFINITY, tl.float32)
+    if HISTOGRAM:
+        # The window begins where a first look says, with room above for what is four times as large.
+        first = _narrow(address, lanes, kind, its_values, KINDS, BLOCK).to(tl.int32, bitcast=True) & 0x7FFFFFFF
+        lowest = tl.maximum((tl.max(first) >> 23) + 3 - _WINDOW, 1)
+        even_0 = tl.zeros([BLOCK], tl.int64)
+        even_1 = tl.zeros([BLOCK], tl.int64)
+        even_2 = tl.zeros([BLOCK], tl.int64)
+        odd_0 = tl.zeros([BLOCK], tl.int64)
+        odd_1 = tl.zeros([BLOCK], tl.int64)
+        odd_2 = tl.zeros([BLOCK], tl.int64)
+    for start in range(0, CHUNK, BLOCK * _PER_FLUSH):
+        if HISTOGRAM:
+            word_0 = tl.zeros([BLOCK], tl.float64)
+            word_1 = tl.zeros([BLOCK], tl.float64)
+            word_2 = tl.zeros([BLOCK], tl.float64)
+        for part in tl.static_range(_PER_FLUSH):
+            x = _narrow(address, start + part * BLOCK + lanes, kind, its_values, KINDS, BLOCK)
+            total += x
+            magnitudes += tl.abs(x)
+            squares = tl.fma(x, x, squares)
+            least = tl.minimum(least, x)
+            largest = tl.maximum(largest, x)
+            smallest = tl.minimum(smallest, tl.abs(x))
+            if HISTOGRAM:
+                exponents = (x.to(tl.int32, bitcast=True) >> 23) & 255
+                word_0 += _one_in_field(exponents, lowest, 0)
+                word_1 += _one_in_field(exponents, lowest, 1)
+                word_2 += _one_in_field(exponents, lowest, 2)
+        if HISTOGRAM:
+            even_0, odd_0 = _spread(word_0, even_0, odd_0)
+            even_1, odd_1 = _spread(word_1, even_1, odd_1)
+            even_2, odd_2 = _spread(word_2, even_2, odd_2)
+    low, high = tl.min(least).to(tl.float64), tl.max(largest).to(tl.float64)
+    sum_of_all = tl.sum(total.to(tl.float64))
+    l1 = tl.sum(magnitudes.to(tl.float64))
+    square = tl.sum(squares.to(tl.float64))
+    mean = sum_of_all / CHUNK
+    deviation = square - sum_of_all * mean
+    magnitude = tl.maximum(tl.abs(low), tl.abs(high))
+    fine = (l1 < _INFINITY) & (magnitude < _LARGE) & (magnitude >= _SMALL) & (mean * mean * CHUNK <= 16 * deviation)
+    fine = fine | (l1 == 0)
+    zeros = 0
+    small_count = 0
+    if tl.min(smallest) < tiny:
+        # Zeros and subnormals are rare, and only counted where there are some.
+        zero_counts = tl.zeros([BLOCK], tl.int32)
+        small_counts = tl.zeros([BLOCK], tl.int32)
+        for start in range(0, CHUNK, BLOCK):
+            x = _narrow(address, start + lanes, kind, its_values, KINDS, BLOCK)
+            zero_counts += (x == 0).to(tl.int32)
+            small_counts += (tl.abs(x) < tiny).to(tl.int32)
+        zeros = tl.sum(zero_counts)
+        small_count = tl.sum(small_counts)
+    if HISTOGRAM:
+        numbers = tl.arange(0, 64)
+        window = tl.zeros([64], tl.int32)
+        window = _gather(window, even_0, odd_0, numbers, 0)
+        window = _gather(window, even_1, odd_1, numbers, 1)
+        window = _gather(window, even_2, odd_2, numbers, 2)
+        fine = fine & (tl.sum(window) == CHUNK - zeros)  # otherwise some lie outside of the window
+    if fine:
+        _store(found, chunk, chunks, 0, 0)
+        _store(found, chunk, chunks, 1, 0)
+        _store(found, chunk, chunks, 2, 0)
+        _store(found, chunk, chunks, 3, zeros)
+        _store(found, chunk, chunks, 4, small_count - zeros)
+        _store(found, chunk, chunks, 5, CHUNK)
+        _store_double(found, chunk, chunks, 6, low)
+        _store_double(found, chunk, chunks, 7, high)
+        _store_double(found, chunk, chunks, 8, mean)
+        _store_double(found, chunk, chunks, 9, tl.maximum(deviation, 0.0))
+        _store_double(found, chunk, chunks, 10, l1)
+        _store_double(found, chunk, chunks, 11, square)
+        _store(found, chunk, chunks, 12, 0)
+        _store(found, chunk, chunks, 13, 0)
+        _store(found, chunk, chunks, 14, 0)
+        if HISTOGRAM:
+            histogram = histograms + 256 * array.to(tl.int64) + lowest
+            tl.atomic_add(histogram + numbers, window, mask=window != 0, sem="relaxed")
+    else:
+        behind = tl.atomic_add(counter, 1, sem="relaxed")
+        tl.store(listed + already + behind, chunk)
+
+
+@triton.jit
+def measure_carefully(
+    listed, counter, already, addresses, sizes, arrays, kinds, tinies, values, found, histograms, chunks,
+    KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The chunks on the list, several by one program."""
+    count = already + tl.load(counter).to(tl.int32)
+    for number in range(tl.program_id(0), count, tl.num_programs(0)):
+        chunk = tl.load(listed + number)
+        array = tl.load(arrays + chunk)
+        its_values = values + 256 * array if _HAS_BYTE_FLOAT & KINDS else values
+        _carefully(
+            tl.load(addresses + chunk), tl.load(sizes + chunk), tl.load(kinds + array), its_values,
+            tl.load(tinies + array), histograms + 256 * array.to(tl.int64), found, chunk, chunks,
+            KINDS, HISTOGRAM, BLOCK,
+        )  # fmt: skip
+
+
+@triton.jit
+def _double(found, field: tl.constexpr, chunks, at, mask):
+    return tl.load(found + field * chunks + at, mask=mask, other=0).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def fold_chunks(found, chunks, first_chunks, results, arrays, BLOCK: tl.constexpr):
+    """The chunks of one array, put together in their order."""
+    array = tl.program_id(0)
+    first, stop = tl.load(first_chunks + array), tl.load(first_chunks + array + 1)
+    lanes = tl.arange(0, BLOCK)
+    nan = tl.zeros([BLOCK], tl.int64)
+    positive = tl.zeros([BLOCK], tl.int64)
+    negative = tl.zeros([BLOCK], tl.int64)
+    zeros = tl.zeros([BLOCK], tl.int64)
+    subnormals = tl.zeros([BLOCK], tl.int64)
+    finite = tl.zeros([BLOCK], tl.int64)
+    l1 = tl.zeros([BLOCK], tl.float64)
+    least = tl.full([BLOCK], _INFINITY, tl.float64)
+    largest = tl.full([BLOCK], -_INFINITY, tl.float64)
+    exponent = tl.full([BLOCK], -2000, tl.int64)
+    least_whole = tl.full([BLOCK], 0x7FFFFFFFFFFFFFFF, tl.int64)
+    largest_whole = tl.full([BLOCK], -0x7FFFFFFFFFFFFFFF - 1, tl.int64)
+    for start in range(first, stop, BLOCK):
+        at = start + lanes
+        mask = at < stop
+        its = tl.load(found + 5 * chunks + at, mask=mask, other=0)
+        magnitude = _double(found, 10, chunks, at, mask)
+        nan += tl.load(found + at, mask=mask, other=0)
+        positive += tl.load(found + 1 * chunks + at, mask=mask, other=0)
+        negative += tl.load(found + 2 * chunks + at, mask=mask, other=0)
+        zeros += tl.load(found + 3 * chunks + at, mask=mask, other=0)
+        subnormals += tl.load(found + 4 * chunks + at, mask=mask, other=0)
+        finite += its
+        l1 += magnitude
+        least = tl.where(its > 0, tl.minimum(least, _double(found, 6, chunks, at, mask)), least)
+        largest = tl.where(its > 0, tl.maximum(largest, _double(found, 7, chunks, at, mask)), largest)
+        # What is all zero has no exponent that would matter.
+        power = tl.load(found + 12 * chunks + at, mask=mask, other=0)
+        exponent = tl.where(mask & (magnitude > 0), tl.maximum(exponent, power), exponent)
+        whole = tl.load(found + 13 * chunks + at, mask=mask, other=0x7FFFFFFFFFFFFFFF)
+        least_whole = tl.minimum(least_whole, whole)
+        whole = tl.load(found + 14 * chunks + at, mask=mask, other=-0x7FFFFFFFFFFFFFFF - 1)
+        largest_whole = tl.maximum(largest_whole, whole)
+    count = tl.maximum(tl.sum(finite), 1)
+    unit = tl.max(exponent)
+    unit = tl.where(unit == -2000, 0, unit)
+    means = tl.zeros([BLOCK], tl.float64)
+    for start in range(first, stop, BLOCK):
+        at = start + lanes
+        mask = at < stop
+        its = tl.load(found + 5 * chunks + at, mask=mask, other=0)
+        means += _double(found, 8, chunks, at, mask) * (its.to(tl.float64) / count)
+    mean = tl.sum(means)
+    low, high = tl.min(least), tl.max(largest)
+    mean = tl.where(low == high, low, mean)  # which rounding must not change
+    deviations = tl.zeros([BLOCK], tl.float64)
+    squares = tl.zeros([BLOCK], tl.float64)
+    for start in range(first, stop, BLOCK):
+        at = start + lanes
+        mask = at < stop
+        its = tl.load(found + 5 * chunks + at, mask=mask, other=0).to(tl.float64)
+        power = tl.load(found + 12 * chunks + at, mask=mask, other=0)
+        # Squares are in units of 4 to the power of their exponent; what is 2**500 times smaller is nothing beside it.
+        shift = _power(tl.maximum(power - unit, -500))
+        apart = (_double(found, 8, chunks, at, mask) - mean) * _power(-unit)
+        deviations += _double(found, 9, chunks, at, mask) * shift * shift + its * apart * apart
+        squares += _double(found, 11, chunks, at, mask) * shift * shift
+    _store(results, array, arrays, 0, tl.sum(nan))
+    _store(results, array, arrays, 1, tl.sum(positive))
+    _store(results, array, arrays, 2, tl.sum(negative))
+    _store(results, array, arrays, 3, tl.sum(zeros))
+    _store(results, array, arrays, 4, tl.sum(subnormals))
+    _store(results, array, arrays, 5, tl.sum(finite))
+    _store_double(results, array, arrays, 6, low)
+    _store_double(results, array, arrays, 7, high)
+    _store_double(results, array, arrays, 8, mean)
+    _store_double(results, array, arrays, 9, tl.sum(deviations))
+    _store_double(results, array, arrays, 10, tl.sum(l1))
+    _store_double(results, array, arrays, 11, tl.sum(squares))
+    _store(results, array, arrays, 12, unit)
+    _store(results, array, arrays, 13, tl.min(least_whole))
+    _store(results, array, arrays, 14, tl.max(largest_whole))

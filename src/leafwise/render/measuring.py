@@ -1,0 +1,135 @@
+"""What `lw.stats` found, as a table with a small picture of magnitudes, and as plain data."""
+
+import math
+from typing import Any
+
+from leafwise.core.doc import Doc, Line, Span, Style
+from leafwise.core.moments import Histogram, together
+from leafwise.core.path import Path, escape, listed, quote
+from leafwise.inspect.rows import Row
+from leafwise.inspect.stats import Stats
+from leafwise.render.outline import MAX_LINES, plural
+
+_BARS = "▁▂▃▄▅▆▇█"
+_EXPONENTS = 20  # so many powers of two are drawn, up to the largest
+
+
+def stats_doc(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
+    """A line for each leaf, or where those are many, for each part; and one for all."""
+    rows = list(stats.values())
+    parts = _parts(rows, depth, full)
+    highest = max((top for row in rows if (top := _highest(row.histogram)) is not None), default=None)
+    lines = [_header(highest)] if rows else []
+    for name, members in parts.items():
+        if len(members) == 1:
+            lines.append(_line(escape(members[0].path or ""), members[0], highest, ()))
+        else:
+            folded = Row(together([row._moments for row in members]))
+            lines.append(_line(escape(name), folded, highest, (Span(f"{len(members):,} leaves", "dim"),)))
+    if len(parts) > 1:
+        lines.append(_line("total", stats.total, highest, (), "type"))
+    return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(6)), drop=(0, 5, 2, 3))
+
+
+def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row]]:
+    """Rows by the first steps of their paths: so many that the table is not too long, or as many as are asked for."""
+    steps = [[quote(name) for name in Path(row.path or "").names] for row in rows]
+    deepest = max(map(len, steps), default=1)
+    chosen = deepest if full else depth
+    if chosen is None:
+        lengths = range(deepest, 0, -1)
+        chosen = next((some for some in lengths if len({tuple(one[:some]) for one in steps}) <= MAX_LINES), 1)
+    parts: dict[str, list[Row]] = {}
+    for row, its in zip(rows, steps, strict=True):
+        parts.setdefault(".".join(its[: max(chosen, 1)]), []).append(row)
+    return parts
+
+
+def _header(highest: int | None) -> Line:
+    names = ["values", "mean", "std", "min", "max", "zeros"]
+    if highest is not None:
+        left, right = f"2^{highest - _EXPONENTS + 1}", f"2^{highest}"
+        names.append(left + right.rjust(_EXPONENTS - len(left)))
+    return Line(0, (Span("", "type"),), tuple(Span(name, "dim") for name in names))
+
+
+def _line(name: str, row: Row, highest: int | None, note: tuple[Span, ...], style: Style = "name") -> Line:
+    cells = [Span(f"{row.count:,}", "number"), *(Span(_number(one)) for one in (row.mean, row.std, row.min, row.max))]
+    cells.append(Span(_share(row.zeros, row.finite), "dim" if not row.zeros else ""))
+    if highest is not None:
+        cells.append(Span(_bars(row.histogram, highest)))
+    wrong = [f"{count:,} {what}" for what, count in _wrong(row)]
+    if wrong:
+        note = (*note, Span(("  " if note else "") + ", ".join(wrong), "warn"))
+    return Line(0, (Span(name, style),), tuple(cells), note)
+
+
+def _wrong(row: Row) -> list[tuple[str, int]]:
+    counts = (("NaN", row.nan), ("+inf", row.posinf), ("-inf", row.neginf))
+    return [(what, count) for what, count in counts if count]
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) < 10**9 else f"{value:.3g}"
+    return "" if math.isnan(value) else f"{value:.3g}"
+
+
+def _share(part: int, whole: int) -> str:
+    if not part:
+        return "0"
+    percent = 100 * part / whole
+    return f"{percent:.2g}%" if 0.01 <= percent < 10 else f"{percent:.0f}%" if percent >= 10 else "<0.01%"
+
+
+def _highest(histogram: Histogram | None) -> int | None:
+    return histogram.lowest + len(histogram.counts) - 1 if histogram is not None and histogram.counts else None
+
+
+def _bars(histogram: Histogram | None, highest: int) -> str:
+    """A bar for each power of two, as high as it is frequent; the first stands for all below, too."""
+    if histogram is None:
+        return " " * _EXPONENTS
+    counts = [0] * _EXPONENTS
+    for exponent, count in enumerate(histogram.counts, histogram.lowest):
+        counts[max(exponent - highest + _EXPONENTS - 1, 0)] += count
+    most = max(counts) or 1
+    return "".join(_BARS[(count * 8 - 1) // most] if count else " " for count in counts)
+
+
+def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Span, ...]]:
+    what = "value" if stats.of == "value" else "gradient"
+    said = f"{plural(len(rows), 'leaf', 'leaves')}, {plural(stats.total.count, what, what + 's')}"
+    if highest is not None:
+        said += " · bars count magnitudes by powers of two"
+    footer: list[tuple[Span, ...]] = [(Span(said),)]
+    wrong = [row.path or "" for row in rows if _wrong(row)]
+    if wrong:
+        footer.append((Span(f"not finite: {escape(listed(wrong))}", "warn"),))
+    reasons: dict[str, list[str]] = {}
+    for path, reason in stats.skipped.items():
+        reasons.setdefault(reason, []).append(path)
+    for reason, paths in reasons.items():
+        footer.append((Span(f"left out: {escape(listed(paths))}: {escape(reason)}", "warn"),))
+    return footer
+
+
+def stats_json(stats: Stats) -> dict[str, Any]:
+    """A row for each leaf, and the total; what is no number is null."""
+    return {
+        "of": stats.of,
+        "leaves": [{"path": row.path, "shape": row.shape and list(row.shape), **_plain(row)} for row in stats.values()],
+        "total": _plain(stats.total),
+        "skipped": stats.skipped,
+    }
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    numbers = row.numbers()
+    found = {name: value if _is_plain(value) else None for name, value in numbers.items()}
+    histogram = row.histogram
+    return {**found, "histogram": None if histogram is None else histogram._asdict()}
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

@@ -1,0 +1,101 @@
+"""Arrays that statistics may go wrong on, and how two findings are compared."""
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from leafwise.core.moments import Moments
+
+FLOATS = {
+    "float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "float8_e5m2": ml_dtypes.float8_e5m2, "float8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    "float8_e8m0fnu": ml_dtypes.float8_e8m0fnu, "float4_e2m1fn": ml_dtypes.float4_e2m1fn,
+    "float6_e2m3fn": ml_dtypes.float6_e2m3fn, "float6_e3m2fn": ml_dtypes.float6_e3m2fn,
+}  # fmt: skip
+WHOLE = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
+
+
+def cases() -> dict[str, Any]:
+    """By name. A block of the C code is 4,096 elements: some are shorter, some just longer."""
+    rng = np.random.default_rng(8)
+    normal = rng.normal(size=9_001)
+    found: dict[str, Any] = {}
+    for name, dtype in FLOATS.items():
+        with np.errstate(all="ignore"):
+            found[f"normal {name}"] = (normal if name != "float8_e8m0fnu" else np.abs(normal)).astype(dtype)
+    for name in WHOLE:
+        if name == "bool":
+            found[name] = rng.integers(0, 2, 5_000).astype(bool)
+            continue
+        limits = np.iinfo(name)
+        found[name] = rng.integers(limits.min, limits.max, 5_000, dtype=name, endpoint=True)
+        found[f"{name} ends"] = np.array([limits.min, limits.max, 0, 1], name)
+    found["int64 beside powers of two"] = np.array([2**53 + 1, 2**60 - 1, -(2**60) + 1, 2**62, -(2**63)], np.int64)
+    found["uint64 beside powers of two"] = np.array([2**64 - 1, 2**63, 2**63 - 1, 2**60 - 1], np.uint64)
+    found["empty"] = np.zeros(0, np.float32)
+    found["empty of whole numbers"] = np.zeros(0, np.int64)
+    for size in (1, 2, 3, 15, 16, 17, 63, 64, 65, 4095, 4096, 4097, 8191):
+        found[f"{size} elements"] = normal[:size].astype(np.float32)
+    for name in ("float16", "bfloat16", "float32", "float64"):
+        dtype = FLOATS[name]
+        found[f"all nan {name}"] = np.full(5_000, np.nan, dtype)
+        found[f"all inf {name}"] = np.full(70, np.inf, dtype)
+        found[f"all -inf {name}"] = np.full(70, -np.inf, dtype)
+        found[f"zeros {name}"] = np.zeros(4_100, dtype)
+        found[f"negative zeros {name}"] = np.zeros(33, dtype) * dtype(-1)
+        mixed = normal.astype(dtype)
+        mixed[[0, 4_096, 9_000]] = np.nan
+        mixed[[1, 77]] = np.inf
+        mixed[[2, 5_000, 5_001]] = -np.inf
+        found[f"mixed {name}"] = mixed
+        sparse = normal.astype(dtype)
+        sparse[::3] = 0
+        found[f"sparse {name}"] = sparse
+        tiny = float(ml_dtypes.finfo(dtype).smallest_subnormal)
+        found[f"subnormals {name}"] = (np.arange(-40, 40) * tiny).astype(dtype)
+        largest = float(ml_dtypes.finfo(dtype).max)
+        found[f"largest {name}"] = np.array([largest, -largest, largest / 2] * 50).astype(dtype)
+    found["constant"] = np.full(5_000, 0.1, np.float32)
+    found["far from zero"] = (1e6 + normal * 0.25).astype(np.float32)
+    found["very far from zero"] = 1e9 + normal
+    found["farther than the spread can be told"] = np.full(4_097, 16_777_216.0, np.float32) + (np.arange(4_097) % 2) * 2
+    found["one far from the others"] = np.concatenate([np.zeros(4_096), [1e8]]).astype(np.float32)
+    found["squares overflow"] = normal * 1e200
+    found["squares vanish"] = normal * 1e-200
+    found["squares overflow in 32 bits"] = (normal * 1e30).astype(np.float32)
+    found["squares vanish in 32 bits"] = (normal * 1e-30).astype(np.float32)
+    found["sums overflow"] = np.full(5_000, 1.5e308)
+    found["large and small blocks"] = np.concatenate(
+        [normal[:4_096] * 1e-250, np.zeros(4_096), normal[:4_096] * 1e-180]
+    )
+    found["many magnitudes"] = np.ldexp(rng.uniform(1, 2, 6_000), rng.integers(-160, 140, 6_000)).astype(np.float64)
+    found["many magnitudes in 32 bits"] = np.ldexp(rng.uniform(1, 2, 6_000), rng.integers(-148, 128, 6_000)).astype(
+        np.float32
+    )
+    return found
+
+
+def assert_agree(found: Moments, right: Moments, precision: float = 1e-13) -> None:
+    """Counts, extremes and histograms are equal; sums agree up to some digits of what was added up."""
+    assert found[:6] == right[:6]
+    for name in ("min", "max"):
+        assert same(getattr(found, name), getattr(right, name)), name
+    assert found.histogram == right.histogram
+    for name in ("l1", "l2"):
+        assert math.isclose(getattr(found, name), getattr(right, name), rel_tol=precision), name
+    if not right.finite:
+        assert math.isnan(found.mean)
+        assert found.deviation == 0
+        return
+    scale = right.l1 / right.finite if math.isfinite(right.l1) else abs(right.mean)
+    assert abs(found.mean - right.mean) <= precision * scale, (found.mean, right.mean)
+    # The mean is known up to a digit of the magnitudes, and the spread not better than that.
+    noise = precision * scale * math.sqrt(right.finite)
+    assert math.isclose(found.deviation, right.deviation, rel_tol=precision * 100, abs_tol=noise)
+
+
+def same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))

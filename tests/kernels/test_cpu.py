@@ -1,0 +1,158 @@
+"""The C code, in every instruction set that this machine has, against the reference."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.kernels.cases import assert_agree, cases
+
+from leafwise.core.moments import Moments, together
+from leafwise.kernels import cpu, reference
+
+CASES = cases()
+
+
+def by_library(runs: list[cpu.Run], instruction_set: int, threads: int = 1) -> list[Moments]:
+    return list(map(together, cpu._by_library(cpu.loaded(), runs, True, threads, instruction_set)))
+
+
+def test_the_library_was_built() -> None:
+    assert cpu.loaded() is not None
+    assert cpu.instruction_sets() >= 1
+
+
+@pytest.mark.parametrize("instruction_set", range(cpu.instruction_sets()))
+def test_it_agrees_with_the_reference(instruction_set: int) -> None:
+    found = by_library([cpu.run_of(array) for array in CASES.values()], instruction_set, threads=2)
+    for (name, array), moments in zip(CASES.items(), found, strict=True):
+        try:
+            assert_agree(moments, reference.measure(array))
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
+
+
+def test_every_instruction_set_gives_the_same_bits() -> None:
+    runs = [cpu.run_of(array) for array in CASES.values()]
+    narrow = by_library(runs, 0)
+    for instruction_set in range(1, cpu.instruction_sets()):
+        for name, one, other in zip(CASES, narrow, by_library(runs, instruction_set), strict=True):
+            assert repr(one) == repr(other), name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int16"])
+def test_any_number_of_threads_gives_the_same_bits(dtype: str) -> None:
+    array = (np.random.default_rng(0).normal(size=3 * cpu.CHUNK + 1_234) * 100).astype(cpu.numpy_dtype(dtype))
+    runs = [cpu.run_of(array), cpu.run_of(array[5:-7])]
+    one = cpu.measure(runs, threads=1)
+    assert_agree(one[0], reference.measure(array))
+    for threads in (2, 3, 8, 100):
+        assert repr(cpu.measure(runs, threads=threads)) == repr(one)
+    assert repr(cpu.measure(runs[::-1], threads=2)[::-1]) == repr(one)  # nor does it matter beside what it stands
+
+
+def test_memory_at_any_address() -> None:
+    raw = np.random.default_rng(1).integers(0, 256, 40_000, np.uint8)
+    for offset in (1, 2, 3, 5):
+        for dtype in ("float32", "float64", "float16", "int64"):
+            item = np.dtype(dtype).itemsize
+            some = raw[offset : offset + 4_099 * item]
+            array = np.frombuffer(some.tobytes(), dtype)
+            run = cpu.Run(some.__array_interface__["data"][0], 4_099, dtype, some)
+            with np.errstate(all="ignore"):
+                assert_agree(cpu.measure([run])[0], reference.measure(array))
+
+
+def test_empty_arrays_between_full_ones() -> None:
+    full, empty = np.ones(10, np.float32), np.zeros(0, np.float32)
+    found = cpu.measure([cpu.run_of(array) for array in (empty, full, empty, empty, full, empty)])
+    assert [moments.size for moments in found] == [0, 10, 0, 0, 10, 0]
+    assert [moments.l1 for moments in found] == [0, 10, 0, 0, 10, 0]
+    assert cpu.measure([]) == []
+
+
+def test_twenty_thousand_small_arrays() -> None:
+    values = np.random.default_rng(2).normal(size=(20_000, 48)).astype(np.float32)
+    found = cpu.measure([cpu.run_of(row) for row in values])
+    for number in (0, 1, 4_095, 4_096, 19_999):
+        assert_agree(found[number], reference.measure(values[number]))
+    assert_agree(together(found), reference.measure(values), 1e-12)
+
+
+def test_without_a_histogram() -> None:
+    [found] = cpu.measure([cpu.run_of(np.ones(5))], histogram=False)
+    assert found.histogram is None
+    assert found.l1 == 5
+    assert cpu.measure([cpu.run_of(np.zeros(0))], histogram=False)[0].histogram is None
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(24.0).reshape(4, 6).T,
+        np.arange(24.0).reshape(2, 3, 4).transpose(1, 0, 2),
+        np.arange(24.0)[::2],
+        np.arange(24.0)[::-1],
+        np.arange(24.0).reshape(4, 6)[:, 1:3],
+        np.broadcast_to(np.arange(3.0), (5, 3)),
+        np.asfortranarray(np.arange(24.0).reshape(4, 6)),
+        np.arange(24.0).astype(">f8"),
+        np.arange(24, dtype=">i4"),
+        np.array(3.5),
+        np.zeros((3, 0, 2)),
+    ],
+)
+def test_arrays_however_they_lie(array: Any) -> None:
+    [found] = cpu.measure_arrays([array], True, lambda count: None)
+    assert_agree(found, reference.measure(np.ascontiguousarray(array, array.dtype.newbyteorder("="))))
+
+
+def test_pieces_are_cut_where_it_does_not_matter() -> None:
+    array = np.random.default_rng(3).normal(size=2 * (cpu.PIECE + cpu.CHUNK + 77)).astype(np.float32)[::2]
+    pieces = cpu.measure_arrays([array], True, lambda count: None)
+    assert repr(pieces) == repr(cpu.measure([cpu.run_of(np.ascontiguousarray(array))]))
+
+
+def test_subnormals_count_where_the_thread_takes_them_for_zeros() -> None:
+    array = np.full(5_000, 1e-40, np.float32)
+    before = cpu.measure([cpu.run_of(array)])
+    torch.set_flush_denormal(True)
+    try:
+        assert cpu.measure([cpu.run_of(array)]) == before
+        assert torch.tensor([1e-40]) * 1 == 0  # and the thread has what it was set to
+    finally:
+        torch.set_flush_denormal(False)
+    assert before[0].subnormals == 5_000
+    assert before[0].l1 > 0
+
+
+def test_several_threads_may_ask_at_once() -> None:
+    array = np.random.default_rng(4).normal(size=cpu.CHUNK * 2).astype(np.float32)
+    wanted = repr(cpu.measure([cpu.run_of(array)]))
+    with ThreadPoolExecutor(8) as pool:
+        assert {repr(found) for found in pool.map(lambda _: cpu.measure([cpu.run_of(array)]), range(32))} == {wanted}
+
+
+def test_without_the_library_the_reference_is_used_and_that_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_load", lambda: None)
+    cpu._say_once.cache_clear()
+    array = np.random.default_rng(5).normal(size=cpu.CHUNK + 5).astype(np.float32)
+    with pytest.warns(UserWarning, match="without a C compiler") as warned:  # noqa: PT031 — once, for both
+        [found] = cpu.measure([cpu.run_of(array)])
+        cpu.measure([cpu.run_of(array[:0])], histogram=False)
+    assert len(warned) == 1
+    assert_agree(found, reference.measure(array))
+    monkeypatch.undo()
+    assert_agree(cpu.measure([cpu.run_of(array)])[0], found)
+    cpu._say_once.cache_clear()
+
+
+def test_the_number_of_threads_is_that_of_the_environment() -> None:
+    script = "from leafwise.kernels import cpu; print(cpu._threads())"
+    for asked, wanted in (("3", "3"), ("1", "1")):
+        environment = {"OMP_NUM_THREADS": asked, "PATH": ""}
+        found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+        assert found.stdout.strip() == wanted, found.stderr

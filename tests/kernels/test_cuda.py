@@ -1,0 +1,84 @@
+"""The Triton kernels, run by Triton's interpreter where there is no GPU, against the reference."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from tests.kernels.cases import assert_agree, cases
+
+from leafwise.core.moments import Moments
+from leafwise.kernels import cuda, reference
+from leafwise.kernels.cpu import run_of
+
+CASES = cases()
+PRECISION = 2e-6  # of sums in 32 bits, over runs of 64 or 128
+CHUNK = 4_096  # so that small arrays have several
+
+
+def measure(arrays: list[Any], histogram: bool = True) -> list[Moments]:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kept = [torch.from_numpy(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).to(device) for array in arrays]
+    runs = [run_of(array)._replace(address=one.data_ptr()) for array, one in zip(arrays, kept, strict=True)]
+    with np.errstate(all="ignore"):  # the interpreter is NumPy, and warns of what a GPU does in silence
+        return cuda.measure(cuda.table_of(runs, device, CHUNK), histogram)()
+
+
+def test_all_cases_in_one_launch() -> None:
+    for (name, array), found in zip(CASES.items(), measure(list(CASES.values())), strict=True):
+        try:
+            assert_agree(found, reference.measure(array), PRECISION)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
+
+
+def test_a_table_of_one_kind_has_a_kernel_of_its_own() -> None:
+    for name in ("normal float32", "normal bfloat16", "mixed bfloat16", "sparse float32", "far from zero"):
+        [found] = measure([CASES[name]])
+        assert_agree(found, reference.measure(CASES[name]), PRECISION)
+
+
+def test_healthy_whole_chunks_are_not_looked_at_twice() -> None:
+    rng = np.random.default_rng(0)
+    healthy = [rng.normal(size=3 * CHUNK).astype(np.float32) * scale for scale in (1e-8, 1e-3, 1, 1e4)]
+    device = torch.device("cpu")
+    table = cuda.table_of([run_of(array) for array in healthy], device, CHUNK)
+    assert (table.whole_count, table.careful_count) == (12, 0)
+    cuda.measure(table)()
+    assert not table.careful.any()  # nothing was put on the list
+    sick = healthy[1].copy()
+    sick[CHUNK + 5] = np.inf
+    table = cuda.table_of([run_of(sick)], device, CHUNK)
+    with np.errstate(all="ignore"):
+        cuda.measure(table)()
+    assert table.careful.tolist()[:1] == [1]
+    assert table.careful.tolist()[1:] == [0, 0]
+
+
+def test_what_lies_outside_of_the_window_is_counted_too() -> None:
+    values = np.random.default_rng(1).normal(size=CHUNK).astype(np.float32)
+    values[17], values[18] = 1e-30, 1e10
+    [found] = measure([values])
+    assert found.histogram == reference.measure(values).histogram
+
+
+def test_rests_odd_addresses_and_empty_arrays() -> None:
+    values = np.random.default_rng(2).normal(size=2 * CHUNK + 77).astype(np.float32)
+    arrays = [values[:0], values, values[1:], values[3 : CHUNK + 3], values[:0], values[:1]]
+    for array, found in zip(arrays, measure(arrays), strict=True):
+        assert_agree(found, reference.measure(array), PRECISION)
+    assert measure([]) == []
+    assert measure([values[:0]])[0].size == 0
+
+
+def test_many_small_arrays() -> None:
+    values = np.random.default_rng(3).normal(size=(40, 48)).astype(np.float32)
+    for row, found in zip(values, measure(list(values)), strict=True):
+        assert_agree(found, reference.measure(row), PRECISION)
+
+
+def test_without_a_histogram_and_twice_the_same() -> None:
+    values = CASES["mixed float32"]
+    [one], [other] = measure([values], histogram=False), measure([values], histogram=False)
+    assert one.histogram is None
+    assert repr(one) == repr(other)
+    assert_agree(one, reference.measure(values, histogram=False), PRECISION)
