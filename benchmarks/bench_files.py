@@ -7,12 +7,11 @@ Needs some 7 GB of room in FOLDER (a temporary one by default). Everything runs 
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from common import interleaved, machine, report
+from common import interleaved, machine, peak_memory, report, run
 
 TENSORS = 46_848
 GIB = 1 << 30
@@ -56,20 +55,6 @@ shutil.copyfile(sys.argv[1], sys.argv[2])
 with open(sys.argv[2], "rb") as file:
     os.fsync(file.fileno())
 """
-
-
-def run(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def peak_memory(*command: str) -> int:
-    """The most memory that a command held, in bytes."""
-    script = (
-        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, "
-        "stderr=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    )
-    kilobytes = int(run(sys.executable, "-c", script, *command))
-    return kilobytes * (1 if sys.platform == "darwin" else 1024)
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ import gc
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 import traceback
@@ -91,6 +92,20 @@ def report(what: str, ratio: float, bound: float, at_least: bool = False) -> boo
     sign = "≥" if at_least else "≤"
     print(f"{'ok  ' if met else 'MISS'}  {what}: {ratio:.3g} (target {sign} {bound:g})")
     return met
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def peak_memory(*command: str) -> int:
+    """The most memory that a command held, in bytes."""
+    script = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, "
+        "stderr=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    kilobytes = int(run(sys.executable, "-c", script, *command))
+    return kilobytes * (1 if sys.platform == "darwin" else 1024)
 
 
 def machine() -> None:

@@ -203,3 +203,40 @@ def _pairs(shown: str) -> list[str]:
         if line.startswith(">>> "):
             pairs += [line.removeprefix(">>> "), following]
     return pairs
+
+
+def test_stats_prints_a_table_of_a_file_without_torch(saved: Path) -> None:
+    script = (
+        "import sys; from leafwise.cli import main; status = main(['stats', sys.argv[1]]);"
+        "assert 'torch' not in sys.modules; sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["values", "mean", "std", "min", "max", "zeros"]
+    assert "3 leaves, 9 values" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_stats_selects_folds_and_prints_json(
+    saved: Path, models: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["stats", str(saved), "--query", "a.*", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [leaf["path"] for leaf in data["leaves"]] == ["a.bias", "a.weight"]
+    assert data["total"]["zeros"] == 8
+    assert main(["stats", str(saved), "--no-histogram", "--depth", "1"]) == 0
+    assert "2 leaves" in capsys.readouterr().out
+    assert main(["stats", str(saved), "--query", "nothing.here"]) == 1
+    assert "no leaf of" in capsys.readouterr().err
+    monkeypatch.chdir(models)
+    assert main(["stats", "mymodels:build"]) == 0
+    assert "2 leaves, 9 values · bars count magnitudes" in capsys.readouterr().out
+    assert main(["stats", str(saved.parent / "gone.safetensors")]) == 1
+    assert "is no file" in capsys.readouterr().err
+
+
+def test_stats_of_a_broken_file_is_one_line(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved.write_bytes(saved.read_bytes()[:-5])
+    assert main(["stats", str(saved)]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1

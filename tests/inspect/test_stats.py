@@ -74,6 +74,15 @@ def test_parts_are_tables_and_queries_fold() -> None:
     assert s.select("nothing").total.count == 0
 
 
+def test_a_name_of_a_part_of_a_leaf_is_not_taken_for_the_leaf() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    s = lw.stats({"x": x, "turned": x.T, "row": x[1]})
+    assert list(s) == ["x"]
+    assert s["turned"].mean == s["x"].mean
+    with pytest.raises(lw.PathError, match=r'"row" is a part of x; statistics are of whole leaves'):
+        s["row"]
+
+
 def test_gradients() -> None:
     net = Tied()
     with pytest.raises(lw.WalkError, match=r"no leaf has a gradient; call .* after backward\(\)"):

@@ -16,27 +16,13 @@ def add_to(verbs: Any) -> None:
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
     parser.add_argument("--query", metavar="GLOB", help="only leaves that match, e.g. 'layers.{0..3}.**.weight'")
-    parser.add_argument("--depth", type=_depth, metavar="N", help="draw N levels")
+    parser.add_argument("--depth", type=target.depth, metavar="N", help="draw N levels")
     parser.add_argument("--full", action="store_true", help="draw everything: nothing folded or left out")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a picture")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.tree import tree
-    from leafwise.errors import Error
-
-    found = tree(target.resolve(options.target))
-    if options.query is not None:
-        found = found.select(options.query)
-        if not len(found):
-            raise Error(f"no leaf of {options.target} matches {options.query!r}")
+    found = target.selected(options.target, options.query)
     show(found, options.json, depth=options.depth, full=options.full)
     return 0
-
-
-def _depth(text: str) -> int:
-    depth = int(text)
-    if depth < 0:
-        raise argparse.ArgumentTypeError("a depth is 0 or more")
-    return depth

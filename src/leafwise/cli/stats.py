@@ -13,13 +13,13 @@ def add_to(verbs: Any) -> None:
         help="look at every value: moments, extremes, NaN, zeros, magnitudes",
         description="Reads every value once and prints a table: mean, standard deviation, extremes, zeros, what is not "
         "finite, and a small picture of the magnitudes by powers of two. Files are read in pieces.",
-        epilog="example: leafwise stats model.safetensors '**.weight'",
+        epilog="example: leafwise stats model.safetensors --query '**.weight'",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
-    parser.add_argument("query", metavar="QUERY", nargs="?", help="a glob of paths; only these leaves are read")
+    parser.add_argument("--query", metavar="GLOB", help="only the leaves whose path matches, such as '**.weight'")
     parser.add_argument("--no-histogram", action="store_true", help="leave out the magnitudes, which is faster")
     parser.add_argument(
-        "--depth", type=int, metavar="N", help="a line for all leaves whose paths begin with the same N steps"
+        "--depth", type=target.depth, metavar="N", help="a line for all leaves whose paths begin with the same N steps"
     )
     parser.add_argument("--full", action="store_true", help="a line for every leaf, however many there are")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -27,15 +27,9 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.tree import tree
-    from leafwise.errors import Error
     from leafwise.inspect.stats import stats
 
-    found = tree(target.resolve(options.target))
-    if options.query is not None:
-        found = found.select(options.query)
-        if not len(found):
-            raise Error(f"no leaf of {options.target} matches {options.query!r}")
+    found = target.selected(options.target, options.query)
     measured = stats(found, histogram=not options.no_histogram, progress=True)
     show(measured, options.json, depth=options.depth, full=options.full)
     return 0

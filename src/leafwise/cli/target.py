@@ -1,12 +1,16 @@
 """What TARGET means on the command line."""
 
+import argparse
 import importlib
 import os
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.errors import Error
+
+if TYPE_CHECKING:
+    from leafwise.core.tree import Tree
 
 HELP = "a checkpoint (a file, a folder or a URL), or package.module:name of a model or of a function that builds one"
 
@@ -33,6 +37,26 @@ def resolve(target: str) -> Any:
     if isinstance(found, type) or not _is_model(found):
         return _call(target, found)
     return found
+
+
+def selected(target: str, query: str | None) -> "Tree":
+    """The tree of TARGET, or the part of it that a query picks, which must be some."""
+    from leafwise.core.tree import tree
+
+    found = tree(resolve(target))
+    if query is not None:
+        found = found.select(query)
+        if not len(found):
+            raise Error(f"no leaf of {target} matches {query!r}")
+    return found
+
+
+def depth(text: str) -> int:
+    """What --depth takes."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("a depth is 0 or more")
+    return number
 
 
 def _is_model(obj: Any) -> bool:

@@ -49,6 +49,15 @@ t["5.bias"].grad
 """,
     ),
     (
+        "One look at every value",
+        "Moments, extremes, zeros, what is not finite, and magnitudes by powers of two; of gradients, too.",
+        """
+s = lw.stats(net)
+print(s)
+s["0.weight"].std, s.fold("**.bias").absmax, lw.stats(net, of="grad").total.nan
+""",
+    ),
+    (
         "Walk once, use many ways",
         "Every leaf once, in PyTorch's own order; queries pick some of them.",
         """
@@ -178,6 +187,14 @@ lw.verify(path)
     ),
     (
         "",
+        "The same look at a file, in pieces: the numbers are those of the live model, bit for bit.",
+        """
+print(lw.stats(path).select("model.**"))
+lw.stats(path)["model.2.weight"].l2 == lw.stats(net)["2.weight"].l2
+""",
+    ),
+    (
+        "",
         "One flipped bit is found, and named.",
         """
 import pathlib
@@ -205,6 +222,7 @@ state["step"], fresh[4].weight is fresh[2].weight
 
 END = """Where to go from here
   leafwise show FILE                     the same tree over a checkpoint, reading only its header
+  leafwise stats FILE                    one look at every value: moments, extremes, NaN, zeros, magnitudes
   leafwise convert A.pt B.safetensors    from one format to another, safely
   leafwise verify FILE                   every checksum
   leafwise plan FILE package.module:build    what loading it into your model would do

@@ -61,6 +61,13 @@ class Disk:
     def map(self, file: int, length: int) -> mmap.mmap:
         return mmap.mmap(file, length, access=mmap.ACCESS_READ)
 
+    def unmap(self, mapped: mmap.mmap, start: int, stop: int) -> None:
+        """Takes the pages between two places out of this process's memory; whoever looks there again gets them back."""
+        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        stop = stop // mmap.PAGESIZE * mmap.PAGESIZE
+        if stop > start and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
+
     def names_in(self, folder: str) -> list[str]:
         return sorted(os.listdir(folder))
 

@@ -85,12 +85,12 @@ def fill(runs: list[Run], verify: bool, progress: Progress, proven: bool = False
         sums = run.storage.sums if verify and run.whole else None
         if sums is None:
             was_read = proven and run.storage.sums is not None
-            read_into(run.storage, run.start + start, run.view[start:stop], was_read)
+            _read_into(run.storage, run.start + start, run.view[start:stop], was_read)
         else:
             checksum = checksummer()
             for first, last, wanted in sums.chunks(start, stop):
                 part = run.view[first:last]
-                read_into(run.storage, first, part)
+                _read_into(run.storage, first, part)
                 if checksum(part) != wanted:
                     damaged.append((run.name, run.storage.source, run.storage.start + first))
         progress(stop - start)
@@ -100,8 +100,7 @@ def fill(runs: list[Run], verify: bool, progress: Progress, proven: bool = False
         raise _damage(damaged)
 
 
-def read_into(storage: Storage, start: int, view: memoryview, mapped: bool = False) -> None:
-    """Fills memory with the bytes of a storage from `start` on. `mapped` is whether all of it was just looked at."""
+def _read_into(storage: Storage, start: int, view: memoryview, mapped: bool = False) -> None:
     import numpy as np
 
     source = storage.source

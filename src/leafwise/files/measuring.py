@@ -1,6 +1,5 @@
 """Statistics of arrays at rest: read once, by several threads, a piece at a time."""
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -8,12 +7,12 @@ import numpy as np
 
 from leafwise.core.moments import Moments, together
 from leafwise.files.arrays import ITEM_BYTES, Coded, Storage, Stored
-from leafwise.files.filling import in_threads, read_into, unchanged
+from leafwise.files.filling import in_threads, unchanged
 from leafwise.kernels import cpu
 from leafwise.kernels.cpu import PIECE, Run
 from leafwise.kernels.dtypes import unknown_dtype
 
-_ALIGNED = 64
+_BUNDLE = 8 << 20  # how many bytes a thread takes at a time
 
 
 class _Part(NamedTuple):
@@ -33,28 +32,21 @@ def cannot_measure(value: Stored) -> str:
 
 def measure(values: list[Stored], histogram: bool, count: Callable[[int], None]) -> list[Moments]:
     """The moments of each array; the same bits as if it were in memory, in C order."""
-    runs = [value.plain_run() for value in values]
     found: dict[tuple[int, int], list[Moments]] = {}
-    room = threading.local()
 
     def look(parts: list[_Part]) -> None:
-        starts, end = [], 0
+        runs = []
         for part in parts:
-            starts.append(end)
-            end += -(-(part.stop - part.start) // _ALIGNED) * _ALIGNED
-        if getattr(room, "bytes", None) is None or len(room.bytes) < end:
-            room.bytes = np.empty(end, np.uint8)
-        for part, start in zip(parts, starts, strict=True):
-            read_into(part.storage, part.start, room.bytes[start : start + part.stop - part.start].data)
-        address = room.bytes.__array_interface__["data"][0]
-        runs = [
-            Run(address + start, (part.stop - part.start) // ITEM_BYTES[part.dtype], part.dtype)
-            for part, start in zip(parts, starts, strict=True)
-        ]
+            data = np.frombuffer(part.storage.read(part.start, part.stop), np.uint8)
+            size = len(data) // ITEM_BYTES[part.dtype]
+            runs.append(Run(data.__array_interface__["data"][0], size, part.dtype, data))
         for part, chunks in zip(parts, cpu.look(runs, histogram, threads=1), strict=True):
             found[part.array, part.start] = chunks
+            # What is mapped counts as memory of this process, however little of it is looked at.
+            part.storage.source.let_go(part.storage.start + part.start, part.storage.start + part.stop)
         count(sum(part.stop - part.start for part in parts))
 
+    runs = [value.plain_run() for value in values]
     plain = {number: run for number, run in enumerate(runs) if run is not None and values[number].spec.size}
     in_threads(look, list(_bundles(values, plain)))
     unchanged({id(run[0].source): run[0].source for run in plain.values()}.values())
@@ -76,7 +68,7 @@ def _bundles(values: list[Stored], plain: dict[int, tuple[Storage, int, int]]) -
         step = PIECE * ITEM_BYTES[dtype]
         for at in range(start, stop, step):
             part = _Part(number, dtype, storage, at, min(at + step, stop))
-            if held and held + part.stop - part.start > 2 * PIECE:
+            if held and held + part.stop - part.start > _BUNDLE:
                 yield bundle
                 bundle, held = [], 0
             bundle.append(part)

@@ -33,6 +33,9 @@ class Source:
     def _read(self, start: int, stop: int) -> Any:
         raise NotImplementedError
 
+    def let_go(self, start: int, stop: int) -> None:
+        """Says that bytes that were read are not looked at again soon, and need not be held."""
+
     def close(self) -> None:
         pass
 
@@ -84,6 +87,10 @@ class LocalSource(Source):
             local.disk.read_into(self.file, start, view)
         except OSError as error:
             raise self.error(start, error.strerror or str(error)) from error
+
+    def let_go(self, start: int, stop: int) -> None:
+        if self._map is not None and stop > start:
+            local.disk.unmap(self._map, start, stop)
 
     def was_changed(self) -> bool:
         """Whether somebody wrote to the file since it was opened."""
@@ -165,6 +172,9 @@ class PartSource(Source):
 
     def _read(self, start: int, stop: int) -> Any:
         return self.whole.read(self.start + start, self.start + stop)
+
+    def let_go(self, start: int, stop: int) -> None:
+        self.whole.let_go(self.start + start, self.start + stop)
 
     def error(self, offset: int, cause: str) -> FileError:
         return self.whole.error(self.start + offset, cause)

@@ -64,6 +64,9 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
             return Stats(place, self.of, self._waiting, self._skipped)
         if not isinstance(place, Leaf):
             raise PathError(f'"{path}" is a plain value, of which there are no statistics')
+        if self.tree._columns.row_op(place._row).slices is not None:
+            whole = self.tree._columns.row_text(place._index)
+            raise PathError(f'"{path}" is a part of {whole}; statistics are of whole leaves, "{whole}" here')
         if place._index in self._skipped:
             raise PathError(f'there are no statistics of "{path}": {self._skipped[place._index]}')
         return self._row(place._index)
@@ -148,6 +151,8 @@ def stats(x: Any, of: Literal["value", "grad"] = "value", histogram: bool = True
     opened = t is not x and t.is_file
     try:
         return _measured(t, of, histogram, progress)
+    except ModuleNotFoundError as error:
+        raise Error(f"lw.stats needs {error.name}: pip install {error.name}") from error
     finally:
         if opened:
             t.close()

@@ -14,7 +14,8 @@ from leafwise.kernels.triton_kernels import COUNTS, FIELDS, fold_chunks, measure
 
 CHUNK = 1 << 16
 _BLOCK = 512  # elements that a program looks at at a time
-_CAREFUL_BLOCK = 256
+_BLOCK_WITH_HISTOGRAM = 256  # which needs more registers for each
+_CAREFUL_BLOCK = 1024
 _CAREFUL_PROGRAMS = 1056  # eight for each of the processors of a large GPU
 _BINS = 256
 _NARROW = ("float32", "bfloat16", "float16")
@@ -36,6 +37,7 @@ class Table(NamedTuple):
     arrays: Any
     of_arrays: tuple[Any, Any, Any]  # the kind of each array, the smallest normal number, what its bytes stand for
     first_chunks: Any  # of each array, and one more
+    spare: list[Any]  # memory of the host that was copied to before
 
     @property
     def chunks(self) -> int:
@@ -81,6 +83,7 @@ def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
         there(arrays.astype(np.int32)),
         (there(kinds), there(tinies), there(values)),
         there(first_chunks),
+        [],
     )
 
 
@@ -100,12 +103,13 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
     if table.whole_count:
         measure_whole_chunks[(table.whole_count,)](
             table.whole, table.addresses, table.arrays, *table.of_arrays, found, bins, table.careful, counter, chunks,
-            table.careful_count, CHUNK=table.chunk, BLOCK=_BLOCK, num_warps=4, enable_fp_fusion=True, **options,
+            table.careful_count, CHUNK=table.chunk, BLOCK=_BLOCK_WITH_HISTOGRAM if histogram else _BLOCK,
+            num_warps=4, enable_fp_fusion=True, **options,
         )  # fmt: skip
     if chunks:
         measure_carefully[(min(chunks, _CAREFUL_PROGRAMS),)](
             table.careful, counter, table.careful_count, *where, found, bins, chunks,
-            BLOCK=_CAREFUL_BLOCK, num_warps=4, enable_fp_fusion=True, **options,
+            BLOCK=_CAREFUL_BLOCK, num_warps=8, enable_fp_fusion=True, **options,
         )  # fmt: skip
     if arrays:
         fold_chunks[(arrays,)](
@@ -114,14 +118,18 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
         )  # fmt: skip
     if device.type != "cuda":
         return lambda: _moments(table, results.numpy(), histogram)
-    copied = torch.empty(words, dtype=torch.int64, pin_memory=True)
+    copied = next((table.spare.pop(at) for at, one in enumerate(table.spare) if len(one) == words), None)
+    if copied is None:
+        copied = torch.empty(words, dtype=torch.int64, pin_memory=True)
     copied.copy_(results, non_blocking=True)
     done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
     done.record()
 
     def wait() -> list[Moments]:
         done.synchronize()
-        return _moments(table, copied.numpy(), histogram)
+        found = _moments(table, copied.numpy(), histogram)
+        table.spare.append(copied)
+        return found
 
     return wait
 

@@ -195,6 +195,8 @@ def _carefully(
     largest = tl.full([BLOCK], -_INFINITY, tl.float64)
     least_whole = tl.full([BLOCK], 0x7FFFFFFFFFFFFFFF, tl.int64)
     largest_whole = tl.full([BLOCK], -0x7FFFFFFFFFFFFFFF - 1, tl.int64)
+    total = tl.zeros([BLOCK], tl.float64)
+    magnitudes = tl.zeros([BLOCK], tl.float64)
     bins = tl.zeros([256], tl.int32)
     for start in range(0, size, BLOCK):
         mask = start + lanes < size
@@ -210,6 +212,8 @@ def _carefully(
         small += (finite & (tl.abs(x) < tiny)).to(tl.int32)
         least = tl.where(finite, tl.minimum(least, x), least)
         largest = tl.where(finite, tl.maximum(largest, x), largest)
+        total += tl.where(finite, x, 0.0)
+        magnitudes += tl.where(finite, tl.abs(x), 0.0)
         if _HAS_WHOLE & KINDS:
             if kind >= _INT8:
                 whole = _whole(address, start + lanes, mask, kind, KINDS, BLOCK)
@@ -245,15 +249,14 @@ def _carefully(
             power = (((magnitude.to(tl.int64, bitcast=True) >> 52) & 2047) - 1023).to(tl.int32)
             if (power > 480) | (power < -480):
                 exponent = tl.maximum(tl.minimum(power, 1000), -1000)
+                total = tl.zeros([BLOCK], tl.float64)
+                magnitudes = tl.zeros([BLOCK], tl.float64)
+                for start in range(0, size, BLOCK):
+                    x = _wide(address, start + lanes, start + lanes < size, kind, values, KINDS, BLOCK)
+                    x = tl.where(tl.abs(x) < _INFINITY, x, 0.0) * _power(-exponent)
+                    total += x
+                    magnitudes += tl.abs(x)
     scale = _power(-exponent)
-    total = tl.zeros([BLOCK], tl.float64)
-    magnitudes = tl.zeros([BLOCK], tl.float64)
-    for start in range(0, size, BLOCK):
-        mask = start + lanes < size
-        x = _wide(address, start + lanes, mask, kind, values, KINDS, BLOCK)
-        x = tl.where(tl.abs(x) < _INFINITY, x, 0.0) * scale
-        total += x
-        magnitudes += tl.abs(x)
     mean = tl.sum(total) / tl.maximum(count, 1)
     deviations = tl.zeros([BLOCK], tl.float64)
     squares = tl.zeros([BLOCK], tl.float64)

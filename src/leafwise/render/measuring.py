@@ -26,13 +26,15 @@ def stats_doc(stats: Stats, *, depth: int | None = None, full: bool = False) -> 
         else:
             folded = Row(together([row._moments for row in members]))
             lines.append(_line(escape(name), folded, highest, (Span(f"{len(members):,} leaves", "dim"),)))
-    if len(parts) > 1:
+    if rows and len(parts) != 1:
         lines.append(_line("total", stats.total, highest, (), "type"))
     return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(6)), drop=(0, 5, 2, 3))
 
 
 def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row]]:
     """Rows by the first steps of their paths: so many that the table is not too long, or as many as are asked for."""
+    if depth == 0 and not full:
+        return {}
     steps = [[quote(name) for name in Path(row.path or "").names] for row in rows]
     deepest = max(map(len, steps), default=1)
     chosen = deepest if full else depth
@@ -41,7 +43,7 @@ def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row
         chosen = next((some for some in lengths if len({tuple(one[:some]) for one in steps}) <= MAX_LINES), 1)
     parts: dict[str, list[Row]] = {}
     for row, its in zip(rows, steps, strict=True):
-        parts.setdefault(".".join(its[: max(chosen, 1)]), []).append(row)
+        parts.setdefault(".".join(its[:chosen]), []).append(row)
     return parts
 
 

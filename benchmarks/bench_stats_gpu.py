@@ -1,0 +1,195 @@
+"""Statistics on a GPU: 7 billion parameters in 291 leaves, and 20,000 small leaves, of bfloat16.
+
+    python benchmarks/bench_stats_gpu.py
+
+Needs 40 GB of the GPU's memory; without a GPU there is nothing to measure.
+"""
+
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from common import machine, report
+
+import leafwise as lw
+from leafwise.core.moments import Moments
+from leafwise.kernels import reference
+
+ROUNDS = 15
+DTYPES = [
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+]  # fmt: skip
+
+
+def agree(found: Moments, right: Moments, name: str) -> None:
+    """Counts, extremes and histograms are equal; sums up to what 32 bits over short runs allow."""
+    assert found[:6] == right[:6], (name, found[:6], right[:6])
+    assert (found.min, found.max) == (right.min, right.max) or not right.finite, name
+    assert found.histogram == right.histogram, name
+    for field in ("deviation", "l1", "l2"):
+        one, other = getattr(found, field), getattr(right, field)
+        assert math.isclose(one, other, rel_tol=3e-6), (name, field, one, other)
+    if right.finite:
+        assert abs(found.mean - right.mean) <= 1e-6 * right.l1 / right.finite, (name, found.mean, right.mean)
+
+
+def check() -> None:
+    """Against the reference, on the device, all in one launch and each alone."""
+    torch.manual_seed(0)
+    x = torch.randn(300_007, device="cuda")
+    cases = {str(dtype): x.to(dtype) for dtype in DTYPES}
+    sick = x.clone()
+    sick[7], sick[70_000], sick[70_001] = math.nan, math.inf, -math.inf
+    sparse = x.clone()
+    sparse[::3] = 0
+    cases |= {
+        "not finite": sick, "sparse": sparse, "all nan": torch.full_like(x, math.nan), "zeros": torch.zeros_like(x),
+        "constant": torch.full_like(x, 0.1), "far from zero": x + 1e6, "huge": x * 1e30, "tiny": x * 1e-30,
+        "subnormal": x * 1e-40, "huge doubles": x.double() * 1e200, "tiny doubles": x.double() * 1e-200,
+        "empty": x[:0].clone(), "one": x[:1].clone(), "odd address": x.clone()[3:],
+        "transposed": x[:300_000].clone().view(500, 600).T, "every other": x.clone()[::2],
+    }  # fmt: skip
+    together = lw.stats(cases)
+    for name, tensor in cases.items():
+        wide = tensor.double() if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point else tensor
+        array = (wide.float() if tensor.dtype is torch.bfloat16 else wide).cpu().numpy()
+        right = reference.measure(array)
+        # Subnormal is what is so in the dtype that was measured.
+        below = torch.finfo(tensor.dtype).smallest_normal if tensor.dtype.is_floating_point else 0
+        small = int(((wide.abs() < below) & (wide != 0)).sum()) if below else 0
+        right = right._replace(subnormals=small)
+        agree(together[name]._moments, right, name)
+        agree(lw.stats({"x": tensor})["x"]._moments, right, f"{name}, alone")
+
+
+def on_device(task: Callable[[], Any]) -> float:
+    """Milliseconds of the device, the median."""
+    for _ in range(3):
+        task()
+    times = []
+    for _ in range(ROUNDS):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        task()
+        stop.record()
+        stop.synchronize()
+        times.append(start.elapsed_time(stop))
+    return statistics.median(times)
+
+
+def on_host(task: Callable[[], Any]) -> float:
+    """Milliseconds until the call returns, the median, with the device idle before."""
+    times = []
+    for _ in range(ROUNDS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        kept = task()
+        times.append((time.perf_counter() - start) * 1e3)
+        kept() if callable(kept) else len(kept)
+    return statistics.median(times)
+
+
+def item_loop(tensors: list[torch.Tensor]) -> float:
+    """Milliseconds of the loop that people write: a number of each tensor at a time."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for x in tensors:
+        _ = [one.item() for one in (x.min(), x.max(), x.mean(), x.float().std(), x.norm(), torch.isnan(x).sum())]
+    return (time.perf_counter() - start) * 1e3
+
+
+def seven_billion() -> list[torch.Tensor]:
+    shapes: list[tuple[int, ...]] = [(32_000, 4096), (32_000, 4096), *[(4096,)] * 65]
+    shapes += [(4096, 4096)] * 128 + [(11_008, 4096)] * 64 + [(4096, 11_008)] * 32
+    return [(torch.randn(shape, device="cuda") * 0.02).bfloat16() for shape in shapes]
+
+
+def prepared(tensors: list[torch.Tensor]) -> Any:
+    """The table of tensors, for what the kernels cost without a walk."""
+    from leafwise.kernels import cuda
+    from leafwise.kernels.cpu import Run
+
+    return cuda.table_of([Run(x.data_ptr(), x.numel(), "bfloat16") for x in tensors], torch.device("cuda"))
+
+
+def copy_ceiling() -> float:
+    source = torch.empty(4_000_000_000, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 8 / on_device(lambda: target.copy_(source)) * 1e3
+
+
+def bench_large() -> bool:
+    from leafwise.kernels import cuda
+
+    tensors = seven_billion()
+    gigabytes = sum(x.nbytes for x in tensors) / 1e9
+    table = prepared(tensors)
+    plain = on_device(lambda: cuda.measure(table, False))
+    histogram = on_device(lambda: cuda.measure(table, True))
+    launch = on_host(lambda: cuda.measure(table, False))
+    launch_histogram = on_host(lambda: cuda.measure(table, True))
+    tree = lw.tree({str(number): x for number, x in enumerate(tensors)})
+    whole = on_host(lambda: lw.stats(tree, histogram=False))
+    loop = item_loop(tensors)
+    print(f"# 7B, {len(tensors)} leaves, {gigabytes:.1f} GB: {plain:.2f} ms, with histogram {histogram:.2f} ms")
+    print(f"# host {launch:.2f} and {launch_histogram:.2f} ms, lw.stats of a tree {whole:.2f} ms; loop {loop:.0f} ms")
+    met = [
+        report("7B, all but the histogram, GB/s", gigabytes / plain * 1e3, 3_800, at_least=True),
+        report("7B, with the histogram, GB/s", gigabytes / histogram * 1e3, 1_500, at_least=True),
+        report("7B, host time of a call, ms", launch, 0.3),
+    ]
+    for x in tensors:
+        x.view(-1)[:: 1 << 16] = math.nan
+    unhealthy = on_device(lambda: cuda.measure(table, False))
+    for x in tensors:
+        x.fill_(0.5).view(-1)[::2] = 0.50390625
+    far = on_device(lambda: cuda.measure(table, False))
+    speeds = [f"{gigabytes / one * 1e3:.0f} GB/s" for one in (unhealthy, far)]
+    print(f"# a NaN in every chunk: {speeds[0]}; values far from zero beside their spread: {speeds[1]}")
+    return all(met)
+
+
+def bench_small() -> bool:
+    from leafwise.kernels import cuda
+
+    tensors = [torch.randn(256, 512, device="cuda").bfloat16() for _ in range(20_000)]
+    table = prepared(tensors)
+    plain = on_device(lambda: cuda.measure(table, False))
+    histogram = on_device(lambda: cuda.measure(table, True))
+    launch = on_host(lambda: cuda.measure(table, False))
+    loop = item_loop(tensors)
+    print(
+        f"# 20,000 leaves: {plain:.2f} ms, with histogram {histogram:.2f} ms; host {launch:.2f} ms; loop {loop:.0f} ms"
+    )
+    return all(
+        [
+            report("20,000 leaves of 256×512, ms", plain, 1.7),
+            report("— the .item() loop / that", loop / plain, 2_000, at_least=True),
+            report("— host time of a call, ms", launch, 0.3),
+        ]
+    )
+
+
+def main() -> int:
+    machine()
+    if not torch.cuda.is_available():
+        print("# no GPU here: nothing is measured")
+        return 0
+    import triton
+
+    print(f"# {torch.cuda.get_device_name()}, triton {triton.__version__}")
+    check()
+    print(f"# copy ceiling, read + write: {copy_ceiling():.0f} GB/s")
+    met = [bench_large()]
+    torch.cuda.empty_cache()
+    met.append(bench_small())
+    return 0 if all(met) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The table of statistics, as text and in a notebook."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import leafwise as lw
+from leafwise.render import text_of
+from leafwise.render.terminal import Terminal
+
+
+def test_the_table() -> None:
+    x = {"a": torch.tensor([1.0, -1.0, 2.0, 4.0]), "b": torch.zeros(3), "c": torch.tensor([0.25, math.nan, math.inf])}
+    assert lw.stats(x).text().splitlines() == [
+        "       values   mean   std   min   max  zeros  2^-17            2^2",
+        "a           4    1.5   1.8    -1     4      0                   █▄▄",
+        "b           3      0     0     0     0   100%",
+        "c           3   0.25     0  0.25  0.25      0                 █      1 NaN, 1 +inf",
+        "total      10  0.781  1.47    -1     4    38%                 ▄ █▄▄  1 NaN, 1 +inf",
+        "",
+        "3 leaves, 10 values · bars count magnitudes by powers of two",
+        "not finite: c",
+    ]
+
+
+def test_parts_stand_for_leaves_where_those_are_many() -> None:
+    net = nn.ModuleList([nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)) for _ in range(40)])
+    s = lw.stats(net)
+    lines = s.text().splitlines()
+    assert lines[1].startswith("0 ")
+    assert lines[1].endswith("4 leaves")
+    assert len(lines) == 1 + 40 + 1 + 2
+    assert len(s.text(full=True).splitlines()) == 1 + 160 + 1 + 2
+    assert len(s.text(depth=2).splitlines()) == 1 + 80 + 1 + 2
+    assert len(s.text(depth=0).splitlines()) == 1 + 1 + 2
+    shallow = lw.stats({"a": net, "one": torch.ones(1)}).text(depth=1).splitlines()
+    assert [line.split()[0] for line in shallow[1:4]] == ["a", "one", "total"]
+
+
+def test_names_with_dots_stay_whole() -> None:
+    model = {"x.y": {"a": torch.ones(1), "b": torch.ones(1)}, 'say "hi"\x1b': torch.ones(1)}
+    text = lw.stats(model).text(depth=1)
+    assert '"x.y"' in text or "x.y" in text
+    assert "\x1b" not in text
+
+
+def test_narrow_and_ascii_terminals() -> None:
+    s = lw.stats({"weight": torch.randn(1_000)})
+    for width in (20, 40, 60, 80):
+        assert all(len(line) <= width for line in text_of(s, terminal=Terminal(width=width)).splitlines()[:2])
+    plain = text_of(s, terminal=Terminal(ascii=True))
+    assert plain.isascii()
+    assert "#" in plain
+
+
+def test_without_a_histogram_there_are_no_bars() -> None:
+    text = lw.stats({"a": torch.ones(2)}, histogram=False).text()
+    assert "2^" not in text
+    assert "bars" not in text
+
+
+@pytest.mark.parametrize(
+    ("zeros", "size", "shown"),
+    [(0, 10, "0"), (5, 10, "50%"), (1, 1_000, "0.1%"), (10, 10, "100%"), (1, 100_000, "<0.01%")],
+)
+def test_shares_of_zeros(zeros: int, size: int, shown: str) -> None:
+    x = torch.ones(size)
+    x[:zeros] = 0
+    assert lw.stats({"x": x}, histogram=False).text().splitlines()[1].split()[-1] == shown
+
+
+def test_whole_numbers_are_written_as_such() -> None:
+    line = lw.stats({"x": np.array([3, 1_234_567])}, histogram=False).text().splitlines()[1]
+    assert "1,234,567" in line
+
+
+def test_gradients_are_called_so() -> None:
+    net = nn.Linear(2, 1)
+    net(torch.ones(1, 2)).sum().backward()
+    assert "2 leaves, 3 gradients" in lw.stats(net, of="grad").text()
+
+
+def test_notebooks_get_html() -> None:
+    page = lw.stats({"<b>": torch.tensor([1.0, math.nan])})._repr_html_()
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    assert "1 NaN" in page
