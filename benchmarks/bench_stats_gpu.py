@@ -5,6 +5,7 @@
 Needs 40 GB of the GPU's memory; without a GPU there is nothing to measure.
 """
 
+import gc
 import math
 import statistics
 import sys
@@ -84,6 +85,7 @@ def on_device(task: Callable[[], Any]) -> float:
 
 def on_host(task: Callable[[], Any]) -> float:
     """Milliseconds until the call returns, the median, with the device idle before."""
+    gc.disable()
     times = []
     for _ in range(ROUNDS):
         torch.cuda.synchronize()
@@ -91,6 +93,7 @@ def on_host(task: Callable[[], Any]) -> float:
         kept = task()
         times.append((time.perf_counter() - start) * 1e3)
         kept() if callable(kept) else len(kept)
+    gc.enable()
     return statistics.median(times)
 
 

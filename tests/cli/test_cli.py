@@ -7,6 +7,7 @@ import pty
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -240,3 +241,19 @@ def test_stats_of_a_broken_file_is_one_line(saved: Path, capsys: pytest.CaptureF
     saved.write_bytes(saved.read_bytes()[:-5])
     assert main(["stats", str(saved)]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_warnings_are_told_as_errors_are(
+    saved: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from leafwise.kernels import cpu
+
+    monkeypatch.setattr(cpu, "_load", lambda: None)
+    cpu._say_once.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["stats", str(saved)]) == 0
+    told = capsys.readouterr().err
+    assert told.startswith("leafwise: leafwise was installed without a C compiler: ")
+    assert len(told.splitlines()) == 1
+    cpu._say_once.cache_clear()

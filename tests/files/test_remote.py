@@ -94,6 +94,20 @@ def test_only_the_header_travels_over_http(name: str, tmp_path: Path, server: tu
             assert counting.sent - before < 40_000
 
 
+def test_statistics_over_http_read_everything_once(tmp_path: Path, server: tuple[RangeServer, str]) -> None:
+    counting, url = server
+    state = big_state()
+    WRITERS["safetensors"](tmp_path / "model", state)
+    found = lw.stats(f"{url}/model")
+    assert [row._moments for row in found.values()] == [row._moments for row in lw.stats(tmp_path / "model").values()]
+    assert found["layers.7.weight"].mean == 7
+    assert counting.sent < (tmp_path / "model").stat().st_size * 1.1
+    with lw.open(f"{url}/model") as tree:
+        (tmp_path / "model").unlink()
+        with pytest.raises(lw.FileError, match="cannot read"):
+            lw.stats(tree)
+
+
 def test_shards_over_http(tmp_path: Path, server: tuple[RangeServer, str]) -> None:
     counting, url = server
     WRITERS["sharded safetensors"](tmp_path / "model", big_state())

@@ -12,7 +12,7 @@ from leafwise.kernels.cpu import run_of
 
 CASES = cases()
 PRECISION = 2e-6  # of sums in 32 bits, over runs of 64 or 128
-CHUNK = 4_096  # so that small arrays have several
+CHUNK = 8_192  # so that small arrays have several
 
 
 def measure(arrays: list[Any], histogram: bool = True) -> list[Moments]:
@@ -59,6 +59,14 @@ def test_what_lies_outside_of_the_window_is_counted_too() -> None:
     values[17], values[18] = 1e-30, 1e10
     [found] = measure([values])
     assert found.histogram == reference.measure(values).histogram
+
+
+def test_so_many_of_one_magnitude_that_fields_overflow() -> None:
+    values = np.full(cuda.CHUNK, 0.75, np.float32)
+    values[::2] *= -1
+    with np.errstate(all="ignore"):
+        [found] = cuda.measure(cuda.table_of([run_of(values)], torch.device("cpu")))()
+    assert_agree(found, reference.measure(values), PRECISION)
 
 
 def test_rests_odd_addresses_and_empty_arrays() -> None:

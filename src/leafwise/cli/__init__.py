@@ -4,6 +4,7 @@ import argparse
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A listing makes hundreds of thousands of objects that all stay: to look for cycles among them is time lost.
     collecting = gc.isenabled()
     gc.disable()
+    shown, warnings.showwarning = warnings.showwarning, _warn
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -43,5 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:
+        warnings.showwarning = shown
         if collecting:
             gc.enable()
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    """As errors are told: a shell has no use for the line of a program."""
+    print(f"leafwise: {escape(str(message))}", file=sys.stderr)

@@ -12,10 +12,12 @@ from leafwise.kernels.cpu import Run, trimmed
 from leafwise.kernels.dtypes import BYTE_FLOAT, KINDS, byte_values, is_whole, item_bytes, smallest_normal
 from leafwise.kernels.triton_kernels import COUNTS, FIELDS, fold_chunks, measure_carefully, measure_whole_chunks
 
-CHUNK = 1 << 16
-_BLOCK = 512  # elements that a program looks at at a time
-_BLOCK_WITH_HISTOGRAM = 256  # which needs more registers for each
-_CAREFUL_BLOCK = 1024
+CHUNK = 1 << 16  # a multiple of eight blocks
+# Elements that a program looks at at a time, and by how many warps; with the histogram, which needs more registers for
+# each. With fewer than 256, its fields of eight bits would overflow (which is noticed, but then it is slow).
+_BLOCK, _WARPS = 1024, 8
+_BLOCK_WITH_HISTOGRAM, _WARPS_WITH_HISTOGRAM = 256, 4
+_CAREFUL_BLOCK, _CAREFUL_WARPS = 1024, 8
 _CAREFUL_PROGRAMS = 1056  # eight for each of the processors of a large GPU
 _BINS = 256
 _NARROW = ("float32", "bfloat16", "float16")
@@ -104,12 +106,12 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
         measure_whole_chunks[(table.whole_count,)](
             table.whole, table.addresses, table.arrays, *table.of_arrays, found, bins, table.careful, counter, chunks,
             table.careful_count, CHUNK=table.chunk, BLOCK=_BLOCK_WITH_HISTOGRAM if histogram else _BLOCK,
-            num_warps=4, enable_fp_fusion=True, **options,
+            num_warps=_WARPS_WITH_HISTOGRAM if histogram else _WARPS, enable_fp_fusion=True, **options,
         )  # fmt: skip
     if chunks:
         measure_carefully[(min(chunks, _CAREFUL_PROGRAMS),)](
             table.careful, counter, table.careful_count, *where, found, bins, chunks,
-            BLOCK=_CAREFUL_BLOCK, num_warps=8, enable_fp_fusion=True, **options,
+            BLOCK=_CAREFUL_BLOCK, num_warps=_CAREFUL_WARPS, enable_fp_fusion=True, **options,
         )  # fmt: skip
     if arrays:
         fold_chunks[(arrays,)](

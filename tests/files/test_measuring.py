@@ -1,0 +1,91 @@
+"""Statistics of files: every format, every way of lying there, and files that change meanwhile."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.files.writers import WRITERS, arrays
+from tests.kernels.cases import assert_agree
+
+import leafwise as lw
+from leafwise.files import measuring
+from leafwise.kernels import cpu, reference
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format(name: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path / "model", arrays())
+    s = lw.stats(tmp_path / "model")
+    with lw.open(tmp_path / "model") as tree:
+        assert set(s) | set(s.skipped) == {str(path) for path, _ in tree.items()}
+        assert len(s) > 0
+        for path, row in s.items():
+            assert_agree(row._moments, reference.measure(np.ascontiguousarray(tree[path].numpy())))
+
+
+def test_what_is_shared_in_a_file_counts_once(tmp_path: Path) -> None:
+    shared = torch.randn(5, 4)
+    torch.save({"a": shared, "b": shared.T, "c": shared[1]}, tmp_path / "model.pt")
+    s = lw.stats(tmp_path / "model.pt")
+    assert list(s) == ["a"]
+    assert s["b"].count == s.total.count == 20
+
+
+def test_many_small_arrays_are_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = {f"layers.{number}": torch.full((7,), float(number)) for number in range(3_000)}
+    path = lw.save(model, tmp_path / "model.safetensors")
+    calls = []
+    look = cpu.look
+    monkeypatch.setattr(
+        cpu, "look", lambda runs, *rest, **more: (calls.append(len(runs)), look(runs, *rest, **more))[1]
+    )
+    s = lw.stats(path)
+    assert len(calls) == 1
+    assert [row.mean for row in s.values()] == list(range(3_000))
+
+
+def test_pieces_and_bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    sizes = (cpu.PIECE + 5, 3, 2 * cpu.PIECE, 0, 1, cpu.CHUNK)
+    state = {f"a{number}": generator.normal(size=size).astype(np.float32) for number, size in enumerate(sizes)}
+    np.savez(tmp_path / "a.npz", **state)
+    wanted = [row._moments for row in lw.stats(state).values()]
+    assert [row._moments for row in lw.stats(tmp_path / "a.npz").values()] == wanted
+    monkeypatch.setattr(measuring, "_BUNDLE", 1)
+    assert [row._moments for row in lw.stats(tmp_path / "a.npz").values()] == wanted
+
+
+def test_a_file_that_is_cut_off_or_changed_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    lw.save({"a": torch.randn(100_000), "b": torch.randn(10)}, path)
+    data = path.read_bytes()
+    with lw.open(path) as tree:
+        path.write_bytes(data[:-100_000])
+        with pytest.raises(lw.FileError, match=r"shorter|changed|ends here"):
+            lw.stats(tree)
+    path.write_bytes(data)
+    with lw.open(path) as tree:
+        path.write_bytes(data[:-1] + b"x")
+        with pytest.raises(lw.FileError, match="was changed while it was being read"):
+            lw.stats(tree)
+    with lw.open(path) as tree:
+        pass
+    with pytest.raises(lw.FileError, match="closed"):
+        lw.stats(tree)
+
+
+def test_the_file_is_closed_that_was_opened_here(tmp_path: Path) -> None:
+    path = lw.save({"a": torch.randn(100_000)}, tmp_path / "model.safetensors")
+    s = lw.stats(path)
+    with pytest.raises(lw.FileError, match="closed"):
+        s.tree["a"].numpy()
+    assert s["a"].count == 100_000
+
+
+def test_arrays_over_a_map_stay_right_when_it_was_let_go(tmp_path: Path) -> None:
+    path = lw.save({"a": torch.arange(1_000_000, dtype=torch.float32)}, tmp_path / "model.safetensors")
+    with lw.open(path) as tree:
+        array = tree["a"].numpy()
+        lw.stats(tree)
+        assert array.sum(dtype=np.float64) == 499_999_500_000
