@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any, cast
 
 from leafwise import __version__
 from leafwise.core.path import escape
@@ -32,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A listing makes hundreds of thousands of objects that all stay: to look for cycles among them is time lost.
     collecting = gc.isenabled()
     gc.disable()
-    shown, warnings.showwarning = warnings.showwarning, _warn
+    shown: Any = warnings.showwarning
+    warnings.showwarning = cast(Any, _warn)
     try:
         status: int = options.run(options)
         sys.stdout.flush()

@@ -33,7 +33,7 @@ class Table(NamedTuple):
     whole_count: int
     careful_count: int
     whole: Any  # the numbers of the chunks that are whole and of narrow floats; the rest is on the device, too
-    careful: Any  # those of the others, with room for all
+    careful: Any  # those of the others
     addresses: Any  # of each chunk
     sizes: Any
     arrays: Any
@@ -65,8 +65,6 @@ def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
         values = np.stack([nothing if run.dtype in KINDS else byte_values(run.dtype) for run in runs])
     quick = narrow[arrays] & (lengths == chunk) & (addresses % 16 == 0)
     whole, careful = np.flatnonzero(quick), np.flatnonzero(~quick)
-    room = np.zeros(len(arrays), np.int32)
-    room[: len(careful)] = careful
 
     def there(array: Any) -> Any:
         return torch.from_numpy(array).to(device)
@@ -79,7 +77,7 @@ def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
         len(whole),
         len(careful),
         there(whole.astype(np.int32)),
-        there(room),
+        there(careful.astype(np.int32)),
         there(addresses),
         there(lengths),
         there(arrays.astype(np.int32)),
@@ -93,24 +91,24 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
     """Has the arrays of a table measured; waits for it only when what is returned is called."""
     arrays, chunks = len(table.runs), table.chunks
     device = table.addresses.device
-    found = torch.empty(FIELDS * chunks, dtype=torch.int64, device=device)
+    found = torch.empty((FIELDS + 1) * chunks, dtype=torch.int64, device=device)
     # Results, a counter and the histograms lie in one piece of memory, so that they are cleared and copied at once.
     at = FIELDS * arrays
     words = at + 1 + (_BINS * arrays // (1 if table.is_long else 2) if histogram else 0)
     results = torch.zeros(words, dtype=torch.int64, device=device)
     counter, bins = results[at:], results[at + 1 :]
     bins = bins if table.is_long else bins.view(torch.int32)
-    where = (table.addresses, table.sizes, table.arrays, *table.of_arrays)
     options = {"KINDS": table.kinds, "HISTOGRAM": histogram}
     if table.whole_count:
         measure_whole_chunks[(table.whole_count,)](
-            table.whole, table.addresses, table.arrays, *table.of_arrays, found, bins, table.careful, counter, chunks,
-            table.careful_count, CHUNK=table.chunk, BLOCK=_BLOCK_WITH_HISTOGRAM if histogram else _BLOCK,
+            table.whole, table.addresses, table.arrays, *table.of_arrays, found, bins, counter, chunks,
+            CHUNK=table.chunk, BLOCK=_BLOCK_WITH_HISTOGRAM if histogram else _BLOCK,
             num_warps=_WARPS_WITH_HISTOGRAM if histogram else _WARPS, enable_fp_fusion=True, **options,
         )  # fmt: skip
     if chunks:
         measure_carefully[(min(chunks, _CAREFUL_PROGRAMS),)](
-            table.careful, counter, table.careful_count, *where, found, bins, chunks,
+            table.careful, table.careful_count, table.addresses, table.sizes, table.arrays, *table.of_arrays,
+            found, bins, counter, chunks,
             BLOCK=_CAREFUL_BLOCK, num_warps=_CAREFUL_WARPS, enable_fp_fusion=True, **options,
         )  # fmt: skip
     if arrays:

@@ -18,6 +18,7 @@ import triton.language as tl
 # What is found in a chunk, and in an array, one row each: first what is counted, then the bits of doubles.
 COUNTS = 6  # nan, +inf, -inf, zeros, subnormals, finite
 FIELDS = 15  # and: least, largest, mean, deviation, l1, square, exponent, whole least, whole largest
+_LIST = tl.constexpr(15)  # of chunks, a last row has the list of those that are to be looked at once more
 
 # Numbers of kinds are those of the C code.
 _FLOAT32 = tl.constexpr(0)
@@ -313,7 +314,7 @@ def _gather(window, even, odd, numbers, word: tl.constexpr):
 
 @triton.jit
 def measure_whole_chunks(
-    chunks_to_measure, addresses, arrays, kinds, tinies, values, found, histograms, listed, counter, chunks, already,
+    chunks_to_measure, addresses, arrays, kinds, tinies, values, found, histograms, counter, chunks,
     KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One whole chunk of floats of at most 32 bits."""
@@ -411,18 +412,20 @@ def measure_whole_chunks(
             tl.atomic_add(histogram + numbers, window, mask=window != 0, sem="relaxed")
     else:
         behind = tl.atomic_add(counter, 1, sem="relaxed")
-        tl.store(listed + already + behind, chunk)
+        _store(found + behind, 0, chunks, _LIST, chunk)
 
 
 @triton.jit
 def measure_carefully(
-    listed, counter, already, addresses, sizes, arrays, kinds, tinies, values, found, histograms, chunks,
+    chunks_to_measure, already, addresses, sizes, arrays, kinds, tinies, values, found, histograms, counter, chunks,
     KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The chunks on the list, several by one program."""
+    """The chunks that were to be measured so from the beginning, and those on the list, several by one program."""
     count = already + tl.load(counter).to(tl.int32)
     for number in range(tl.program_id(0), count, tl.num_programs(0)):
-        chunk = tl.load(listed + number)
+        chunk = tl.load(chunks_to_measure + number, mask=number < already, other=0)
+        if number >= already:
+            chunk = tl.load(found + _LIST * chunks + number - already).to(tl.int32)
         array = tl.load(arrays + chunk)
         its_values = values + 256 * array if _HAS_BYTE_FLOAT & KINDS else values
         _carefully(
