@@ -47,7 +47,7 @@ def check(x: torch.Tensor, histogram: bool) -> None:
     assert found[:8] == right[:8]
     assert found.histogram == right.histogram
     assert abs(found.mean - right.mean) < 1e-12
-    for name in ("deviation", "l1", "l2"):
+    for name in ("std", "l1", "l2"):
         assert math.isclose(getattr(found, name), getattr(right, name), rel_tol=1e-12), name
 
 

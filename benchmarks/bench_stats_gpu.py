@@ -32,7 +32,7 @@ def agree(found: Moments, right: Moments, name: str) -> None:
     assert found[:6] == right[:6], (name, found[:6], right[:6])
     assert (found.min, found.max) == (right.min, right.max) or not right.finite, name
     assert found.histogram == right.histogram, name
-    for field in ("deviation", "l1", "l2"):
+    for field in ("std", "l1", "l2"):
         one, other = getattr(found, field), getattr(right, field)
         assert math.isclose(one, other, rel_tol=3e-6), (name, field, one, other)
     if right.finite:

@@ -56,9 +56,12 @@ def test_parts_are_tables_and_queries_fold() -> None:
     net = Tied()
     s = lw.stats(net)
     part = s["body"]
-    assert list(part) == [path.removeprefix("body.") for path in s if path.startswith("body.")]
-    assert part["0.weight"].path == "body.0.weight"
-    assert {path: part[path].count for path in part} == {row.path[5:]: row.count for row in part.values()}
+    assert list(part) == [path for path in s if path.startswith("body.")]
+    assert part["0.weight"] == part["body.0.weight"] == s["body.0.weight"]
+    assert {path: part[path].count for path in part} == {row.path: row.count for row in part.values()}
+    assert [leaf["path"] for leaf in part.json()["leaves"]] == list(part) == list(part.pandas().index)
+    assert list(s["head"]) == [s["head"]["weight"].path] == ["head.weight"]  # tied, and named as it is here
+    assert s["head.weight"].path == "embed.weight"
     assert s["body.0"].total.count == 20
     weights = torch.cat([net.embed.weight.flatten(), net.body[0].weight.flatten(), net.body[2].weight])
     folded = s.fold("**.weight")

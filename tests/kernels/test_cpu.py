@@ -166,3 +166,9 @@ def test_the_number_of_threads_is_that_of_the_environment() -> None:
         environment = {"OMP_NUM_THREADS": asked, "PATH": ""}
         found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
         assert found.stdout.strip() == wanted, found.stderr
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", "timedelta64[s]"])
+def test_what_no_kernel_knows_is_refused(dtype: str) -> None:
+    with pytest.raises(TypeError, match="there are no statistics of"):
+        cpu.measure([cpu.run_of(np.zeros(3, dtype))])

@@ -94,3 +94,17 @@ def test_without_a_histogram_and_twice_the_same() -> None:
     assert one.histogram is None
     assert repr(one) == repr(other)
     assert_agree(one, reference.measure(values, histogram=False), PRECISION)
+
+
+def test_asking_twice_gives_the_same() -> None:
+    values = CASES["normal float32"]
+    wait = cuda.measure(cuda.table_of([run_of(values)], torch.device("cpu"), CHUNK))
+    assert wait() == wait()
+
+
+def test_what_no_kernel_knows_is_refused() -> None:
+    device = torch.device("cpu")
+    with pytest.raises(TypeError, match="no statistics of complex64"):
+        cuda.table_of([run_of(np.ones(3, np.complex64))], device, CHUNK)
+    with pytest.raises(ValueError, match="multiple of eight blocks"):
+        cuda.table_of([], device, 4_096)

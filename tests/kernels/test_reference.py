@@ -47,7 +47,7 @@ def test_it_says_what_loops_say(name: str) -> None:
     assert found.histogram == (wanted or Histogram(0, ()))
     if not finite:
         assert all(math.isnan(one) for one in (found.min, found.max, found.mean))
-        assert (found.deviation, found.l1, found.l2) == (0, 0, 0)
+        assert (found.std, found.l1, found.l2) == (0, 0, 0)
         return
     assert (found.min, found.max) == (min(finite), max(finite))
     exact = [Fraction(one) for one in finite]
@@ -59,7 +59,8 @@ def test_it_says_what_loops_say(name: str) -> None:
     squares, spread = sum(one * one for one in exact), sum((one - mean) ** 2 for one in exact)
     assert math.isclose(found.l2, root(squares), rel_tol=1e-13)
     # As well as the mean is known.
-    assert math.isclose(found.deviation, root(spread), rel_tol=1e-12, abs_tol=1e-15 * root(squares))
+    size = len(exact)
+    assert math.isclose(found.std, root(spread / size), rel_tol=1e-12, abs_tol=1e-16 * root(squares / size))
 
 
 def float_of(number: Fraction) -> float:

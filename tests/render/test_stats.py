@@ -15,14 +15,14 @@ from leafwise.render.terminal import Terminal
 def test_the_table() -> None:
     x = {"a": torch.tensor([1.0, -1.0, 2.0, 4.0]), "b": torch.zeros(3), "c": torch.tensor([0.25, math.nan, math.inf])}
     assert lw.stats(x).text().splitlines() == [
-        "       values   mean   std   min   max  zeros  2^-17            2^2",
-        "a           4    1.5   1.8    -1     4      0                   █▄▄",
+        "       values   mean   std   min   max  zeros                 ≤2^-17           2^2",
+        "a           4    1.5   1.8    -1     4      0                                  █▄▄",
         "b           3      0     0     0     0   100%",
-        "c           3   0.25     0  0.25  0.25      0                 █      1 NaN, 1 +inf",
-        "total      10  0.781  1.47    -1     4    38%                 ▄ █▄▄  1 NaN, 1 +inf",
+        "c           3   0.25     0  0.25  0.25      0  1 NaN, 1 +inf                 █",
+        "total      10  0.781  1.47    -1     4    38%  1 NaN, 1 +inf                 ▄ █▄▄",
         "",
         "3 leaves, 10 values · bars count magnitudes by powers of two",
-        "not finite: c",
+        "not finite in 1 leaf: c",
     ]
 
 

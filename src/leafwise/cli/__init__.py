@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = cast(Any, _warn)
     try:
         status: int = options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as where it was closed before
+            sys.stdout.flush()
         return status
     except Error as error:
         print(f"leafwise: {escape(str(error))}", file=sys.stderr)
@@ -46,6 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # `leafwise show … | head` is no failure; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        print("leafwise: interrupted", file=sys.stderr)
+        return 130
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # What was to be printed; to print the rest at exit would fail once more.
+        print(f"leafwise: cannot write: {error.strerror or error}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     finally:
         warnings.showwarning = shown
         if collecting:

@@ -18,11 +18,11 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
     parser.add_argument("--query", metavar="GLOB", help="only the leaves whose path matches, such as '**.weight'")
     parser.add_argument("--no-histogram", action="store_true", help="leave out the magnitudes, which is faster")
-    parser.add_argument(
-        "--depth", type=target.depth, metavar="N", help="a line for all leaves whose paths begin with the same N steps"
-    )
-    parser.add_argument("--full", action="store_true", help="a line for every leaf, however many there are")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    lines = parser.add_mutually_exclusive_group()
+    same = "a line for all leaves whose paths begin with the same N steps"
+    lines.add_argument("--depth", type=target.depth, metavar="N", help=same)
+    lines.add_argument("--full", action="store_true", help="a line for every leaf, however many there are")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table: every leaf, and the total")
     parser.set_defaults(run=run)
 
 

@@ -33,8 +33,9 @@ NOTHING = Histogram(0, ())
 class Moments(NamedTuple):
     """One pass over an array: what is counted of all its values, and what is said of the finite ones.
 
-    `deviation` is the root of the sum of squared distances from the mean. Without a finite value, `min`, `max` and
-    `mean` are nan.
+    `mean_rest` is by how much the mean was rounded, as far as that is known: between means far from zero, distances
+    would be too rough without it. `std` is the root of the mean squared distance from the mean. Without a finite value,
+    `min`, `max` and `mean` are nan, and `std` is 0.
     """
 
     size: int
@@ -46,7 +47,8 @@ class Moments(NamedTuple):
     min: float
     max: float
     mean: float
-    deviation: float
+    mean_rest: float
+    std: float
     l1: float
     l2: float
     histogram: Histogram | None
@@ -58,17 +60,22 @@ class Moments(NamedTuple):
 
 def nothing(histogram: Histogram | None) -> Moments:
     """The moments of an array without elements."""
-    return Moments(0, 0, 0, 0, 0, 0, math.nan, math.nan, math.nan, 0.0, 0.0, 0.0, histogram)
+    return none_finite((0, 0, 0, 0, 0, 0), histogram)
+
+
+def none_finite(counts: Sequence[int], histogram: Histogram | None) -> Moments:
+    """The moments of an array of which there is only what is counted: its size, and all that follows it."""
+    return Moments._make((*counts, math.nan, math.nan, math.nan, 0.0, 0.0, 0.0, 0.0, histogram))
 
 
 def together(parts: Iterable[Moments]) -> Moments:
     """The moments of several arrays as if they were one; in whatever order.
 
-    >>> one = Moments(2, 0, 0, 0, 0, 0, 1.0, 3.0, 2.0, 2**0.5, 4.0, 10**0.5, None)
-    >>> two = Moments(1, 0, 0, 0, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None)
+    >>> one = Moments(2, 0, 0, 0, 0, 0, 1.0, 3.0, 2.0, 0.0, 1.0, 4.0, 10**0.5, None)
+    >>> two = Moments(1, 0, 0, 0, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None)
     >>> both = together([one, two])
-    >>> both.size, both.zeros, both.min, both.max, round(both.mean, 4), round(both.deviation**2, 4)
-    (3, 1, 0.0, 3.0, 1.3333, 4.6667)
+    >>> both.size, both.zeros, both.min, both.max, round(both.mean, 4), round(both.std**2, 4)
+    (3, 1, 0.0, 3.0, 1.3333, 1.5556)
     """
     parts = list(parts)
     if len(parts) < 2:
@@ -77,19 +84,27 @@ def together(parts: Iterable[Moments]) -> Moments:
     full = [part for part in parts if part.finite]
     histogram = _joined([part.histogram for part in parts])
     if not full:
-        return Moments._make((*counts, math.nan, math.nan, math.nan, 0.0, 0.0, 0.0, histogram))
+        return none_finite(counts, histogram)
     finite = sum(part.finite for part in full)
-    mean = math.fsum(part.mean * (part.finite / finite) for part in full)
-    if all(part.mean == full[0].mean for part in full):  # which rounding must not change
-        mean = full[0].mean
-    apart = [math.sqrt(part.finite) * abs(part.mean - mean) for part in full]
+    shares = [part.finite / finite for part in full]
+    # By halves where the distance between two means may be larger than any float, many times where a share of it may be
+    # smaller than any.
+    magnitude = max(abs(part.mean) for part in full)
+    scale = 0.5 if magnitude > 1e307 else 2.0**500 if magnitude < 1e-200 else 1.0
+    base = full[0].mean * scale
+    away = [(part.mean * scale - base) + part.mean_rest * scale for part in full]
+    step = math.fsum(distance * share for distance, share in zip(away, shares, strict=True))
+    mean = base + step
+    spreads = [part.std * math.sqrt(share) for part, share in zip(full, shares, strict=True)]
+    apart = [(distance - step) * math.sqrt(share) / scale for distance, share in zip(away, shares, strict=True)]
     return Moments._make(
         (
             *counts,
             min(part.min for part in full),
             max(part.max for part in full),
-            mean,
-            math.hypot(*(part.deviation for part in full), *apart),
+            mean / scale,
+            ((base - mean) + step) / scale,
+            math.hypot(*spreads, *apart),
             _sum(part.l1 for part in full),
             math.hypot(*(part.l2 for part in full)),
             histogram,

@@ -8,11 +8,14 @@ import numpy as np
 from leafwise.core.moments import Moments, together
 from leafwise.files.arrays import ITEM_BYTES, Coded, Storage, Stored
 from leafwise.files.filling import in_threads, unchanged
+from leafwise.files.source import LocalSource
 from leafwise.kernels import cpu
-from leafwise.kernels.cpu import PIECE, Run
+from leafwise.kernels.cpu import PIECE, Run, UnreadError
 from leafwise.kernels.dtypes import unknown_dtype
 
-_BUNDLE = 8 << 20  # how many bytes a thread takes at a time
+# How many bytes are looked at at a time: of what is read by Python, by one thread, elsewhere by all.
+_BUNDLE = 8 << 20
+_LARGE_BUNDLE = 128 << 20
 
 
 class _Part(NamedTuple):
@@ -26,55 +29,82 @@ class _Part(NamedTuple):
 
 
 def cannot_measure(value: Stored) -> str:
-    # What a code stands for is known when it was read.
-    return "" if isinstance(value, Coded) else unknown_dtype(value.spec.dtype)
+    # What a quantised array stands for is known when it was read.
+    return "" if value.spec.dtype not in ITEM_BYTES and isinstance(value, Coded) else unknown_dtype(value.spec.dtype)
 
 
 def measure(values: list[Stored], histogram: bool, count: Callable[[int], None]) -> list[Moments]:
     """The moments of each array; the same bits as if it were in memory, in C order."""
     found: dict[tuple[int, int], list[Moments]] = {}
+    runs = {number: run for number, value in enumerate(values) if (run := value.plain_run()) and value.spec.size}
+    local = {number: run for number, run in runs.items() if isinstance(run[0].source, LocalSource)}
+    if cpu.loaded() is None:
+        local = {}
 
-    def look(parts: list[_Part]) -> None:
-        runs = []
-        for part in parts:
-            data = np.frombuffer(part.storage.read(part.start, part.stop), np.uint8)
-            size = len(data) // ITEM_BYTES[part.dtype]
-            runs.append(Run(data.__array_interface__["data"][0], size, part.dtype, data))
-        for part, chunks in zip(parts, cpu.look(runs, histogram, threads=1), strict=True):
-            found[part.array, part.start] = chunks
-            # What is mapped counts as memory of this process, however little of it is looked at.
-            part.storage.source.let_go(part.storage.start + part.start, part.storage.start + part.stop)
+    def keep(parts: list[_Part], looked: list[list[Moments]]) -> None:
+        found.update({(part.array, part.start): chunks for part, chunks in zip(parts, looked, strict=True)})
         count(sum(part.stop - part.start for part in parts))
 
-    runs = [value.plain_run() for value in values]
-    plain = {number: run for number, run in enumerate(runs) if run is not None and values[number].spec.size}
-    in_threads(look, list(_bundles(values, plain)))
-    unchanged({id(run[0].source): run[0].source for run in plain.values()}.values())
+    for bundle in _bundles(values, local, _LARGE_BUNDLE):
+        keep(bundle, _look_into_file(bundle, histogram))
+    others = {number: run for number, run in runs.items() if number not in local}
+    in_threads(lambda bundle: keep(bundle, _look(bundle, histogram)), list(_bundles(values, others, _BUNDLE)))
     pieces: dict[int, list[Moments]] = {}
     for number, start in sorted(found):
         pieces.setdefault(number, []).extend(found[number, start])
-    return [
+    moments = [
         together(pieces[number]) if number in pieces else _of_parts(value, histogram, count)
         for number, value in enumerate(values)
     ]
+    unchanged({id(run[0].source): run[0].source for run in runs.values()}.values())
+    return moments
 
 
-def _bundles(values: list[Stored], plain: dict[int, tuple[Storage, int, int]]) -> Iterator[list[_Part]]:
-    """Pieces of arrays, and of small arrays as many as make a piece."""
+def _bundles(values: list[Stored], runs: dict[int, tuple[Storage, int, int]], size: int) -> Iterator[list[_Part]]:
+    """Pieces of arrays, as many as make so many bytes."""
     bundle: list[_Part] = []
     held = 0
-    for number, (storage, start, stop) in plain.items():
+    for number, (storage, start, stop) in runs.items():
         dtype = values[number].spec.dtype
         step = PIECE * ITEM_BYTES[dtype]
         for at in range(start, stop, step):
             part = _Part(number, dtype, storage, at, min(at + step, stop))
-            if held and held + part.stop - part.start > _BUNDLE:
+            if held and held + part.stop - part.start > size:
                 yield bundle
                 bundle, held = [], 0
             bundle.append(part)
             held += part.stop - part.start
     if bundle:
         yield bundle
+
+
+def _look_into_file(parts: list[_Part], histogram: bool) -> list[list[Moments]]:
+    """Read by the library itself: nothing is mapped, so that whoever cuts off the file meanwhile does no harm."""
+    runs = []
+    for part in parts:
+        source: Any = part.storage.source
+        size = (part.stop - part.start) // ITEM_BYTES[part.dtype]
+        runs.append(Run(part.storage.start + part.start, size, part.dtype, file=source.descriptor()))
+    try:
+        return cpu.look(runs, histogram)
+    except UnreadError as error:
+        part = parts[error.number]
+        raise part.storage.source.error(
+            part.storage.start + part.start, "what begins here cannot be read to its end; was the file cut off?"
+        ) from error
+
+
+def _look(parts: list[_Part], histogram: bool) -> list[list[Moments]]:
+    runs = []
+    for part in parts:
+        data = np.frombuffer(part.storage.read(part.start, part.stop), np.uint8)
+        size = len(data) // ITEM_BYTES[part.dtype]
+        runs.append(Run(data.__array_interface__["data"][0], size, part.dtype, data))
+    looked = cpu.look(runs, histogram, threads=1)
+    for part in parts:
+        # What is mapped counts as memory of this process, however little of it is looked at.
+        part.storage.source.let_go(part.storage.start + part.start, part.storage.start + part.stop)
+    return looked
 
 
 def _of_parts(value: Stored, histogram: bool, count: Callable[[int], None]) -> Moments:

@@ -92,6 +92,12 @@ class LocalSource(Source):
         if self._map is not None and stop > start:
             local.disk.unmap(self._map, start, stop)
 
+    def descriptor(self) -> int:
+        """What the system calls the open file."""
+        if self._closed:
+            raise FileError(f"{escape(repr(self.name))} is closed")
+        return self.file
+
     def was_changed(self) -> bool:
         """Whether somebody wrote to the file since it was opened."""
         found = local.disk.stat(self.file)

@@ -19,7 +19,21 @@ Waiting = Callable[[], list[Moments]]
 
 
 def cannot_measure(value: torch.Tensor) -> str:
-    return cannot_read(value) or unknown_dtype(_name(value.dtype))
+    return cannot_read(value) or unknown_dtype(_name(value.dtype)) or _has_no_memory(value)
+
+
+def _has_no_memory(value: torch.Tensor) -> str:
+    """Why there is nothing to look at where a tensor says it lies; empty where there is."""
+    if not value.numel():
+        return ""
+    try:
+        last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+        end = (value.storage_offset() + last + 1) * value.element_size()
+        if value.data_ptr() and value.untyped_storage().nbytes() >= end:
+            return ""
+    except (RuntimeError, NotImplementedError):  # as those say that only stand for others
+        pass
+    return "it has no memory of its own now: it is fake, wraps another tensor, or was set free"
 
 
 @cache

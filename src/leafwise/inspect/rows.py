@@ -1,6 +1,7 @@
 """A row of statistics: of a leaf, or of many as one."""
 
 import math
+from numbers import Real
 from typing import Any, NamedTuple
 
 from leafwise.core.moments import Histogram, Moments
@@ -9,20 +10,21 @@ from leafwise.errors import QueryError
 # As powers of two: what is beyond the largest number of each floating dtype, its smallest normal one, and the smallest
 # that is not zero.
 _RANGES = {
-    "float64": (1024, -1022, -1074), "float32": (128, -126, -149), "bfloat16": (128, -126, -133),
-    "float16": (16, -14, -24), "float8_e4m3fn": (9, -6, -9), "float8_e4m3fnuz": (8, -7, -10),
+    "float32": (128, -126, -149), "bfloat16": (128, -126, -133), "float16": (16, -14, -24),
+    "float8_e4m3fn": (9, -6, -9), "float8_e4m3fnuz": (8, -7, -10),
     "float8_e5m2": (16, -14, -16), "float8_e5m2fnuz": (16, -15, -17),
 }  # fmt: skip
-_LARGEST = {
-    "float64": 1.7976931348623157e308, "float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38,
-    "float16": 65504.0, "float8_e4m3fn": 448.0, "float8_e4m3fnuz": 240.0,
-    "float8_e5m2": 57344.0, "float8_e5m2fnuz": 57344.0,
+# From here on, values are rounded beyond the largest number: half a step above it.
+_INFINITE_FROM = {
+    "float32": 2.0**128 - 2.0**103, "bfloat16": 2.0**128 - 2.0**119, "float16": 65520.0,
+    "float8_e4m3fn": 464.0, "float8_e4m3fnuz": 248.0, "float8_e5m2": 61440.0, "float8_e5m2fnuz": 61440.0,
 }  # fmt: skip
 
 
 class Outside(NamedTuple):
-    """How many values would not survive in another dtype. `overflow` counts those beyond its largest number, up to one
-    bin too many; `subnormal` those that keep fewer digits; `vanish` those below the smallest number that it has."""
+    """How many values would not survive in another dtype: `overflow` would be infinite, `subnormal` keep fewer digits,
+    `vanish` be zero. What is read from bins is exact, but for two: if the largest value overflows, all from half the
+    dtype's largest number on count as `overflow`; and below 2**-126 nothing is told apart, and all is `subnormal`."""
 
     overflow: int
     subnormal: int
@@ -100,7 +102,7 @@ class Row:
     @property
     def std(self) -> float:
         """The standard deviation of these very values: the root of their mean squared distance from the mean."""
-        return self._moments.deviation / math.sqrt(self.finite) if self.finite else math.nan
+        return self._moments.std if self.finite else math.nan
 
     @property
     def l1(self) -> float:
@@ -118,15 +120,17 @@ class Row:
         return self._moments.histogram
 
     def quantile(self, q: float) -> float:
-        """The magnitude that this share of the values does not exceed, read from the histogram: right up to a factor
-        of two, and exact where it is zero or the largest.
+        """The magnitude that this share of the values does not exceed, read from the histogram: within the bin of the
+        value that is there, so right up to a factor of two, and exact where that is zero or the largest. Of magnitudes
+        below 2**-126 or from 2**128 on no more is known than that.
 
         >>> import torch, leafwise as lw
         >>> row = lw.stats({"w": torch.tensor([0.0, 0.5, -3.0, 100.0])})["w"]
         >>> row.quantile(0.25), row.quantile(0.5), row.quantile(1)
         (0.0, 0.75, 100.0)
         """
-        if not 0 <= q <= 1:
+        given: Any = q
+        if not isinstance(given, Real) or not 0 <= float(given) <= 1:
             raise QueryError(f"a quantile is between 0 and 1, not {q!r}")
         histogram = self._histogram("quantile")
         wanted = q * self.finite
@@ -135,7 +139,7 @@ class Row:
             return math.nan
         if q == 1:
             return float(self.absmax)
-        if wanted <= passed:
+        if self.zeros and wanted <= passed:
             return 0.0
         for exponent, count in enumerate(histogram.counts, histogram.lowest):
             if count and wanted <= passed + count:
@@ -146,7 +150,7 @@ class Row:
             passed += count
         return float(self.absmax)
 
-    def outside(self, dtype: str) -> Outside:
+    def outside(self, dtype: Any) -> Outside:
         """How many values would overflow, become subnormal, or vanish in another floating dtype, from the histogram.
 
         >>> import torch, leafwise as lw
@@ -154,17 +158,18 @@ class Row:
         >>> row.outside("float16")
         Outside(overflow=1, subnormal=1, vanish=1)
         """
-        if dtype not in _RANGES:
+        name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
+        if name not in _RANGES:
             raise QueryError(f"outside() knows the floating dtypes {', '.join(_RANGES)}, not {dtype!r}")
         histogram = self._histogram("outside")
-        above, normal, smallest = _RANGES[dtype]
-        # Values in the last bin that fits may lie beyond the largest number, if the largest of all does.
-        partly = above - 1 if self.finite and self.absmax > _LARGEST[dtype] else above
+        above, normal, smallest = _RANGES[name]
+        # Values in the last bin that fits may be rounded to infinity, if the largest of all is.
+        partly = above - 1 if self.finite and self.absmax >= _INFINITE_FROM[name] else above
         counts = [0, 0, 0]
         for exponent, count in enumerate(histogram.counts, histogram.lowest):
             if exponent >= partly:
                 counts[0] += count
-            elif exponent < smallest:
+            elif exponent < smallest - 1:  # just below the smallest, they are rounded up
                 counts[2] += count
             elif exponent < normal:
                 counts[1] += count
@@ -183,11 +188,22 @@ class Row:
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
+    def _key(self) -> tuple[Any, ...]:
+        # nan is nothing's equal, and here it is.
+        numbers = tuple(None if number != number else number for number in self._moments)
+        return self.path, self.dtype, self.shape, numbers
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Row) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
     def __repr__(self) -> str:
         what = f"{self.path}: " if self.path else ""
         counts = {"NaN": self.nan, "+inf": self.posinf, "-inf": self.neginf}
         wrong = "".join(f", {count:,} {name}" for name, count in counts.items() if count)
         return (
-            f"<{what}{self.count:,} values, mean {self.mean:.4g}, std {self.std:.4g}, "
+            f"<{what}{self.count:,} value{'s' * (self.count != 1)}, mean {self.mean:.4g}, std {self.std:.4g}, "
             f"from {self.min:.4g} to {self.max:.4g}{wrong}>"
         )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
+from threading import Lock
 from typing import Any, Literal
 
 from leafwise.core.bars import bar
@@ -21,7 +22,8 @@ from leafwise.share.places import nothing_matches
 class Stats(Shown, Mapping[str, Row], kind="stats"):
     """Statistics by path; prints as a table. See `lw.stats`.
 
-    `s["2.weight"]` is the row of a leaf, under any of its names, `s["2"]` the table of a part. `total` is all of it as
+    `s["2.weight"]` is the row of a leaf, under any of its names, `s["2"]` the table of a part, in which places may be
+    named as seen from there. `total` is all of it as
     one row, each shared leaf once. `skipped` says of what there are no statistics, and why.
     """
 
@@ -30,20 +32,10 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
         self._waiting, self._skipped = waiting, skipped
 
     @cached_property
-    def _leaves(self) -> list[int]:
-        """Those with statistics, in the order of the tree."""
-        ties = self.tree._columns.ties
-        found = self._waiting.found
-        return [leaf for leaf in (ties.get(row, row) for row in self.tree._first_rows) if leaf in found]
-
-    @cached_property
-    def _by_path(self) -> dict[str, int]:
-        columns, ties = self.tree._columns, self.tree._columns.ties
-        found = self._waiting.found
-        rows = [row for row in self.tree._first_rows if ties.get(row, row) in found]
-        front = columns.node_text(self.tree._node)  # as in a tree, places are named as seen from here
-        skip = len(front) + 1 if front else 0
-        return {columns.row_text(row)[skip:]: ties.get(row, row) for row in rows}
+    def _rows(self) -> dict[str, int]:
+        """The row of the tree of each leaf with statistics, by its path."""
+        columns, found = self.tree._columns, self._waiting.found
+        return {columns.row_text(row): row for row in self.tree._first_rows if columns.ties.get(row, row) in found}
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -56,31 +48,40 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
         }
 
     def __getitem__(self, path: "str | int | Path") -> Any:
-        found = self._by_path.get(path) if isinstance(path, str) else None
+        found = self._rows.get(path) if isinstance(path, str) else None
         if found is not None:
             return self._row(found)
-        place = self.tree[path]
+        place = self.tree[path]  # under another of its names, or as seen from the part that this is
         if isinstance(place, Tree):
             return Stats(place, self.of, self._waiting, self._skipped)
         if not isinstance(place, Leaf):
             raise PathError(f'"{path}" is a plain value, of which there are no statistics')
-        if self.tree._columns.row_op(place._row).slices is not None:
-            whole = self.tree._columns.row_text(place._index)
+        columns, leaf = self.tree._columns, place._index
+        if columns.row_op(place._row).slices is not None:
+            whole = columns.row_text(leaf)
             raise PathError(f'"{path}" is a part of {whole}; statistics are of whole leaves, "{whole}" here')
-        if place._index in self._skipped:
-            raise PathError(f'there are no statistics of "{path}": {self._skipped[place._index]}')
-        return self._row(place._index)
+        if leaf in self._skipped:
+            raise PathError(f'there are no statistics of "{path}": {self._skipped[leaf]}')
+        rows = [row for row in self._rows.values() if columns.ties.get(row, row) == leaf]
+        return self._row(rows[0] if rows else place._row)
 
-    def _row(self, leaf: int) -> Row:
+    def __contains__(self, path: object) -> bool:
+        try:
+            return isinstance(self[path], Row)  # type: ignore[index]
+        except Error:
+            return False
+
+    def _row(self, row: int) -> Row:
         columns = self.tree._columns
+        leaf = columns.ties.get(row, row)
         [(spec, _, _)] = columns.facts([leaf])
-        return Row(self._waiting.found[leaf], columns.row_text(leaf), spec.dtype, spec.shape)
+        return Row(self._waiting.found[leaf], columns.row_text(row), spec.dtype, spec.shape)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._by_path)
+        return iter(self._rows)
 
     def __len__(self) -> int:
-        return len(self._by_path)
+        return len(self._rows)
 
     def select(self, where: Any) -> "Stats":
         """The table of the leaves that match a query.
@@ -108,7 +109,8 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
     @cached_property
     def total(self) -> Row:
         """All of it as one row."""
-        return Row(together([self._waiting.found[leaf] for leaf in self._leaves]))
+        ties, found = self.tree._columns.ties, self._waiting.found
+        return Row(together([found[ties.get(row, row)] for row in self._rows.values()]))
 
     def text(self, *, depth: int | None = None, full: bool = False) -> str:
         """The table as plain text. `depth` says how many steps of a path get a line of their own; `full` shows every
@@ -121,8 +123,13 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
             pandas: Any = import_module("pandas")
         except ImportError as error:
             raise Error("Stats.pandas() needs pandas: pip install pandas") from error
-        rows = [{"path": row.path, **row.numbers()} for row in self.values()]
-        return pandas.DataFrame(rows, columns=["path", *self.total.numbers()]).set_index("path")
+        rows = [{"path": path, **row.numbers()} for path, row in self.items()]
+        frame = pandas.DataFrame(rows, columns=["path", *self.total.numbers()]).set_index("path")
+        for name in ("min", "max", "absmax"):
+            exact = [getattr(row, name) for row in self.values()]
+            if any(isinstance(one, int) and abs(one) > 1 << 53 for one in exact):
+                frame[name] = pandas.Series(exact, frame.index, dtype=object)  # as floats they would be rounded
+        return frame
 
 
 def stats(x: Any, of: Literal["value", "grad"] = "value", histogram: bool = True, *, progress: bool = False) -> Stats:
@@ -177,7 +184,7 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
             if reason:
                 skipped[leaves[number]] = reason
     if leaves and len(skipped) == len(leaves):
-        raise _nothing_to_see(columns, leaves, skipped, of)
+        raise _nothing_to_see(t, leaves, skipped, of)
     waiting = _Waiting(columns)
     total = sum(spec.nbytes for spec, _, _ in columns.facts([leaf for leaf in leaves if leaf not in skipped]))
     with bar(total, "looking", progress) as count:
@@ -189,7 +196,10 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
     return Stats(t, of, waiting, skipped)
 
 
-def _nothing_to_see(columns: Columns, leaves: list[int], skipped: dict[int, str], of: str) -> WalkError:
+def _nothing_to_see(t: Tree, leaves: list[int], skipped: dict[int, str], of: str) -> WalkError:
+    columns = t._columns
+    if of == "grad" and t.is_file:
+        return WalkError("a file holds no gradients; leave out of=")
     if of == "grad" and set(skipped.values()) == {"it has no gradient"}:
         return WalkError('no leaf has a gradient; call lw.stats(model, of="grad") after backward()')
     first = columns.row_text(leaves[0])
@@ -203,6 +213,7 @@ class _Waiting:
         self._columns = columns
         self._pending: list[tuple[Sequence[int], Callable[[], list[Moments]]]] = []
         self._found: dict[int, Moments] = {}
+        self._lock = Lock()
 
     def begin(
         self, home: Home, leaves: list[int], arrays: list[Any], histogram: bool, count: Callable[[int], None]
@@ -216,6 +227,12 @@ class _Waiting:
 
     @property
     def found(self) -> dict[int, Moments]:
+        if self._pending:
+            with self._lock:
+                self._wait()
+        return self._found
+
+    def _wait(self) -> None:
         while self._pending:
             leaves, wait = self._pending[0]
             try:
@@ -225,7 +242,12 @@ class _Waiting:
             except Exception as error:
                 raise self._failed(leaves, error) from error
             del self._pending[0]
-        return self._found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_columns": self._columns, "_pending": [], "_found": self.found}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=Lock())
 
     def _failed(self, leaves: Sequence[int], error: Exception) -> WalkError:
         names = listed([self._columns.row_text(leaf) for leaf in leaves], 3)

@@ -4,6 +4,7 @@
    while they are looked at more than once. Blocks are folded in order within their chunk, and each chunk has a result
    of its own: so nothing depends on how many threads there are. */
 
+#include <errno.h>
 #include <fenv.h>
 #include <float.h>
 #include <math.h>
@@ -11,7 +12,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -31,6 +35,11 @@
 #define BLOCK 4096
 #define BINS 256
 
+/* Numbers at any address: those in files begin where they like. */
+typedef float float_at __attribute__((aligned(1), may_alias));
+typedef double double_at __attribute__((aligned(1), may_alias));
+typedef uint16_t uint16_at __attribute__((aligned(1), may_alias));
+
 struct sums {
     double sum, magnitude, square, least, largest;
     long tiny;
@@ -43,14 +52,14 @@ struct coming {
 };
 
 struct lanes {
-    void (*sums_of_floats)(const float *, long, float, struct coming, struct sums *);
-    void (*sums_of_doubles)(const double *, long, double, struct sums *);
-    double (*deviation_of_floats)(const float *, long, double);
-    double (*deviation_of_doubles)(const double *, long, double, double);
-    long (*zeros_of_floats)(const float *, long);
-    void (*count_exponents)(const float *, long, int, uint8_t *, uint32_t *);
-    void (*decode_bfloat16)(const uint16_t *, long, float *);
-    void (*decode_float16)(const uint16_t *, long, float *);
+    void (*sums_of_floats)(const float_at *, long, float, struct coming, struct sums *);
+    void (*sums_of_doubles)(const double_at *, long, double, struct sums *);
+    double (*deviation_of_floats)(const float_at *, long, double *, double *);
+    double (*deviation_of_doubles)(const double_at *, long, double, double *, double *);
+    long (*zeros_of_floats)(const float_at *, long);
+    void (*count_exponents)(const float_at *, long, int, uint8_t *, uint32_t *);
+    void (*decode_bfloat16)(const uint16_at *, long, float *);
+    void (*decode_float16)(const uint16_at *, long, float *);
 };
 
 static inline int32_t bits_of_float(float x)
@@ -67,7 +76,15 @@ static inline int64_t bits_of_double(double x)
     return bits;
 }
 
-static void decode_float16(const uint16_t *x, long count, float *out)
+static double corrected(double sum, double square, long count, double *mean, double *rest)
+{
+    double left = sum / count, deviation = square - sum * left, before = *mean;
+    *mean += left;
+    *rest = (before - *mean) + left;
+    return deviation > 0 ? deviation : 0;
+}
+
+static void decode_float16(const uint16_at *x, long count, float *out)
 {
     for (long i = 0; i < count; i++) {
         uint32_t sign = (uint32_t)(x[i] & 0x8000) << 16, rest = (uint32_t)(x[i] & 0x7fff) << 13, bits;
@@ -114,7 +131,7 @@ static inline int base_any(base_longs mask)
     return (mask[0] | mask[1]) != 0;
 }
 
-static inline base_bytes base_pack(const float *x)
+static inline base_bytes base_pack(const float_at *x)
 {
     base_bytes packed;
     for (int i = 0; i < 16; i++)
@@ -141,7 +158,7 @@ BEGIN_AVX2
 #define DECODE_FLOAT16 avx2_decode_float16
 
 /* In whatever order: they are only counted. */
-static inline __m256i avx2_pack(const float *x)
+static inline __m256i avx2_pack(const float_at *x)
 {
     __m256i e[4];
     for (int i = 0; i < 4; i++)
@@ -149,7 +166,7 @@ static inline __m256i avx2_pack(const float *x)
     return _mm256_packus_epi16(_mm256_packus_epi32(e[0], e[1]), _mm256_packus_epi32(e[2], e[3]));
 }
 
-static void avx2_decode_float16(const uint16_t *x, long count, float *out)
+static void avx2_decode_float16(const uint16_at *x, long count, float *out)
 {
     long i = 0;
     for (; i + 8 <= count; i += 8)
@@ -183,7 +200,7 @@ static inline __m512i avx512_count(__m512i counts, __m512i e, __m512i wanted)
     return _mm512_mask_sub_epi8(counts, _mm512_cmpeq_epi8_mask(e, wanted), counts, _mm512_set1_epi8(-1));
 }
 
-static inline __m512i avx512_pack(const float *x)
+static inline __m512i avx512_pack(const float_at *x)
 {
     __m512i e[4];
     for (int i = 0; i < 4; i++)
@@ -191,7 +208,7 @@ static inline __m512i avx512_pack(const float *x)
     return _mm512_packus_epi16(_mm512_packus_epi32(e[0], e[1]), _mm512_packus_epi32(e[2], e[3]));
 }
 
-static void avx512_decode_float16(const uint16_t *x, long count, float *out)
+static void avx512_decode_float16(const uint16_at *x, long count, float *out)
 {
     long i = 0;
     for (; i + 16 <= count; i += 16)
@@ -213,12 +230,13 @@ static const int item_bytes[] = {4, 8, 2, 2, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1};
    `whole_largest`; those of uint64 have their first bit flipped. */
 struct result {
     int64_t nan, positive, negative, zeros, subnormals, finite, whole_least, whole_largest;
-    double least, largest, mean, deviation, l1, l2;
+    double least, largest, mean, mean_rest, std, l1, l2;
 };
 
-/* The moments of the finite values so far. Squares are in units of 4 to the power `exponent`. */
+/* The moments of the finite values so far. The mean is `mean + mean_rest`: far from zero, the distance of two means that
+   were rounded to doubles would be too rough. Means are in units of 2 to the power `exponent`, squares in units of 4. */
 struct moments {
-    double count, mean, deviation, magnitude, square;
+    double count, mean, mean_rest, deviation, magnitude, square;
     int exponent;
 };
 
@@ -229,7 +247,17 @@ struct room {
     uint32_t histogram[BINS];
 };
 
-static void fold(struct moments *into, const struct moments *other)
+static void rescale(struct moments *moments, int exponent)
+{
+    int by = moments->exponent - exponent;
+    if (!by)
+        return;
+    moments->mean = ldexp(moments->mean, by), moments->mean_rest = ldexp(moments->mean_rest, by);
+    moments->deviation = ldexp(moments->deviation, 2 * by), moments->square = ldexp(moments->square, 2 * by);
+    moments->exponent = exponent;
+}
+
+static void fold(struct moments *into, struct moments *other)
 {
     if (!other->count)
         return;
@@ -238,26 +266,18 @@ static void fold(struct moments *into, const struct moments *other)
         return;
     }
     /* What is all zero has no exponent that would matter. */
-    int exponent = !into->magnitude              ? other->exponent
-                   : !other->magnitude           ? into->exponent
-                   : into->exponent > other->exponent ? into->exponent
-                                                      : other->exponent;
-    double count = into->count + other->count, share = other->count / count;
-    double deviation = into->deviation + other->deviation, square = into->square + other->square;
-    double distance = other->mean - into->mean;
-    if (exponent || into->exponent || other->exponent) {
-        int ours = 2 * (into->exponent - exponent), theirs = 2 * (other->exponent - exponent);
-        deviation = ldexp(into->deviation, ours) + ldexp(other->deviation, theirs);
-        square = ldexp(into->square, ours) + ldexp(other->square, theirs);
-        distance = ldexp(other->mean, -exponent) - ldexp(into->mean, -exponent);
-        into->mean += ldexp(distance * share, exponent);
-    } else
-        into->mean += distance * share;
-    into->deviation = deviation + distance * distance * share * into->count;
-    into->square = square;
+    int exponent = into->exponent;
+    if (!into->magnitude || (other->magnitude && other->exponent > exponent))
+        exponent = other->exponent;
+    rescale(into, exponent), rescale(other, exponent);
+    double count = into->count + other->count, share = other->count / count, before = into->mean;
+    double distance = (other->mean - into->mean) + (other->mean_rest - into->mean_rest), step = distance * share;
+    into->deviation += other->deviation + distance * distance * share * into->count;
+    into->square += other->square;
     into->magnitude += other->magnitude;
+    into->mean += step;
+    into->mean_rest += (before - into->mean) + step;
     into->count = count;
-    into->exponent = exponent;
 }
 
 /* Whether squares minus the square of the mean would lose more than ten bits. */
@@ -282,7 +302,7 @@ static void extremes(const struct sums *sums, struct result *found)
     found->largest = sums->largest > found->largest ? sums->largest : found->largest;
 }
 
-static void count_exponents(const struct lanes *lanes, const float *x, long count, double typical, long zeros, struct room *room)
+static void count_exponents(const struct lanes *lanes, const float_at *x, long count, double typical, long zeros, struct room *room)
 {
     /* The window ends two above the exponent of the typical magnitude. */
     int middle = typical > 0 ? ilogb(typical) + 127 : 1;
@@ -291,7 +311,7 @@ static void count_exponents(const struct lanes *lanes, const float *x, long coun
     room->histogram[0] -= (uint32_t)zeros;
 }
 
-static void float_block(const struct lanes *lanes, const float *x, long count, float tiny, struct coming coming,
+static void float_block(const struct lanes *lanes, const float_at *x, long count, float tiny, struct coming coming,
                         int with_histogram, struct room *room, struct moments *moments, struct result *found)
 {
     struct sums sums;
@@ -314,16 +334,18 @@ static void float_block(const struct lanes *lanes, const float *x, long count, f
     long zeros = sums.tiny ? lanes->zeros_of_floats(x, count) : 0;
     found->zeros += zeros, found->subnormals += sums.tiny - zeros;
     extremes(&sums, found);
-    double mean = sums.sum / count, deviation = sums.square - sums.sum * mean;
-    if (cancels(deviation, mean, count))
-        deviation = lanes->deviation_of_floats(x, count, mean);
-    struct moments block = {count, mean, deviation > 0 ? deviation : 0, sums.magnitude, sums.square, 0};
+    double mean = sums.sum / count, rest = 0, deviation = sums.square - sums.sum * mean;
+    if (sums.least == sums.largest)
+        mean = sums.least + 0.0, deviation = 0; /* zero has no sign */
+    else if (cancels(deviation, mean, count))
+        deviation = lanes->deviation_of_floats(x, count, &mean, &rest);
+    struct moments block = {count, mean, rest, deviation > 0 ? deviation : 0, sums.magnitude, sums.square, 0};
     fold(moments, &block);
     if (with_histogram)
         count_exponents(lanes, x, count, sums.magnitude / count, zeros, room);
 }
 
-static void double_block(const struct lanes *lanes, const double *x, long count, int with_histogram, struct room *room,
+static void double_block(const struct lanes *lanes, const double_at *x, long count, int with_histogram, struct room *room,
                          struct moments *moments, struct result *found)
 {
     struct sums sums;
@@ -356,12 +378,14 @@ static void double_block(const struct lanes *lanes, const double *x, long count,
             zeros += x[i] == 0;
     found->zeros += zeros, found->subnormals += sums.tiny - zeros;
     extremes(&sums, found);
-    double mean = sums.sum / count, deviation = sums.square - sums.sum * mean;
-    if (cancels(deviation, mean, count))
-        deviation = lanes->deviation_of_doubles(x, count, scale, mean);
+    double mean = sums.sum / count, rest = 0, deviation = sums.square - sums.sum * mean;
+    if (sums.least == sums.largest)
+        mean = sums.least * scale + 0.0, deviation = 0;
+    else if (cancels(deviation, mean, count))
+        deviation = lanes->deviation_of_doubles(x, count, scale, &mean, &rest);
     double typical = ldexp(sums.magnitude / count, exponent);
-    struct moments block = {count, ldexp(mean, exponent), deviation > 0 ? deviation : 0, ldexp(sums.magnitude, exponent),
-                            sums.square, exponent};
+    struct moments block = {count, mean, rest, deviation > 0 ? deviation : 0, ldexp(sums.magnitude, exponent), sums.square,
+                            exponent};
     fold(moments, &block);
     if (!with_histogram)
         return;
@@ -415,16 +439,16 @@ static void measure_chunk(const struct lanes *lanes, enum kind kind, const char 
     found->whole_least = INT64_MAX, found->whole_largest = INT64_MIN;
     for (int64_t start = 0; start < size; start += BLOCK, x += BLOCK * item_bytes[kind]) {
         long count = size - start < BLOCK ? (long)(size - start) : BLOCK;
-        const float *floats = room->floats;
+        const float_at *floats = room->floats;
         switch (kind) {
-        case FLOAT32: floats = (const float *)x; break;
-        case BFLOAT16: lanes->decode_bfloat16((const uint16_t *)x, count, room->floats); break;
-        case FLOAT16: lanes->decode_float16((const uint16_t *)x, count, room->floats); break;
+        case FLOAT32: floats = (const float_at *)x; break;
+        case BFLOAT16: lanes->decode_bfloat16((const uint16_at *)x, count, room->floats); break;
+        case FLOAT16: lanes->decode_float16((const uint16_at *)x, count, room->floats); break;
         case BYTE_FLOAT:
             for (long i = 0; i < count; i++)
                 room->floats[i] = values[(uint8_t)x[i]];
             break;
-        case FLOAT64: double_block(lanes, (const double *)x, count, with_histogram, room, &moments, found); continue;
+        case FLOAT64: double_block(lanes, (const double_at *)x, count, with_histogram, room, &moments, found); continue;
         default:
             decode_whole(kind, x, count, with_histogram, room, found);
             double_block(lanes, room->doubles, count, 0, room, &moments, found);
@@ -434,8 +458,10 @@ static void measure_chunk(const struct lanes *lanes, enum kind kind, const char 
         float_block(lanes, floats, count, tiny, coming, with_histogram, room, &moments, found);
     }
     found->finite = (int64_t)moments.count;
-    found->mean = moments.mean, found->l1 = moments.magnitude;
-    found->deviation = ldexp(sqrt(moments.deviation), moments.exponent);
+    found->mean = ldexp(moments.mean, moments.exponent), found->mean_rest = ldexp(moments.mean_rest, moments.exponent);
+    found->l1 = moments.magnitude;
+    found->least += 0.0, found->largest += 0.0; /* zero has no sign */
+    found->std = moments.count ? ldexp(sqrt(moments.deviation / moments.count), moments.exponent) : 0;
     found->l2 = ldexp(sqrt(moments.square), moments.exponent);
 }
 
@@ -443,9 +469,9 @@ static void measure_chunk(const struct lanes *lanes, enum kind kind, const char 
 
 struct work {
     const struct lanes *lanes;
-    int64_t arrays, chunk, next;
+    int64_t arrays, chunk, next, unread; /* unread: one more than the number of an array that could not be read */
     const int64_t *addresses, *sizes, *first_chunks; /* first_chunks has one more than there are arrays */
-    const int32_t *kinds, *values_of;
+    const int32_t *files, *kinds, *values_of; /* of what is in a file, the address is where it begins there */
     const float *values, *tiny;
     struct result *results;
     int64_t *histograms;
@@ -465,14 +491,31 @@ static int64_t array_of(const struct work *work, int64_t chunk)
     return low;
 }
 
+/* Whether all these bytes of a file were read. */
+static int read_all(int file, int64_t at, char *into, size_t bytes)
+{
+    while (bytes) {
+        ssize_t done = pread(file, into, bytes, (off_t)at);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return 0;
+        into += done, at += done, bytes -= (size_t)done;
+    }
+    return 1;
+}
+
 static void *run(void *given)
 {
     struct work *work = given;
     int64_t chunks = work->first_chunks[work->arrays], number;
     struct room *room = malloc(sizeof *room);
+    char *bytes = work->files ? malloc((size_t)work->chunk * 8) : NULL;
     fenv_t before;
-    if (!room)
+    if (!room || (work->files && !bytes)) {
+        free(room), free(bytes);
         return given;
+    }
     /* Somebody may have told this thread to take subnormals for zeros. */
     fegetenv(&before);
     fesetenv(FE_DFL_ENV);
@@ -480,17 +523,24 @@ static void *run(void *given)
         int64_t array = array_of(work, number);
         int64_t start = (number - work->first_chunks[array]) * work->chunk, left = work->sizes[array] - start;
         enum kind kind = (enum kind)work->kinds[array];
-        const char *x = (const char *)(intptr_t)work->addresses[array] + start * item_bytes[kind];
+        int64_t size = left < work->chunk ? left : work->chunk, at = work->addresses[array] + start * item_bytes[kind];
+        const char *x = (const char *)(intptr_t)at;
+        if (work->files && work->files[array] >= 0) {
+            x = bytes;
+            if (!read_all(work->files[array], at, bytes, (size_t)size * (size_t)item_bytes[kind])) {
+                __atomic_store_n(&work->unread, array + 1, __ATOMIC_RELAXED);
+                break;
+            }
+        }
         memset(room->histogram, 0, sizeof room->histogram);
-        measure_chunk(work->lanes, kind, x, left < work->chunk ? left : work->chunk,
-                      work->values + BINS * work->values_of[array], work->tiny[array], work->histograms != NULL, room,
+        measure_chunk(work->lanes, kind, x, size, work->values + BINS * work->values_of[array], work->tiny[array], work->histograms != NULL, room,
                       work->results + number);
         for (int bin = 0; work->histograms && bin < BINS; bin++)
             if (room->histogram[bin])
                 __atomic_fetch_add(work->histograms + array * BINS + bin, room->histogram[bin], __ATOMIC_RELAXED);
     }
     fesetenv(&before);
-    free(room);
+    free(room), free(bytes);
     return NULL;
 }
 
@@ -499,7 +549,8 @@ int leafwise_instruction_sets(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    unsigned a, b, c = 0, d;
+    if (__get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                        __builtin_cpu_supports("avx512vl")
                    ? 3
@@ -508,10 +559,12 @@ int leafwise_instruction_sets(void)
     return 1;
 }
 
-/* Measures arrays; 0 where that went well. The results are one for each chunk, the histograms one for each array, of
-   256 bins, to which is added; NULL where none are wanted. */
-int leafwise_measure(int64_t arrays, int64_t chunk, const int64_t *addresses, const int64_t *sizes,
-                     const int64_t *first_chunks, const int32_t *kinds, const int32_t *values_of, const float *values,
+/* Measures arrays. The results are one for each chunk, the histograms one for each array, of 256 bins, to which is
+   added; NULL where none are wanted. `files` are descriptors, -1 for what is in memory, or NULL where all is. Gives 0
+   where all went well, -1 where there was no memory, and one more than its number for an array that could not be
+   read. */
+int64_t leafwise_measure(int64_t arrays, int64_t chunk, const int64_t *addresses, const int64_t *sizes,
+                     const int64_t *first_chunks, const int32_t *files, const int32_t *kinds, const int32_t *values_of, const float *values,
                      const float *tiny, void *results, int64_t *histograms, int threads, int instruction_set)
 {
 #if defined(__x86_64__)
@@ -519,8 +572,8 @@ int leafwise_measure(int64_t arrays, int64_t chunk, const int64_t *addresses, co
 #else
     static const struct lanes *const all[] = {&base_lanes};
 #endif
-    struct work work = {all[instruction_set], arrays, chunk, 0, addresses, sizes, first_chunks, kinds, values_of, values,
-                        tiny, results, histograms};
+    struct work work = {all[instruction_set], arrays, chunk, 0, 0, addresses, sizes, first_chunks, files, kinds, values_of,
+                        values, tiny, results, histograms};
     pthread_t others[64];
     int started = 0, failed;
     while (started < threads - 1 && started < 64 && !pthread_create(&others[started], NULL, run, &work))
@@ -529,5 +582,5 @@ int leafwise_measure(int64_t arrays, int64_t chunk, const int64_t *addresses, co
     while (started)
         pthread_join(others[--started], NULL);
     /* A thread without memory leaves its chunks to the others; only if this one had none may some be left. */
-    return failed && work.next < first_chunks[arrays];
+    return work.unread ? work.unread : failed && work.next < first_chunks[arrays] ? -1 : 0;
 }

@@ -5,15 +5,14 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.core.moments import LOWEST, NOTHING, Histogram, Moments, nothing, together
+from leafwise.core.moments import LOWEST, NOTHING, Histogram, Moments, none_finite, nothing, together
 from leafwise.kernels import reference
-from leafwise.kernels.dtypes import BYTE_FLOAT, KINDS, byte_values, is_whole, numpy_dtype, smallest_normal
+from leafwise.kernels.dtypes import BYTE_FLOAT, KINDS, byte_values, check_known, is_whole, numpy_dtype, smallest_normal
 
 # How many elements make a chunk: whoever cuts an array into pieces cuts at multiples of it, or changes the last bits.
 CHUNK = 1 << 18
@@ -25,18 +24,28 @@ _RESULT = np.dtype(
     [
         *((name, np.int64) for name in ("nan", "posinf", "neginf", "zeros", "subnormals", "finite")),
         *((name, np.int64) for name in ("whole_least", "whole_largest")),
-        *((name, np.float64) for name in ("least", "largest", "mean", "deviation", "l1", "l2")),
+        *((name, np.float64) for name in ("least", "largest", "mean", "mean_rest", "std", "l1", "l2")),
     ]
 )
 
 
 class Run(NamedTuple):
-    """Elements that lie one after another in memory. `keeps` is what owns it."""
+    """Elements that lie one after another: in memory, which `keeps` owns, or from `address` on in the file of a
+    descriptor, which only the library reads."""
 
     address: int
     size: int
     dtype: str
     keeps: Any = None
+    file: int = -1
+
+
+class UnreadError(Exception):
+    """A run of a file could not be read to its end; `number` is which."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def run_of(array: Any) -> Run:
@@ -80,7 +89,8 @@ def _load() -> Any:
     except OSError:
         return None
     pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    library.leafwise_measure.argtypes = [long, long, *[pointer] * 9, number, number]
+    library.leafwise_measure.argtypes = [long, long, *[pointer] * 10, number, number]
+    library.leafwise_measure.restype = long
     return library
 
 
@@ -96,7 +106,7 @@ def _say_once() -> None:
 @cache
 def _threads() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdigit() and int(asked):
+    if asked.isascii() and asked.isdigit() and int(asked):
         return int(asked)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -117,15 +127,18 @@ def _by_library(
     results = np.empty(int(first_chunks[-1]), _RESULT)
     histograms = np.zeros((count, _BINS), np.int64) if histogram else None
     addresses = np.fromiter((run.address for run in runs), np.int64, count)
-    given = (addresses, sizes, first_chunks, *_of_dtypes([run.dtype for run in runs]), results)
+    files = np.fromiter((run.file for run in runs), np.int32, count)
+    of_dtypes = _of_dtypes([run.dtype for run in runs])
+    given = (addresses, sizes, first_chunks, files if (files >= 0).any() else None, *of_dtypes, results, histograms)
     failed = library.leafwise_measure(
         count,
         CHUNK,
-        *(array.ctypes.data for array in given),
-        None if histograms is None else histograms.ctypes.data,
+        *(None if array is None else array.ctypes.data for array in given),
         max(1, min(threads, int(sizes.sum()) // _PER_THREAD)),
         library.leafwise_instruction_sets() - 1 if instruction_set is None else instruction_set,
     )
+    if failed > 0:
+        raise UnreadError(failed - 1)
     if failed:
         raise MemoryError("no memory for a block of values")
     rows: Any = results.tolist()
@@ -144,6 +157,7 @@ def _by_library(
 def _of_dtypes(dtypes: list[str]) -> tuple[Any, Any, Any, Any]:
     """For each array its kind, and which values its bytes stand for; those values; and the smallest normal number."""
     numbers = {dtype: number for number, dtype in enumerate(dict.fromkeys(dtypes))}
+    check_known(numbers)
     kinds = np.array([KINDS.get(dtype, BYTE_FLOAT) for dtype in numbers], np.int32)
     # That of float64 is no float32, and known to the C code.
     tiny = np.array([0 if dtype == "float64" else smallest_normal(dtype) for dtype in numbers], np.float32)
@@ -165,15 +179,13 @@ def trimmed(histograms: Any) -> list[Histogram]:
 
 
 def _of_chunk(row: Any, size: int, dtype: str, bins: Histogram | None) -> Moments:
-    *counts, finite, whole_least, whole_largest, least, largest, mean, deviation, l1, l2 = row
+    *counts, finite, whole_least, whole_largest, least, largest, mean, mean_rest, std, l1, l2 = row
     if not finite:
-        return Moments._make((size, *counts, nan, nan, nan, 0.0, 0.0, 0.0, bins))
+        return none_finite((size, *counts), bins)
     if is_whole(dtype):
         flip = 1 << 63 if dtype == "uint64" else 0
         least, largest = whole_least + flip, whole_largest + flip
-    else:
-        least, largest = least + 0.0, largest + 0.0  # zero has no sign
-    return Moments._make((size, *counts, least, largest, mean, deviation, l1, l2, bins))
+    return Moments._make((size, *counts, least, largest, mean, mean_rest, std, l1, l2, bins))
 
 
 def _by_reference(run: Run, histogram: bool) -> list[Moments]:

@@ -2,19 +2,21 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from leafwise.core.moments import Moments
+from leafwise.core.moments import Moments, none_finite
 from leafwise.kernels.cpu import Run, trimmed
-from leafwise.kernels.dtypes import BYTE_FLOAT, KINDS, byte_values, is_whole, item_bytes, smallest_normal
+from leafwise.kernels.dtypes import BYTE_FLOAT, KINDS, byte_values, check_known, is_whole, item_bytes, smallest_normal
 from leafwise.kernels.triton_kernels import COUNTS, FIELDS, fold_chunks, measure_carefully, measure_whole_chunks
 
 CHUNK = 1 << 16  # a multiple of eight blocks
-# Elements that a program looks at at a time, and by how many warps; with the histogram, which needs more registers for
-# each. With fewer than 256, its fields of eight bits would overflow (which is noticed, but then it is slow).
+# Elements that a program looks at at a time, and by how many warps; fewer with the histogram, which needs more
+# registers for each. With 256, its fields of eight bits overflow if all values of a lane have one exponent: that is
+# noticed, and the chunk looked at once more. With fewer, that would be common.
 _BLOCK, _WARPS = 1024, 8
 _BLOCK_WITH_HISTOGRAM, _WARPS_WITH_HISTOGRAM = 256, 4
 _CAREFUL_BLOCK, _CAREFUL_WARPS = 1024, 8
@@ -48,6 +50,9 @@ class Table(NamedTuple):
 
 def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
     """The table of arrays that all lie on one device."""
+    check_known({run.dtype for run in runs})
+    if chunk % (8 * max(_BLOCK, _BLOCK_WITH_HISTOGRAM)):
+        raise ValueError(f"a chunk is a multiple of eight blocks, and {chunk} is not")
     sizes = np.array([run.size for run in runs], np.int64)
     kinds = np.array([KINDS.get(run.dtype, BYTE_FLOAT) for run in runs], np.int32)
     tinies = np.array([smallest_normal(run.dtype) for run in runs], np.float64)
@@ -118,13 +123,12 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
         )  # fmt: skip
     if device.type != "cuda":
         return lambda: _moments(table, results.numpy(), histogram)
-    copied = next((table.spare.pop(at) for at, one in enumerate(table.spare) if len(one) == words), None)
-    if copied is None:
-        copied = torch.empty(words, dtype=torch.int64, pin_memory=True)
+    copied = _pinned(table, words)
     copied.copy_(results, non_blocking=True)
     done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
     done.record()
 
+    @cache  # what was copied is handed on after the first call
     def wait() -> list[Moments]:
         done.synchronize()
         found = _moments(table, copied.numpy(), histogram)
@@ -132,6 +136,17 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
         return found
 
     return wait
+
+
+def _pinned(table: Table, words: int) -> Any:
+    """Memory of the host that a GPU can write to; what was used before, if it is as long."""
+    try:
+        spare = table.spare.pop()
+        if len(spare) == words:
+            return spare
+    except IndexError:
+        pass
+    return torch.empty(words, dtype=torch.int64, pin_memory=True)
 
 
 def _moments(table: Table, results: Any, histogram: bool) -> list[Moments]:
@@ -149,7 +164,7 @@ def _moments(table: Table, results: Any, histogram: bool) -> list[Moments]:
         *counted, finite = counts[number]
         its = bins[number]
         if not finite:
-            found.append(Moments._make((run.size, *counted, math.nan, math.nan, math.nan, 0.0, 0.0, 0.0, its)))
+            found.append(none_finite((run.size, *counted), its))
             continue
         least, largest, mean, deviation, l1, square = numbers[number]
         if is_whole(run.dtype):
@@ -157,8 +172,8 @@ def _moments(table: Table, results: Any, histogram: bool) -> list[Moments]:
             least, largest = least_whole[number] + flip, largest_whole[number] + flip
         else:
             least, largest = least + 0.0, largest + 0.0  # zero has no sign
-        deviation, l2 = (_scaled(math.sqrt(one), exponents[number]) for one in (deviation, square))
-        found.append(Moments._make((run.size, *counted, least, largest, mean, deviation, l1, l2, its)))
+        std, l2 = (_scaled(math.sqrt(one), exponents[number]) for one in (deviation / finite, square))
+        found.append(Moments._make((run.size, *counted, least, largest, mean, 0.0, std, l1, l2, its)))
     return found
 
 

@@ -1,5 +1,6 @@
 """The dtypes that kernels know."""
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,13 @@ def is_known(dtype: str) -> bool:
 def unknown_dtype(dtype: str) -> str:
     """Why there are no statistics of a dtype; empty where there are."""
     return "" if is_known(dtype) else f"there are no statistics of {dtype}"
+
+
+def check_known(dtypes: Iterable[str]) -> None:
+    """Raises where a kernel would take values for something else than they are."""
+    for dtype in dtypes:
+        if reason := unknown_dtype(dtype):
+            raise TypeError(reason)
 
 
 def is_whole(dtype: str) -> bool:

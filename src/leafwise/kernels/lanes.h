@@ -33,7 +33,7 @@ static double NAME(total)(double *lane)
     return lane[0];
 }
 
-static void NAME(sums_of_floats)(const float *x, long count, float tiny, struct coming coming, struct sums *found)
+static void NAME(sums_of_floats)(const float_at *x, long count, float tiny, struct coming coming, struct sums *found)
 {
     DOUBLES sum[VECTORS], magnitude[VECTORS], square[VECTORS];
     double sums[LANES], magnitudes[LANES], squares[LANES];
@@ -81,7 +81,7 @@ static void NAME(sums_of_floats)(const float *x, long count, float tiny, struct 
 }
 
 /* As above, with every value multiplied by a power of two before it is added or squared. */
-static void NAME(sums_of_doubles)(const double *x, long count, double scale, struct sums *found)
+static void NAME(sums_of_doubles)(const double_at *x, long count, double scale, struct sums *found)
 {
     DOUBLES sum[VECTORS], magnitude[VECTORS], square[VECTORS];
     double sums[LANES], magnitudes[LANES], squares[LANES];
@@ -119,41 +119,50 @@ static void NAME(sums_of_doubles)(const double *x, long count, double scale, str
     found->sum = NAME(total)(sums), found->magnitude = NAME(total)(magnitudes), found->square = NAME(total)(squares);
 }
 
-/* The sum of squared distances from the mean, where the squares alone would cancel. */
-static double NAME(deviation_of_floats)(const float *x, long count, double mean)
+/* The sum of squared distances from the mean, where the squares alone would cancel. The mean itself, which was rounded
+   when sums were large, is corrected by what is left of the distances. */
+static double NAME(deviation_of_floats)(const float_at *x, long count, double *mean, double *rest)
 {
-    DOUBLES square[VECTORS];
-    double squares[LANES];
+    DOUBLES sum[VECTORS], square[VECTORS];
+    double sums[LANES], squares[LANES];
     long i = 0;
-    memset(square, 0, sizeof square);
+    memset(sum, 0, sizeof sum), memset(square, 0, sizeof square);
     for (; i + LANES <= count; i += LANES)
 #pragma GCC unroll 4
         for (int lanes = 0; lanes < VECTORS; lanes++) {
-            DOUBLES d = WIDEN(x + i + lanes * PER_DOUBLES) - mean;
+            DOUBLES d = WIDEN(x + i + lanes * PER_DOUBLES) - *mean;
+            sum[lanes] += d;
             square[lanes] += d * d;
         }
-    memcpy(squares, square, sizeof squares);
-    for (; i < count; i++)
-        squares[i % LANES] += (x[i] - mean) * (x[i] - mean);
-    return NAME(total)(squares);
+    memcpy(sums, sum, sizeof sums), memcpy(squares, square, sizeof squares);
+    for (; i < count; i++) {
+        double d = x[i] - *mean;
+        sums[i % LANES] += d;
+        squares[i % LANES] += d * d;
+    }
+    return corrected(NAME(total)(sums), NAME(total)(squares), count, mean, rest);
 }
 
-static double NAME(deviation_of_doubles)(const double *x, long count, double scale, double mean)
+static double NAME(deviation_of_doubles)(const double_at *x, long count, double scale, double *mean, double *rest)
 {
-    DOUBLES square[VECTORS];
-    double squares[LANES];
+    DOUBLES sum[VECTORS], square[VECTORS];
+    double sums[LANES], squares[LANES];
     long i = 0;
-    memset(square, 0, sizeof square);
+    memset(sum, 0, sizeof sum), memset(square, 0, sizeof square);
     for (; i + LANES <= count; i += LANES)
 #pragma GCC unroll 4
         for (int lanes = 0; lanes < VECTORS; lanes++) {
-            DOUBLES d = *(const NAME(doubles_at) *)(x + i + lanes * PER_DOUBLES) * scale - mean;
+            DOUBLES d = *(const NAME(doubles_at) *)(x + i + lanes * PER_DOUBLES) * scale - *mean;
+            sum[lanes] += d;
             square[lanes] += d * d;
         }
-    memcpy(squares, square, sizeof squares);
-    for (; i < count; i++)
-        squares[i % LANES] += (x[i] * scale - mean) * (x[i] * scale - mean);
-    return NAME(total)(squares);
+    memcpy(sums, sum, sizeof sums), memcpy(squares, square, sizeof squares);
+    for (; i < count; i++) {
+        double d = x[i] * scale - *mean;
+        sums[i % LANES] += d;
+        squares[i % LANES] += d * d;
+    }
+    return corrected(NAME(total)(sums), NAME(total)(squares), count, mean, rest);
 }
 
 /* Of counters of at most 128 each. */
@@ -167,7 +176,7 @@ static uint32_t NAME(total_of_bytes)(BYTES counters)
     return (uint32_t)(sum * 0x0001000100010001 >> 48);
 }
 
-static long NAME(zeros_of_floats)(const float *x, long count)
+static long NAME(zeros_of_floats)(const float_at *x, long count)
 {
     int found = 0;
     for (long i = 0; i < count; i++)
@@ -178,7 +187,7 @@ static long NAME(zeros_of_floats)(const float *x, long count)
 /* Counts values by the exponent that a float has for them. Most lie in a window of sixteen: each of these is compared
    for, in vectors of bytes, which beats a table of counters. Those outside of it, which are few, are counted one by one.
    `exponents` is room for a block. */
-static void NAME(count_exponents)(const float *x, long count, int lowest, uint8_t *exponents, uint32_t *histogram)
+static void NAME(count_exponents)(const float_at *x, long count, int lowest, uint8_t *exponents, uint32_t *histogram)
 {
     const BYTES window = (BYTES){0} + 16, low = (BYTES){0} + (uint8_t)lowest, none = {0};
     long whole = count / WIDTH * WIDTH, i = 0;
@@ -221,7 +230,7 @@ static void NAME(count_exponents)(const float *x, long count, int lowest, uint8_
         histogram[bits_of_float(x[i]) >> 23 & 255]++;
 }
 
-static void NAME(decode_bfloat16)(const uint16_t *x, long count, float *out)
+static void NAME(decode_bfloat16)(const uint16_at *x, long count, float *out)
 {
     uint32_t *bits = (uint32_t *)out;
     for (long i = 0; i < count; i++)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.core.moments import HIGHEST, LOWEST, Histogram, Moments
+from leafwise.core.moments import HIGHEST, LOWEST, Histogram, Moments, none_finite
 from leafwise.kernels.dtypes import smallest_normal
 
 
@@ -19,7 +19,8 @@ def measure(array: Any, histogram: bool = True) -> Moments:
     """
     array = np.asarray(array).reshape(-1)
     whole = array.dtype.kind in "iub"
-    every = array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # of bits that are no number
+        every = array.astype(np.float64)
     finite = np.isfinite(every)
     x = every if whole or finite.all() else every[finite]
     zeros = int(np.count_nonzero(x == 0))
@@ -34,13 +35,15 @@ def measure(array: Any, histogram: bool = True) -> Moments:
     ]
     bins = _histogram(array if whole else x) if histogram else None
     if not x.size:
-        return Moments._make((*counts, np.nan, np.nan, np.nan, 0.0, 0.0, 0.0, bins))
+        return none_finite(counts, bins)
     least, largest = (int(array.min()), int(array.max())) if whole else (float(x.min()) + 0.0, float(x.max()) + 0.0)
     # By a power of two, so that squares neither overflow nor vanish.
     magnitude = max(-float(x.min()), float(x.max()))
     scale = 2.0 ** np.clip(np.frexp(magnitude)[1], -1000, 1000)
     x = x / scale
-    mean = x.mean() if least != largest else x[0]
+    rounded = x.mean() if least != largest else x[0]
+    rest = (x - rounded).mean()  # as the sum of large numbers was rounded
+    mean = rounded + rest
     with np.errstate(over="ignore"):  # a sum may be larger than any number
         return Moments._make(
             (
@@ -48,7 +51,8 @@ def measure(array: Any, histogram: bool = True) -> Moments:
                 least,
                 largest,
                 float(mean * scale),
-                float(np.sqrt(np.sum((x - mean) ** 2)) * scale),
+                float(((rounded - mean) + rest) * scale),
+                float(np.sqrt(np.mean((x - rounded - rest) ** 2)) * scale),
                 float(np.sum(np.abs(x)) * scale),
                 float(np.sqrt(np.sum(x * x)) * scale),
                 bins,

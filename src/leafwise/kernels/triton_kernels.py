@@ -56,7 +56,7 @@ _HAS_INT64_OR_UINT64 = tl.constexpr(1 << 8 | 1 << 12)
 _HAS_WHOLE = tl.constexpr(0b11111111100000)
 
 _INFINITY = tl.constexpr(float("inf"))
-_LARGE = tl.constexpr(2.0**60)  # squares of more do not fit into 32 bits when they are added up
+_LARGE = tl.constexpr(2.0**59)  # squares of more do not fit into 32 bits when they are added up
 _SMALL = tl.constexpr(2.0**-40)  # squares of less vanish there
 # The fast histogram counts 39 exponents, in three doubles of thirteen fields of four bits: each value adds a power of
 # two, which for those that belong elsewhere is one sixteenth. That is fewer steps than shifting a one into place, and
@@ -259,6 +259,7 @@ def _carefully(
                     magnitudes += tl.abs(x)
     scale = _power(-exponent)
     mean = tl.sum(total) / tl.maximum(count, 1)
+    rests = tl.zeros([BLOCK], tl.float64)
     deviations = tl.zeros([BLOCK], tl.float64)
     squares = tl.zeros([BLOCK], tl.float64)
     for start in range(0, size, BLOCK):
@@ -266,8 +267,16 @@ def _carefully(
         x = _wide(address, start + lanes, mask, kind, values, KINDS, BLOCK)
         finite = mask & (tl.abs(x) < _INFINITY)
         x *= scale
+        distance = tl.where(finite, x - mean, 0.0)
         squares += tl.where(finite, x * x, 0.0)
-        deviations += tl.where(finite, (x - mean) * (x - mean), 0.0)
+        rests += distance
+        deviations += distance * distance
+    # The mean, rounded when sums were large, is corrected by what is left of the distances.
+    rest = tl.sum(rests) / tl.maximum(count, 1)
+    deviation = tl.maximum(tl.sum(deviations) - tl.sum(rests) * rest, 0.0)
+    constant = (count > 0) & (low == high)
+    mean = tl.where(constant, low * scale + 0.0, mean + rest)
+    deviation = tl.where(constant, 0.0, deviation)
     _store(found, chunk, chunks, 0, nan_count)
     _store(found, chunk, chunks, 1, positive_count)
     _store(found, chunk, chunks, 2, negative_count)
@@ -277,7 +286,7 @@ def _carefully(
     _store_double(found, chunk, chunks, 6, low)
     _store_double(found, chunk, chunks, 7, high)
     _store_double(found, chunk, chunks, 8, mean * _power(exponent))
-    _store_double(found, chunk, chunks, 9, tl.sum(deviations))
+    _store_double(found, chunk, chunks, 9, deviation)
     _store_double(found, chunk, chunks, 10, tl.sum(magnitudes) * _power(exponent))
     _store_double(found, chunk, chunks, 11, tl.sum(squares))
     _store(found, chunk, chunks, 12, exponent)
@@ -490,7 +499,7 @@ def fold_chunks(found, chunks, first_chunks, results, arrays, BLOCK: tl.constexp
         means += _double(found, 8, chunks, at, mask) * (its.to(tl.float64) / count)
     mean = tl.sum(means)
     low, high = tl.min(least), tl.max(largest)
-    mean = tl.where(low == high, low, mean)  # which rounding must not change
+    mean = tl.where(low == high, low + 0.0, mean)  # which rounding must not change
     deviations = tl.zeros([BLOCK], tl.float64)
     squares = tl.zeros([BLOCK], tl.float64)
     for start in range(first, stop, BLOCK):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import zip_longest
 
 from leafwise.core.doc import Doc, Line, Span
 from leafwise.render.text import width_of
@@ -48,7 +49,7 @@ def html(doc: Doc) -> str:
     parts = [f'<div class="leafwise"><style>{_CSS}</style>']
     row_of = _Rows(doc)
     levels: list[int] = []  # those of the lines whose `<details>` is open
-    for line, following in zip(doc.lines, [*doc.lines[1:], None], strict=True):
+    for line, following in zip_longest(doc.lines, doc.lines[1:]):
         while levels and levels[-1] >= line.level:
             levels.pop()
             parts.append("</div></details>")

@@ -18,7 +18,9 @@ def stats_doc(stats: Stats, *, depth: int | None = None, full: bool = False) -> 
     """A line for each leaf, or where those are many, for each part; and one for all."""
     rows = list(stats.values())
     parts = _parts(rows, depth, full)
-    highest = max((top for row in rows if (top := _highest(row.histogram)) is not None), default=None)
+    # Weights are of interest; a buffer of large whole numbers would push them all out of the window.
+    floats = [row for row in rows if "float" in (row.dtype or "")]
+    highest = max((top for row in floats or rows if (top := _highest(row.histogram)) is not None), default=None)
     lines = [_header(highest)] if rows else []
     for name, members in parts.items():
         if len(members) == 1:
@@ -28,7 +30,7 @@ def stats_doc(stats: Stats, *, depth: int | None = None, full: bool = False) -> 
             lines.append(_line(escape(name), folded, highest, (Span(f"{len(members):,} leaves", "dim"),)))
     if rows and len(parts) != 1:
         lines.append(_line("total", stats.total, highest, (), "type"))
-    return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(6)), drop=(0, 5, 2, 3))
+    return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(6)), drop=(0, 7, 3, 5, 1))
 
 
 def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row]]:
@@ -48,9 +50,9 @@ def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row
 
 
 def _header(highest: int | None) -> Line:
-    names = ["values", "mean", "std", "min", "max", "zeros"]
+    names = ["values", "mean", "std", "min", "max", "zeros", ""]
     if highest is not None:
-        left, right = f"2^{highest - _EXPONENTS + 1}", f"2^{highest}"
+        left, right = f"≤2^{highest - _EXPONENTS + 1}", f"2^{highest}"
         names.append(left + right.rjust(_EXPONENTS - len(left)))
     return Line(0, (Span("", "type"),), tuple(Span(name, "dim") for name in names))
 
@@ -58,11 +60,9 @@ def _header(highest: int | None) -> Line:
 def _line(name: str, row: Row, highest: int | None, note: tuple[Span, ...], style: Style = "name") -> Line:
     cells = [Span(f"{row.count:,}", "number"), *(Span(_number(one)) for one in (row.mean, row.std, row.min, row.max))]
     cells.append(Span(_share(row.zeros, row.finite), "dim" if not row.zeros else ""))
+    cells.append(Span(", ".join(f"{count:,} {what}" for what, count in _wrong(row)), "warn"))
     if highest is not None:
         cells.append(Span(_bars(row.histogram, highest)))
-    wrong = [f"{count:,} {what}" for what, count in _wrong(row)]
-    if wrong:
-        note = (*note, Span(("  " if note else "") + ", ".join(wrong), "warn"))
     return Line(0, (Span(name, style),), tuple(cells), note)
 
 
@@ -81,6 +81,8 @@ def _share(part: int, whole: int) -> str:
     if not part:
         return "0"
     percent = 100 * part / whole
+    if part < whole and percent > 99.5:
+        return f"{percent:.2f}%" if percent < 99.99 else ">99.99%"
     return f"{percent:.2g}%" if 0.01 <= percent < 10 else f"{percent:.0f}%" if percent >= 10 else "<0.01%"
 
 
@@ -89,12 +91,12 @@ def _highest(histogram: Histogram | None) -> int | None:
 
 
 def _bars(histogram: Histogram | None, highest: int) -> str:
-    """A bar for each power of two, as high as it is frequent; the first stands for all below, too."""
+    """A bar for each power of two, as high as it is frequent; the first and the last also for all beyond."""
     if histogram is None:
         return " " * _EXPONENTS
     counts = [0] * _EXPONENTS
     for exponent, count in enumerate(histogram.counts, histogram.lowest):
-        counts[max(exponent - highest + _EXPONENTS - 1, 0)] += count
+        counts[min(max(exponent - highest + _EXPONENTS - 1, 0), _EXPONENTS - 1)] += count
     most = max(counts) or 1
     return "".join(_BARS[(count * 8 - 1) // most] if count else " " for count in counts)
 
@@ -107,7 +109,8 @@ def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Sp
     footer: list[tuple[Span, ...]] = [(Span(said),)]
     wrong = [row.path or "" for row in rows if _wrong(row)]
     if wrong:
-        footer.append((Span(f"not finite: {escape(listed(wrong))}", "warn"),))
+        some = f"not finite in {plural(len(wrong), 'leaf', 'leaves')}: {escape(listed(wrong))}"
+        footer.append((Span(some, "warn"),))
     reasons: dict[str, list[str]] = {}
     for path, reason in stats.skipped.items():
         reasons.setdefault(reason, []).append(path)
