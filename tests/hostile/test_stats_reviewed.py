@@ -166,7 +166,7 @@ def test_exact_whole_numbers_in_pandas() -> None:
 
 
 def test_a_bare_tensor_is_told_where_it_belongs(tmp_path: Path) -> None:
-    with pytest.raises(lw.WalkError, match=r"a Tensor is a leaf and no tree; put it into a container"):
+    with pytest.raises(lw.WalkError, match=r"which is a leaf and no tree; put it into a container"):
         lw.stats(torch.ones(3))
     path = lw.save(nn.Linear(2, 2), tmp_path / "model.safetensors")
     with pytest.raises(lw.WalkError, match="a file holds no gradients"):

@@ -54,10 +54,11 @@ def unwalkable(obj: Any) -> WalkError:
     found = find(cls)
     if found is not None and found[1] == "node":
         return WalkError(f"there is nothing to walk in this {cls.__name__}: it holds only plain values")
+    what = f"cannot walk {cls.__module__}.{cls.__qualname__}"
     if found is not None:
-        return WalkError(f"a {cls.__name__} is a leaf and no tree; put it into a container, such as {{'x': it}}")
+        what += ", which is a leaf and no tree; put it into a container, such as {'x': it}"
     return WalkError(
-        f"cannot walk {cls.__module__}.{cls.__qualname__}; leafwise walks: torch.nn.Module, torch.optim.Optimizer, "
+        f"{what}; leafwise walks: torch.nn.Module, torch.optim.Optimizer, "
         "dicts, lists, tuples and dataclasses of those or of tensors and arrays, a Tree, "
         "and the path or URL of a checkpoint"
     )
