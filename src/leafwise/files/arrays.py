@@ -24,15 +24,10 @@ Index = Any  # what one writes in brackets: a slice, a number, an ellipsis, or a
 
 
 def numpy_dtype(name: str) -> Any:
-    """The NumPy dtype of a plain name, through ml_dtypes where NumPy has none."""
-    import numpy as np
+    """The NumPy dtype of a plain name. NumPy is imported when it is asked for."""
+    from leafwise.kernels import dtypes
 
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
+    return dtypes.numpy_dtype(name)
 
 
 def as_bytes(array: Any) -> memoryview:

@@ -9,7 +9,7 @@ from leafwise.core.home import Home, Memory, Spec
 from leafwise.core.moments import Moments
 from leafwise.errors import Unsupported, WriteError
 from leafwise.kernels import cpu
-from leafwise.kernels.dtypes import unknown_dtype
+from leafwise.kernels.dtypes import numpy_dtype, unknown_dtype
 
 _PIECE = 8 << 20  # how many bytes are copied at a time
 
@@ -53,7 +53,7 @@ class NumpyHome(Home):
         if value.dtype.name == dtype and value.flags.c_contiguous and value.dtype.isnative:
             yield value.reshape(-1).view(np.uint8).data if value.size else b""
             return
-        wanted = _dtype(dtype)
+        wanted = numpy_dtype(dtype)
         rows = max(1, _PIECE // max(value[:1].nbytes, 1)) if value.ndim else 1
         for start in range(0, len(value) if value.ndim else 1, rows):
             part = value[start : start + rows] if value.ndim else value
@@ -105,15 +105,6 @@ class NumpyHome(Home):
     def memory(self, value: Any) -> Memory | None:
         address = value.__array_interface__["data"][0]
         return Memory(address, value.shape, value.strides, value.itemsize, value.dtype.name)
-
-
-def _dtype(name: str) -> Any:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
 
 
 def _owner(array: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -112,7 +113,7 @@ def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -
 
     kept = [value if _is_run(value) else value.detach().contiguous() for value in values]
     runs = [Run(value.data_ptr(), value.numel(), _name(value.dtype)) for value in kept]
-    with torch.cuda.device(device):
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         table = _table(runs, device)
         wait = cuda.measure(table, histogram)
     if all(one is value for one, value in zip(kept, values, strict=True)):

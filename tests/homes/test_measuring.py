@@ -1,0 +1,92 @@
+"""How tensors come to the kernels; what is for a GPU is run by Triton's interpreter on a CPU."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.kernels.cases import assert_agree
+
+import leafwise as lw
+from leafwise.homes import torch_measuring
+from leafwise.kernels import cuda, reference
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _no_tables() -> Iterator[None]:
+    torch_measuring._tables.clear()
+    yield
+    torch_measuring._tables.clear()
+
+
+def on_gpu(values: list[torch.Tensor]) -> list[Any]:
+    with np.errstate(all="ignore"):
+        return torch_measuring._on_gpu(values, CPU, True)()
+
+
+def as_numpy(value: torch.Tensor) -> Any:
+    return value.detach().numpy()
+
+
+def test_views_of_every_kind_on_a_gpu() -> None:
+    x = torch.randn(30, 40)
+    values = [x, x.T, x[:, ::3], x[1:, 5:], x.unsqueeze(0).expand(2, -1, -1), x[:0], torch.tensor(2.5)]
+    for value, found in zip(values, on_gpu(values), strict=True):
+        assert_agree(found, reference.measure(np.ascontiguousarray(as_numpy(value))), 2e-6)
+
+
+def test_a_table_is_made_again_only_when_something_lies_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    table_of = cuda.table_of
+    monkeypatch.setattr(cuda, "table_of", lambda *given: (made.append(given), table_of(*given))[1])
+    values = [torch.randn(10), torch.randn(20)]
+    first = on_gpu(values)
+    values[0].mul_(2)
+    assert on_gpu(values)[0].l1 == pytest.approx(2 * first[0].l1)
+    assert len(made) == 1
+    values[1] = values[1].clone()
+    on_gpu(values)
+    assert len(made) == 2
+    values[1] = values[1][:5]
+    assert [found.size for found in on_gpu(values)] == [10, 5]
+    assert len(made) == 3
+
+
+def test_few_tables_are_kept() -> None:
+    values = [torch.randn(3) for _ in range(20)]
+    for value in values:
+        on_gpu([value])
+    assert len(torch_measuring._tables) == 8
+
+
+def test_what_lies_on_another_device_comes_by_way_of_the_cpu() -> None:
+    values = [torch.randn(50), torch.randn(4, 5).T, torch.randn(9).bfloat16()]
+    found = torch_measuring._from_elsewhere(values, True, as_numpy)()
+    assert found == torch_measuring._here(values, True, as_numpy)()
+
+
+def test_several_devices_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_measuring, "_from_elsewhere", lambda its, *_: lambda: [one.numel() for one in its])
+    values = [torch.randn(1), torch.empty(20, device="meta"), torch.randn(3), torch.empty(40, device="meta")]
+    found: list[Any] = torch_measuring.measure(values, True, lambda count: None, as_numpy)()
+    assert [one if isinstance(one, int) else one.size for one in found] == [1, 20, 3, 40]
+
+
+def test_without_triton_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "leafwise.kernels.cuda", None)
+    torch_measuring._has_triton.cache_clear()
+    with pytest.warns(UserWarning, match="Triton is not installed"):
+        assert not torch_measuring._has_triton()
+    assert not torch_measuring._has_triton()
+    torch_measuring._has_triton.cache_clear()
+
+
+def test_bytes_are_counted() -> None:
+    counted: list[int] = []
+    torch_measuring.measure([torch.zeros(10), torch.zeros(6, dtype=torch.int64)], False, counted.append, as_numpy)
+    assert sum(counted) == 88
+    assert lw.stats({"a": torch.zeros(3)}, progress=True).total.count == 3
