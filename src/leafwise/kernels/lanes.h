@@ -1,8 +1,8 @@
 /* One pass over a block of numbers, for one instruction set.
 
    Included once for each, with WIDTH (bytes of a vector), NAME(x) and the few operations that differ defined. Whatever
-   the width, element i is added to lane i % 8, in order: so the sums have the same bits on every machine. (The square of
-   a float is exact in a double, so that it does not matter whether it is rounded before it is added.) */
+   the width, element i is added to lane i % 8, in order: so the sums have the same bits on every machine. (The square
+   of a float is exact in a double, so that it does not matter whether it is rounded before it is added.) */
 
 typedef float NAME(floats) __attribute__((vector_size(WIDTH)));
 typedef double NAME(doubles) __attribute__((vector_size(WIDTH)));
@@ -185,8 +185,8 @@ static long NAME(zeros_of_floats)(const float_at *x, long count)
 }
 
 /* Counts values by the exponent that a float has for them. Most lie in a window of sixteen: each of these is compared
-   for, in vectors of bytes, which beats a table of counters. Those outside of it, which are few, are counted one by one.
-   `exponents` is room for a block. */
+   for, in vectors of bytes, which beats a table of counters. Those outside of it, which are few, are counted one by
+   one. `exponents` is room for a block. */
 static void NAME(count_exponents)(const float_at *x, long count, int lowest, uint8_t *exponents, uint32_t *histogram)
 {
     const BYTES window = (BYTES){0} + 16, low = (BYTES){0} + (uint8_t)lowest, none = {0};
@@ -238,8 +238,8 @@ static void NAME(decode_bfloat16)(const uint16_at *x, long count, float *out)
 }
 
 static const struct lanes NAME(lanes) = {
-    NAME(sums_of_floats),    NAME(sums_of_doubles), NAME(deviation_of_floats), NAME(deviation_of_doubles),
-    NAME(zeros_of_floats),   NAME(count_exponents), NAME(decode_bfloat16),     DECODE_FLOAT16,
+    NAME(sums_of_floats),  NAME(sums_of_doubles), NAME(deviation_of_floats), NAME(deviation_of_doubles),
+    NAME(zeros_of_floats), NAME(count_exponents), NAME(decode_bfloat16),     DECODE_FLOAT16,
 };
 
 #undef FLOATS

@@ -1,0 +1,262 @@
+/* The statistics of one chunk of an array, block by block. */
+
+enum kind {
+    FLOAT32,
+    FLOAT64,
+    BFLOAT16,
+    FLOAT16,
+    BYTE_FLOAT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    BOOL
+};
+
+static const int item_bytes[] = {4, 8, 2, 2, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1};
+
+/* What is found in a chunk; the layout is known to cpu.py. The extremes of whole numbers are exact, in `whole_least`
+   and `whole_largest`; those of uint64 have their first bit flipped. */
+struct result {
+    int64_t nan, positive, negative, zeros, subnormals, finite, whole_least, whole_largest;
+    double least, largest, mean, mean_rest, std, l1, l2;
+};
+
+/* The moments of the finite values so far. The mean is `mean + mean_rest`: far from zero, the distance of two means
+   that were rounded to doubles would be too rough. Means are in units of 2 to the power `exponent`, squares in units
+   of 4. */
+struct moments {
+    double count, mean, mean_rest, deviation, magnitude, square;
+    int exponent;
+};
+
+struct room {
+    float floats[BLOCK];
+    double doubles[BLOCK];
+    uint8_t exponents[BLOCK];
+    uint32_t histogram[BINS];
+};
+
+static void rescale(struct moments *moments, int exponent)
+{
+    int by = moments->exponent - exponent;
+    if (!by)
+        return;
+    moments->mean = ldexp(moments->mean, by), moments->mean_rest = ldexp(moments->mean_rest, by);
+    moments->deviation = ldexp(moments->deviation, 2 * by), moments->square = ldexp(moments->square, 2 * by);
+    moments->exponent = exponent;
+}
+
+static void fold(struct moments *into, struct moments *other)
+{
+    if (!other->count)
+        return;
+    if (!into->count) {
+        *into = *other;
+        return;
+    }
+    /* What is all zero has no exponent that would matter. */
+    int exponent = into->exponent;
+    if (!into->magnitude || (other->magnitude && other->exponent > exponent))
+        exponent = other->exponent;
+    rescale(into, exponent), rescale(other, exponent);
+    double count = into->count + other->count, share = other->count / count, before = into->mean;
+    double distance = (other->mean - into->mean) + (other->mean_rest - into->mean_rest), step = distance * share;
+    into->deviation += other->deviation + distance * distance * share * into->count;
+    into->square += other->square;
+    into->magnitude += other->magnitude;
+    into->mean += step;
+    into->mean_rest += (before - into->mean) + step;
+    into->count = count;
+}
+
+/* Whether squares minus the square of the mean would lose more than ten bits. */
+static int cancels(double deviation, double mean, double count)
+{
+    return mean * mean * count > 1024 * deviation;
+}
+
+static void count_nonfinite(double x, struct result *found)
+{
+    if (x != x)
+        found->nan++;
+    else if (x > 0)
+        found->positive++;
+    else
+        found->negative++;
+}
+
+static void extremes(const struct sums *sums, struct result *found)
+{
+    found->least = sums->least < found->least ? sums->least : found->least;
+    found->largest = sums->largest > found->largest ? sums->largest : found->largest;
+}
+
+static void count_exponents(const struct lanes *lanes, const float_at *x, long count, double typical, long zeros,
+                            struct room *room)
+{
+    /* The window ends two above the exponent of the typical magnitude. */
+    int middle = typical > 0 ? ilogb(typical) + 127 : 1;
+    int lowest = middle - 13 < 1 ? 1 : middle - 13 > 240 ? 240 : middle - 13;
+    lanes->count_exponents(x, count, lowest, room->exponents, room->histogram);
+    room->histogram[0] -= (uint32_t)zeros;
+}
+
+static void float_block(const struct lanes *lanes, const float_at *x, long count, float tiny, struct coming coming,
+                        int with_histogram, struct room *room, struct moments *moments, struct result *found)
+{
+    struct sums sums;
+    lanes->sums_of_floats(x, count, tiny, coming, &sums);
+    if (!isfinite(sums.magnitude)) {
+        /* Something in it is not finite: looked at again, without that. */
+        long kept = 0;
+        for (long i = 0; i < count; i++) {
+            float value = x[i];
+            if (isfinite(value))
+                room->floats[kept++] = value;
+            else
+                count_nonfinite(value, found);
+        }
+        x = room->floats, count = kept;
+        lanes->sums_of_floats(x, count, tiny, coming, &sums);
+    }
+    if (!count)
+        return;
+    long zeros = sums.tiny ? lanes->zeros_of_floats(x, count) : 0;
+    found->zeros += zeros, found->subnormals += sums.tiny - zeros;
+    extremes(&sums, found);
+    double mean = sums.sum / count, rest = 0, deviation = sums.square - sums.sum * mean;
+    if (sums.least == sums.largest)
+        mean = sums.least + 0.0, deviation = 0; /* zero has no sign */
+    else if (cancels(deviation, mean, count))
+        deviation = lanes->deviation_of_floats(x, count, &mean, &rest);
+    struct moments block = {count, mean, rest, deviation > 0 ? deviation : 0, sums.magnitude, sums.square, 0};
+    fold(moments, &block);
+    if (with_histogram)
+        count_exponents(lanes, x, count, sums.magnitude / count, zeros, room);
+}
+
+static void double_block(const struct lanes *lanes, const double_at *x, long count, int with_histogram,
+                         struct room *room, struct moments *moments, struct result *found)
+{
+    struct sums sums;
+    double scale = 1;
+    int exponent = 0;
+    lanes->sums_of_doubles(x, count, 1, &sums);
+    if (!isfinite(sums.magnitude)) {
+        long kept = 0;
+        for (long i = 0; i < count; i++)
+            if (isfinite(x[i]))
+                room->doubles[kept++] = x[i];
+            else
+                count_nonfinite(x[i], found);
+        x = room->doubles, count = kept;
+        lanes->sums_of_doubles(x, count, 1, &sums);
+    }
+    if (!count)
+        return;
+    double magnitude = fmax(fabs(sums.least), fabs(sums.largest));
+    if (magnitude > 0 && (magnitude > 0x1p480 || magnitude < 0x1p-480)) {
+        /* Squares would overflow, or vanish. */
+        exponent = ilogb(magnitude);
+        scale = ldexp(1, exponent < -1000 ? 1000 : -exponent);
+        exponent = exponent < -1000 ? -1000 : exponent;
+        lanes->sums_of_doubles(x, count, scale, &sums);
+    }
+    long zeros = 0;
+    if (sums.tiny)
+        for (long i = 0; i < count; i++)
+            zeros += x[i] == 0;
+    found->zeros += zeros, found->subnormals += sums.tiny - zeros;
+    extremes(&sums, found);
+    double mean = sums.sum / count, rest = 0, deviation = sums.square - sums.sum * mean;
+    if (sums.least == sums.largest)
+        mean = sums.least * scale + 0.0, deviation = 0;
+    else if (cancels(deviation, mean, count))
+        deviation = lanes->deviation_of_doubles(x, count, scale, &mean, &rest);
+    double typical = ldexp(sums.magnitude / count, exponent);
+    struct moments block = {count,       mean,    rest, deviation > 0 ? deviation : 0, ldexp(sums.magnitude, exponent),
+                            sums.square, exponent};
+    fold(moments, &block);
+    if (!with_histogram)
+        return;
+    /* As floats that have the same exponent, or one that stands for all that are larger or smaller. */
+    for (long i = 0; i < count; i++) {
+        int64_t bits = bits_of_double(x[i]) & (int64_t)0xfff0000000000000;
+        double power;
+        memcpy(&power, &bits, sizeof power);
+        room->floats[i] = (float)power;
+    }
+    count_exponents(lanes, room->floats, count, fmin(fmax(typical, 0x1p-126), 0x1p127), zeros, room);
+}
+
+#define WHOLE_NUMBERS(type, is_negative, first_bit)                                                                    \
+    for (long i = 0; i < count; i++) {                                                                                 \
+        type value;                                                                                                    \
+        memcpy(&value, x + i * sizeof value, sizeof value);                                                            \
+        if (kind == BOOL)                                                                                              \
+            value = value != 0;                                                                                        \
+        int64_t ordered = (int64_t)((uint64_t)value ^ (uint64_t)(first_bit) << 63);                                    \
+        uint64_t magnitude = is_negative ? 0 - (uint64_t)value : (uint64_t)value;                                      \
+        found->whole_least = ordered < found->whole_least ? ordered : found->whole_least;                              \
+        found->whole_largest = ordered > found->whole_largest ? ordered : found->whole_largest;                        \
+        if (with_histogram && magnitude)                                                                               \
+            room->histogram[127 + 63 - __builtin_clzll(magnitude)]++;                                                  \
+        room->doubles[i] = (double)value;                                                                              \
+    }                                                                                                                  \
+    break;
+
+/* Whole numbers as doubles; their extremes and their exponents are found on the way, where they are exact. */
+static void decode_whole(enum kind kind, const char *x, long count, int with_histogram, struct room *room,
+                         struct result *found)
+{
+    switch (kind) {
+    case INT8: WHOLE_NUMBERS(int8_t, value < 0, 0)
+    case INT16: WHOLE_NUMBERS(int16_t, value < 0, 0)
+    case INT32: WHOLE_NUMBERS(int32_t, value < 0, 0)
+    case INT64: WHOLE_NUMBERS(int64_t, value < 0, 0)
+    case UINT16: WHOLE_NUMBERS(uint16_t, 0, 0)
+    case UINT32: WHOLE_NUMBERS(uint32_t, 0, 0)
+    case UINT64: WHOLE_NUMBERS(uint64_t, 0, 1)
+    default: WHOLE_NUMBERS(uint8_t, 0, 0)
+    }
+}
+
+static void measure_chunk(const struct lanes *lanes, enum kind kind, const char *x, int64_t size, const float *values,
+                          float tiny, int with_histogram, struct room *room, struct result *found)
+{
+    struct moments moments = {0};
+    memset(found, 0, sizeof *found);
+    found->least = INFINITY, found->largest = -INFINITY;
+    found->whole_least = INT64_MAX, found->whole_largest = INT64_MIN;
+    for (int64_t start = 0; start < size; start += BLOCK, x += BLOCK * item_bytes[kind]) {
+        long count = size - start < BLOCK ? (long)(size - start) : BLOCK;
+        const float_at *floats = room->floats;
+        switch (kind) {
+        case FLOAT32: floats = (const float_at *)x; break;
+        case BFLOAT16: lanes->decode_bfloat16((const uint16_at *)x, count, room->floats); break;
+        case FLOAT16: lanes->decode_float16((const uint16_at *)x, count, room->floats); break;
+        case BYTE_FLOAT:
+            for (long i = 0; i < count; i++)
+                room->floats[i] = values[(uint8_t)x[i]];
+            break;
+        case FLOAT64: double_block(lanes, (const double_at *)x, count, with_histogram, room, &moments, found); continue;
+        default:
+            decode_whole(kind, x, count, with_histogram, room, found);
+            double_block(lanes, room->doubles, count, 0, room, &moments, found);
+            continue;
+        }
+        struct coming coming = {x + BLOCK * item_bytes[kind], item_bytes[kind]};
+        float_block(lanes, floats, count, tiny, coming, with_histogram, room, &moments, found);
+    }
+    found->finite = (int64_t)moments.count;
+    found->mean = ldexp(moments.mean, moments.exponent), found->mean_rest = ldexp(moments.mean_rest, moments.exponent);
+    found->l1 = moments.magnitude;
+    found->least += 0.0, found->largest += 0.0; /* zero has no sign */
+    found->std = moments.count ? ldexp(sqrt(moments.deviation / moments.count), moments.exponent) : 0;
+    found->l2 = ldexp(sqrt(moments.square), moments.exponent);
+}

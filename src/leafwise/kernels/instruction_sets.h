@@ -1,0 +1,237 @@
+/* What is done with a block of numbers, for each instruction set that the machine may have: see lanes.h. */
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+/* What follows is compiled for an instruction set that the machine may not have; it is asked before it is used. */
+#if defined(__clang__)
+#define BEGIN_AVX2 _Pragma("clang attribute push(__attribute__((target(\"avx2,fma,f16c\"))), apply_to = function)")
+#define BEGIN_AVX512                                                                                                   \
+    _Pragma("clang attribute push(__attribute__((target(\"avx512f,avx512bw,avx512dq,avx512vl,fma,f16c\"))), apply_to " \
+            "= function)")
+#define END _Pragma("clang attribute pop")
+#else
+#define BEGIN_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,f16c\")")
+#define BEGIN_AVX512 _Pragma("GCC push_options") _Pragma("GCC target(\"avx512f,avx512bw,avx512dq,avx512vl,fma,f16c\")")
+#define END _Pragma("GCC pop_options")
+#endif
+
+#define LANES 8
+#define BLOCK 4096
+#define BINS 256
+
+/* Numbers at any address: those in files begin where they like. */
+typedef float float_at __attribute__((aligned(1), may_alias));
+typedef double double_at __attribute__((aligned(1), may_alias));
+typedef uint16_t uint16_at __attribute__((aligned(1), may_alias));
+
+struct sums {
+    double sum, magnitude, square, least, largest;
+    long tiny;
+};
+
+/* What is read next: memory is asked for it early, since the machine by itself stops at the end of a page. */
+struct coming {
+    const char *bytes;
+    int item_bytes;
+};
+
+struct lanes {
+    void (*sums_of_floats)(const float_at *, long, float, struct coming, struct sums *);
+    void (*sums_of_doubles)(const double_at *, long, double, struct sums *);
+    double (*deviation_of_floats)(const float_at *, long, double *, double *);
+    double (*deviation_of_doubles)(const double_at *, long, double, double *, double *);
+    long (*zeros_of_floats)(const float_at *, long);
+    void (*count_exponents)(const float_at *, long, int, uint8_t *, uint32_t *);
+    void (*decode_bfloat16)(const uint16_at *, long, float *);
+    void (*decode_float16)(const uint16_at *, long, float *);
+};
+
+static inline int32_t bits_of_float(float x)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline int64_t bits_of_double(double x)
+{
+    int64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static double corrected(double sum, double square, long count, double *mean, double *rest)
+{
+    double left = sum / count, deviation = square - sum * left, before = *mean;
+    *mean += left;
+    *rest = (before - *mean) + left;
+    return deviation > 0 ? deviation : 0;
+}
+
+static void decode_float16(const uint16_at *x, long count, float *out)
+{
+    for (long i = 0; i < count; i++) {
+        uint32_t sign = (uint32_t)(x[i] & 0x8000) << 16, rest = (uint32_t)(x[i] & 0x7fff) << 13, bits;
+        float value;
+        if (rest >= 0x0f800000)
+            bits = rest + 0x70000000; /* infinite, or no number */
+        else {
+            memcpy(&value, &rest, sizeof value);
+            value *= 0x1p112f; /* from a bias of 15 to one of 127; subnormals come right by themselves */
+            memcpy(&bits, &value, sizeof bits);
+        }
+        bits |= sign;
+        memcpy(out + i, &bits, sizeof bits);
+    }
+}
+
+/* -- the compiler's vector types, which are SSE2, NEON, or whatever there is ----------------------------------------
+ */
+
+#define WIDTH 16
+#define NAME(x) base_##x
+#define MIN(a, b) base_select((a) < (b), a, b)
+#define MAX(a, b) base_select((a) > (b), a, b)
+#define ANY(mask) base_any((base_longs)(mask))
+#define COUNT_EQUAL(counts, e, wanted) ((counts) - (base_bytes)((e) == (wanted)))
+#define PACK(x) base_pack(x)
+#define WIDEN(x) __builtin_convertvector(*(const base_half_floats *)(x), base_doubles)
+#define ADD_SQUARE(sum, x) ((sum) + (x) * (x))
+#define COUNT_BELOW(counts, x, limit) ((counts) - ((x) < (limit)))
+#define DECODE_FLOAT16 decode_float16
+
+typedef float base_floats __attribute__((vector_size(16)));
+typedef float base_half_floats __attribute__((vector_size(8), aligned(1), may_alias));
+typedef int32_t base_words __attribute__((vector_size(16)));
+typedef int64_t base_longs __attribute__((vector_size(16)));
+typedef uint8_t base_bytes __attribute__((vector_size(16)));
+
+static inline base_floats base_select(base_words mask, base_floats yes, base_floats no)
+{
+    return (base_floats)((mask & (base_words)yes) | (~mask & (base_words)no));
+}
+
+static inline int base_any(base_longs mask)
+{
+    return (mask[0] | mask[1]) != 0;
+}
+
+static inline base_bytes base_pack(const float_at *x)
+{
+    base_bytes packed;
+    for (int i = 0; i < 16; i++)
+        packed[i] = (uint8_t)(bits_of_float(x[i]) >> 23);
+    return packed;
+}
+
+#include "lanes.h"
+
+/* -- x86 with wider vectors -----------------------------------------------------------------------------------------
+ */
+
+#if defined(__x86_64__)
+BEGIN_AVX2
+#define WIDTH 32
+#define NAME(x) avx2_##x
+#define MIN(a, b) _mm256_min_ps(a, b)
+#define MAX(a, b) _mm256_max_ps(a, b)
+#define ANY(mask) (!_mm256_testz_si256((__m256i)(mask), (__m256i)(mask)))
+#define COUNT_EQUAL(counts, e, wanted) ((counts) - (avx2_bytes)((e) == (wanted)))
+#define PACK(x) (avx2_bytes) avx2_pack(x)
+#define WIDEN(x) _mm256_cvtps_pd(_mm_loadu_ps((const float *)(x)))
+#define ADD_SQUARE(sum, x) _mm256_fmadd_pd(x, x, sum)
+#define COUNT_BELOW(counts, x, limit) ((counts) - ((x) < (limit)))
+#define DECODE_FLOAT16 avx2_decode_float16
+
+/* In whatever order: they are only counted. */
+static inline __m256i avx2_pack(const float_at *x)
+{
+    __m256i e[4];
+    for (int i = 0; i < 4; i++)
+        e[i] = _mm256_srli_epi32(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(x + 8 * i)), 1), 24);
+    return _mm256_packus_epi16(_mm256_packus_epi32(e[0], e[1]), _mm256_packus_epi32(e[2], e[3]));
+}
+
+static void avx2_decode_float16(const uint16_at *x, long count, float *out)
+{
+    long i = 0;
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
+    decode_float16(x + i, count - i, out + i);
+}
+
+#include "lanes.h"
+END
+
+    BEGIN_AVX512
+#define WIDTH 64
+#define NAME(x) avx512_##x
+#define MIN(a, b) _mm512_min_ps(a, b)
+#define MAX(a, b) _mm512_max_ps(a, b)
+#define ANY(mask) (_mm512_test_epi8_mask((__m512i)(mask), (__m512i)(mask)) != 0)
+#define COUNT_EQUAL(counts, e, wanted) (avx512_bytes) avx512_count((__m512i)(counts), (__m512i)(e), (__m512i)(wanted))
+#define PACK(x) (avx512_bytes) avx512_pack(x)
+#define WIDEN(x) _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(x)))
+#define ADD_SQUARE(sum, x) _mm512_fmadd_pd(x, x, sum)
+#define COUNT_BELOW(counts, x, limit)                                                                                  \
+    (avx512_words) avx512_count_below((__m512i)(counts), (__m512i)(x), (__m512i)(limit))
+#define DECODE_FLOAT16 avx512_decode_float16
+
+    static inline __m512i avx512_count_below(__m512i counts, __m512i x, __m512i limit)
+{
+    return _mm512_mask_sub_epi32(counts, _mm512_cmplt_epi32_mask(x, limit), counts, _mm512_set1_epi32(-1));
+}
+
+static inline __m512i avx512_count(__m512i counts, __m512i e, __m512i wanted)
+{
+    return _mm512_mask_sub_epi8(counts, _mm512_cmpeq_epi8_mask(e, wanted), counts, _mm512_set1_epi8(-1));
+}
+
+static inline __m512i avx512_pack(const float_at *x)
+{
+    __m512i e[4];
+    for (int i = 0; i < 4; i++)
+        e[i] = _mm512_srli_epi32(_mm512_slli_epi32(_mm512_loadu_si512(x + 16 * i), 1), 24);
+    return _mm512_packus_epi16(_mm512_packus_epi32(e[0], e[1]), _mm512_packus_epi32(e[2], e[3]));
+}
+
+static void avx512_decode_float16(const uint16_at *x, long count, float *out)
+{
+    long i = 0;
+    for (; i + 16 <= count; i += 16)
+        _mm512_storeu_ps(out + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(x + i))));
+    decode_float16(x + i, count - i, out + i);
+}
+
+#include "lanes.h"
+END
+#endif
+
+#if defined(__x86_64__)
+    static const struct lanes *const instruction_sets[] = {&base_lanes, &avx2_lanes, &avx512_lanes};
+#else
+static const struct lanes *const instruction_sets[] = {&base_lanes};
+#endif
+
+/* How many instruction sets this machine has of those below; the widest is the last. */
+int leafwise_instruction_sets(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    unsigned a, b, c = 0, d;
+    if (__get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C && __builtin_cpu_supports("avx2") &&
+        __builtin_cpu_supports("fma"))
+        return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx512vl")
+                   ? 3
+                   : 2;
+#endif
+    return 1;
+}
