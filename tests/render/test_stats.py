@@ -40,6 +40,16 @@ def test_parts_stand_for_leaves_where_those_are_many() -> None:
     assert [line.split()[0] for line in shallow[1:4]] == ["a", "one", "total"]
 
 
+def test_the_last_of_too_many_parts_share_a_line() -> None:
+    s = lw.stats([torch.full((2,), float(number)) for number in range(500)])
+    lines = s.text().splitlines()
+    assert len(lines) == 1 + 60 + 1 + 2
+    assert lines[60].startswith("… 441 more")
+    assert lines[60].endswith("441 leaves")
+    assert "499" in lines[60]
+    assert len(s.text(full=True).splitlines()) == len(s.text(depth=1).splitlines()) == 1 + 500 + 1 + 2
+
+
 def test_names_with_dots_stay_whole() -> None:
     model = {"x.y": {"a": torch.ones(1), "b": torch.ones(1)}, 'say "hi"\x1b': torch.ones(1)}
     text = lw.stats(model).text(depth=1)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from leafwise.core.bars import bar
 from leafwise.core.columns import Columns
 from leafwise.core.doc import Shown
-from leafwise.core.home import Home
+from leafwise.core.home import Home, Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.moments import Moments, together
 from leafwise.core.path import Path, listed
@@ -23,8 +23,8 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
     """Statistics by path; prints as a table. See `lw.stats`.
 
     `s["2.weight"]` is the row of a leaf, under any of its names, `s["2"]` the table of a part, in which places may be
-    named as seen from there. `total` is all of it as
-    one row, each shared leaf once. `skipped` says of what there are no statistics, and why.
+    named as seen from there. `total` is all of it as one row, each shared leaf once. `skipped` says of what there are
+    no statistics, and why.
     """
 
     def __init__(self, t: Tree, of: str, waiting: "_Waiting", skipped: dict[int, str]) -> None:
@@ -74,7 +74,7 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
     def _row(self, row: int) -> Row:
         columns = self.tree._columns
         leaf = columns.ties.get(row, row)
-        [(spec, _, _)] = columns.facts([leaf])
+        spec = self._waiting.specs[leaf]
         return Row(self._waiting.found[leaf], columns.row_text(row), spec.dtype, spec.shape)
 
     def __iter__(self) -> Iterator[str]:
@@ -185,9 +185,9 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
                 skipped[leaves[number]] = reason
     if leaves and len(skipped) == len(leaves):
         raise _nothing_to_see(t, leaves, skipped, of)
-    waiting = _Waiting(columns)
-    total = sum(spec.nbytes for spec, _, _ in columns.facts([leaf for leaf in leaves if leaf not in skipped]))
-    with bar(total, "looking", progress) as count:
+    seen = [leaf for leaf in leaves if leaf not in skipped]
+    waiting = _Waiting(columns, {leaf: spec for leaf, (spec, _, _) in zip(seen, columns.facts(seen), strict=True)})
+    with bar(sum(spec.nbytes for spec in waiting.specs.values()), "looking", progress) as count:
         for home, numbers in by_home.items():
             its = [number for number in numbers if leaves[number] not in skipped]
             waiting.begin(
@@ -207,10 +207,10 @@ def _nothing_to_see(t: Tree, leaves: list[int], skipped: dict[int, str], of: str
 
 
 class _Waiting:
-    """The moments of leaves, some of which may still be on their way."""
+    """The moments of leaves, some of which may still be on their way; and what the leaves were when they were asked."""
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
+    def __init__(self, columns: Columns, specs: dict[int, Spec]) -> None:
+        self._columns, self.specs = columns, specs
         self._pending: list[tuple[Sequence[int], Callable[[], list[Moments]]]] = []
         self._found: dict[int, Moments] = {}
         self._lock = Lock()
@@ -244,7 +244,7 @@ class _Waiting:
             del self._pending[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_columns": self._columns, "_pending": [], "_found": self.found}
+        return {"_columns": self._columns, "specs": self.specs, "_pending": [], "_found": self.found}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())

@@ -46,6 +46,12 @@ def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row
     parts: dict[str, list[Row]] = {}
     for row, its in zip(rows, steps, strict=True):
         parts.setdefault(".".join(its[:chosen]), []).append(row)
+    if depth is None and not full and len(parts) > MAX_LINES:
+        # Even the first steps are too many: the last of them share a line.
+        names = list(parts)
+        rest = names[MAX_LINES - 1 :]
+        others = [row for name in rest for row in parts[name]]
+        return {**{name: parts[name] for name in names[: MAX_LINES - 1]}, f"… {len(rest):,} more": others}
     return parts
 
 
