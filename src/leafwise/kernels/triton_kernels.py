@@ -15,45 +15,22 @@ in a fixed order.
 import triton
 import triton.language as tl
 
+from leafwise.kernels.triton_values import (
+    FLOAT64,
+    HAS_BYTE_FLOAT,
+    HAS_FLOAT64,
+    HAS_WHOLE,
+    INT8,
+    UINT64,
+    as_float32,
+    as_float64,
+    as_int64,
+)
+
 # What is found in a chunk, and in an array, one row each: first what is counted, then the bits of doubles.
 COUNTS = 6  # nan, +inf, -inf, zeros, subnormals, finite
 FIELDS = 15  # and: least, largest, mean, deviation, l1, square, exponent, whole least, whole largest
 _LIST = tl.constexpr(15)  # of chunks, a last row has the list of those that are to be looked at once more
-
-# Numbers of kinds are those of the C code.
-_FLOAT32 = tl.constexpr(0)
-_FLOAT64 = tl.constexpr(1)
-_BFLOAT16 = tl.constexpr(2)
-_FLOAT16 = tl.constexpr(3)
-_BYTE_FLOAT = tl.constexpr(4)
-_INT8 = tl.constexpr(5)
-_INT16 = tl.constexpr(6)
-_INT32 = tl.constexpr(7)
-_INT64 = tl.constexpr(8)
-_UINT8 = tl.constexpr(9)
-_UINT16 = tl.constexpr(10)
-_UINT32 = tl.constexpr(11)
-_UINT64 = tl.constexpr(12)
-_BOOL = tl.constexpr(13)
-
-# And the bits that say that one occurs.
-_HAS_FLOAT32 = tl.constexpr(1 << 0)
-_HAS_FLOAT64 = tl.constexpr(1 << 1)
-_HAS_BFLOAT16 = tl.constexpr(1 << 2)
-_HAS_FLOAT16 = tl.constexpr(1 << 3)
-_HAS_BYTE_FLOAT = tl.constexpr(1 << 4)
-_HAS_INT8 = tl.constexpr(1 << 5)
-_HAS_INT16 = tl.constexpr(1 << 6)
-_HAS_INT32 = tl.constexpr(1 << 7)
-_HAS_INT64 = tl.constexpr(1 << 8)
-_HAS_UINT8 = tl.constexpr(1 << 9)
-_HAS_UINT16 = tl.constexpr(1 << 10)
-_HAS_UINT32 = tl.constexpr(1 << 11)
-_HAS_UINT64 = tl.constexpr(1 << 12)
-_HAS_BOOL = tl.constexpr(1 << 13)
-_HAS_NARROW = tl.constexpr(0b11101)
-_HAS_INT64_OR_UINT64 = tl.constexpr(1 << 8 | 1 << 12)
-_HAS_WHOLE = tl.constexpr(0b11111111100000)
 
 _INFINITY = tl.constexpr(float("inf"))
 _LARGE = tl.constexpr(2.0**59)  # squares of more do not fit into 32 bits when they are added up
@@ -61,100 +38,12 @@ _SMALL = tl.constexpr(2.0**-40)  # squares of less vanish there
 # The fast histogram counts 39 exponents, in three doubles of thirteen fields of four bits: each value adds a power of
 # two, which for those that belong elsewhere is one sixteenth. That is fewer steps than shifting a one into place, and
 # of a kind that nothing else here needs.
-_WORDS = tl.constexpr(3)
 _FIELDS = tl.constexpr(13)
 _WINDOW = tl.constexpr(39)
 _ONE_AT_FIRST = tl.constexpr((1023 + 48) << 20)  # the upper half of a double that is one in the field of the smallest
 _FIELD_DOWN = tl.constexpr(2**32 - (4 << 20))  # what makes it one in the next field, modulo 2**32
 _NIBBLES = tl.constexpr(0x0F0F0F0F0F0F0F0F)
 _PER_FLUSH = tl.constexpr(8)  # so many are counted before the fields are moved to eight bits; sixteen would be too many
-
-
-@triton.jit
-def _narrow(address, offsets, kind, values, KINDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Floats of at most 32 bits, as such. The address is a multiple of 16, so that many are loaded at once."""
-    x = tl.zeros([BLOCK], tl.float32)
-    if _HAS_BFLOAT16 == KINDS:  # of which most models consist entirely
-        raw = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.uint16)), 16) + offsets)
-        x = (raw.to(tl.int32) << 16).to(tl.float32, bitcast=True)
-    elif _HAS_FLOAT32 == KINDS:
-        x = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.float32)), 16) + offsets)
-    else:
-        if _HAS_FLOAT32 & KINDS:
-            if kind == _FLOAT32:
-                x = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.float32)), 16) + offsets)
-        if _HAS_BFLOAT16 & KINDS:
-            if kind == _BFLOAT16:
-                raw = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.uint16)), 16) + offsets)
-                x = (raw.to(tl.int32) << 16).to(tl.float32, bitcast=True)
-        if _HAS_FLOAT16 & KINDS:
-            if kind == _FLOAT16:
-                x = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.float16)), 16) + offsets).to(tl.float32)
-        if _HAS_BYTE_FLOAT & KINDS:
-            if kind == _BYTE_FLOAT:
-                code = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.uint8)), 16) + offsets)
-                x = tl.load(values + code.to(tl.int32))
-    return x
-
-
-@triton.jit
-def _wide(address, offsets, mask, kind, values, KINDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Any kind, as 64-bit floats."""
-    x = tl.zeros([BLOCK], tl.float64)
-    if _HAS_FLOAT32 & KINDS:
-        if kind == _FLOAT32:
-            x = tl.load(address.to(tl.pointer_type(tl.float32)) + offsets, mask=mask, other=0).to(tl.float64)
-    if _HAS_FLOAT64 & KINDS:
-        if kind == _FLOAT64:
-            x = tl.load(address.to(tl.pointer_type(tl.float64)) + offsets, mask=mask, other=0)
-    if _HAS_BFLOAT16 & KINDS:
-        if kind == _BFLOAT16:
-            raw = tl.load(address.to(tl.pointer_type(tl.int16)) + offsets, mask=mask, other=0)
-            x = (raw.to(tl.int32) << 16).to(tl.float32, bitcast=True).to(tl.float64)
-    if _HAS_FLOAT16 & KINDS:
-        if kind == _FLOAT16:
-            raw = tl.load(address.to(tl.pointer_type(tl.float16)) + offsets, mask=mask, other=0)
-            x = raw.to(tl.float32).to(tl.float64)
-    if _HAS_BYTE_FLOAT & KINDS:
-        if kind == _BYTE_FLOAT:
-            code = tl.load(address.to(tl.pointer_type(tl.uint8)) + offsets, mask=mask, other=0)
-            x = tl.where(mask, tl.load(values + code.to(tl.int32)).to(tl.float64), 0.0)
-    if _HAS_WHOLE & KINDS:
-        if kind >= _INT8:
-            whole = _whole(address, offsets, mask, kind, KINDS, BLOCK)
-            x = tl.where(kind == _UINT64, whole.to(tl.uint64, bitcast=True).to(tl.float64), whole.to(tl.float64))
-    return x
-
-
-@triton.jit
-def _whole(address, offsets, mask, kind, KINDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Whole numbers as 64 bits; those of uint64 with their bits as they are."""
-    x = tl.zeros([BLOCK], tl.int64)
-    if _HAS_INT8 & KINDS:
-        if kind == _INT8:
-            x = tl.load(address.to(tl.pointer_type(tl.int8)) + offsets, mask=mask, other=0).to(tl.int64)
-    if _HAS_INT16 & KINDS:
-        if kind == _INT16:
-            x = tl.load(address.to(tl.pointer_type(tl.int16)) + offsets, mask=mask, other=0).to(tl.int64)
-    if _HAS_INT32 & KINDS:
-        if kind == _INT32:
-            x = tl.load(address.to(tl.pointer_type(tl.int32)) + offsets, mask=mask, other=0).to(tl.int64)
-    if _HAS_INT64_OR_UINT64 & KINDS:
-        if (kind == _INT64) | (kind == _UINT64):
-            x = tl.load(address.to(tl.pointer_type(tl.int64)) + offsets, mask=mask, other=0)
-    if _HAS_UINT8 & KINDS:
-        if kind == _UINT8:
-            x = tl.load(address.to(tl.pointer_type(tl.uint8)) + offsets, mask=mask, other=0).to(tl.int64)
-    if _HAS_UINT16 & KINDS:
-        if kind == _UINT16:
-            x = tl.load(address.to(tl.pointer_type(tl.uint16)) + offsets, mask=mask, other=0).to(tl.int64)
-    if _HAS_UINT32 & KINDS:
-        if kind == _UINT32:
-            x = tl.load(address.to(tl.pointer_type(tl.uint32)) + offsets, mask=mask, other=0).to(tl.int64)
-    if _HAS_BOOL & KINDS:
-        if kind == _BOOL:
-            x = (tl.load(address.to(tl.pointer_type(tl.uint8)) + offsets, mask=mask, other=0) != 0).to(tl.int64)
-    return x
 
 
 @triton.jit
@@ -201,7 +90,7 @@ def _carefully(
     bins = tl.zeros([256], tl.int32)
     for start in range(0, size, BLOCK):
         mask = start + lanes < size
-        x = _wide(address, start + lanes, mask, kind, values, KINDS, BLOCK)
+        x = as_float64(address, start + lanes, mask, kind, values, KINDS, BLOCK)
         is_nan = x != x
         is_positive = x == _INFINITY
         is_negative = x == -_INFINITY
@@ -215,16 +104,16 @@ def _carefully(
         largest = tl.where(finite, tl.maximum(largest, x), largest)
         total += tl.where(finite, x, 0.0)
         magnitudes += tl.where(finite, tl.abs(x), 0.0)
-        if _HAS_WHOLE & KINDS:
-            if kind >= _INT8:
-                whole = _whole(address, start + lanes, mask, kind, KINDS, BLOCK)
+        if HAS_WHOLE & KINDS:
+            if kind >= INT8:
+                whole = as_int64(address, start + lanes, mask, kind, KINDS, BLOCK)
                 # So ordered that uint64 compares as its bits do.
-                ordered = tl.where(kind == _UINT64, whole ^ (-0x7FFFFFFFFFFFFFFF - 1), whole)
+                ordered = tl.where(kind == UINT64, whole ^ (-0x7FFFFFFFFFFFFFFF - 1), whole)
                 least_whole = tl.where(mask, tl.minimum(least_whole, ordered), least_whole)
                 largest_whole = tl.where(mask, tl.maximum(largest_whole, ordered), largest_whole)
                 if HISTOGRAM:
                     # Large whole numbers are rounded as floats, up to a power of two perhaps: their last bits go first.
-                    bits = tl.where((whole < 0) & (kind != _UINT64), 0 - whole, whole).to(tl.uint64, bitcast=True)
+                    bits = tl.where((whole < 0) & (kind != UINT64), 0 - whole, whole).to(tl.uint64, bitcast=True)
                     short = tl.where(bits >= 0x20000000000000, bits & 0xFFFFFFFFFFFFF800, bits)
                     x = short.to(tl.float64)
         if HISTOGRAM:
@@ -238,22 +127,22 @@ def _carefully(
     nan_count, positive_count, negative_count = tl.sum(nan), tl.sum(positive), tl.sum(negative)
     count = size - nan_count - positive_count - negative_count
     subnormals = tl.sum(small) - zero_count
-    if _HAS_WHOLE & KINDS:
-        if kind >= _INT8:
+    if HAS_WHOLE & KINDS:
+        if kind >= INT8:
             subnormals = 0
     low, high = tl.min(least), tl.max(largest)
     # By a power of two, so that squares neither overflow nor vanish.
     exponent = tl.zeros([], tl.int32)
-    if _HAS_FLOAT64 & KINDS:
+    if HAS_FLOAT64 & KINDS:
         magnitude = tl.maximum(tl.abs(low), tl.abs(high))
-        if (kind == _FLOAT64) & (count > 0) & (magnitude > 0):
+        if (kind == FLOAT64) & (count > 0) & (magnitude > 0):
             power = (((magnitude.to(tl.int64, bitcast=True) >> 52) & 2047) - 1023).to(tl.int32)
             if (power > 480) | (power < -480):
                 exponent = tl.maximum(tl.minimum(power, 1000), -1000)
                 total = tl.zeros([BLOCK], tl.float64)
                 magnitudes = tl.zeros([BLOCK], tl.float64)
                 for start in range(0, size, BLOCK):
-                    x = _wide(address, start + lanes, start + lanes < size, kind, values, KINDS, BLOCK)
+                    x = as_float64(address, start + lanes, start + lanes < size, kind, values, KINDS, BLOCK)
                     x = tl.where(tl.abs(x) < _INFINITY, x, 0.0) * _power(-exponent)
                     total += x
                     magnitudes += tl.abs(x)
@@ -264,7 +153,7 @@ def _carefully(
     squares = tl.zeros([BLOCK], tl.float64)
     for start in range(0, size, BLOCK):
         mask = start + lanes < size
-        x = _wide(address, start + lanes, mask, kind, values, KINDS, BLOCK)
+        x = as_float64(address, start + lanes, mask, kind, values, KINDS, BLOCK)
         finite = mask & (tl.abs(x) < _INFINITY)
         x *= scale
         distance = tl.where(finite, x - mean, 0.0)
@@ -331,7 +220,7 @@ def measure_whole_chunks(
     address = tl.load(addresses + chunk)
     array = tl.load(arrays + chunk)
     kind = tl.load(kinds + array)
-    its_values = values + 256 * array if _HAS_BYTE_FLOAT & KINDS else values
+    its_values = values + 256 * array if HAS_BYTE_FLOAT & KINDS else values
     tiny = tl.load(tinies + array).to(tl.float32)
     lanes = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
@@ -342,7 +231,7 @@ def measure_whole_chunks(
     smallest = tl.full([BLOCK], _INFINITY, tl.float32)
     if HISTOGRAM:
         # The window begins where a first look says, with room above for what is four times as large.
-        first = _narrow(address, lanes, kind, its_values, KINDS, BLOCK).to(tl.int32, bitcast=True) & 0x7FFFFFFF
+        first = as_float32(address, lanes, kind, its_values, KINDS, BLOCK).to(tl.int32, bitcast=True) & 0x7FFFFFFF
         lowest = tl.maximum((tl.max(first) >> 23) + 3 - _WINDOW, 1)
         even_0 = tl.zeros([BLOCK], tl.int64)
         even_1 = tl.zeros([BLOCK], tl.int64)
@@ -356,7 +245,7 @@ def measure_whole_chunks(
             word_1 = tl.zeros([BLOCK], tl.float64)
             word_2 = tl.zeros([BLOCK], tl.float64)
         for part in tl.static_range(_PER_FLUSH):
-            x = _narrow(address, start + part * BLOCK + lanes, kind, its_values, KINDS, BLOCK)
+            x = as_float32(address, start + part * BLOCK + lanes, kind, its_values, KINDS, BLOCK)
             total += x
             magnitudes += tl.abs(x)
             squares = tl.fma(x, x, squares)
@@ -388,7 +277,7 @@ def measure_whole_chunks(
         zero_counts = tl.zeros([BLOCK], tl.int32)
         small_counts = tl.zeros([BLOCK], tl.int32)
         for start in range(0, CHUNK, BLOCK):
-            x = _narrow(address, start + lanes, kind, its_values, KINDS, BLOCK)
+            x = as_float32(address, start + lanes, kind, its_values, KINDS, BLOCK)
             zero_counts += (x == 0).to(tl.int32)
             small_counts += (tl.abs(x) < tiny).to(tl.int32)
         zeros = tl.sum(zero_counts)
@@ -436,7 +325,7 @@ def measure_carefully(
         if number >= already:
             chunk = tl.load(found + _LIST * chunks + number - already).to(tl.int32)
         array = tl.load(arrays + chunk)
-        its_values = values + 256 * array if _HAS_BYTE_FLOAT & KINDS else values
+        its_values = values + 256 * array if HAS_BYTE_FLOAT & KINDS else values
         _carefully(
             tl.load(addresses + chunk), tl.load(sizes + chunk), tl.load(kinds + array), its_values,
             tl.load(tinies + array), histograms + 256 * array.to(tl.int64), found, chunk, chunks,
