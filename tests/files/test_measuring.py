@@ -1,6 +1,8 @@
 """Statistics of files: every format, every way of lying there, and files that change meanwhile."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,41 @@ def test_every_format(name: str, tmp_path: Path) -> None:
         assert len(s) > 0
         for path, row in s.items():
             assert_agree(row._moments, reference.measure(np.ascontiguousarray(tree[path].numpy())))
+
+
+def test_arrays_in_another_order_give_the_bits_of_memory(tmp_path: Path) -> None:
+    x = torch.randn(300, 200, 4)
+    state = {"turned": x[..., 0].clone().T, "mixed": x.permute(2, 0, 1), "cut": x[:, ::2, 1].clone().T[3:]}
+    torch.save(state, tmp_path / "model.pt")
+    assert lw.stats(tmp_path / "model.pt") == lw.stats(state)
+
+
+def test_whoever_closes_the_tree_meanwhile_gives_us_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = lw.save({"a": torch.zeros(1_000)}, tmp_path / "a.safetensors")
+    other = lw.save({"a": torch.ones(1_000)}, tmp_path / "b.safetensors")
+    look = cpu.look
+    opened = []
+
+    def meanwhile(*given: Any, **more: Any) -> Any:
+        tree.close()
+        opened.append(os.open(other, os.O_RDONLY))  # takes the number that was set free
+        return look(*given, **more)
+
+    monkeypatch.setattr(cpu, "look", meanwhile)
+    tree = lw.open(path)
+    with pytest.raises(lw.FileError, match="is closed"):
+        lw.stats(tree)
+    os.close(opened[0])
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    path = lw.save({"a": torch.zeros(1_000)}, tmp_path / "a.safetensors")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        lw.stats(path)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_what_is_shared_in_a_file_counts_once(tmp_path: Path) -> None:

@@ -94,6 +94,8 @@ def test_what_a_cast_does_is_what_it_would_do() -> None:
 
     assert outside(65505.0, 33000.0) == (0, 0, 0)  # rounded to the largest number
     assert outside(65520.0) == (1, 0, 0)
+    assert outside(464.0, 300.0, dtype="float8_e4m3fn") == (0, 0, 0)  # a tie, which goes to the even one
+    assert outside(465.0, 300.0, 255.0, dtype="float8_e4m3fn") == (2, 0, 0)
     assert outside(1.5 * 2.0**-10, dtype="float8_e4m3fn") == (0, 1, 0)  # rounded up to the smallest
     assert outside(1.0, 1e6, dtype=torch.float16) == outside(1.0, 1e6, dtype=np.float16) == (1, 0, 0)
     for dtype in (torch.float16, torch.float8_e4m3fn, torch.float8_e5m2):
@@ -102,6 +104,27 @@ def test_what_a_cast_does_is_what_it_would_do() -> None:
         found = lw.stats({"x": x})["x"].outside(dtype)
         assert found.vanish == int(((cast == 0) & (x != 0)).sum())
         assert found.overflow == 0
+
+
+def test_a_masked_array_is_not_taken_for_its_data() -> None:
+    data = np.arange(4.0)
+    masked = np.ma.masked_array(data, [0, 1, 0, 1])
+    for model in ({"m": masked, "d": data}, {"d": data, "m": masked}):
+        s = lw.stats(model)
+        assert list(s) == ["d"]
+        assert list(s.skipped) == ["m"]
+
+
+def test_parts_say_what_is_not_in_them() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    s = lw.stats(net)
+    with pytest.raises(lw.PathError, match=r"no statistics of what '1\.\*' matches; 1\.weight: a meta tensor"):
+        s.fold("1.*")
+    with pytest.raises(lw.PathError, match=r'nothing at "0\.weight" in this part of the tree'):
+        s.select("**.bias")["0.weight"]
+    for wrong in (-1, 1.5, "2"):
+        with pytest.raises(lw.QueryError, match="a depth is a whole number"):
+            s.text(depth=wrong)  # type: ignore[arg-type]
 
 
 def test_rows_and_tables_compare_by_what_they_say() -> None:
@@ -133,7 +156,7 @@ def test_bars_are_for_weights_and_say_where_they_end() -> None:
     text = lw.stats({"small": small, "middle": middle, "ids": torch.arange(10**6, 10**6 + 9)}).text()
     header, first, second, ids = text.splitlines()[:4]
     assert "≤2^-20" in header
-    assert header.endswith("2^-1")
+    assert header.endswith("≥2^-1")
     assert first.index("█") == header.index("≤")
     assert second.endswith("█")
     assert ids.endswith("█")

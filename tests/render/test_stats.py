@@ -50,6 +50,13 @@ def test_the_last_of_too_many_parts_share_a_line() -> None:
     assert len(s.text(full=True).splitlines()) == len(s.text(depth=1).splitlines()) == 1 + 500 + 1 + 2
 
 
+def test_some_of_many_parts_say_more_than_one_line() -> None:
+    s = lw.stats({"b": [{"c": [torch.ones(1), torch.ones(1)]} for _ in range(500)]})
+    lines = s.text().splitlines()
+    assert len(lines) == 1 + 60 + 1 + 2
+    assert lines[1].startswith("b.0 ")
+
+
 def test_names_with_dots_stay_whole() -> None:
     model = {"x.y": {"a": torch.ones(1), "b": torch.ones(1)}, 'say "hi"\x1b': torch.ones(1)}
     text = lw.stats(model).text(depth=1)

@@ -218,7 +218,10 @@ class Tree(Shown, kind="tree"):
         close = set(get_close_matches(names[depth], here, n=3, cutoff=0.6))
         near = [f"{front}.{quote(name)}" if front else quote(name) for name in dict.fromkeys(here) if name in close]
         near += self._paths_ending(names)
-        text = f'nothing at "{".".join(map(quote, names))}"'
+        asked = ".".join(map(quote, names))
+        text = f'nothing at "{asked}"'
+        if asked in near:  # in the whole, and not in the part of it that this is
+            return f"{text} in this part of the tree"
         if near:
             quoted = " or ".join(f'"{one}"' for one in dict.fromkeys(near))
             return f"{text}; did you mean {quoted}?"

@@ -1,16 +1,18 @@
 """Statistics of arrays at rest: read once, by several threads, a piece at a time."""
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from leafwise.core.moments import Moments, together
-from leafwise.files.arrays import ITEM_BYTES, Coded, Storage, Stored
+from leafwise.files.arrays import ITEM_BYTES, Coded, Storage, Stored, Strided
 from leafwise.files.filling import in_threads, unchanged
 from leafwise.files.source import LocalSource
 from leafwise.kernels import cpu
-from leafwise.kernels.cpu import PIECE, Run, UnreadError
+from leafwise.kernels.cpu import PIECE, Run, UnreadError, lies_densely
 from leafwise.kernels.dtypes import unknown_dtype
 
 # How many bytes are looked at at a time: of what is read by Python, by one thread, elsewhere by all.
@@ -34,9 +36,9 @@ def cannot_measure(value: Stored) -> str:
 
 
 def measure(values: list[Stored], histogram: bool, count: Callable[[int], None]) -> list[Moments]:
-    """The moments of each array; the same bits as if it were in memory, in C order."""
+    """The moments of each array; the same bits as if it were in memory, and lay there in the same order."""
     found: dict[tuple[int, int], list[Moments]] = {}
-    runs = {number: run for number, value in enumerate(values) if (run := value.plain_run()) and value.spec.size}
+    runs = {number: run for number, value in enumerate(values) if (run := _run_of(value)) and value.spec.size}
     local = {number: run for number, run in runs.items() if isinstance(run[0].source, LocalSource)}
     if cpu.loaded() is None:
         local = {}
@@ -45,8 +47,14 @@ def measure(values: list[Stored], histogram: bool, count: Callable[[int], None])
         found.update({(part.array, part.start): chunks for part, chunks in zip(parts, looked, strict=True)})
         count(sum(part.stop - part.start for part in parts))
 
-    for bundle in _bundles(values, local, _LARGE_BUNDLE):
-        keep(bundle, _look_into_file(bundle, histogram))
+    with ExitStack() as files:
+        # Of each file a descriptor of our own: whoever closes the tree meanwhile frees the number of the other.
+        sources: dict[int, Any] = {id(run[0].source): run[0].source for run in local.values()}
+        opened = {one: os.dup(source.descriptor()) for one, source in sources.items()}
+        for file in opened.values():
+            files.callback(os.close, file)
+        for bundle in _bundles(values, local, _LARGE_BUNDLE):
+            keep(bundle, _look_into_file(bundle, opened, histogram))
     others = {number: run for number, run in runs.items() if number not in local}
     in_threads(lambda bundle: keep(bundle, _look(bundle, histogram)), list(_bundles(values, others, _BUNDLE)))
     pieces: dict[int, list[Moments]] = {}
@@ -78,17 +86,28 @@ def _bundles(values: list[Stored], runs: dict[int, tuple[Storage, int, int]], si
         yield bundle
 
 
-def _look_into_file(parts: list[_Part], histogram: bool) -> list[list[Moments]]:
+def _run_of(value: Stored) -> tuple[Storage, int, int] | None:
+    """Storage, start and stop of an array whose elements fill a run of bytes; as in memory, in whatever order."""
+    run = value.plain_run()
+    if run is None and type(value) is Strided and not value.big_endian:
+        memory = value.memory()
+        if lies_densely(memory.shape, [stride / memory.itemsize for stride in memory.strides]):
+            return value.storage, value.offset, value.offset + value.spec.nbytes
+    return run
+
+
+def _look_into_file(parts: list[_Part], opened: dict[int, int], histogram: bool) -> list[list[Moments]]:
     """Read by the library itself: nothing is mapped, so that whoever cuts off the file meanwhile does no harm."""
     runs = []
     for part in parts:
-        source: Any = part.storage.source
         size = (part.stop - part.start) // ITEM_BYTES[part.dtype]
-        runs.append(Run(part.storage.start + part.start, size, part.dtype, file=source.descriptor()))
+        file = opened[id(part.storage.source)]
+        runs.append(Run(part.storage.start + part.start, size, part.dtype, file=file))
     try:
         return cpu.look(runs, histogram)
     except UnreadError as error:
         part = parts[error.number]
+        part.storage.read(part.start, part.stop)  # which says what is wrong, if it still is
         raise part.storage.source.error(
             part.storage.start + part.start, "what begins here cannot be read to its end; was the file cut off?"
         ) from error

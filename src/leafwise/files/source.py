@@ -100,7 +100,7 @@ class LocalSource(Source):
 
     def was_changed(self) -> bool:
         """Whether somebody wrote to the file since it was opened."""
-        found = local.disk.stat(self.file)
+        found = local.disk.stat(self.descriptor())
         return (found.st_size, found.st_mtime_ns) != (self.size, self._written)
 
     def _is_far(self) -> bool:

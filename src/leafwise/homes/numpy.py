@@ -100,7 +100,8 @@ class NumpyHome(Home):
         return lambda: found
 
     def storage(self, value: Any) -> object | None:
-        return id(_owner(value)) if value.size else None
+        # A mask makes other values of the same memory.
+        return id(_owner(value)) if value.size and not isinstance(value, np.ma.MaskedArray) else None
 
     def memory(self, value: Any) -> Memory | None:
         address = value.__array_interface__["data"][0]

@@ -14,17 +14,19 @@ _RANGES = {
     "float8_e4m3fn": (9, -6, -9), "float8_e4m3fnuz": (8, -7, -10),
     "float8_e5m2": (16, -14, -16), "float8_e5m2fnuz": (16, -15, -17),
 }  # fmt: skip
-# From here on, values are rounded beyond the largest number: half a step above it.
+# From here on, values are rounded beyond the largest number: half a step above it, or just more where that is even.
 _INFINITE_FROM = {
     "float32": 2.0**128 - 2.0**103, "bfloat16": 2.0**128 - 2.0**119, "float16": 65520.0,
-    "float8_e4m3fn": 464.0, "float8_e4m3fnuz": 248.0, "float8_e5m2": 61440.0, "float8_e5m2fnuz": 61440.0,
+    "float8_e4m3fn": 464.0 * (1 + 2.0**-52), "float8_e4m3fnuz": 248.0,
+    "float8_e5m2": 61440.0, "float8_e5m2fnuz": 61440.0,
 }  # fmt: skip
 
 
 class Outside(NamedTuple):
     """How many values would not survive in another dtype: `overflow` would be infinite, `subnormal` keep fewer digits,
-    `vanish` be zero. What is read from bins is exact, but for two: if the largest value overflows, all from half the
-    dtype's largest number on count as `overflow`; and below 2**-126 nothing is told apart, and all is `subnormal`."""
+    `vanish` be zero. As bins are powers of two, this is exact but for three: if the largest value overflows, so do all
+    in the bin of the dtype's largest number; what is exactly half its smallest number is `subnormal`, though it would
+    vanish; and below 2**-126 nothing is told apart, and all is `subnormal`."""
 
     overflow: int
     subnormal: int
@@ -183,7 +185,7 @@ class Row:
     def numbers(self) -> dict[str, Any]:
         """All but the histogram, by name."""
         names = (
-            "dtype", "count", "nan", "posinf", "neginf", "zeros", "subnormals",
+            "dtype", "count", "finite", "nan", "posinf", "neginf", "zeros", "subnormals",
             "min", "max", "mean", "std", "l1", "l2", "absmax",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}

@@ -37,6 +37,12 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
         columns, found = self.tree._columns, self._waiting.found
         return {columns.row_text(row): row for row in self.tree._first_rows if columns.ties.get(row, row) in found}
 
+    @cached_property
+    def _of_leaf(self) -> dict[int, int]:
+        """For each leaf with statistics, the row that it is told under."""
+        ties = self.tree._columns.ties
+        return {ties.get(row, row): row for row in self._rows.values()}
+
     @property
     def skipped(self) -> dict[str, str]:
         """The paths of leaves without statistics, each with the reason."""
@@ -62,8 +68,7 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
             raise PathError(f'"{path}" is a part of {whole}; statistics are of whole leaves, "{whole}" here')
         if leaf in self._skipped:
             raise PathError(f'there are no statistics of "{path}": {self._skipped[leaf]}')
-        rows = [row for row in self._rows.values() if columns.ties.get(row, row) == leaf]
-        return self._row(rows[0] if rows else place._row)
+        return self._row(self._of_leaf.get(leaf, place._row))
 
     def __contains__(self, path: object) -> bool:
         try:
@@ -104,6 +109,9 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
         part = self.select(where)
         if not len(part.tree):
             raise nothing_matches(self.tree, where)
+        if not part:
+            path, reason = next(iter(part.skipped.items()))
+            raise PathError(f"there are no statistics of what {where!r} matches; {path}: {reason}")
         return part.total
 
     @cached_property
@@ -115,6 +123,8 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
     def text(self, *, depth: int | None = None, full: bool = False) -> str:
         """The table as plain text. `depth` says how many steps of a path get a line of their own; `full` shows every
         leaf."""
+        if depth is not None and (type(depth) is not int or depth < 0):
+            raise QueryError(f"a depth is a whole number from 0 on, not {depth!r}")
         return self._text(depth=depth, full=full)
 
     def pandas(self) -> Any:

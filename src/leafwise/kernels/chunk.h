@@ -201,12 +201,11 @@ static void double_block(const struct lanes *lanes, const double_at *x, long cou
         if (kind == BOOL)                                                                                              \
             value = value != 0;                                                                                        \
         int64_t ordered = (int64_t)((uint64_t)value ^ (uint64_t)(first_bit) << 63);                                    \
-        uint64_t magnitude = is_negative ? 0 - (uint64_t)value : (uint64_t)value;                                      \
-        found->whole_least = ordered < found->whole_least ? ordered : found->whole_least;                              \
-        found->whole_largest = ordered > found->whole_largest ? ordered : found->whole_largest;                        \
-        if (with_histogram && magnitude)                                                                               \
-            room->histogram[127 + 63 - __builtin_clzll(magnitude)]++;                                                  \
+        least = ordered < least ? ordered : least;                                                                     \
+        largest = ordered > largest ? ordered : largest;                                                               \
         room->doubles[i] = (double)value;                                                                              \
+        if (with_histogram && value)                                                                                   \
+            room->histogram[190 - __builtin_clzll(is_negative ? 0 - (uint64_t)value : (uint64_t)value)]++;             \
     }                                                                                                                  \
     break;
 
@@ -214,6 +213,7 @@ static void double_block(const struct lanes *lanes, const double_at *x, long cou
 static void decode_whole(enum kind kind, const char *x, long count, int with_histogram, struct room *room,
                          struct result *found)
 {
+    int64_t least = INT64_MAX, largest = INT64_MIN;
     switch (kind) {
     case INT8: WHOLE_NUMBERS(int8_t, value < 0, 0)
     case INT16: WHOLE_NUMBERS(int16_t, value < 0, 0)
@@ -224,6 +224,8 @@ static void decode_whole(enum kind kind, const char *x, long count, int with_his
     case UINT64: WHOLE_NUMBERS(uint64_t, 0, 1)
     default: WHOLE_NUMBERS(uint8_t, 0, 0)
     }
+    found->whole_least = least < found->whole_least ? least : found->whole_least;
+    found->whole_largest = largest > found->whole_largest ? largest : found->whole_largest;
 }
 
 static void measure_chunk(const struct lanes *lanes, enum kind kind, const char *x, int64_t size, const float *values,
@@ -236,6 +238,8 @@ static void measure_chunk(const struct lanes *lanes, enum kind kind, const char 
     for (int64_t start = 0; start < size; start += BLOCK, x += BLOCK * item_bytes[kind]) {
         long count = size - start < BLOCK ? (long)(size - start) : BLOCK;
         const float_at *floats = room->floats;
+        /* Of whole numbers, only those of 64 bits are more than doubles tell exactly. */
+        int beyond_doubles = item_bytes[kind] == 8;
         switch (kind) {
         case FLOAT32: floats = (const float_at *)x; break;
         case BFLOAT16: lanes->decode_bfloat16((const uint16_at *)x, count, room->floats); break;
@@ -246,8 +250,8 @@ static void measure_chunk(const struct lanes *lanes, enum kind kind, const char 
             break;
         case FLOAT64: double_block(lanes, (const double_at *)x, count, with_histogram, room, &moments, found); continue;
         default:
-            decode_whole(kind, x, count, with_histogram, room, found);
-            double_block(lanes, room->doubles, count, 0, room, &moments, found);
+            decode_whole(kind, x, count, with_histogram && beyond_doubles, room, found);
+            double_block(lanes, room->doubles, count, with_histogram && !beyond_doubles, room, &moments, found);
             continue;
         }
         struct coming coming = {x + BLOCK * item_bytes[kind], item_bytes[kind]};

@@ -200,10 +200,11 @@ def _by_reference(run: Run, histogram: bool) -> list[Moments]:
 
 # -- arrays, however they lie ----------------------------------------------------------------------------------------
 
+_MOST_AXES = 32  # that NumPy iterates over
 PIECE = 4 * CHUNK  # elements that are copied at a time, where they must be
 
 
-def lies_densely(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def lies_densely(shape: Sequence[int], strides: Sequence[float]) -> bool:
     """Whether elements fill a run of memory, in whatever order; strides are counted in elements.
 
     >>> lies_densely((2, 3), (3, 1)), lies_densely((3, 2), (1, 3)), lies_densely((2, 3), (6, 2))
@@ -236,5 +237,10 @@ def _is_run(array: Any) -> bool:
 
 def _of_pieces(array: Any, histogram: bool) -> Moments:
     native = array.dtype.newbyteorder("=")
-    pieces = (np.ascontiguousarray(array.flat[at : at + PIECE], native) for at in range(0, array.size, PIECE))
-    return together([chunk for piece in pieces for chunk in look([run_of(piece)], histogram)[0]])
+    if array.ndim > _MOST_AXES:
+        array = array.reshape(-1)
+    # Buffers of one length, filled one after another in C order: cut where it does not matter.
+    pieces = np.nditer(
+        array, ["external_loop", "buffered", "zerosize_ok"], ["readonly"], native, "C", "equiv", buffersize=PIECE
+    )
+    return together([chunk for piece in pieces for chunk in look([run_of(np.ascontiguousarray(piece))], histogram)[0]])

@@ -87,13 +87,16 @@ static void NAME(sums_of_doubles)(const double_at *x, long count, double scale, 
     double sums[LANES], magnitudes[LANES], squares[LANES];
     const LONGS no_sign = (LONGS){0} + INT64_MAX;
     LONGS tinies = {0}, limit = (LONGS){0} + bits_of_double(DBL_MIN);
-    double least = INFINITY, largest = -INFINITY;
+    DOUBLES least = (DOUBLES){0} + INFINITY, largest = (DOUBLES){0} - INFINITY;
     long i = 0;
     memset(sum, 0, sizeof sum), memset(magnitude, 0, sizeof magnitude), memset(square, 0, sizeof square);
     for (; i + LANES <= count; i += LANES)
 #pragma GCC unroll 4
         for (int lanes = 0; lanes < VECTORS; lanes++) {
             DOUBLES d = *(const NAME(doubles_at) *)(x + i + lanes * PER_DOUBLES);
+            LONGS less = d<least, more = d> largest;
+            least = (DOUBLES)((less & (LONGS)d) | (~less & (LONGS)least));
+            largest = (DOUBLES)((more & (LONGS)d) | (~more & (LONGS)largest));
             tinies -= ((LONGS)d & no_sign) < limit;
             d *= scale;
             sum[lanes] += d;
@@ -101,21 +104,21 @@ static void NAME(sums_of_doubles)(const double_at *x, long count, double scale, 
             square[lanes] += d * d;
         }
     memcpy(sums, sum, sizeof sums), memcpy(magnitudes, magnitude, sizeof sums), memcpy(squares, square, sizeof sums);
-    found->tiny = 0;
-    for (int lane = 0; lane < PER_DOUBLES; lane++)
+    found->tiny = 0, found->least = INFINITY, found->largest = -INFINITY;
+    for (int lane = 0; lane < PER_DOUBLES; lane++) {
         found->tiny += tinies[lane];
+        found->least = least[lane] < found->least ? least[lane] : found->least;
+        found->largest = largest[lane] > found->largest ? largest[lane] : found->largest;
+    }
     for (; i < count; i++) {
         double d = x[i] * scale;
         sums[i % LANES] += d;
         magnitudes[i % LANES] += fabs(d);
         squares[i % LANES] += d * d;
         found->tiny += fabs(x[i]) < DBL_MIN;
+        found->least = x[i] < found->least ? x[i] : found->least;
+        found->largest = x[i] > found->largest ? x[i] : found->largest;
     }
-    for (i = 0; i < count; i++) {
-        least = x[i] < least ? x[i] : least;
-        largest = x[i] > largest ? x[i] : largest;
-    }
-    found->least = least, found->largest = largest;
     found->sum = NAME(total)(sums), found->magnitude = NAME(total)(magnitudes), found->square = NAME(total)(squares);
 }
 

@@ -11,6 +11,7 @@ from leafwise.inspect.stats import Stats
 from leafwise.render.outline import MAX_LINES, plural
 
 _BARS = "▁▂▃▄▅▆▇█"
+_TOO_FEW = 5  # lines for a tree of many leaves
 _EXPONENTS = 20  # so many powers of two are drawn, up to the largest
 
 
@@ -21,7 +22,8 @@ def stats_doc(stats: Stats, *, depth: int | None = None, full: bool = False) -> 
     # Weights are of interest; a buffer of large whole numbers would push them all out of the window.
     floats = [row for row in rows if "float" in (row.dtype or "")]
     highest = max((top for row in floats or rows if (top := _highest(row.histogram)) is not None), default=None)
-    lines = [_header(highest)] if rows else []
+    beyond = highest is not None and any((_highest(row.histogram) or highest) > highest for row in rows)
+    lines = [_header(highest, beyond)] if rows else []
     for name, members in parts.items():
         if len(members) == 1:
             lines.append(_line(escape(members[0].path or ""), members[0], highest, ()))
@@ -41,8 +43,10 @@ def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row
     deepest = max(map(len, steps), default=1)
     chosen = deepest if full else depth
     if chosen is None:
-        lengths = range(deepest, 0, -1)
-        chosen = next((some for some in lengths if len({tuple(one[:some]) for one in steps}) <= MAX_LINES), 1)
+        counts = [len({tuple(one[:some]) for one in steps}) for some in range(1, deepest + 1)]
+        chosen = max((some for some, count in enumerate(counts, 1) if count <= MAX_LINES), default=1)
+        if counts and counts[chosen - 1] < _TOO_FEW and chosen < deepest:
+            chosen += 1  # some of many say more than one line for all
     parts: dict[str, list[Row]] = {}
     for row, its in zip(rows, steps, strict=True):
         parts.setdefault(".".join(its[:chosen]), []).append(row)
@@ -55,10 +59,10 @@ def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row
     return parts
 
 
-def _header(highest: int | None) -> Line:
+def _header(highest: int | None, beyond: bool) -> Line:
     names = ["values", "mean", "std", "min", "max", "zeros", ""]
     if highest is not None:
-        left, right = f"≤2^{highest - _EXPONENTS + 1}", f"2^{highest}"
+        left, right = f"≤2^{highest - _EXPONENTS + 1}", f"{'≥' * beyond}2^{highest}"
         names.append(left + right.rjust(_EXPONENTS - len(left)))
     return Line(0, (Span("", "type"),), tuple(Span(name, "dim") for name in names))
 
