@@ -5,6 +5,7 @@ import subprocess
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,25 @@ def by_library(runs: list[cpu.Run], instruction_set: int, threads: int = 1) -> l
 def test_the_library_was_built() -> None:
     assert cpu.loaded() is not None
     assert cpu.instruction_sets() >= 1
+
+
+@of_the_library
+def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
+    source = Path(cpu.__file__).with_name("cpu.c")
+    options = [
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-psabi",
+        "-Wno-unused-command-line-argument",
+        "-fPIC",
+        "-shared",
+    ]
+    for compiler in filter(shutil.which, ("gcc", "clang")):
+        command = [compiler, *options, str(source), "-o", str(tmp_path / "cpu"), "-lm", "-pthread"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 @of_the_library

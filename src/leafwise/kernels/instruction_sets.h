@@ -10,17 +10,19 @@
 #endif
 
 /* What follows is compiled for an instruction set that the machine may not have; it is asked before it is used. */
+/* clang-format off: a pragma is one literal */
 #if defined(__clang__)
 #define BEGIN_AVX2 _Pragma("clang attribute push(__attribute__((target(\"avx2,fma,f16c\"))), apply_to = function)")
 #define BEGIN_AVX512                                                                                                   \
-    _Pragma("clang attribute push(__attribute__((target(\"avx512f,avx512bw,avx512dq,avx512vl,fma,f16c\"))), apply_to " \
-            "= function)")
+    _Pragma(                                                                                                           \
+        "clang attribute push(__attribute__((target(\"avx512bw,avx512dq,avx512vl,fma,f16c\"))), apply_to = function)")
 #define END _Pragma("clang attribute pop")
 #else
 #define BEGIN_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,f16c\")")
-#define BEGIN_AVX512 _Pragma("GCC push_options") _Pragma("GCC target(\"avx512f,avx512bw,avx512dq,avx512vl,fma,f16c\")")
+#define BEGIN_AVX512 _Pragma("GCC push_options") _Pragma("GCC target(\"avx512bw,avx512dq,avx512vl,fma,f16c\")")
 #define END _Pragma("GCC pop_options")
 #endif
+/* clang-format on */
 
 #define LANES 8
 #define BLOCK 4096
