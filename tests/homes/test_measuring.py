@@ -25,7 +25,9 @@ def _no_tables() -> Iterator[None]:
 
 def on_gpu(values: list[torch.Tensor]) -> list[Any]:
     with np.errstate(all="ignore"):
-        return torch_measuring._on_gpu(values, CPU, True)()
+        wait = torch_measuring._on_gpu(values, CPU, True)
+        assert wait is not None
+        return wait()
 
 
 def as_numpy(value: torch.Tensor) -> Any:
@@ -79,10 +81,22 @@ def test_several_devices_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_triton_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "leafwise.kernels.cuda", None)
     torch_measuring._has_triton.cache_clear()
-    with pytest.warns(UserWarning, match="Triton is not installed"):
+    torch_measuring._say_once.cache_clear()
+    with pytest.warns(UserWarning, match="Triton is not installed: statistics of what is on a GPU are made on the CPU"):
         assert not torch_measuring._has_triton()
     assert not torch_measuring._has_triton()
     torch_measuring._has_triton.cache_clear()
+
+
+def test_where_triton_finds_no_compiler_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
+
+    torch_measuring._say_once.cache_clear()
+    monkeypatch.setattr(cuda, "measure", fails)
+    with pytest.warns(UserWarning, match="Triton finds no C compiler"):
+        assert torch_measuring._on_gpu([torch.ones(3)], CPU, True) is None
+    assert torch_measuring._on_gpu([torch.ones(3)], CPU, True) is None
 
 
 def test_bytes_are_counted() -> None:

@@ -25,7 +25,7 @@ def cannot_measure(value: torch.Tensor) -> str:
 
 def _has_no_memory(value: torch.Tensor) -> str:
     """Why there is nothing to look at where a tensor says it lies; empty where there is."""
-    if not value.numel():
+    if not value.numel() or value.device.type not in ("cpu", "cuda"):  # others have addresses that say nothing
         return ""
     try:
         last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
@@ -52,12 +52,10 @@ def measure(values: list[torch.Tensor], histogram: bool, count: Counted, as_nump
     waiting = []
     for device, numbers in by_device:
         its = [values[number] for number in numbers]
-        if device.type == "cuda" and _has_triton():
-            waiting.append(_on_gpu(its, device, histogram))
-        elif device.type == "cpu":
-            waiting.append(_here(its, histogram, as_numpy))
-        else:
-            waiting.append(_from_elsewhere(its, histogram, as_numpy))
+        there = _on_gpu(its, device, histogram) if device.type == "cuda" and _has_triton() else None
+        if device.type == "cpu":
+            there = _here(its, histogram, as_numpy)
+        waiting.append(there or _from_elsewhere(its, histogram, as_numpy))
         count(sum(value.nbytes for value in its))
     if len(waiting) == 1:
         return waiting[0]
@@ -91,14 +89,16 @@ def _from_elsewhere(values: list[torch.Tensor], histogram: bool, as_numpy: Calla
 
 
 @cache
+def _say_once(what: str) -> None:
+    warnings.warn(f"{what}: statistics of what is on a GPU are made on the CPU, after copying it there", stacklevel=2)
+
+
+@cache
 def _has_triton() -> bool:
     try:
         import leafwise.kernels.cuda  # noqa: F401
     except ImportError:
-        warnings.warn(
-            "Triton is not installed: statistics of what is on a GPU are made on the CPU, after copying it there",
-            stacklevel=2,
-        )
+        _say_once("Triton is not installed")
         return False
     return True
 
@@ -108,14 +108,21 @@ _tables: dict[tuple[Any, ...], Any] = {}
 _MOST_TABLES = 8
 
 
-def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -> Waiting:
+def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -> Waiting | None:
+    """None where Triton cannot do it, which is said once."""
     from leafwise.kernels import cuda
 
     kept = [value if _is_run(value) else value.detach().contiguous() for value in values]
     runs = [Run(value.data_ptr(), value.numel(), _name(value.dtype)) for value in kept]
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         table = _table(runs, device)
-        wait = cuda.measure(table, histogram)
+        try:
+            wait = cuda.measure(table, histogram)
+        except RuntimeError as error:
+            if "C compiler" not in str(error):  # which Triton needs, to launch what it has compiled
+                raise
+            _say_once("Triton finds no C compiler")
+            return None
     if all(one is value for one, value in zip(kept, values, strict=True)):
         return wait
     return lambda: (kept, wait())[1]  # copies live until they were looked at
