@@ -54,7 +54,7 @@ for placement in (Shard(0), Shard(1), Replicate()):
         assert "cannot flatten embed.weight" in str(error), error
     else:
         raise AssertionError("a sharded leaf was flattened")
-print("rank", distributed.get_rank(), "done", flush=True)
+print(f"rank {distributed.get_rank()} done\\n", end="")  # at one go, since both write to one pipe, unbuffered
 distributed.destroy_process_group()
 """
 

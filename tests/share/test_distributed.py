@@ -37,7 +37,7 @@ for name in ("tied embedding", "transposed autoencoder", "fused qkv", "cross-lay
     ties = [[str(p) for p in tie.leaf.paths] for tie in lw.ties(wrapped)]
     assert ties == [[str(p) for p in tie.leaf.paths] for tie in lw.ties(alone)], name
     assert len(ties) == len(architecture.ties), name
-print("rank", rank, "done", flush=True)
+print(f"rank {rank} done\\n", end="")  # at one go, since both write to one pipe, unbuffered
 distributed.destroy_process_group()
 """
 
