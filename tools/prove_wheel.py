@@ -1,6 +1,7 @@
 """Proves a wheel that was installed into an empty environment: it imports, shows a file, and says what it lacks."""
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,10 +19,17 @@ def main(bin_folder: str) -> None:
         assert "6 parameters" in shown, shown
         data = json.loads(output(python, "-m", "leafwise", "show", str(file), "--json"))
         assert data["counts"]["parameters"] == 6, data
+        stats = subprocess.run([leafwise, "stats", str(file)], capture_output=True, text=True)
+        assert (stats.returncode, stats.stderr) == (1, "leafwise: lw.stats needs numpy: pip install numpy\n"), (
+            stats.stderr
+        )
     typed = output(
         python, "-c", "import leafwise, pathlib; print((pathlib.Path(leafwise.__file__).parent / 'py.typed').exists())"
     )
     assert typed.strip() == "True", "py.typed is missing"
+    if shutil.which("cc"):
+        kernels = "pathlib.Path(leafwise.__file__).parent / 'kernels'"
+        output(python, "-c", f"import ctypes, leafwise, pathlib; ctypes.CDLL(str({kernels} / '_cpu.shared'))")
     tour = subprocess.run([leafwise, "tour"], capture_output=True, text=True)
     assert tour.returncode == 1
     assert "pip install 'leafwise[torch]'" in tour.stderr, tour.stderr
