@@ -30,15 +30,11 @@ def on_gpu(values: list[torch.Tensor]) -> list[Any]:
         return wait()
 
 
-def as_numpy(value: torch.Tensor) -> Any:
-    return value.detach().numpy()
-
-
 def test_views_of_every_kind_on_a_gpu() -> None:
     x = torch.randn(30, 40)
     values = [x, x.T, x[:, ::3], x[1:, 5:], x.unsqueeze(0).expand(2, -1, -1), x[:0], torch.tensor(2.5)]
     for value, found in zip(values, on_gpu(values), strict=True):
-        assert_agree(found, reference.measure(np.ascontiguousarray(as_numpy(value))), 2e-6)
+        assert_agree(found, reference.measure(np.ascontiguousarray(value.numpy())), 2e-6)
 
 
 def test_a_table_is_made_again_only_when_something_lies_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,14 +63,14 @@ def test_few_tables_are_kept() -> None:
 
 def test_what_lies_on_another_device_comes_by_way_of_the_cpu() -> None:
     values = [torch.randn(50), torch.randn(4, 5).T, torch.randn(9).bfloat16()]
-    found = torch_measuring._from_elsewhere(values, True, as_numpy)()
-    assert found == torch_measuring._here(values, True, as_numpy)()
+    found = torch_measuring._from_elsewhere(values, True)()
+    assert found == torch_measuring._here(values, True)()
 
 
 def test_several_devices_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_measuring, "_from_elsewhere", lambda its, *_: lambda: [one.numel() for one in its])
     values = [torch.randn(1), torch.empty(20, device="meta"), torch.randn(3), torch.empty(40, device="meta")]
-    found: list[Any] = torch_measuring.measure(values, True, lambda count: None, as_numpy)()
+    found: list[Any] = torch_measuring.measure(values, True, lambda count: None)()
     assert [one if isinstance(one, int) else one.size for one in found] == [1, 20, 3, 40]
 
 
@@ -101,6 +97,6 @@ def test_where_triton_finds_no_compiler_it_is_said_once(monkeypatch: pytest.Monk
 
 def test_bytes_are_counted() -> None:
     counted: list[int] = []
-    torch_measuring.measure([torch.zeros(10), torch.zeros(6, dtype=torch.int64)], False, counted.append, as_numpy)
+    torch_measuring.measure([torch.zeros(10), torch.zeros(6, dtype=torch.int64)], False, counted.append)
     assert sum(counted) == 88
     assert lw.stats({"a": torch.zeros(3)}, progress=True).total.count == 3

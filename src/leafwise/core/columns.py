@@ -352,6 +352,15 @@ class Columns:
             home = self._homes[type(obj)] = found[0]
         return home
 
+    def by_home(self, values: list[Any]) -> dict[Home, Sequence[int]]:
+        """The numbers of values by their home; mostly that is one for all."""
+        if len(set(map(type, values))) == 1:
+            return {self.home(values[0]): range(len(values))}
+        found: dict[Home, list[int]] = {}
+        for number, value in enumerate(values):
+            found.setdefault(self.home(value), []).append(number)
+        return dict(found)
+
     def remember_home(self, cls: type, home: Home) -> None:
         self._homes[cls] = home
 

@@ -20,8 +20,8 @@ from leafwise.core.memory import Op
 from leafwise.core.moments import Moments
 from leafwise.core.path import Entry, Path
 from leafwise.core.sharing import Declared, Group, Keep, Place, Use
-from leafwise.errors import Unsupported, WriteError
 from leafwise.homes import (
+    torch_arrays,
     torch_filling,
     torch_flat,
     torch_freezing,
@@ -33,6 +33,7 @@ from leafwise.homes import (
     torch_views,
 )
 from leafwise.homes.roles import role_of
+from leafwise.homes.torch_arrays import dtype_name
 from leafwise.homes.torch_filling import holds_nothing, is_lazy
 
 # Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
@@ -162,10 +163,10 @@ class TorchHome(Home):
     def spec(self, value: torch.Tensor) -> Spec:
         trainable = True if value.requires_grad else False if isinstance(value, nn.Parameter) else None
         if is_lazy(value):
-            return Spec(None, _dtype_name(value.dtype), str(value.device), 0, 0, trainable)
+            return Spec(None, dtype_name(value.dtype), str(value.device), 0, 0, trainable)
         if value.is_nested:
             size = value.numel()
-            return Spec(None, _dtype_name(value.dtype), str(value.device), size, size * value.element_size(), trainable)
+            return Spec(None, dtype_name(value.dtype), str(value.device), size, size * value.element_size(), trainable)
         # Models repeat a few shapes thousands of times over.
         return _spec(value.shape, value.dtype, value.device, trainable)
 
@@ -182,32 +183,10 @@ class TorchHome(Home):
         return [*torch_training.grads(values)]
 
     def numpy(self, value: torch.Tensor) -> Any:
-        if reason := holds_nothing(value):
-            raise Unsupported(self.name, "give a NumPy array", reason)
-        if value.layout != torch.strided or value.is_nested or value.is_quantized:
-            kind = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
-            raise Unsupported(self.name, "give a NumPy array", f"of a {kind} tensor")
-        plain = value.detach().cpu().resolve_conj().resolve_neg()
-        if plain.dtype in _BY_BITS:
-            return _numpy_by_bits(plain)
-        try:
-            return plain.numpy()
-        except (TypeError, RuntimeError) as error:
-            raise Unsupported(self.name, "give a NumPy array", str(error)) from error
+        return torch_arrays.as_numpy(value)
 
     def write(self, value: torch.Tensor, array: Any) -> None:
-        if reason := holds_nothing(value):
-            raise WriteError(f"cannot write: {reason}")
-        given = _tensor_of(array, value)
-        # By name and by plain tuple, because a subclass may have its own manners about both.
-        theirs, ours = [(_dtype_name(t.dtype), tuple(t.shape)) for t in (given, value)]
-        if theirs != ours:
-            raise WriteError(f"cannot write {theirs[0]} of shape {theirs[1]} into {ours[0]} of shape {ours[1]}")
-        try:
-            with torch.no_grad():
-                value.copy_(given)
-        except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-            raise WriteError(f"cannot write: {error}") from error
+        torch_arrays.write(value, array)
 
     # -- saving and loading ----------------------------------------------------------------------------
 
@@ -236,7 +215,7 @@ class TorchHome(Home):
     def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
         from leafwise.homes import torch_measuring
 
-        return torch_measuring.measure(values, histogram, count, self.numpy)
+        return torch_measuring.measure(values, histogram, count)
 
     def unlisted(self, obj: Any) -> str:
         if type(obj).__module__.startswith(_PACKED):
@@ -433,11 +412,7 @@ def _has_extra_state(cls: type) -> bool:
 @lru_cache(maxsize=10_000)
 def _spec(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, trainable: bool | None) -> Spec:
     size = prod(shape)
-    return Spec(tuple(shape), _dtype_name(dtype), str(device), size, size * dtype.itemsize, trainable)
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    return Spec(tuple(shape), dtype_name(dtype), str(device), size, size * dtype.itemsize, trainable)
 
 
 def _parametrized_role(lineage: tuple[Any, ...], name: str, ndim: int | None) -> tuple[str | None, Axes]:
@@ -460,52 +435,6 @@ def _before_hooks(owner: Any, name: str) -> str:
     if name.endswith("_v") and name.removesuffix("v") + "g" in owner._parameters:
         return name.removesuffix("_v")
     return name
-
-
-# What NumPy knows through ml_dtypes, and the words that have as many bits.
-_BY_BITS = {
-    getattr(torch, name): words
-    for words, names in (
-        (torch.int16, ("bfloat16",)),
-        (
-            torch.uint8,
-            ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
-        ),
-    )
-    for name in names
-    if hasattr(torch, name)
-}
-
-
-def _numpy_by_bits(plain: torch.Tensor) -> Any:
-    """bfloat16 and the float8 kinds."""
-    import ml_dtypes
-
-    return plain.view(_BY_BITS[plain.dtype]).numpy().view(getattr(ml_dtypes, _dtype_name(plain.dtype)))
-
-
-def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
-    """What is to be written, as a tensor. Only what has no dtype of its own takes that of the leaf."""
-    if isinstance(array, torch.Tensor):
-        return array
-    dtype = getattr(array, "dtype", None)
-    try:
-        if dtype is None:
-            return _without_loss(torch.as_tensor(array), like)
-        import numpy as np
-
-        return torch_filling.tensor_over(np.array(array))  # a copy, since tensors do not know read-only memory
-    except (TypeError, ValueError, RuntimeError, KeyError, AttributeError) as error:
-        raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
-
-
-def _without_loss(given: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Python numbers in the dtype of the leaf: rounded to its precision, but never to another kind of number."""
-    cast = given.to(like.dtype)
-    exact = given.is_floating_point() or given.is_complex() or torch.equal(cast.to(given.dtype), given)
-    if not (given.numel() == 0 or (torch.can_cast(given.dtype, like.dtype) and exact)):
-        raise WriteError(f"cannot write {_dtype_name(given.dtype)} values into {_dtype_name(like.dtype)} without loss")
-    return cast.to(like.device)
 
 
 HOME = TorchHome()

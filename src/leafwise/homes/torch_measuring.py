@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from leafwise.core.moments import Moments
+from leafwise.homes.torch_arrays import as_numpy, dtype_name
 from leafwise.homes.torch_filling import cannot_read
 from leafwise.kernels import cpu
 from leafwise.kernels.cpu import Run, lies_densely
@@ -20,7 +21,7 @@ Waiting = Callable[[], list[Moments]]
 
 
 def cannot_measure(value: torch.Tensor) -> str:
-    return cannot_read(value) or unknown_dtype(_name(value.dtype)) or _has_no_memory(value)
+    return cannot_read(value) or unknown_dtype(dtype_name(value.dtype)) or _has_no_memory(value)
 
 
 def _has_no_memory(value: torch.Tensor) -> str:
@@ -37,13 +38,8 @@ def _has_no_memory(value: torch.Tensor) -> str:
     return "it has no memory of its own now: it is fake, wraps another tensor, or was set free"
 
 
-@cache
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def measure(values: list[torch.Tensor], histogram: bool, count: Counted, as_numpy: Callable[[Any], Any]) -> Waiting:
-    """Has tensors looked at; `as_numpy` gives one as a NumPy array."""
+def measure(values: list[torch.Tensor], histogram: bool, count: Counted) -> Waiting:
+    """Has tensors looked at."""
     found: dict[torch.device, list[int]] = {}
     for number, value in enumerate(values):
         found.setdefault(value.device, []).append(number)
@@ -54,8 +50,8 @@ def measure(values: list[torch.Tensor], histogram: bool, count: Counted, as_nump
         its = [values[number] for number in numbers]
         there = _on_gpu(its, device, histogram) if device.type == "cuda" and _has_triton() else None
         if device.type == "cpu":
-            there = _here(its, histogram, as_numpy)
-        waiting.append(there or _from_elsewhere(its, histogram, as_numpy))
+            there = _here(its, histogram)
+        waiting.append(there or _from_elsewhere(its, histogram))
         count(sum(value.nbytes for value in its))
     if len(waiting) == 1:
         return waiting[0]
@@ -72,8 +68,12 @@ def _is_run(value: torch.Tensor) -> bool:
     return (value.is_contiguous() or lies_densely(value.shape, value.stride())) and not value.is_neg()
 
 
-def _here(values: list[torch.Tensor], histogram: bool, as_numpy: Callable[[Any], Any]) -> Waiting:
-    runs = [Run(value.data_ptr(), value.numel(), _name(value.dtype)) if _is_run(value) else None for value in values]
+def _run_of(value: torch.Tensor) -> Run:
+    return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype))
+
+
+def _here(values: list[torch.Tensor], histogram: bool) -> Waiting:
+    runs = [_run_of(value) if _is_run(value) else None for value in values]
     found = iter(cpu.measure([run for run in runs if run is not None], histogram))
     moments = [
         next(found) if run is not None else cpu.measure_arrays([as_numpy(value)], histogram, lambda count: None)[0]
@@ -82,9 +82,9 @@ def _here(values: list[torch.Tensor], histogram: bool, as_numpy: Callable[[Any],
     return lambda: moments
 
 
-def _from_elsewhere(values: list[torch.Tensor], histogram: bool, as_numpy: Callable[[Any], Any]) -> Waiting:
+def _from_elsewhere(values: list[torch.Tensor], histogram: bool) -> Waiting:
     # One at a time, for the sake of memory.
-    moments = [_here([value.detach().cpu()], histogram, as_numpy)()[0] for value in values]
+    moments = [_here([value.detach().cpu()], histogram)()[0] for value in values]
     return lambda: moments
 
 
@@ -113,7 +113,7 @@ def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -
     from leafwise.kernels import cuda
 
     kept = [value if _is_run(value) else value.detach().contiguous() for value in values]
-    runs = [Run(value.data_ptr(), value.numel(), _name(value.dtype)) for value in kept]
+    runs = [_run_of(value) for value in kept]
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         table = _table(runs, device)
         try:

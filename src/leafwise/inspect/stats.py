@@ -181,9 +181,7 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
     leaves = [ties.get(row, row) for row in t._first_rows]
     arrays = [columns.current(leaf) for leaf in leaves]
     skipped: dict[int, str] = {}
-    by_home: dict[Home, list[int]] = {}
-    for number, array in enumerate(arrays):
-        by_home.setdefault(columns.home(array), []).append(number)
+    by_home = columns.by_home(arrays)
     for home, numbers in by_home.items():
         its = [arrays[number] for number in numbers]
         if of == "grad":

@@ -6,7 +6,6 @@ from numbers import Real
 from typing import Any
 
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import listed
 from leafwise.core.query import Query
@@ -122,7 +121,7 @@ class _Gradients:
         self._arrays = [gradient for gradient in found if gradient is not None]
         if not self.leaves:
             raise WalkError("no leaf has a gradient; call lw.clip after backward()")
-        self._homes = _by_home(self.columns, self._arrays)
+        self._homes = self.columns.by_home(self._arrays)
 
     def lie_in(self, flattened: Flat) -> bool:
         """Whether these are just the gradients that a Flat has in its vectors."""
@@ -163,7 +162,7 @@ class _Gradients:
 def _asked(columns: Columns, values: list[Any]) -> list[Any]:
     """The gradient of each array, None where there is none."""
     found: list[Any] = [None] * len(values)
-    for home, numbers in _by_home(columns, values).items():
+    for home, numbers in columns.by_home(values).items():
         its = [values[one] for one in numbers]
         gradients = home.grads(its) if home.in_place else its
         if len(its) == len(values):
@@ -171,16 +170,6 @@ def _asked(columns: Columns, values: list[Any]) -> list[Any]:
         for number, gradient in zip(numbers, gradients, strict=True):
             found[number] = gradient
     return found
-
-
-def _by_home(columns: Columns, arrays: list[Any]) -> dict[Home, Sequence[int]]:
-    """The numbers of the arrays by their home; mostly that is one for all."""
-    if len(set(map(type, arrays))) == 1:
-        return {columns.home(arrays[0]): range(len(arrays))}
-    found: dict[Home, list[int]] = {}
-    for number, array in enumerate(arrays):
-        found.setdefault(columns.home(array), []).append(number)
-    return dict(found)
 
 
 class _FlatGradients(_Gradients):

@@ -12,7 +12,16 @@ import numpy as np
 
 from leafwise.core.moments import LOWEST, NOTHING, Histogram, Moments, none_finite, nothing, together
 from leafwise.kernels import reference
-from leafwise.kernels.dtypes import BYTE_FLOAT, KINDS, byte_values, check_known, is_whole, numpy_dtype, smallest_normal
+from leafwise.kernels.dtypes import (
+    BYTE_FLOAT,
+    KINDS,
+    byte_values,
+    check_known,
+    exact_extremes,
+    is_whole,
+    numpy_dtype,
+    smallest_normal,
+)
 
 # How many elements make a chunk: whoever cuts an array into pieces cuts at multiples of it, or changes the last bits.
 CHUNK = 1 << 18
@@ -183,8 +192,7 @@ def _of_chunk(row: Any, size: int, dtype: str, bins: Histogram | None) -> Moment
     if not finite:
         return none_finite((size, *counts), bins)
     if is_whole(dtype):
-        flip = 1 << 63 if dtype == "uint64" else 0
-        least, largest = whole_least + flip, whole_largest + flip
+        least, largest = exact_extremes(dtype, whole_least, whole_largest)
     return Moments._make((size, *counts, least, largest, mean, mean_rest, std, l1, l2, bins))
 
 

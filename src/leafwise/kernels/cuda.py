@@ -10,7 +10,16 @@ import torch
 
 from leafwise.core.moments import Moments, none_finite
 from leafwise.kernels.cpu import Run, trimmed
-from leafwise.kernels.dtypes import BYTE_FLOAT, KINDS, byte_values, check_known, is_whole, item_bytes, smallest_normal
+from leafwise.kernels.dtypes import (
+    BYTE_FLOAT,
+    KINDS,
+    byte_values,
+    check_known,
+    exact_extremes,
+    is_whole,
+    item_bytes,
+    smallest_normal,
+)
 from leafwise.kernels.triton_kernels import COUNTS, FIELDS, fold_chunks, measure_carefully, measure_whole_chunks
 
 CHUNK = 1 << 16  # a multiple of eight blocks
@@ -168,8 +177,7 @@ def _moments(table: Table, results: Any, histogram: bool) -> list[Moments]:
             continue
         least, largest, mean, deviation, l1, square = numbers[number]
         if is_whole(run.dtype):
-            flip = 1 << 63 if run.dtype == "uint64" else 0
-            least, largest = least_whole[number] + flip, largest_whole[number] + flip
+            least, largest = exact_extremes(run.dtype, least_whole[number], largest_whole[number])
         else:
             least, largest = least + 0.0, largest + 0.0  # zero has no sign
         std, l2 = (_scaled(math.sqrt(one), exponents[number]) for one in (deviation / finite, square))

@@ -23,14 +23,9 @@ _SMALLEST = {"float32": -126, "float64": -1022, "bfloat16": -126, "float16": -14
 _WHOLE = frozenset(name for name, number in KINDS.items() if number > BYTE_FLOAT)
 
 
-def is_known(dtype: str) -> bool:
-    """Whether there are statistics of this dtype."""
-    return dtype in KINDS or dtype in _BYTE_FLOATS
-
-
 def unknown_dtype(dtype: str) -> str:
     """Why there are no statistics of a dtype; empty where there are."""
-    return "" if is_known(dtype) else f"there are no statistics of {dtype}"
+    return "" if dtype in KINDS or dtype in _BYTE_FLOATS else f"there are no statistics of {dtype}"
 
 
 def check_known(dtypes: Iterable[str]) -> None:
@@ -44,8 +39,10 @@ def is_whole(dtype: str) -> bool:
     return dtype in _WHOLE
 
 
-def is_byte_float(dtype: str) -> bool:
-    return dtype in _BYTE_FLOATS
+def exact_extremes(dtype: str, least: int, largest: int) -> tuple[int, int]:
+    """The extremes of whole numbers, as kernels order them: those of uint64 with their first bit flipped."""
+    flip = 1 << 63 if dtype == "uint64" else 0
+    return least + flip, largest + flip
 
 
 def smallest_normal(dtype: str) -> float:

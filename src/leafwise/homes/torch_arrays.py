@@ -1,0 +1,93 @@
+"""Tensors as NumPy arrays, and NumPy arrays into tensors."""
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from leafwise.errors import Unsupported, WriteError
+from leafwise.homes.torch_filling import holds_nothing, tensor_over
+
+
+@cache
+def dtype_name(dtype: torch.dtype) -> str:
+    """The plain name of a dtype."""
+    return str(dtype).removeprefix("torch.")
+
+
+def as_numpy(value: torch.Tensor) -> Any:
+    """A tensor as a NumPy array: over the same memory where it can be."""
+    if reason := holds_nothing(value):
+        raise Unsupported("torch", "give a NumPy array", reason)
+    if value.layout != torch.strided or value.is_nested or value.is_quantized:
+        kind = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
+        raise Unsupported("torch", "give a NumPy array", f"of a {kind} tensor")
+    plain = value.detach().cpu().resolve_conj().resolve_neg()
+    if plain.dtype in _BY_BITS:
+        return _numpy_by_bits(plain)
+    try:
+        return plain.numpy()
+    except (TypeError, RuntimeError) as error:
+        raise Unsupported("torch", "give a NumPy array", str(error)) from error
+
+
+def write(value: torch.Tensor, array: Any) -> None:
+    """Writes values into a tensor: all of it, and nothing that would be lost."""
+    if reason := holds_nothing(value):
+        raise WriteError(f"cannot write: {reason}")
+    given = _tensor_of(array, value)
+    # By name and by plain tuple, because a subclass may have its own manners about both.
+    theirs, ours = [(dtype_name(t.dtype), tuple(t.shape)) for t in (given, value)]
+    if theirs != ours:
+        raise WriteError(f"cannot write {theirs[0]} of shape {theirs[1]} into {ours[0]} of shape {ours[1]}")
+    try:
+        with torch.no_grad():
+            value.copy_(given)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        raise WriteError(f"cannot write: {error}") from error
+
+
+# What NumPy knows through ml_dtypes, and the words that have as many bits.
+_BY_BITS = {
+    getattr(torch, name): words
+    for words, names in (
+        (torch.int16, ("bfloat16",)),
+        (
+            torch.uint8,
+            ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+        ),
+    )
+    for name in names
+    if hasattr(torch, name)
+}
+
+
+def _numpy_by_bits(plain: torch.Tensor) -> Any:
+    """bfloat16 and the float8 kinds."""
+    import ml_dtypes
+
+    return plain.view(_BY_BITS[plain.dtype]).numpy().view(getattr(ml_dtypes, dtype_name(plain.dtype)))
+
+
+def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
+    """What is to be written, as a tensor. Only what has no dtype of its own takes that of the leaf."""
+    if isinstance(array, torch.Tensor):
+        return array
+    dtype = getattr(array, "dtype", None)
+    try:
+        if dtype is None:
+            return _without_loss(torch.as_tensor(array), like)
+        import numpy as np
+
+        return tensor_over(np.array(array))  # a copy, since tensors do not know read-only memory
+    except (TypeError, ValueError, RuntimeError, KeyError, AttributeError) as error:
+        raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
+
+
+def _without_loss(given: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Python numbers in the dtype of the leaf: rounded to its precision, but never to another kind of number."""
+    cast = given.to(like.dtype)
+    exact = given.is_floating_point() or given.is_complex() or torch.equal(cast.to(given.dtype), given)
+    if not (given.numel() == 0 or (torch.can_cast(given.dtype, like.dtype) and exact)):
+        raise WriteError(f"cannot write {dtype_name(given.dtype)} values into {dtype_name(like.dtype)} without loss")
+    return cast.to(like.device)
