@@ -157,6 +157,8 @@ def test_bars_are_for_weights_and_say_where_they_end() -> None:
     header, first, second, ids = text.splitlines()[:4]
     assert "≤2^-20" in header
     assert header.endswith("≥2^-1")
+    ones = lw.stats({"middle": middle, "mask": torch.ones(3, dtype=torch.bool)}).text()
+    assert ones.splitlines()[0].endswith("≥2^-1")
     assert first.index("█") == header.index("≤")
     assert second.endswith("█")
     assert ids.endswith("█")

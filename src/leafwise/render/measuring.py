@@ -21,9 +21,8 @@ def stats_doc(stats: Stats, *, depth: int | None = None, full: bool = False) -> 
     parts = _parts(rows, depth, full)
     # Weights are of interest; a buffer of large whole numbers would push them all out of the window.
     floats = [row for row in rows if "float" in (row.dtype or "")]
-    highest = max((top for row in floats or rows if (top := _highest(row.histogram)) is not None), default=None)
-    beyond = highest is not None and any((_highest(row.histogram) or highest) > highest for row in rows)
-    lines = [_header(highest, beyond)] if rows else []
+    highest = _highest(floats or rows)
+    lines = [_header(highest, _highest(rows) != highest)] if rows else []
     for name, members in parts.items():
         if len(members) == 1:
             lines.append(_line(escape(members[0].path or ""), members[0], highest, ()))
@@ -96,8 +95,10 @@ def _share(part: int, whole: int) -> str:
     return f"{percent:.2g}%" if 0.01 <= percent < 10 else f"{percent:.0f}%" if percent >= 10 else "<0.01%"
 
 
-def _highest(histogram: Histogram | None) -> int | None:
-    return histogram.lowest + len(histogram.counts) - 1 if histogram is not None and histogram.counts else None
+def _highest(rows: list[Row]) -> int | None:
+    """The largest exponent of a magnitude among them."""
+    histograms = [row.histogram for row in rows if row.histogram is not None and row.histogram.counts]
+    return max((one.lowest + len(one.counts) - 1 for one in histograms), default=None)
 
 
 def _bars(histogram: Histogram | None, highest: int) -> str:
