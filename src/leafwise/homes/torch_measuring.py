@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from leafwise.core.moments import Moments
+from leafwise.core.runs import Run
 from leafwise.homes.torch_arrays import as_numpy, dtype_name
 from leafwise.homes.torch_filling import cannot_read
 from leafwise.kernels import cpu
-from leafwise.kernels.cpu import Run, lies_densely
+from leafwise.kernels.cpu import lies_densely
 from leafwise.kernels.dtypes import unknown_dtype
 
 Counted = Callable[[int], None]
