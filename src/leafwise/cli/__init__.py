@@ -13,7 +13,7 @@ from leafwise import __version__
 from leafwise.core.path import escape
 from leafwise.errors import Error
 
-VERBS = ["show", "read", "stats", "ties", "groups", "plan", "verify", "convert", "tour"]
+VERBS = ["show", "read", "stats", "diff", "ties", "groups", "plan", "verify", "convert", "tour"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except Error as error:
         print(f"leafwise: {escape(str(error))}", file=sys.stderr)
-        return 1
+        return int(getattr(options, "trouble", 1))  # a verb whose 1 is an answer has another
     except BrokenPipeError:
         # `leafwise show … | head` is no failure; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What was to be printed; to print the rest at exit would fail once more.
         print(f"leafwise: cannot write: {error.strerror or error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return int(getattr(options, "trouble", 1))
     finally:
         warnings.showwarning = shown
         if collecting:

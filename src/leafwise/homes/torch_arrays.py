@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from leafwise.core.runs import Run
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.torch_filling import holds_nothing, tensor_over
 
@@ -29,6 +30,27 @@ def as_numpy(value: torch.Tensor) -> Any:
         return plain.numpy()
     except (TypeError, RuntimeError) as error:
         raise Unsupported("torch", "give a NumPy array", str(error)) from error
+
+
+def run_of(value: torch.Tensor) -> Run | None:
+    """Where the elements of a tensor lie in the memory of this machine, in C order; None where they do not."""
+    if value.device.type != "cpu" or not value.is_contiguous() or value.is_neg() or value.is_conj():
+        return None
+    return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype), value)
+
+
+def has_no_memory(value: torch.Tensor) -> str:
+    """Why there is nothing to look at where a tensor says it lies; empty where there is."""
+    if not value.numel() or value.device.type not in ("cpu", "cuda"):  # others have addresses that say nothing
+        return ""
+    try:
+        last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+        end = (value.storage_offset() + last + 1) * value.element_size()
+        if value.data_ptr() and value.untyped_storage().nbytes() >= end:
+            return ""
+    except (RuntimeError, NotImplementedError):  # as those say that only stand for others
+        pass
+    return "it has no memory of its own now: it is fake, wraps another tensor, or was set free"
 
 
 def write(value: torch.Tensor, array: Any) -> None:

@@ -61,6 +61,13 @@ def compare(
     return found
 
 
+def compare_chunk(one: Any, other: Any) -> Comparison:
+    """How far two NumPy arrays of one dtype, no longer than a chunk, are apart; with norms, also where they are the
+    same."""
+    [looked] = _look([(cpu.run_of(one), cpu.run_of(other))], [_Part(0, 0, one.size)], True, 1)
+    return next((found for _, found in looked if found is not None), Comparison(0, 0))
+
+
 def _with_norms(
     pairs: Sequence[Pair], looked: dict[int, Looked], threads: int | None
 ) -> Iterator[tuple[int, list[Comparison]]]:
