@@ -13,8 +13,8 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "diff",
         help="what differs between two models or files, leaf by leaf",
-        description="Compares names, shapes and dtypes, then every value: what is the same in every bit, changed and by "
-        "how much, cast, transposed, renamed, tied or untied, added, removed or reshaped. Files are read in pieces. "
+        description="Compares names, shapes and dtypes, then every value: what is the same in every bit, changed and "
+        "by how much, cast, transposed, renamed, tied or untied, added, removed or reshaped. Files are read in pieces. "
         "Exits with 0 if nothing differs, with 1 if something does, and with 2 if there was trouble.",
         epilog="example: leafwise diff before.safetensors after.safetensors --query 'layers.**'",
     )
@@ -35,18 +35,19 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from leafwise.core.tree import tree
     from leafwise.errors import Error
     from leafwise.inspect.diff import diff
 
     if options.auto and options.rename:
         raise Error("give --rename or --auto, not both")
     rename: Any = "auto" if options.auto else renames(options.rename) or None
-    a, b = (_given(one, options.query) for one in (options.a, options.b))
-    found = diff(a, b, rename=rename, values=not options.structure, progress=True)
+    given = [target.resolve(one) for one in (options.a, options.b)]
+    if options.query is not None:
+        given = [tree(one).select(options.query) for one in given]
+        if not any(map(len, given)):
+            raise Error(f"no leaf of {options.a} or {options.b} matches {options.query!r}")
+    found = diff(*given, rename=rename, values=not options.structure, progress=True)
     if not options.quiet:
         show(found, options.json, depth=options.depth, full=options.full)
     return 0 if found.same else 1
-
-
-def _given(text: str, query: str | None) -> Any:
-    return target.resolve(text) if query is None else target.selected(text, query)

@@ -9,9 +9,9 @@ class Comparison(NamedTuple):
     """One pass over two arrays, pair by pair: how many differ in their bits, and how far apart the finite pairs are.
 
     `distance` is the Euclidean norm of the differences, `norm` that of the first array, `other_norm` that of the
-    second, `largest` the largest difference. In `nonfinite` pairs either is nan or infinite; they count as changed
-    where their bits differ, and take no part in anything else. Where nothing changed, nobody asked for the norms, and
-    they are nan.
+    second, `largest` the largest difference; where a norm is zero, `cosine` is nan. In `nonfinite` pairs either is nan
+    or infinite; they count as changed where their bits differ, and take no part in anything else. Where nothing
+    changed, nobody asked for the norms, and they are nan.
     """
 
     size: int

@@ -1,5 +1,6 @@
 """What `lw.diff` says of a leaf."""
 
+from collections.abc import Set
 from typing import Any, NamedTuple
 
 from leafwise.core.comparing import Comparison
@@ -56,6 +57,6 @@ class Change(NamedTuple):
         return f"<{place}: {'; '.join(said)}>"
 
 
-def in_order(kinds: "set[str]") -> tuple[str, ...]:
+def in_order(kinds: "Set[str]") -> tuple[str, ...]:
     """Kinds, the weightiest first."""
     return tuple(kind for kind in KINDS if kind in kinds)

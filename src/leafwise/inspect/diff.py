@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, overload
 
 from leafwise.core.bars import bar
@@ -168,9 +168,8 @@ class _Changes:
     def compare_structure(self) -> None:
         for link in self.links:
             spec, other = self.one.spec(link.one), self.other.spec(link.other)
-            kinds = {"reshaped"} if spec.shape != other.shape else set()
-            kinds |= {"cast"} if spec.dtype != other.dtype else set()
-            self.verdicts.append((kinds or {"same"}, None, ""))
+            found = "reshaped" * (spec.shape != other.shape), "cast" * (spec.dtype != other.dtype)
+            self.verdicts.append(_SEEN[found])
 
     def compare_values(self, progress: bool) -> None:
         from leafwise.inspect.values import compare_values
@@ -205,30 +204,41 @@ class _Changes:
 
     def changes(self) -> list[Change]:
         """In the order of the first tree, then what was added."""
-        ones, others = self.one.columns, self.other.columns
         found: dict[int, Change] = {}
         for link, (kinds, comparison, reason) in zip(self.links, self.verdicts, strict=True):
-            path, other = ones.row_text(link.one), others.row_text(link.other)
-            every = set(kinds) | link.kinds
-            every -= {"same"} if len(every) > 1 else set()
+            path, other = self.one.text(link.one), self.other.text(link.other)
+            every = kinds | link.kinds if link.kinds else kinds
             spec, partner = self.one.spec(link.one), self.other.spec(link.other)
             facts = spec.dtype, partner.dtype, spec.shape, partner.shape
             notes = (*link.notes, reason) if reason else link.notes
             found[link.one] = Change(
-                in_order(every), path, other if other != path else None, *facts, comparison, None, notes
+                _told_by(every), path, other if other != path else None, *facts, comparison, None, notes
             )
         taken = {link.other for link in self.renamed}
         for row in self.pairing.removed:
             if row not in found:
                 spec = self.one.spec(row)
-                found[row] = Change(("removed",), ones.row_text(row), dtype=spec.dtype, shape=spec.shape)
+                found[row] = Change(("removed",), self.one.text(row), dtype=spec.dtype, shape=spec.shape)
         changes = [found[row] for row in sorted(found)]
         for row in self.pairing.added:
             if row not in taken:
                 spec = self.other.spec(row)
-                change = Change(("added",), others.row_text(row), other_dtype=spec.dtype, other_shape=spec.shape)
+                change = Change(("added",), self.other.text(row), other_dtype=spec.dtype, other_shape=spec.shape)
                 changes.append(change)
         return changes
+
+
+# What shapes and dtypes alone say of two leaves.
+_SEEN = {
+    (shape, dtype): (frozenset(filter(None, (shape, dtype))) or frozenset({"same"}), None, "")
+    for shape in ("", "reshaped")
+    for dtype in ("", "cast")
+}
+
+
+@cache
+def _told_by(kinds: frozenset[str]) -> tuple[str, ...]:
+    return in_order(kinds - {"same"} if len(kinds) > 1 else kinds)
 
 
 def _plain_changes(pairing: Pairing) -> list[Change]:
@@ -251,7 +261,7 @@ def _unchanged(held: list[Held]) -> None:
 
 
 def _nothing_to_compare(one: Side, link: Link, reason: str) -> WalkError:
-    path = one.columns.row_text(link.one)
+    path = one.text(link.one)
     return WalkError(
         f"no leaf has values to compare; {path}: {reason}; lw.diff(…, values=False) compares names, shapes and dtypes"
     )

@@ -7,6 +7,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home, Spec
 from leafwise.core.match import Matching, Proposal, match, new_name, propose, renamer
 from leafwise.core.memory import SAME
+from leafwise.core.path import quote
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError
 
@@ -30,9 +31,19 @@ class Side:
         self.names = self.columns.keys(self.rows, t._node)
         self._specs = dict(zip(self.rows, self.columns.facts(self.rows), strict=True))
         self.name_of = dict(zip(self.rows, self.names, strict=True))
+        self._texts: dict[int, str] = {}
 
     def leaf(self, row: int) -> int:
         return self.columns.ties.get(row, row)
+
+    def text(self, row: int) -> str:
+        """The path of a row as it prints; that of what holds it is made once."""
+        node = self.columns.row_nodes[row]
+        front = self._texts.get(node)
+        if front is None:
+            above = self.columns.node_text(node)
+            front = self._texts[node] = f"{above}." if above else ""
+        return front + quote(self.columns.row_names[row])
 
     def spec(self, row: int) -> Spec:
         return self._specs[row].spec
@@ -102,10 +113,8 @@ class Pairing:
             if leaf not in known:
                 left.setdefault(leaf, row)
             elif side.columns.row_op(row) == SAME:
-                first = side.columns.row_text(leaf)
-                self.notes.append(
-                    f"{side.columns.row_text(row)} is only in {which}, where it is another name of {first}"
-                )
+                first = side.text(leaf)
+                self.notes.append(f"{side.text(row)} is only in {which}, where it is another name of {first}")
         return list(left.values())
 
 
@@ -130,10 +139,10 @@ def _linked(one: Side, other: Side, rows: list[tuple[int, int]]) -> list[Link]:
         kinds, notes = set(), []
         if leaf in first_of_one and (known is None or op != other_op):
             kinds.add("untied")
-            notes.append(f"in a it is one with {one.columns.row_text(first_of_one[leaf])}{op.describe()}")
+            notes.append(f"in a it is one with {one.text(first_of_one[leaf])}{op.describe()}")
         if partner in first_of_other and (known is None or op != other_op):
             kinds.add("tied")
-            notes.append(f"in b it is one with {other.columns.row_text(first_of_other[partner])}{other_op.describe()}")
+            notes.append(f"in b it is one with {other.text(first_of_other[partner])}{other_op.describe()}")
         if op == other_op:
             seen.setdefault((leaf, partner), op)
         first_of_one.setdefault(leaf, a)

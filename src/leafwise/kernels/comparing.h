@@ -204,7 +204,7 @@ static int compare_chunk(const struct lanes *lanes, enum kind kind, const struct
     found->distance = ldexp(sqrt(gap.sums.distance), gap.exponent);
     found->norm = ldexp(sqrt(gap.sums.square), gap.exponent);
     found->other_norm = ldexp(sqrt(gap.sums.other_square), gap.exponent);
-    found->cosine = both > 0 ? gap.sums.dot / both : 0;
+    found->cosine = both > 0 ? gap.sums.dot / both : NAN;
     found->largest = gap.sums.largest;
     return 0;
 }

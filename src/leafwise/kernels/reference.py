@@ -1,5 +1,6 @@
 """What is right: the statistics of an array, in NumPy and double precision. Kernels agree with it, or are wrong."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def compare(one: Any, other: Any) -> Comparison:
             distance=float(distance * scale),
             norm=float(norm * scale),
             other_norm=float(other_norm * scale),
-            cosine=float(np.sum((a * np.conj(b)).real)) / both if both else 0.0,
+            cosine=float(np.sum((a * np.conj(b)).real)) / both if both else math.nan,
             largest=float(apart.max(initial=0) * scale),
         )
 

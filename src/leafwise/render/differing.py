@@ -243,7 +243,7 @@ def _figures(changes: list[Change]) -> tuple[Span, ...]:
 
 
 def _figure_texts(found: Comparison) -> tuple[str, str, str, str]:
-    cosine = "" if math.isnan(found.cosine) or not found.norm or not found.other_norm else f"{found.cosine:.6f}"
+    cosine = "" if math.isnan(found.cosine) else f"{found.cosine:.6f}"
     return f"{found.relative_l2:.3g}", cosine, f"{found.largest:.3g}", share_text(found.changed, found.size)
 
 
@@ -257,7 +257,7 @@ def _footer(diff: Diff) -> list[tuple[Span, ...]]:
     figures = [change.comparison for change in leaves if change.kind == "changed" and change.comparison is not None]
     if len(figures) > 1:
         relative, cosine, largest, share = _figure_texts(together(figures))
-        norms = f"relative L2 {relative}, cosine {cosine}, largest {largest}"
+        norms = f"relative L2 {relative}, {f'cosine {cosine}, ' if cosine else ''}largest {largest}"
         footer.append((Span(f"those that changed, together: {norms}, {share} of their values"),))
     if not diff.values:
         footer.append((Span("names, shapes and dtypes only: values were not compared", "dim"),))
