@@ -168,8 +168,8 @@ class _Changes:
     def compare_structure(self) -> None:
         for link in self.links:
             spec, other = self.one.spec(link.one), self.other.spec(link.other)
-            found = "reshaped" * (spec.shape != other.shape), "cast" * (spec.dtype != other.dtype)
-            self.verdicts.append(_SEEN[found])
+            shape = "" if spec.shape == other.shape else "unknown" if None in (spec.shape, other.shape) else "reshaped"
+            self.verdicts.append(_SEEN[shape, "cast" * (spec.dtype != other.dtype)])
 
     def compare_values(self, progress: bool) -> None:
         from leafwise.inspect.values import compare_values
@@ -231,7 +231,7 @@ class _Changes:
 # What shapes and dtypes alone say of two leaves.
 _SEEN = {
     (shape, dtype): (frozenset(filter(None, (shape, dtype))) or frozenset({"same"}), None, "")
-    for shape in ("", "reshaped")
+    for shape in ("", "unknown", "reshaped")
     for dtype in ("", "cast")
 }
 

@@ -1,6 +1,7 @@
 """Which leaf of one tree is which leaf of another, by their names; and which ties differ."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns
@@ -31,19 +32,23 @@ class Side:
         self.names = self.columns.keys(self.rows, t._node)
         self._specs = dict(zip(self.rows, self.columns.facts(self.rows), strict=True))
         self.name_of = dict(zip(self.rows, self.names, strict=True))
-        self._texts: dict[int, str] = {}
 
     def leaf(self, row: int) -> int:
         return self.columns.ties.get(row, row)
 
     def text(self, row: int) -> str:
-        """The path of a row as it prints; that of what holds it is made once."""
-        node = self.columns.row_nodes[row]
-        front = self._texts.get(node)
-        if front is None:
-            above = self.columns.node_text(node)
-            front = self._texts[node] = f"{above}." if above else ""
-        return front + quote(self.columns.row_names[row])
+        """The path of a row as it prints."""
+        return self._fronts[self.columns.row_nodes[row]] + quote(self.columns.row_names[row])
+
+    @cached_property
+    def _fronts(self) -> list[str]:
+        """For each node its path as it prints, with a dot; each made from that of the node above."""
+        columns = self.columns
+        fronts = [""]
+        for node in range(1, len(columns.node_names)):
+            above = fronts[columns.node_parents[node]]
+            fronts.append(above if columns.hidden(node) else f"{above}{quote(columns.node_names[node])}.")
+        return fronts
 
     def spec(self, row: int) -> Spec:
         return self._specs[row].spec

@@ -36,10 +36,10 @@ def compare_values(pairs: list[tuple[Held, Held]], count: Counted) -> list[Verdi
     others: list[int] = []
     for number, (one, other) in enumerate(pairs):
         reason = one.home.cannot_compare(one.value) or other.home.cannot_compare(other.value)
-        if one.spec.size != other.spec.size:
-            verdicts[number] = Verdict.of("reshaped")
-        elif reason:
+        if reason and (one.spec.size == other.spec.size or None in (one.spec.shape, other.spec.shape)):
             verdicts[number] = Verdict.of("unknown", reason=reason)
+        elif one.spec.size != other.spec.size:
+            verdicts[number] = Verdict.of("reshaped")
         elif (lying := _lying(one, other)) is not None:
             runs[number] = lying
         else:
