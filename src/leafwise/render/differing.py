@@ -236,10 +236,8 @@ def _values_text(change: Change) -> str:
 def _figures(changes: list[Change]) -> tuple[Span, ...]:
     """Of leaves whose values differ, as if they were one."""
     found = [change.comparison for change in changes if change.comparison is not None and change.comparison.changed]
-    if not found:
-        return ()
-    total = together(found)
-    return tuple(Span(text) for text in _figure_texts(total))
+    texts = _figure_texts(together(found)) if found else ("", "", "", "")
+    return tuple(map(Span, texts))
 
 
 def _figure_texts(found: Comparison) -> tuple[str, str, str, str]:
