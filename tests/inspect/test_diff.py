@@ -1,15 +1,20 @@
 """What differs between two trees: every kind of change, wherever the trees live."""
 
 import copy
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from tests.contract import toy
+from tests.files.writers import WRITERS, arrays
 from torch import nn
 
 import leafwise as lw
@@ -496,3 +501,55 @@ def test_fifty_thousand_leaves_need_no_more_than_a_few_looks(monkeypatch: pytest
     a = {f"l.{number}.w": np.full(3, number, np.float32) for number in range(5_000)}
     b = {f"m{name[1:]}": value.copy() for name, value in a.items()}
     assert lw.diff({"x": np.ones(1), **a}, {"x": np.ones(1), **b}).counts["renamed"] == 5_000
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_is_the_same_as_what_was_written(name: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path / "model", arrays())
+    assert lw.diff(tmp_path / "model", tmp_path / "model").same
+    found = lw.diff(tmp_path / "model", arrays())
+    assert set(found.counts) <= {"same", "reshaped"}  # some formats know no arrays without axes
+    assert not any(change.comparison.changed for change in found)
+
+
+def test_a_url(tmp_path: Path) -> None:
+    value = torch.randn(1_000, 300)
+    path = lw.save({"a": value}, tmp_path / "a.safetensors")
+    fsspec.filesystem("memory").pipe("/diff.safetensors", Path(path).read_bytes())
+    assert lw.diff("memory://diff.safetensors", path).same
+    assert lw.diff({"a": value + 1}, "memory://diff.safetensors")["a"].comparison.changed > 299_000
+
+
+def zeros(path: Path, **arrays: tuple[str, list[int], int]) -> Path:
+    """A file of zeros, of which only the header takes room on the disk."""
+    header, end = {}, 0
+    for name, (dtype, shape, nbytes) in arrays.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + nbytes]}
+        end += nbytes
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    os.truncate(path, 8 + len(text) + end)
+    return path
+
+
+@pytest.mark.parametrize("how", ["same", "cast", "transposed", "renamed"])
+def test_memory_is_bounded_whatever_the_files_are(how: str, tmp_path: Path) -> None:
+    size = 1 << 28
+    one = zeros(tmp_path / "one", x=("F32", [1], 4), a=("F32", [1 << 12, 1 << 14], size))
+    kinds = {
+        "same": ("a", "F32", [1 << 12, 1 << 14], size),
+        "cast": ("a", "BF16", [1 << 12, 1 << 14], size // 2),
+        "transposed": ("a", "F32", [1 << 14, 1 << 12], size),
+        "renamed": ("b", "F32", [1 << 12, 1 << 14], size),
+    }
+    name, *facts = kinds[how]
+    other = zeros(tmp_path / "other", x=("F32", [1], 4), **{name: tuple(facts)})  # type: ignore[arg-type]
+    script = (
+        "import leafwise as lw, sys; found = lw.diff(sys.argv[1], sys.argv[2]);"
+        "[most] = [line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')];"
+        "print(found['a'].kind, int(most) // 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, one, other], capture_output=True, text=True, check=True)
+    kind, megabytes = done.stdout.split()
+    assert kind == how
+    assert int(megabytes) < 200

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import Any, overload
 
@@ -177,16 +177,17 @@ class _Changes:
         pairs = [self._held(link) for link in self.links]
         ones = [self.one.held(row) for row in self.pairing.removed]
         others = [self.other.held(row) for row in self.pairing.added]
-        total = sum(one.spec.nbytes for one, _ in pairs)
+        left = [*ones, *others] if ones and others else []
+        total = sum(one.spec.nbytes for one in [*(one for one, _ in pairs), *left])
         with bar(total, "comparing", progress) as count:
             self.verdicts = list(compare_values(pairs, count))
-        if pairs and all("unknown" in verdict.kinds for verdict in self.verdicts):
-            raise _nothing_to_compare(self.one, self.links[0], self.verdicts[0].reason)
-        if ones and others:
-            self._find_renamed(ones, others)
+            if pairs and all("unknown" in verdict.kinds for verdict in self.verdicts):
+                raise _nothing_to_compare(self.one, self.links[0], self.verdicts[0].reason)
+            if left:
+                self._find_renamed(ones, others, count)
         _unchanged([held for pair in pairs for held in pair] + ones + others)
 
-    def _find_renamed(self, ones: list[Held], others: list[Held]) -> None:
+    def _find_renamed(self, ones: list[Held], others: list[Held], count: Callable[[int], None]) -> None:
         from leafwise.inspect.renames import find_renamed
         from leafwise.inspect.values import Verdict, compare_values
 
@@ -197,7 +198,7 @@ class _Changes:
             proven.update({(one.row, other.row): verdict for (one, other), verdict in zip(pairs, found, strict=True)})
             return [bool(verdict.kinds & {"same", "transposed"}) for verdict in found]
 
-        for one, other in find_renamed(ones, others, prove):
+        for one, other in find_renamed(ones, others, prove, count):
             self.renamed.append(Link(one.row, other.row, frozenset({"renamed"})))
             self.verdicts.append(proven[one.row, other.row])
         self.links += self.renamed

@@ -1,7 +1,7 @@
 """Which leaf of one tree is which leaf of another, by their names; and which ties differ."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns
@@ -11,6 +11,8 @@ from leafwise.core.memory import SAME
 from leafwise.core.path import quote
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError
+
+_quoted = lru_cache(4096)(quote)  # models repeat a few names
 
 
 class Held(NamedTuple):
@@ -38,7 +40,7 @@ class Side:
 
     def text(self, row: int) -> str:
         """The path of a row as it prints."""
-        return self._fronts[self.columns.row_nodes[row]] + quote(self.columns.row_names[row])
+        return self._fronts[self.columns.row_nodes[row]] + _quoted(self.columns.row_names[row])
 
     @cached_property
     def _fronts(self) -> list[str]:
@@ -47,7 +49,7 @@ class Side:
         fronts = [""]
         for node in range(1, len(columns.node_names)):
             above = fronts[columns.node_parents[node]]
-            fronts.append(above if columns.hidden(node) else f"{above}{quote(columns.node_names[node])}.")
+            fronts.append(above if columns.hidden(node) else f"{above}{_quoted(columns.node_names[node])}.")
         return fronts
 
     def spec(self, row: int) -> Spec:

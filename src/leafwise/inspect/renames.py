@@ -16,10 +16,11 @@ class _Found(NamedTuple):
     moments: Moments
 
 
-def find_renamed(ones: list[Held], others: list[Held], prove: Prove) -> Pairs:
+def find_renamed(ones: list[Held], others: list[Held], prove: Prove, count: Callable[[int], None]) -> Pairs:
     """Pairs of what is left on either side that hold the same values; no leaf twice. Where several do (zero biases),
-    those that stand beside leaves that were told apart belong together, then those of one name or order."""
-    left = _measured(*_candidates(ones, others))
+    those that stand beside leaves that were told apart belong together, then those of one name or order. `count` is
+    told how many bytes were looked at."""
+    left = _measured(*_candidates(ones, others), count)
     found: Pairs = []
     mapped: dict[str, str] = {}
     # First by everything that is known, which depends on how values lie in memory; then by what does not.
@@ -50,18 +51,18 @@ def _facts(held: Held) -> tuple[Any, ...]:
     return held.spec.dtype, tuple(sorted(shape)) if len(shape) == 2 else shape
 
 
-def _measured(ones: list[Held], others: list[Held]) -> tuple[list[_Found], list[_Found]]:
-    first, second = (_with_moments(side) for side in (ones, others))
+def _measured(ones: list[Held], others: list[Held], count: Callable[[int], None]) -> tuple[list[_Found], list[_Found]]:
+    first, second = (_with_moments(side, count) for side in (ones, others))
     return first, second
 
 
-def _with_moments(side: list[Held]) -> list[_Found]:
+def _with_moments(side: list[Held], count: Callable[[int], None]) -> list[_Found]:
     by_home: dict[Any, list[int]] = {}
     for number, held in enumerate(side):
         by_home.setdefault(held.home, []).append(number)
     moments: dict[int, Moments] = {}
     for home, numbers in by_home.items():
-        wait = home.measure([side[number].value for number in numbers], False, lambda count: None)
+        wait = home.measure([side[number].value for number in numbers], False, count)
         moments.update(zip(numbers, wait(), strict=True))
     return [_Found(held, moments[number]) for number, held in enumerate(side)]
 

@@ -109,14 +109,19 @@ def _of_pieces(one: Held, other: Held, count: Counted) -> Verdict:
             count(one.spec.nbytes)
             return turned
     found, is_cast = streams.compare_streams(_arrays(one), _arrays(other), count)
-    _let_go((one, other))
     return _verdict(one, other, found, is_cast)
 
 
 def _arrays(held: Held) -> Iterator[Any]:
     """The values in C order as NumPy arrays: in pieces, or whole where only its home knows the dtype."""
-    parts = streams.arrays_of(held.home.pieces(held.value, held.spec.dtype), held.spec.dtype)
+    parts = streams.arrays_of(_pieces(held), held.spec.dtype)
     return iter([held.home.numpy(held.value)]) if parts is None else parts
+
+
+def _pieces(held: Held) -> Iterator[Any]:
+    for piece in held.home.pieces(held.value, held.spec.dtype):
+        yield piece
+        held.home.let_go([held.value])  # what was mapped counts as memory of this process
 
 
 def _may_be_turned(one: Held, other: Held) -> bool:
