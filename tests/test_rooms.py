@@ -23,7 +23,7 @@ ALLOWED = {
     "share": {"core", "errors"},
     "checkpoint": {"share", "files", "core", "errors"},
     "iterate": {"share", "core", "errors"},
-    "inspect": {"share", "core", "errors"},
+    "inspect": {"iterate", "share", "kernels", "core", "errors"},
     "render": {"checkpoint", "inspect", "iterate", "share", "core", "errors"},
     "cli": {"render", "checkpoint", "inspect", "iterate", "share", "core", "files", "errors", "version"},
     "gluon": {"homes", "core", "errors"},
@@ -33,7 +33,7 @@ PUBLIC = {
     "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node", "Path", "PathError", "Query",
     "QueryError", "Tie", "TieError", "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WriteError",
     "Rule", "RuleError",
-    "NonFiniteError", "add_roles", "clip", "flat", "freeze", "groups", "initialize", "keep_ties", "layer_decay",
+    "NonFiniteError", "add_roles", "check", "clip", "flat", "freeze", "groups", "initialize", "keep_ties", "layer_decay",
     "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses", "verify",
     "where",
 }  # fmt: skip

@@ -127,6 +127,9 @@ class Home:
         """A part of the array as a NumPy array; a home that can read just that says how."""
         return self.numpy(value)[index]
 
+    def let_go(self, value: Any) -> None:
+        """Says that what was read of an array is not looked at again soon, and need not be held."""
+
     def write(self, value: Any, array: Any) -> None:
         raise Unsupported(self.name, "write in place")
 
@@ -185,6 +188,10 @@ class Home:
     def steps(self, obj: Any) -> bool:
         """Whether a node steps parameters and keeps state for each, as an optimizer does."""
         return False
+
+    def reached(self, optimizer: Any, value: Any) -> Any:
+        """What an optimizer keeps of an array, of the same shape, that is zero where no step reached it, or None."""
+        return None
 
     def exchange(self, optimizer: Any, new: dict[int, Any]) -> None:
         """Has an optimizer step other parameters in place of those with these identities."""

@@ -124,6 +124,11 @@ class FilesHome(Home):
     def read(self, value: Stored, index: Any) -> Any:
         return value.read(index)
 
+    def let_go(self, value: Stored) -> None:
+        if isinstance(value, Strided):
+            storage = value.storage
+            storage.source.let_go(storage.start, storage.start + storage.nbytes)
+
     def write(self, value: Any, array: Any) -> None:
         raise Unsupported(self.name, "be written in place", "load it, change it, and save it")
 

@@ -185,6 +185,9 @@ class TorchHome(Home):
     def numpy(self, value: torch.Tensor) -> Any:
         return torch_arrays.as_numpy(value)
 
+    def read(self, value: torch.Tensor, index: Any) -> Any:
+        return torch_arrays.read(value, index)
+
     def write(self, value: torch.Tensor, array: Any) -> None:
         torch_arrays.write(value, array)
 

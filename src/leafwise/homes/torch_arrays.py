@@ -31,6 +31,15 @@ def as_numpy(value: torch.Tensor) -> Any:
         raise Unsupported("torch", "give a NumPy array", str(error)) from error
 
 
+def read(value: torch.Tensor, index: Any) -> Any:
+    """A part of a tensor as a NumPy array; from a device, no more than that is copied, where it can be cut there."""
+    if value.device.type != "cpu" and not holds_nothing(value) and value.layout == torch.strided:
+        parts = index if isinstance(index, tuple) else (index,)
+        if all(isinstance(part, slice) and (part.step or 1) > 0 for part in parts):
+            return as_numpy(value.detach()[parts])
+    return as_numpy(value)[index]
+
+
 def write(value: torch.Tensor, array: Any) -> None:
     """Writes values into a tensor: all of it, and nothing that would be lost."""
     if reason := holds_nothing(value):

@@ -12,6 +12,7 @@ __all__ = ["for_stdout", "html_of", "json_of", "text_of"]
 
 # The modules here that have `…_doc` and `…_json` of each kind of result.
 _LOWERED = {
+    "findings": ("finding", "finding"),
     "groups": ("grouping", "grouping"),
     "plan": ("planning", "planning"),
     "stats": ("measuring", "measuring"),
