@@ -30,12 +30,11 @@ ALLOWED = {
 }
 
 PUBLIC = {
-    "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node", "Path", "PathError", "Query",
-    "QueryError", "Tie", "TieError", "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WriteError",
-    "Rule", "RuleError",
-    "NonFiniteError", "add_roles", "check", "clip", "flat", "freeze", "groups", "initialize", "keep_ties", "layer_decay",
-    "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses", "verify",
-    "where",
+    "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node", "NonFiniteError", "Path",
+    "PathError", "Query", "QueryError", "Rule", "RuleError", "Tie", "TieError", "TieWarning", "Tree", "Unsupported",
+    "Use", "WalkError", "WriteError", "add_roles", "check", "clip", "flat", "freeze", "groups", "initialize",
+    "keep_ties", "layer_decay", "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie", "ties", "tree",
+    "untie", "uses", "verify", "where",
 }  # fmt: skip
 
 

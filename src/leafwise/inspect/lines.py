@@ -18,6 +18,7 @@ NEAR = 1e-3  # lines are nearly the same if their distance is below so much of t
 _SAMPLED = 16  # numbers of each line
 _CELL = 100 * NEAR  # how wide the cells are by which near ones are found, as a share of the typical number
 _COORDINATES = 6
+_LEAST = 2.0**-120  # a line of smaller numbers is taken for one of these
 _SHIFTS = np.array([0.0, 0.31, 0.67])  # what lies on two sides of a wall in one grid does not in another
 _SEED = 20_240_229
 _ODD = np.random.default_rng(_SEED).integers(1, 1 << 61, _COORDINATES + 1, np.int64) * 2 + 1
@@ -79,7 +80,7 @@ def _suspects(numbers: Any) -> Any:
     numbers = np.where(np.isfinite(numbers), numbers, 0)
     picked, shifts = np.linspace(0, numbers.shape[1] - 1, _COORDINATES).round().astype(int), _SHIFTS[:, None]
     # Each line in its own measure, a power of two, so that small lines are not all in one cell.
-    measure = np.floor(np.log2(np.maximum(np.abs(numbers).max(1), 1e-300)) + shifts)
+    measure = np.floor(np.log2(np.maximum(np.abs(numbers).max(1), _LEAST)) + shifts)
     cells = np.floor(numbers[:, picked] / (_CELL * np.exp2(measure))[:, :, None] + shifts[:, :, None])
     words = (cells.astype(np.int64) * _ODD[1:]).sum(2) + measure.astype(np.int64) * _ODD[0]
     order = np.argsort(words, 1)

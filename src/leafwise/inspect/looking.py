@@ -78,6 +78,12 @@ class Seen:
         """The axis along which its units are; the first, where nobody says."""
         return self.axes.index("out") if self.axes and "out" in self.axes else 0
 
+    @property
+    def drawn_anew(self) -> str:
+        """What to type for new initial values, of this leaf alone."""
+        init = 'init="kaiming_normal"' if self.is_weight else 'init="normal", std=0.02'
+        return f'lw.initialize(lw.tree(model).select("{self.path}"), [lw.Rule("{self.path}", {init})])'
+
     def bands(self, of: Of = "value") -> "Iterator[tuple[int, Any]]":
         """Its values as NumPy arrays, some rows at a time, each with the number of the first."""
         looked = self._looked

@@ -10,32 +10,31 @@ from leafwise.inspect.rows import Row
 from leafwise.inspect.rules.registry import Found, rule, told, warning
 from leafwise.iterate.initialisers import InitialiserError, Orthogonal, Padded, fans
 
-# How many times the largest, or the smallest, that a usual initialiser gives: what is far, and what is surely wrong.
-_LARGE, _HUGE = 8.0, 100.0
-_SMALL, _TINY = 1 / 50, 1 / 10_000
+# How many times what the nearest of the usual initialisers gives: what is far, and what is surely wrong.
+_SMALL, _LARGE, _HUGE = 1 / 50, 8.0, 100.0
 
 
 @rule("LW201", "scale")
 def scale(looked: Looked) -> Found:
     """A weight much larger or smaller than the usual initialisers make it for its fan-in and fan-out: activations would
-    explode, or vanish. Noted when it is far, a warning when it is absurd."""
+    explode, or vanish. A warning when it is a hundred times too large, otherwise noted: models that are only ever
+    loaded begin with anything."""
     for seen, row in looked.where(kind="parameter"):
-        fans = _fans(seen)
-        if fans is None or row.count < 16 or row.finite < row.count or not row.std:
+        found = _fans(seen)
+        if found is None or row.count < 16 or row.finite < row.count or not row.std:
             continue
-        fan_in, fan_out = fans
+        fan_in, fan_out = found
         near = nearest(row.std, fan_in, fan_out)
         times = row.std / near.std
         if _SMALL < times < _LARGE:
             continue
-        level: Level = "note" if _TINY < times < _HUGE else "warning"
+        level: Level = "warning" if times > _HUGE else "note"
         factor = f"{times:.3g} ×" if times > 1 else f"1/{1 / times:.3g} of"
         yield told(
             level,
             seen,
             f"std {row.std:.3g} is {factor} that of {near.name} ({near.std:.3g}), the nearest of the usual for fan-in "
-            f"{fan_in:,} and fan-out {fan_out:,}; its shape is {shape_of(row)}; "
-            f'lw.initialize(model, [lw.Rule("{seen.path}", init="kaiming_normal")])',
+            f"{fan_in:,} and fan-out {fan_out:,}; its shape is {shape_of(row)}; {seen.drawn_anew}",
         )
 
 

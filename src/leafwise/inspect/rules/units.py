@@ -58,33 +58,35 @@ def dead_in_gradient(looked: Looked) -> Found:
 
 @rule("LW113", "rows alike")
 def alike(looked: Looked) -> Found:
-    """Rows or columns of a weight that are the same, bit by bit: symmetry that was never broken, or copies."""
+    """Rows or columns of a weight that are the same, bit by bit. A warning where all units are: symmetry that was never
+    broken. Otherwise noted, since some layers begin with copies."""
     for seen, axis, same, _ in looked.alike:
-        size = seen.shape[axis]
+        size, what = seen.shape[axis], _called(seen, axis)
         copies = sum(len(group) - 1 for group in same)
         if not copies:
             continue
-        what = _called(seen, axis)
+        all_alike = seen.is_weight and copies == size - 1
         yield told(
-            "warning" if seen.is_weight else "note",
+            "warning" if all_alike else "note",
             seen,
-            f"{_of(range(copies), size, what)} copies of another, such as {_some(same[0])}; units that are alike stay "
-            "alike: initialise them from different numbers",
+            f"{_of(range(copies), size, what)} {'a copy' if copies == 1 else 'copies'} of another, such as "
+            f"{_some(same[0])}; what is alike stays alike: initialise it from different numbers",
         )
 
 
 @rule("LW114", "rows nearly alike")
 def nearly_alike(looked: Looked) -> Found:
-    """Rows or columns of a weight that differ by less than a thousandth of their length."""
+    """Rows or columns of a weight that differ by less than a thousandth of their length. Only noted: copies may be
+    meant to drift apart."""
     for seen, axis, _, near in looked.alike:
         if near:
             one, other, away = min(near, key=lambda pair: pair[2])
-            pairs = f"{len(near):,} pairs of {_called(seen, axis)}s are" if len(near) > 1 else "two are"
-            yield told(
-                "warning" if seen.is_weight else "note",
+            what = _called(seen, axis)
+            pairs = f"{len(near):,} pairs of {what}s are" if len(near) > 1 else f"two {what}s are"
+            yield note(
                 seen,
-                f"{pairs} nearly the same: {_called(seen, axis)}s {one} and {other} differ by {away:.1e} of their "
-                "length; merge them, or initialise one again",
+                f"{pairs} nearly the same: {one} and {other} differ by {away:.1e} of their length; merge them, or "
+                "initialise one again",
             )
 
 

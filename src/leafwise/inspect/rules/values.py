@@ -42,7 +42,7 @@ def all_zero(looked: Looked) -> Found:
             yield note(
                 seen,
                 f"all of {row.count:,} values are zero; right for the last layer of a residual branch, elsewhere "
-                f'initialise it: lw.initialize(model, [lw.Rule("{seen.path}", init="kaiming_normal")])',
+                f"initialise it: {seen.drawn_anew}",
             )
 
 
@@ -54,8 +54,7 @@ def constant(looked: Looked) -> Found:
             yield told(
                 "warning" if seen.is_weight else "note",
                 seen,
-                f"all of {row.count:,} values are {row.min:.6g}; break the symmetry: "
-                f'lw.initialize(model, [lw.Rule("{seen.path}", init="kaiming_normal")])',
+                f"all of {row.count:,} values are {row.min:.6g}; break the symmetry: {seen.drawn_anew}",
             )
 
 
