@@ -33,7 +33,7 @@ PUBLIC = {
     "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node", "Path", "PathError", "Query",
     "QueryError", "Tie", "TieError", "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WriteError",
     "Rule", "RuleError",
-    "NonFiniteError", "add_roles", "clip", "flat", "freeze", "groups", "initialize", "keep_ties", "layer_decay",
+    "NonFiniteError", "add_roles", "clip", "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay",
     "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses", "verify",
     "where",
 }  # fmt: skip
@@ -88,7 +88,7 @@ def test_only_homes_name_a_framework(room: str) -> None:
             {"numpy", "ml_dtypes", "gguf", "fsspec", "xxhash"}
             if room == "files"
             else {"numpy"}
-            if path.name in ("read.py", "drawing.py", "placing.py")
+            if path.name in ("read.py", "drawing.py", "placing.py", "grids.py", "imaging.py", "scale.py")
             else set()
         )
         assert foreign <= ({"torch"} if path.name == "tour.py" else allowed), path

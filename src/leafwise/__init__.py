@@ -40,6 +40,7 @@ __all__ = [
     "flat",
     "freeze",
     "groups",
+    "image",
     "initialize",
     "keep_ties",
     "layer_decay",
@@ -85,6 +86,7 @@ _HOLDS = {
         "WriteError",
     ),
     "leafwise.homes.roles": ("add_roles",),
+    "leafwise.inspect.image": ("image",),
     "leafwise.inspect.stats": ("stats",),
     "leafwise.iterate.averaging": ("Average",),
     "leafwise.iterate.clipping": ("clip",),
@@ -128,6 +130,7 @@ if TYPE_CHECKING:
         WriteError,
     )
     from leafwise.homes.roles import add_roles
+    from leafwise.inspect.image import image
     from leafwise.inspect.stats import stats
     from leafwise.iterate.averaging import Average
     from leafwise.iterate.clipping import clip

@@ -127,6 +127,10 @@ class Home:
         """A part of the array as a NumPy array; a home that can read just that says how."""
         return self.numpy(value)[index]
 
+    def reads_parts(self, value: Any) -> bool:
+        """Whether a part is read without the rest. If not, whoever wants many parts asks for the whole, once."""
+        return False
+
     def write(self, value: Any, array: Any) -> None:
         raise Unsupported(self.name, "write in place")
 
