@@ -33,9 +33,9 @@ PUBLIC = {
     "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node", "Path", "PathError", "Query",
     "QueryError", "Tie", "TieError", "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WriteError",
     "Rule", "RuleError",
-    "NonFiniteError", "add_roles", "clip", "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay",
-    "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses", "verify",
-    "where",
+    "NonFiniteError", "add_roles", "clip", "flat", "freeze", "groups", "image", "initialize", "keep_ties",
+    "layer_decay", "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses",
+    "verify", "where",
 }  # fmt: skip
 
 

@@ -96,7 +96,7 @@ class Image(Shown, kind="image"):
 
     @property
     def _signed(self) -> bool:
-        return bool((self.cells < 0).any())
+        return bool((_finite(self.cells) & (self.cells < 0)).any())
 
     @property
     def _scale(self) -> str:
@@ -120,8 +120,8 @@ class Image(Shown, kind="image"):
         >>> import os, tempfile, torch, leafwise as lw
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     written = lw.image(torch.nn.Conv2d(3, 8, 5), "weight").save(os.path.join(folder, "filters.png"))
-        ...     open(written, "rb").read(4)
-        b'\\x89PNG'
+        ...     os.path.basename(written)
+        'filters.png'
         """
         text = must_be_png(path)
         target = os.path.realpath(text)
@@ -148,7 +148,8 @@ class Image(Shown, kind="image"):
         ······##
         <BLANKLINE>
         w 4×4 float32 · 4 rows, 4 columns
-        -1 … 1   = ≤ -0.6   - ≤ -0.2   · about 0   + ≥ 0.2   # ≥ 0.6
+        -1 … 1
+        = ≤ -0.6   - ≤ -0.2   · about 0   + ≥ 0.2   # ≥ 0.6
         """
         if type(width) is not int or width < 1:
             raise QueryError(f"a width is a whole number from 1 on, not {width!r}")
@@ -176,7 +177,7 @@ def image(
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 5), torch.nn.Linear(8, 4))
     >>> picture = lw.image(net, "0.weight", limit=1)
     >>> picture.style, picture.width, picture.height
-    ('filters', 398, 479)
+    ('filters', 510, 350)
     >>> print(picture.caption)
     0.weight 8×3×5×5 float32 · 8 filters of 5×5, 3 inputs each · -1 … 1
     """

@@ -194,7 +194,8 @@ def _caption(image: Image, left_out: str, legend: bool) -> list[tuple[Span, ...]
     lines += [(Span(one, "warn"),) for one in image._grid.dead]
     if left_out:
         lines.append((Span(f"{left_out}; a PNG has all", "dim"),))
-    lines.append((Span(image._scale), Span(f"   {_legend(image)}" if legend else "", "dim")))
+    signs = _legend(image) if legend else "blue is negative, red positive" if image._signed else ""
+    lines += [(Span(image._scale),), (Span(signs, "dim"),)] if signs else [(Span(image._scale),)]
     if image._wrong:
         lines.append((Span(", ".join(image._wrong), "warn"),))
     return lines
