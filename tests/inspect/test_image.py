@@ -475,3 +475,32 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
         lw.image(np.ones((3, 3))).save(target)
     assert [one.name for one in tmp_path.iterdir()] == ["eye.png"]
     assert target.read_bytes() == picture.png()
+
+
+# -- devices -----------------------------------------------------------------------------------------------
+
+
+def test_of_what_is_elsewhere_only_a_part_is_copied() -> None:
+    from leafwise.homes import torch_arrays
+
+    value = counted(4, 6).requires_grad_()
+    for index in ((slice(1, 3),), slice(1, 3), (slice(0, 4, 2), slice(2, None)), (2, 3), (slice(None, None, -1),)):
+        np.testing.assert_array_equal(torch_arrays.read(value, index), value.detach().numpy()[index])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_is_read_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.homes import torch_arrays
+
+    copied = []
+    as_numpy = torch_arrays.as_numpy
+    monkeypatch.setattr(torch_arrays, "as_numpy", lambda value: (copied.append(value.numel()), as_numpy(value))[1])
+    for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn):
+        weight = torch.randn(4096, 1024).to(dtype)
+        there = weight.cuda()
+        np.testing.assert_array_equal(lw.image(there).cells, lw.image(weight).cells)
+        np.testing.assert_array_equal(lw.image(there, style="norms").cells, lw.image(weight, style="norms").cells)
+        np.testing.assert_array_equal(lw.image(there.T).cells, lw.image(weight.T).cells)
+        del copied[:]
+        lw.image(there)
+        assert copied == [grids.BAND] * 4

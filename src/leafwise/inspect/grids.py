@@ -214,8 +214,10 @@ def _filters(values: _Values, places: list[int], size: int) -> Grid:
 
 
 def _filters_across(outs: int, ins: int, depth: int, high: int, wide: int) -> int:
-    """How many filters make a row, so that all of them are about a square."""
-    return min(outs, max(1, round(math.sqrt(outs * (high + 1) / (ins * depth * wide + 1)))))
+    """How many filters make a row, so that all of them are about a square; where that can be, without a rest."""
+    square = min(float(outs), math.sqrt(outs * (high + 1) / (ins * depth * wide + 1)))
+    even = [count for count in range(outs, 0, -1) if not outs % count and 2 / 3 <= count / square <= 3 / 2]
+    return min(even, key=lambda count: round(abs(math.log(count / square)), 1)) if even else max(1, round(square))
 
 
 def _filter_norms(values: _Values, places: list[int], size: int, said: list[str]) -> Grid:
