@@ -72,6 +72,7 @@ def test_the_scale_is_symmetric_about_zero() -> None:
     assert up[500] == ZERO
     assert numbers(np.array([9.0, -9.0]), 3.0).tolist() == [HIGH, LOW]
     assert numbers(np.zeros(2), 0.0).tolist() == [ZERO, ZERO]
+    assert numbers(np.array([1e300, -1.0]), 5e-324).tolist() == [HIGH, LOW]
 
 
 def test_colours_get_darker_from_zero_on_and_equally_so_on_both_sides() -> None:
@@ -142,6 +143,8 @@ def test_filters_are_drawn_whole_and_as_many_as_there_is_room_for() -> None:
     assert "the first 3 of 3 filters, 3 of 9 inputs; a PNG has all" in table
     narrow = lw.image(nn.Conv2d(1, 3, 30), "weight").text(width=20).splitlines()
     assert max(map(len, narrow[: narrow.index("")])) <= 20
+    high = lw.image(nn.Conv2d(1, 3, (90, 7)), "weight").text(width=20).splitlines()
+    assert high.index("") <= 40
     last = lw.image(layer, "weight").text(width=400).splitlines()
     assert all(len(line) <= 400 for line in last)
 

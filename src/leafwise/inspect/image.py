@@ -195,7 +195,7 @@ def image(
 
 def must_be_png(path: "str | os.PathLike[str]") -> str:
     """The path, where it is that of a PNG."""
-    text = os.fspath(path)
+    text = os.fsdecode(path)
     if not text.lower().endswith(".png"):
         raise QueryError(f"pictures are written as PNG: {text!r} should end in .png")
     return text

@@ -12,7 +12,7 @@ from leafwise.inspect.grids import Grid, bin_sizes, binned, side
 from leafwise.inspect.image import Image
 from leafwise.render.outline import plural
 from leafwise.render.png import png
-from leafwise.render.scale import EMPTY, GAP, INFINITE, NAN, STEPS, numbers, palette
+from leafwise.render.scale import EMPTY, GAP, INFINITE, NAN, STEPS, numbers, palette, shares
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 
@@ -80,7 +80,7 @@ class _Fitted(NamedTuple):
 def image_text(image: Image, terminal: Terminal, *, width: int | None = None) -> str:
     """In half blocks where there is colour, otherwise as a map of characters; then the caption."""
     colored = terminal.color and not terminal.ascii
-    columns = max(1, min(width or terminal.width or _WIDTH, terminal.width or width or _WIDTH))
+    columns = max(1, width or terminal.width or _WIDTH)
     shape = 1 if colored else 2  # a character is about twice as high as wide
     fitted = _fitted(image._grid, columns, 2 * _LINES // shape, shape)
     if colored:
@@ -88,7 +88,6 @@ def image_text(image: Image, terminal: Terminal, *, width: int | None = None) ->
     else:
         drawn = _characters(fitted, image.limit, terminal.ascii)
     footer = _caption(image, fitted.said, legend=not colored)
-    # Where it goes to a page there is no width to cut a line at.
     return "\n".join([*drawn, "", text(Doc([], footer), terminal)])
 
 
@@ -106,9 +105,10 @@ def _fitted(grid: Grid, columns: int, rows: int, shape: int) -> _Fitted:
         down, across = max(1, (rows + 1) // (high + 1)), max(1, (columns + 1) // (wide + len(grid.across)))
         shown = grid.first(down, across)
         said = _left_out(grid, shown)
-        if side(shown.cells.shape[1], shown.across, 1, 1) <= columns:
+        high, wide = shown.cells.shape
+        if side(high, shown.down, 1, 1) <= rows and side(wide, shown.across, 1, 1) <= columns:
             return _Fitted(shown, _zoom(shown, columns, rows, shape), said)
-        grid = shown._replace(down=(), across=(), units=None)  # not even one is narrow enough
+        grid = shown._replace(down=(), across=(), units=None)  # not even one is small enough
     high, wide = grid.cells.shape
     bins = bin_sizes(high, wide, rows, columns, _KEEP)
     if bins != (1, 1):
@@ -174,16 +174,12 @@ def _code(what: int, number: int) -> str:
 def _characters(fitted: _Fitted, limit: float, ascii_only: bool) -> list[str]:
     grid = fitted.grid
     signs = np.array(["=", "-", "." if ascii_only else "·", "+", "#"])
-    shares = np.where(np.isfinite(grid.cells), grid.cells, 0) / (limit or 1)
-    found = signs[sum((shares > edge).astype(int) for edge in (-_FAR, -_NEAR)) + _above(shares)]
+    places = shares(grid.cells, limit)
+    found = signs[2 - (places <= -_FAR) - (places <= -_NEAR) + (places >= _NEAR) + (places >= _FAR)]
     found[~np.isfinite(grid.cells)] = "?"
     found[grid.empty()] = " "
     rows = _pixels(found, grid, fitted.zoom, _gaps(fitted), " ")
     return ["".join(row).rstrip() for row in rows.tolist()]
-
-
-def _above(shares: Any) -> Any:
-    return sum((shares >= edge).astype(int) for edge in (_NEAR, _FAR))
 
 
 def _caption(image: Image, left_out: str, legend: bool) -> list[tuple[Span, ...]]:

@@ -36,9 +36,13 @@ def _between(anchors: list[tuple[int, ...]], share: float) -> Color:
 
 def numbers(cells: Any, limit: float) -> Any:
     """The number of the colour of each value; what is beyond the limit has the colour of the end."""
-    finite = np.isfinite(cells)
-    shares = np.clip(np.where(finite, cells, 0) / (limit or 1), -1, 1)
-    found = (np.rint(shares * STEPS) + STEPS).astype(np.uint8)
+    found = (np.rint(shares(cells, limit) * STEPS) + STEPS).astype(np.uint8)
     found[np.isnan(cells)] = NAN
     found[np.isinf(cells)] = INFINITE
     return found
+
+
+def shares(cells: Any, limit: float) -> Any:
+    """Where on the scale each value is, from -1 to 1; 0 for what is not finite."""
+    with np.errstate(over="ignore"):  # as of a limit that is next to nothing
+        return np.clip(np.where(np.isfinite(cells), cells, 0) / (limit or 1), -1, 1)
