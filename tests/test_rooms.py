@@ -32,10 +32,14 @@ ALLOWED = {
 PUBLIC = {
     "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node", "NonFiniteError", "Path",
     "PathError", "Query", "QueryError", "Rule", "RuleError", "Tie", "TieError", "TieWarning", "Tree", "Unsupported",
-    "Use", "WalkError", "WriteError", "add_roles", "check", "clip", "flat", "freeze", "groups", "initialize",
+    "Use", "WalkError", "WriteError", "add_roles", "check", "clip", "flat", "freeze", "groups", "image", "initialize",
     "keep_ties", "layer_decay", "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie", "ties", "tree",
     "untie", "uses", "verify", "where",
 }  # fmt: skip
+
+
+# Outside of homes, files and kernels, what computes with NumPy, loaded when it is needed.
+_WITH_NUMPY = {"read.py", "drawing.py", "placing.py", "grids.py", "imaging.py", "scale.py", "lines.py", "spectrum.py"}
 
 
 def modules() -> list[str]:
@@ -87,7 +91,7 @@ def test_only_homes_name_a_framework(room: str) -> None:
             {"numpy", "ml_dtypes", "gguf", "fsspec", "xxhash"}
             if room == "files"
             else {"numpy"}
-            if path.name in ("read.py", "drawing.py", "placing.py")
+            if path.name in _WITH_NUMPY
             else set()
         )
         assert foreign <= ({"torch"} if path.name == "tour.py" else allowed), path

@@ -41,6 +41,7 @@ __all__ = [
     "flat",
     "freeze",
     "groups",
+    "image",
     "initialize",
     "keep_ties",
     "layer_decay",
@@ -87,6 +88,7 @@ _HOLDS = {
     ),
     "leafwise.homes.roles": ("add_roles",),
     "leafwise.inspect.check": ("check",),
+    "leafwise.inspect.image": ("image",),
     "leafwise.inspect.stats": ("stats",),
     "leafwise.iterate.averaging": ("Average",),
     "leafwise.iterate.clipping": ("clip",),
@@ -131,6 +133,7 @@ if TYPE_CHECKING:
     )
     from leafwise.homes.roles import add_roles
     from leafwise.inspect.check import check
+    from leafwise.inspect.image import image
     from leafwise.inspect.stats import stats
     from leafwise.iterate.averaging import Average
     from leafwise.iterate.clipping import clip

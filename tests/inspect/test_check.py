@@ -144,15 +144,15 @@ def test_a_rule_that_must_be_asked_for_runs_only_by_its_very_code() -> None:
 
 @pytest.mark.parametrize("bad", ["LW999", "lw101", "X", ["LW101", "LW77"], 3, [3]])
 def test_a_code_that_does_not_exist_is_an_error(bad: Any) -> None:
-    with pytest.raises(lw.QueryError, match="no rule has the code|takes codes"):
+    with pytest.raises(lw.QueryError, match=r"no rule has the code|takes codes"):
         lw.check(fresh(), select=bad)
-    with pytest.raises(lw.QueryError, match="no rule has the code|takes codes"):
+    with pytest.raises(lw.QueryError, match=r"no rule has the code|takes codes"):
         lw.check(fresh(), ignore=bad)
 
 
 def test_a_code_with_a_slip_gets_a_hint() -> None:
-    with pytest.raises(lw.QueryError, match="did you mean 'LW101'"):
-        lw.check(fresh(), select="LW1O1")
+    with pytest.raises(lw.QueryError, match="'LW511O'; did you mean 'LW511'"):
+        lw.check(fresh(), select="LW511O")
 
 
 # -- what is given ---------------------------------------------------------------------------------------------------
@@ -231,11 +231,12 @@ def test_a_part_of_a_tree_is_checked_alone() -> None:
 
 
 def test_arrays_that_cannot_change_are_checked_too() -> None:
-    with toy.registered():
-        pass
-    rows = np.random.default_rng(0).standard_normal((32, 32)).astype(np.float32)
+    rows = np.random.default_rng(0).standard_normal((32, 32))
     rows[5] = rows[9]
     assert codes(lw.check({"w": rows})) == ["LW113"]
+    with toy.registered():
+        model = toy.Model(w=toy.Array(tuple(rows.reshape(-1).tolist()), (32, 32), (32, 1)))
+        assert codes(lw.check(model)) == ["LW113"]
 
 
 # -- single rules ----------------------------------------------------------------------------------------------------
@@ -342,7 +343,7 @@ def test_a_declared_distribution_that_holds_is_not_found() -> None:
 
 def test_one_rule_may_be_given_and_must_match_something() -> None:
     assert codes(lw.check(fresh(), init=lw.Rule("0.weight", init="normal", std=1.0), select="LW202")) == ["LW202"]
-    with pytest.raises(lw.RuleError, match="matches no parameter"):
+    with pytest.raises(lw.RuleError, match="matches nothing"):
         lw.check(fresh(), init=lw.Rule("nowhere", init="zeros"))
 
 
@@ -397,7 +398,7 @@ def test_names_are_escaped_wherever_they_are_shown() -> None:
     found = lw.check({name: torch.full((4, 4), float("nan"))})
     assert "\x1b" not in found.text()
     assert "<b>" not in found._repr_html_()
-    assert found.json()["findings"][0]["path"].endswith('\x1b[31m"')
+    assert found.json()["findings"][0]["path"] == '"<b>\\u001b[31m"'
 
 
 def test_findings_as_plain_data() -> None:

@@ -130,6 +130,10 @@ class Home:
     def let_go(self, value: Any) -> None:
         """Says that what was read of an array is not looked at again soon, and need not be held."""
 
+    def reads_parts(self, value: Any) -> bool:
+        """Whether a part is read without the rest. If not, whoever wants many parts asks for the whole, once."""
+        return False
+
     def write(self, value: Any, array: Any) -> None:
         raise Unsupported(self.name, "write in place")
 

@@ -129,6 +129,9 @@ class FilesHome(Home):
             storage = value.storage
             storage.source.let_go(storage.start, storage.start + storage.nbytes)
 
+    def reads_parts(self, value: Stored) -> bool:
+        return value.reads_parts
+
     def write(self, value: Any, array: Any) -> None:
         raise Unsupported(self.name, "be written in place", "load it, change it, and save it")
 

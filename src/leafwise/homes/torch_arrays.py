@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes.torch_filling import holds_nothing, tensor_over
+from leafwise.homes.torch_filling import cannot_read, holds_nothing, tensor_over
 
 
 @cache
@@ -32,11 +32,10 @@ def as_numpy(value: torch.Tensor) -> Any:
 
 
 def read(value: torch.Tensor, index: Any) -> Any:
-    """A part of a tensor as a NumPy array; from a device, no more than that is copied, where it can be cut there."""
-    if value.device.type != "cpu" and not holds_nothing(value) and value.layout == torch.strided:
-        parts = index if isinstance(index, tuple) else (index,)
-        if all(isinstance(part, slice) and (part.step or 1) > 0 for part in parts):
-            return as_numpy(value.detach()[parts])
+    """A part of a tensor that is elsewhere: only that is copied, where PyTorch has the index."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if all(isinstance(part, slice) and (part.step or 1) > 0 for part in parts) and not cannot_read(value):
+        return as_numpy(value.detach()[parts])
     return as_numpy(value)[index]
 
 

@@ -11,6 +11,7 @@ from leafwise.core.home import Axes, Home
 from leafwise.core.leaf import Leaf
 from leafwise.core.tree import Tree
 from leafwise.errors import WalkError
+from leafwise.inspect.reading import bands
 from leafwise.inspect.rows import Row
 from leafwise.inspect.stats import Stats, stats
 from leafwise.iterate.initialisers import Drawn
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from leafwise.inspect.diff import Diff
 
 Of = Literal["value", "grad", "state"]  # state: what an optimizer keeps of it
-_BAND = 1 << 22  # elements that are read at a time
 
 
 class Seen:
@@ -95,24 +95,11 @@ class Seen:
 
     def sample(self, index: tuple[slice, ...]) -> Any:
         """A part of its values, as a NumPy array of its own."""
-        import numpy as np
-
         value = self._looked.columns.current(self.leaf)
         home = self._looked.columns.home(value)
-        found = np.array(home.read(value, index))
+        found = home.read(value, index).copy()
         home.let_go(value)
         return found
-
-
-def bands(home: Home, value: Any, shape: tuple[int, ...]) -> "Iterator[tuple[int, Any]]":
-    """An array as NumPy arrays of some rows each, with the number of the first."""
-    if not shape:
-        yield 0, home.numpy(value).reshape(1)
-        return
-    step = max(1, _BAND // max(prod(shape[1:]), 1))
-    for start in range(0, shape[0], step):
-        yield start, home.read(value, (slice(start, start + step),))
-        home.let_go(value)
 
 
 class Looked:
@@ -243,16 +230,6 @@ class Looked:
         tables = [seen for seen in self.leaves if "embedding.table" in seen.roles]
         heads = [seen for seen in self.leaves if seen.role == "linear.weight" and "embedding.table" not in seen.roles]
         return [(table, head) for table in tables for head in heads if table.shape == head.shape]
-
-    def same_numbers(self, one: Seen, other: Seen) -> bool:
-        """Whether two leaves hold the same numbers, but for a cast of one to the dtype of the other."""
-        import numpy as np
-
-        for (_, a), (_, b) in zip(one.bands(), other.bands(), strict=True):
-            narrow = min((a.dtype, b.dtype), key=lambda dtype: dtype.itemsize)
-            if not np.array_equal(np.asarray(a, narrow), np.asarray(b, narrow)):
-                return False
-        return True
 
     @cached_property
     def declared(self) -> "list[tuple[int, str, Drawn]]":
