@@ -343,6 +343,26 @@ def _lazy(healthy: Healthy) -> Planted:
         return Planted(nn.ModuleDict({"old": copy.deepcopy(healthy.model), "new": nn.LazyLinear(4)}), {}, "new.weight")
 
 
+@fault("LW601")
+@_with_trainable
+def _unchanged(model: nn.Module, name: str, parameter: Any) -> Planted:
+    before = copy.deepcopy(model)
+    with torch.no_grad():
+        for other in model.parameters():
+            other.add_(1 if other.is_floating_point() and other is not parameter else 0)
+    return Planted(model, {"against": before}, name)
+
+
+@fault("LW602")
+@_with_trainable
+def _frozen_changed(model: nn.Module, name: str, parameter: Any) -> Planted:
+    before = copy.deepcopy(model)
+    parameter.requires_grad_(False)
+    with torch.no_grad():
+        parameter.add_(1)
+    return Planted(model, {"against": before}, name)
+
+
 # -- the tables --------------------------------------------------------------------------------------------------
 
 

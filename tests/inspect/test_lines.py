@@ -12,7 +12,7 @@ from leafwise.inspect.looking import Looked
 
 
 def seen(array: Any) -> Any:
-    looked = Looked(lw.tree({"w": array}), None, None, None)
+    looked = Looked(lw.tree({"w": array}))
     return looked.leaves[0]
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from leafwise.core.tree import tree
+from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error
 from leafwise.inspect.findings import Findings
 from leafwise.inspect.looking import Looked
@@ -38,14 +38,23 @@ def check(
     0.weight: warning LW110: 1 of 16 units is all zero: 3; cut them out, or initialise them again
     """
     rules = chosen(select, ignore)
-    t = tree(x)
-    opened = t is not x and t.is_file
+    opened: list[Tree] = []
     try:
-        looked = Looked(t, optimizer, init, against, progress)
+        t = _opened(x, opened)
+        before = None if against is None else _opened(against, opened)
+        looked = Looked(t, optimizer, init, before, progress)
         found = [finding for rule in rules for finding in rule.findings(looked)]
         return Findings(found, len(looked.leaves), tuple(rule.code for rule in rules), looked.skipped)
     except ModuleNotFoundError as error:
         raise Error(f"lw.check needs {error.name}: pip install {error.name}") from error
     finally:
-        if opened:
-            t.close()
+        for one in opened:
+            one.close()
+
+
+def _opened(given: Any, opened: list[Tree]) -> Tree:
+    """The tree of whatever was given; kept in mind where that opened a file."""
+    t = tree(given)
+    if t is not given and t.is_file:
+        opened.append(t)
+    return t

@@ -15,6 +15,8 @@ from leafwise.inspect.looking import Of, Seen
 SHORT = 8  # a line of fewer numbers may be like another by chance
 NEAR = 1e-3  # lines are nearly the same if their distance is below so much of their length
 
+Bands = Iterator[tuple[int, Any]]
+
 _SAMPLED = 16  # numbers of each line
 _CELL = 100 * NEAR  # how wide the cells are by which near ones are found, as a share of the typical number
 _COORDINATES = 6
@@ -43,6 +45,15 @@ def zero_lines(seen: Seen, axis: int, of: Of = "value") -> Any:
         else:
             some |= there.any(others)
     return ~some
+
+
+def same_rows(ones: Bands, others: Bands) -> list[int]:
+    """The rows of two arrays of one shape and dtype that are the same, bit by bit."""
+    found: list[int] = []
+    for (start, a), (_, b) in zip(ones, others, strict=True):
+        bits = [_lines(np.ascontiguousarray(one), 0).view(np.uint8) for one in (a, b)]
+        found += (start + np.flatnonzero((bits[0] == bits[1]).all(1))).tolist()
+    return found
 
 
 def same_numbers(one: Seen, other: Seen) -> bool:

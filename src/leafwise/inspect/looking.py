@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from leafwise.core import registry as homes
 from leafwise.core.columns import Columns, Facts
@@ -11,15 +11,14 @@ from leafwise.core.home import Axes, Home
 from leafwise.core.leaf import Leaf
 from leafwise.core.tree import Tree
 from leafwise.errors import WalkError
+from leafwise.inspect.changes import Change
+from leafwise.inspect.diff import diff
 from leafwise.inspect.reading import bands
 from leafwise.inspect.rows import Row
 from leafwise.inspect.stats import Stats, stats
 from leafwise.iterate.initialisers import Drawn
 from leafwise.iterate.initializing import declared
 from leafwise.share.find import how_equal
-
-if TYPE_CHECKING:
-    from leafwise.inspect.diff import Diff
 
 Of = Literal["value", "grad", "state"]  # state: what an optimizer keeps of it
 
@@ -106,9 +105,9 @@ class Looked:
     """One walk, and what can be seen on it."""
 
     def __init__(
-        self, t: Tree, optimizer: Any, init: Any, against: "tuple[Tree, Diff] | None", progress: bool = False
+        self, t: Tree, optimizer: Any = None, init: Any = None, before: Tree | None = None, progress: bool = False
     ) -> None:
-        self.tree, self.init, self.against = t, init, against
+        self.tree, self.init, self.before = t, init, before
         self.columns: Columns = t._columns
         self.optimizers = [optimizer] if optimizer is not None else self._optimizers()
         self._progress = progress
@@ -237,6 +236,24 @@ class Looked:
         if self.init is None:
             return []
         return [one for one in declared(self.tree, self.init) if one[0] in self.by_leaf]
+
+    # -- before ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def changes(self) -> dict[str, Change]:
+        """What became of each leaf since before, by its path; empty where nobody says what was before."""
+        if self.before is None:
+            return {}
+        found = diff(self.before, self.tree, progress=self._progress)
+        ours = (change for change in found if not change.is_plain and "removed" not in change.kinds)
+        return {change.other or change.path: change for change in ours if "added" not in change.kinds}
+
+    def bands_before(self, seen: Seen) -> Iterator[tuple[int, Any]]:
+        """The values of a leaf as they were before, in the same bands."""
+        assert self.before is not None
+        leaf = self.before[self.changes[seen.path].path]
+        value = leaf._columns.current(leaf._row)
+        return bands(leaf._columns.home(value), value, seen.shape)
 
     # -- optimizers --------------------------------------------------------------------------------------
 

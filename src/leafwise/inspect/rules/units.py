@@ -92,12 +92,16 @@ def nearly_alike(looked: Looked) -> Found:
 
 @rule("LW115", "untouched rows of an embedding")
 def untouched_rows(looked: Looked) -> Found:
-    """Rows of an embedding that training did not touch: as the state of the optimizer tells, or else the gradient. Only
-    noted: rare words are rare."""
+    """Rows of an embedding that training did not touch: as `against=` tells, or else the state of the optimizer, or the
+    gradient. Only noted: rare words are rare."""
+    from leafwise.inspect.lines import same_rows
+
     for seen in looked.leaves:
         if seen.roles != {"embedding.table"}:  # as a head, too, every row has a gradient
             continue
-        if looked.reached(seen) is not None:
+        if seen.path in looked.changes and looked.changes[seen.path].kinds == ("changed",):
+            untouched, what = same_rows(seen.bands(), looked.bands_before(seen)), "they are as before: training has not"
+        elif looked.reached(seen) is not None:
             untouched, what = _zero_lines(seen, None, 0, "state"), "no step of the optimizer has"
         elif seen.has_grad and seen.grad is not None:
             untouched, what = _zero_lines(seen, seen.grad, 0, "grad"), "the gradient has not"
