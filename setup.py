@@ -33,7 +33,7 @@ setup(
         Extension(
             "leafwise.kernels._cpu",
             [f"{KERNELS}/cpu.c"],
-            depends=[f"{KERNELS}/{name}.h" for name in ("instruction_sets", "lanes", "chunk")],
+            depends=[f"{KERNELS}/{name}.h" for name in ("instruction_sets", "lanes", "pairs", "chunk", "comparing")],
             # The same bits everywhere: a product is rounded before it is added, unless the code says otherwise.
             extra_compile_args=["-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread", "-Wno-psabi"],
             extra_link_args=["-pthread"],

@@ -115,8 +115,8 @@ def seven_billion() -> list[torch.Tensor]:
 
 def prepared(tensors: list[torch.Tensor]) -> Any:
     """The table of tensors, for what the kernels cost without a walk."""
+    from leafwise.core.runs import Run
     from leafwise.kernels import cuda
-    from leafwise.kernels.cpu import Run
 
     return cuda.table_of([Run(x.data_ptr(), x.numel(), "bfloat16") for x in tensors], torch.device("cuda"))
 

@@ -32,9 +32,9 @@ ALLOWED = {
 PUBLIC = {
     "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node", "NonFiniteError", "Path",
     "PathError", "Query", "QueryError", "Rule", "RuleError", "Tie", "TieError", "TieWarning", "Tree", "Unsupported",
-    "Use", "WalkError", "WriteError", "add_roles", "check", "clip", "flat", "freeze", "groups", "image", "initialize",
-    "keep_ties", "layer_decay", "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie", "ties", "tree",
-    "untie", "uses", "verify", "where",
+    "Use", "WalkError", "WriteError", "add_roles", "check", "clip", "diff", "flat", "freeze", "groups", "image",
+    "initialize", "keep_ties", "layer_decay", "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie",
+    "ties", "tree", "untie", "uses", "verify", "where",
 }  # fmt: skip
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "add_roles",
     "check",
     "clip",
+    "diff",
     "flat",
     "freeze",
     "groups",
@@ -89,6 +90,7 @@ _HOLDS = {
     "leafwise.homes.roles": ("add_roles",),
     "leafwise.inspect.check": ("check",),
     "leafwise.inspect.image": ("image",),
+    "leafwise.inspect.diff": ("diff",),
     "leafwise.inspect.stats": ("stats",),
     "leafwise.iterate.averaging": ("Average",),
     "leafwise.iterate.clipping": ("clip",),
@@ -133,6 +135,7 @@ if TYPE_CHECKING:
     )
     from leafwise.homes.roles import add_roles
     from leafwise.inspect.check import check
+    from leafwise.inspect.diff import diff
     from leafwise.inspect.image import image
     from leafwise.inspect.stats import stats
     from leafwise.iterate.averaging import Average

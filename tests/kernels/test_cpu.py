@@ -14,6 +14,7 @@ import torch
 from tests.kernels.cases import assert_agree, cases
 
 from leafwise.core.moments import Moments, together
+from leafwise.core.runs import Run
 from leafwise.kernels import cpu, reference
 
 CASES = cases()
@@ -23,7 +24,7 @@ HAS_COMPILER = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
 of_the_library = pytest.mark.skipif(not HAS_COMPILER, reason="there is no C compiler here")
 
 
-def by_library(runs: list[cpu.Run], instruction_set: int, threads: int = 1) -> list[Moments]:
+def by_library(runs: list[Run], instruction_set: int, threads: int = 1) -> list[Moments]:
     return list(map(together, cpu._by_library(cpu.loaded(), runs, True, threads, instruction_set)))
 
 
@@ -91,7 +92,7 @@ def test_memory_at_any_address() -> None:
             item = np.dtype(dtype).itemsize
             some = raw[offset : offset + 4_099 * item]
             array = np.frombuffer(some.tobytes(), dtype)
-            run = cpu.Run(some.__array_interface__["data"][0], 4_099, dtype, some)
+            run = Run(some.__array_interface__["data"][0], 4_099, dtype, some)
             with np.errstate(all="ignore"):
                 assert_agree(cpu.measure([run])[0], reference.measure(array))
 
@@ -181,7 +182,7 @@ def test_without_the_library_the_reference_is_used_and_that_is_said_once(monkeyp
 
 
 def test_the_number_of_threads_is_that_of_the_environment() -> None:
-    script = "from leafwise.kernels import cpu; print(cpu._threads())"
+    script = "from leafwise.kernels import cpu; print(cpu.threads_here())"
     for asked, wanted in (("3", "3"), ("1", "1")):
         environment = {"OMP_NUM_THREADS": asked, "PATH": ""}
         found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)

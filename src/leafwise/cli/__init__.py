@@ -13,7 +13,7 @@ from leafwise import __version__
 from leafwise.core.path import escape
 from leafwise.errors import Error
 
-VERBS = ["show", "read", "stats", "check", "image", "ties", "groups", "plan", "verify", "convert", "tour"]
+VERBS = ["show", "read", "stats", "check", "diff", "image", "ties", "groups", "plan", "verify", "convert", "tour"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,8 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = [verb for verb in VERBS if given and given[0] == verb] or VERBS
     for verb in wanted:
         import_module(f"leafwise.cli.{verb}").add_to(verbs)
-    # What 1 does not say already by itself: of verbs that answer a question, trouble is 2.
-    parser.set_defaults(trouble=1)
     options = parser.parse_args(arguments)
     # A listing makes hundreds of thousands of objects that all stay: to look for cycles among them is time lost.
     collecting = gc.isenabled()
@@ -44,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except Error as error:
         print(f"leafwise: {escape(str(error))}", file=sys.stderr)
-        return int(options.trouble)
+        return int(getattr(options, "trouble", 1))  # a verb whose 1 is an answer has another
     except BrokenPipeError:
         # `leafwise show … | head` is no failure; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -58,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What was to be printed; to print the rest at exit would fail once more.
         print(f"leafwise: cannot write: {error.strerror or error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return int(getattr(options, "trouble", 1))
     finally:
         warnings.showwarning = shown
         if collecting:

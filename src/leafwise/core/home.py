@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from leafwise.core.iterating import Draw, PackedPart, Slot, Stretch
     from leafwise.core.memory import Op
     from leafwise.core.moments import Moments
+    from leafwise.core.runs import Run
     from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 
 # What the walk writes down about a leaf. "transient" is a buffer that no checkpoint holds; "array" is an
@@ -338,6 +339,23 @@ class Home:
         if found is None:
             raise Unsupported(self.name, "be measured")
         return found[0].measure(arrays, histogram, count)  # type: ignore[no-any-return]
+
+    # -- comparing; see `leafwise.inspect` ---------------------------------------------------------------
+
+    def cannot_compare(self, value: Any) -> str:
+        """Why the values of an array cannot be compared with others; empty where they can."""
+        return self.cannot_read(value)
+
+    def run(self, value: Any) -> "Run | None":
+        """Where the elements of an array lie, one after another in C order: in memory, or in a file of this machine.
+        None where they lie otherwise, and must be asked for by `pieces`."""
+        return None
+
+    def let_go(self, values: list[Any]) -> None:
+        """Says that what was read of arrays is not looked at again soon, and need not be held."""
+
+    def unchanged(self, values: list[Any]) -> None:
+        """Raises where what arrays are read from was written to since it was opened."""
 
     # -- sharing -------------------------------------------------------------------------------------
 

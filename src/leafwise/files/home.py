@@ -9,10 +9,12 @@ from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec, Visit
 from leafwise.core.memory import Op
 from leafwise.core.moments import Moments
 from leafwise.core.path import Entry
+from leafwise.core.runs import Run
 from leafwise.errors import Unsupported
-from leafwise.files.arrays import InMemory, Stored, Strided, Unreadable, as_bytes, numpy_dtype
+from leafwise.files.arrays import Coded, InMemory, Stored, Strided, Unreadable, as_bytes, numpy_dtype
+from leafwise.files.filling import unchanged
 from leafwise.files.record import Record, Role
-from leafwise.files.source import Source
+from leafwise.files.source import LocalSource, Source
 
 
 class StoredFile:
@@ -161,6 +163,27 @@ class FilesHome(Home):
 
         found = measuring.measure(values, histogram, count)
         return lambda: found
+
+    # -- comparing -------------------------------------------------------------------------------------
+
+    def run(self, value: Stored) -> Run | None:
+        lies = value.plain_run()
+        if lies is None or not isinstance(lies[0].source, LocalSource):
+            return None
+        storage, start, _ = lies
+        descriptor = storage.source.descriptor()  # type: ignore[attr-defined]
+        return Run(storage.start + start, value.spec.size, value.spec.dtype, storage.source, descriptor)
+
+    def let_go(self, values: list[Stored]) -> None:
+        for value in values:
+            if isinstance(value, Strided):
+                value.storage.source.let_go(value.storage.start, value.storage.start + value.storage.nbytes)
+
+    def unchanged(self, values: list[Stored]) -> None:
+        sources = {
+            id(value.storage.source): value.storage.source for value in values if isinstance(value, Strided | Coded)
+        }
+        unchanged(sources.values())
 
     # -- sharing ---------------------------------------------------------------------------------------
 

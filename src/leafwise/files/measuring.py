@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leafwise.core.moments import Moments, together
+from leafwise.core.runs import Run, UnreadError
 from leafwise.files.arrays import ITEM_BYTES, Coded, Storage, Stored, Strided
 from leafwise.files.filling import in_threads, unchanged
 from leafwise.files.source import LocalSource
 from leafwise.kernels import cpu
-from leafwise.kernels.cpu import PIECE, Run, UnreadError, lies_densely
+from leafwise.kernels.cpu import PIECE, lies_densely
 from leafwise.kernels.dtypes import unknown_dtype
 
 # How many bytes are looked at at a time: of what is read by Python, by one thread, elsewhere by all.

@@ -7,6 +7,7 @@ import numpy as np
 
 from leafwise.core.home import Home, Memory, Spec
 from leafwise.core.moments import Moments
+from leafwise.core.runs import Run
 from leafwise.errors import Unsupported, WriteError
 from leafwise.kernels import cpu
 from leafwise.kernels.dtypes import numpy_dtype, unknown_dtype
@@ -98,6 +99,14 @@ class NumpyHome(Home):
     def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
         found = cpu.measure_arrays(values, histogram, count)
         return lambda: found
+
+    def cannot_compare(self, value: Any) -> str:
+        if isinstance(value, np.ma.MaskedArray):
+            return "it is a masked array; give its data"
+        return "" if value.dtype.kind in "biufcV" else f"there are no numbers in an array of {value.dtype.name}"
+
+    def run(self, value: Any) -> Run | None:
+        return cpu.run_of(value) if value.flags.c_contiguous and value.dtype.isnative else None
 
     def storage(self, value: Any) -> object | None:
         # A mask makes other values of the same memory.

@@ -19,6 +19,7 @@ from leafwise.core.iterating import Draw, PackedPart, Slot, Stretch
 from leafwise.core.memory import Op
 from leafwise.core.moments import Moments
 from leafwise.core.path import Entry, Path
+from leafwise.core.runs import Run
 from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 from leafwise.homes import (
     torch_arrays,
@@ -222,6 +223,12 @@ class TorchHome(Home):
         from leafwise.homes import torch_measuring
 
         return torch_measuring.measure(values, histogram, count)
+
+    def cannot_compare(self, value: torch.Tensor) -> str:
+        return torch_filling.cannot_read(value) or torch_arrays.has_no_memory(value)
+
+    def run(self, value: torch.Tensor) -> Run | None:
+        return torch_arrays.run_of(value)
 
     def unlisted(self, obj: Any) -> str:
         if type(obj).__module__.startswith(_PACKED):

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from leafwise.core.runs import Run
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.torch_filling import cannot_read, holds_nothing, tensor_over
 
@@ -37,6 +38,27 @@ def read(value: torch.Tensor, index: Any) -> Any:
     if all(isinstance(part, slice) and (part.step or 1) > 0 for part in parts) and not cannot_read(value):
         return as_numpy(value.detach()[parts])
     return as_numpy(value)[index]
+
+
+def run_of(value: torch.Tensor) -> Run | None:
+    """Where the elements of a tensor lie in the memory of this machine, in C order; None where they do not."""
+    if value.device.type != "cpu" or not value.is_contiguous() or value.is_neg() or value.is_conj():
+        return None
+    return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype), value)
+
+
+def has_no_memory(value: torch.Tensor) -> str:
+    """Why there is nothing to look at where a tensor says it lies; empty where there is."""
+    if not value.numel() or value.device.type not in ("cpu", "cuda"):  # others have addresses that say nothing
+        return ""
+    try:
+        last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+        end = (value.storage_offset() + last + 1) * value.element_size()
+        if value.data_ptr() and value.untyped_storage().nbytes() >= end:
+            return ""
+    except (RuntimeError, NotImplementedError):  # as those say that only stand for others
+        pass
+    return "it has no memory of its own now: it is fake, wraps another tensor, or was set free"
 
 
 def write(value: torch.Tensor, array: Any) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from leafwise.core.moments import Moments
-from leafwise.homes.torch_arrays import as_numpy, dtype_name
+from leafwise.core.runs import Run
+from leafwise.homes.torch_arrays import as_numpy, dtype_name, has_no_memory
 from leafwise.homes.torch_filling import cannot_read
 from leafwise.kernels import cpu
-from leafwise.kernels.cpu import Run, lies_densely
+from leafwise.kernels.cpu import lies_densely
 from leafwise.kernels.dtypes import unknown_dtype
 
 Counted = Callable[[int], None]
@@ -21,21 +22,7 @@ Waiting = Callable[[], list[Moments]]
 
 
 def cannot_measure(value: torch.Tensor) -> str:
-    return cannot_read(value) or unknown_dtype(dtype_name(value.dtype)) or _has_no_memory(value)
-
-
-def _has_no_memory(value: torch.Tensor) -> str:
-    """Why there is nothing to look at where a tensor says it lies; empty where there is."""
-    if not value.numel() or value.device.type not in ("cpu", "cuda"):  # others have addresses that say nothing
-        return ""
-    try:
-        last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-        end = (value.storage_offset() + last + 1) * value.element_size()
-        if value.data_ptr() and value.untyped_storage().nbytes() >= end:
-            return ""
-    except (RuntimeError, NotImplementedError):  # as those say that only stand for others
-        pass
-    return "it has no memory of its own now: it is fake, wraps another tensor, or was set free"
+    return cannot_read(value) or unknown_dtype(dtype_name(value.dtype)) or has_no_memory(value)
 
 
 def measure(values: list[torch.Tensor], histogram: bool, count: Counted) -> Waiting:

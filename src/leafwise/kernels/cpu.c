@@ -92,6 +92,20 @@ static void *run(void *given)
     return NULL;
 }
 
+/* Has some work done by this thread and others; says whether this one had no memory. A thread without leaves its chunks
+   to the others; only if this one had none may some be left. */
+static int in_threads(void *(*run)(void *), void *work, int threads)
+{
+    pthread_t others[64];
+    int started = 0, failed;
+    while (started < threads - 1 && started < 64 && !pthread_create(&others[started], NULL, run, work))
+        started++;
+    failed = run(work) != NULL;
+    while (started)
+        pthread_join(others[--started], NULL);
+    return failed;
+}
+
 /* Measures arrays. The results are one for each chunk, the histograms one for each array, of 256 bins, to which is
    added; NULL where none are wanted. `files` are descriptors, -1 for what is in memory, or NULL where all is. Gives 0
    where all went well, -1 where there was no memory, and one more than its number for an array that could not be
@@ -116,13 +130,8 @@ int64_t leafwise_measure(int64_t arrays, int64_t chunk, const int64_t *addresses
                         tiny,
                         results,
                         histograms};
-    pthread_t others[64];
-    int started = 0, failed;
-    while (started < threads - 1 && started < 64 && !pthread_create(&others[started], NULL, run, &work))
-        started++;
-    failed = run(&work) != NULL;
-    while (started)
-        pthread_join(others[--started], NULL);
-    /* A thread without memory leaves its chunks to the others; only if this one had none may some be left. */
+    int failed = in_threads(run, &work, threads);
     return work.unread ? work.unread : failed && work.next < first_chunks[arrays] ? -1 : 0;
 }
+
+#include "comparing.h"

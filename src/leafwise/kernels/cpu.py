@@ -6,11 +6,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from leafwise.core.moments import LOWEST, NOTHING, Histogram, Moments, none_finite, nothing, together
+from leafwise.core.runs import Run, UnreadError
 from leafwise.kernels import reference
 from leafwise.kernels.dtypes import (
     BYTE_FLOAT,
@@ -25,7 +26,7 @@ from leafwise.kernels.dtypes import (
 
 # How many elements make a chunk: whoever cuts an array into pieces cuts at multiples of it, or changes the last bits.
 CHUNK = 1 << 18
-_PER_THREAD = 1 << 18  # fewer elements than that are not worth a thread
+PER_THREAD = 1 << 18  # fewer elements than that are not worth a thread
 
 _AT_ONCE = 4096  # arrays, each of which has room for a histogram meanwhile
 _BINS = 256
@@ -36,25 +37,6 @@ _RESULT = np.dtype(
         *((name, np.float64) for name in ("least", "largest", "mean", "mean_rest", "std", "l1", "l2")),
     ]
 )
-
-
-class Run(NamedTuple):
-    """Elements that lie one after another: in memory, which `keeps` owns, or from `address` on in the file of a
-    descriptor, which only the library reads."""
-
-    address: int
-    size: int
-    dtype: str
-    keeps: Any = None
-    file: int = -1
-
-
-class UnreadError(Exception):
-    """A run of a file could not be read to its end; `number` is which."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 def run_of(array: Any) -> Run:
@@ -80,7 +62,7 @@ def look(runs: Sequence[Run], histogram: bool, *, threads: int | None = None) ->
     if library is None:
         return [_by_reference(run, histogram) for run in runs]
     batches = [runs[at : at + _AT_ONCE] for at in range(0, len(runs), _AT_ONCE)]
-    return [found for batch in batches for found in _by_library(library, batch, histogram, threads or _threads())]
+    return [found for batch in batches for found in _by_library(library, batch, histogram, threads or threads_here())]
 
 
 def loaded() -> Any:
@@ -100,6 +82,8 @@ def _load() -> Any:
     pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     library.leafwise_measure.argtypes = [long, long, *[pointer] * 10, number, number]
     library.leafwise_measure.restype = long
+    library.leafwise_compare.argtypes = [long, long, *[pointer] * 10, number, number, number]
+    library.leafwise_compare.restype = long
     return library
 
 
@@ -113,7 +97,8 @@ def _say_once() -> None:
 
 
 @cache
-def _threads() -> int:
+def threads_here() -> int:
+    """How many threads work: as many as there are cores, unless the environment says otherwise."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isascii() and asked.isdigit() and int(asked):
         return int(asked)
@@ -137,13 +122,13 @@ def _by_library(
     histograms = np.zeros((count, _BINS), np.int64) if histogram else None
     addresses = np.fromiter((run.address for run in runs), np.int64, count)
     files = np.fromiter((run.file for run in runs), np.int32, count)
-    of_dtypes = _of_dtypes([run.dtype for run in runs])
-    given = (addresses, sizes, first_chunks, files if (files >= 0).any() else None, *of_dtypes, results, histograms)
+    by_dtype = of_dtypes([run.dtype for run in runs])
+    given = (addresses, sizes, first_chunks, files if (files >= 0).any() else None, *by_dtype, results, histograms)
     failed = library.leafwise_measure(
         count,
         CHUNK,
         *(None if array is None else array.ctypes.data for array in given),
-        max(1, min(threads, int(sizes.sum()) // _PER_THREAD)),
+        max(1, min(threads, int(sizes.sum()) // PER_THREAD)),
         library.leafwise_instruction_sets() - 1 if instruction_set is None else instruction_set,
     )
     if failed > 0:
@@ -163,7 +148,7 @@ def _by_library(
     return found
 
 
-def _of_dtypes(dtypes: list[str]) -> tuple[Any, Any, Any, Any]:
+def of_dtypes(dtypes: list[str]) -> tuple[Any, Any, Any, Any]:
     """For each array its kind, and which values its bytes stand for; those values; and the smallest normal number."""
     numbers = {dtype: number for number, dtype in enumerate(dict.fromkeys(dtypes))}
     check_known(numbers)

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from leafwise.core.moments import Moments, none_finite
-from leafwise.kernels.cpu import Run, trimmed
+from leafwise.core.runs import Run
+from leafwise.kernels.cpu import trimmed
 from leafwise.kernels.dtypes import (
     BYTE_FLOAT,
     KINDS,

@@ -32,10 +32,17 @@
 typedef float float_at __attribute__((aligned(1), may_alias));
 typedef double double_at __attribute__((aligned(1), may_alias));
 typedef uint16_t uint16_at __attribute__((aligned(1), may_alias));
+typedef uint32_t uint32_at __attribute__((aligned(1), may_alias));
+typedef uint64_t uint64_at __attribute__((aligned(1), may_alias));
 
 struct sums {
     double sum, magnitude, square, least, largest;
     long tiny;
+};
+
+/* Of pairs: the sums of squared distances, of the squares of either side and of products, and the largest distance. */
+struct apart {
+    double distance, square, other_square, dot, largest;
 };
 
 /* What is read next: memory is asked for it early, since the machine by itself stops at the end of a page. */
@@ -53,6 +60,8 @@ struct lanes {
     void (*count_exponents)(const float_at *, long, int, uint8_t *, uint32_t *);
     void (*decode_bfloat16)(const uint16_at *, long, float *);
     void (*decode_float16)(const uint16_at *, long, float *);
+    void (*apart_of_floats)(const float_at *, const float_at *, long, struct apart *);
+    long (*differing)(const char *, const char *, long, int);
 };
 
 static inline int32_t bits_of_float(float x)
@@ -101,23 +110,31 @@ static void decode_float16(const uint16_at *x, long count, float *out)
 #define NAME(x) base_##x
 #define MIN(a, b) base_select((a) < (b), a, b)
 #define MAX(a, b) base_select((a) > (b), a, b)
+#define MAX_DOUBLES(a, b) base_larger(a, b)
 #define ANY(mask) base_any((base_longs)(mask))
 #define COUNT_EQUAL(counts, e, wanted) ((counts) - (base_bytes)((e) == (wanted)))
 #define PACK(x) base_pack(x)
 #define WIDEN(x) __builtin_convertvector(*(const base_half_floats *)(x), base_doubles)
-#define ADD_SQUARE(sum, x) ((sum) + (x) * (x))
+#define ADD_PRODUCT(sum, x, y) ((sum) + (x) * (y))
 #define COUNT_BELOW(counts, x, limit) ((counts) - ((x) < (limit)))
 #define DECODE_FLOAT16 decode_float16
 
 typedef float base_floats __attribute__((vector_size(16)));
 typedef float base_half_floats __attribute__((vector_size(8), aligned(1), may_alias));
 typedef int32_t base_words __attribute__((vector_size(16)));
+typedef double base_pair __attribute__((vector_size(16)));
 typedef int64_t base_longs __attribute__((vector_size(16)));
 typedef uint8_t base_bytes __attribute__((vector_size(16)));
 
 static inline base_floats base_select(base_words mask, base_floats yes, base_floats no)
 {
     return (base_floats)((mask & (base_words)yes) | (~mask & (base_words)no));
+}
+
+static inline base_pair base_larger(base_pair a, base_pair b)
+{
+    base_longs more = a > b;
+    return (base_pair)((more & (base_longs)a) | (~more & (base_longs)b));
 }
 
 static inline int base_any(base_longs mask)
@@ -144,11 +161,12 @@ BEGIN_AVX2
 #define NAME(x) avx2_##x
 #define MIN(a, b) _mm256_min_ps(a, b)
 #define MAX(a, b) _mm256_max_ps(a, b)
+#define MAX_DOUBLES(a, b) _mm256_max_pd(a, b)
 #define ANY(mask) (!_mm256_testz_si256((__m256i)(mask), (__m256i)(mask)))
 #define COUNT_EQUAL(counts, e, wanted) ((counts) - (avx2_bytes)((e) == (wanted)))
 #define PACK(x) (avx2_bytes) avx2_pack(x)
 #define WIDEN(x) _mm256_cvtps_pd(_mm_loadu_ps((const float *)(x)))
-#define ADD_SQUARE(sum, x) _mm256_fmadd_pd(x, x, sum)
+#define ADD_PRODUCT(sum, x, y) _mm256_fmadd_pd(x, y, sum)
 #define COUNT_BELOW(counts, x, limit) ((counts) - ((x) < (limit)))
 #define DECODE_FLOAT16 avx2_decode_float16
 
@@ -177,11 +195,12 @@ END
 #define NAME(x) avx512_##x
 #define MIN(a, b) _mm512_min_ps(a, b)
 #define MAX(a, b) _mm512_max_ps(a, b)
+#define MAX_DOUBLES(a, b) _mm512_max_pd(a, b)
 #define ANY(mask) (_mm512_test_epi8_mask((__m512i)(mask), (__m512i)(mask)) != 0)
 #define COUNT_EQUAL(counts, e, wanted) (avx512_bytes) avx512_count((__m512i)(counts), (__m512i)(e), (__m512i)(wanted))
 #define PACK(x) (avx512_bytes) avx512_pack(x)
 #define WIDEN(x) _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(x)))
-#define ADD_SQUARE(sum, x) _mm512_fmadd_pd(x, x, sum)
+#define ADD_PRODUCT(sum, x, y) _mm512_fmadd_pd(x, y, sum)
 #define COUNT_BELOW(counts, x, limit)                                                                                  \
     (avx512_words) avx512_count_below((__m512i)(counts), (__m512i)(x), (__m512i)(limit))
 #define DECODE_FLOAT16 avx512_decode_float16

@@ -57,7 +57,7 @@ static void NAME(sums_of_floats)(const float_at *x, long count, float tiny, stru
                 DOUBLES d = WIDEN(x + i + part + half * PER_DOUBLES);
                 sum[lanes] += d;
                 magnitude[lanes] += (DOUBLES)((LONGS)d & no_sign);
-                square[lanes] = ADD_SQUARE(square[lanes], d);
+                square[lanes] = ADD_PRODUCT(square[lanes], d, d);
             }
         }
     }
@@ -240,9 +240,12 @@ static void NAME(decode_bfloat16)(const uint16_at *x, long count, float *out)
         bits[i] = (uint32_t)x[i] << 16;
 }
 
+#include "pairs.h"
+
 static const struct lanes NAME(lanes) = {
     NAME(sums_of_floats),  NAME(sums_of_doubles), NAME(deviation_of_floats), NAME(deviation_of_doubles),
     NAME(zeros_of_floats), NAME(count_exponents), NAME(decode_bfloat16),     DECODE_FLOAT16,
+    NAME(apart_of_floats), NAME(differing),
 };
 
 #undef FLOATS
@@ -257,10 +260,11 @@ static const struct lanes NAME(lanes) = {
 #undef NAME
 #undef MIN
 #undef MAX
+#undef MAX_DOUBLES
 #undef ANY
 #undef COUNT_EQUAL
 #undef PACK
 #undef WIDEN
-#undef ADD_SQUARE
+#undef ADD_PRODUCT
 #undef COUNT_BELOW
 #undef DECODE_FLOAT16

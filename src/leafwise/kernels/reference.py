@@ -1,9 +1,11 @@
 """What is right: the statistics of an array, in NumPy and double precision. Kernels agree with it, or are wrong."""
 
+import math
 from typing import Any
 
 import numpy as np
 
+from leafwise.core.comparing import Comparison
 from leafwise.core.moments import HIGHEST, LOWEST, Histogram, Moments, none_finite
 from leafwise.kernels.dtypes import smallest_normal
 
@@ -70,3 +72,51 @@ def _histogram(x: Any) -> Histogram:
         exponents -= (magnitudes >> np.minimum(exponents, 63).astype(np.uint64) == 0) | (exponents > 63)
     bins = np.bincount(np.clip(exponents, LOWEST, HIGHEST) - LOWEST, minlength=HIGHEST - LOWEST + 1)
     return Histogram.of_bins(bins.tolist())
+
+
+def compare(one: Any, other: Any) -> Comparison:
+    """How far two NumPy arrays of one dtype and size are apart.
+
+    >>> found = compare(np.array([3.0, 4.0, np.nan]), np.array([3.0, 0.0, 1.0]))
+    >>> found.changed, found.nonfinite, found.distance, found.norm, found.cosine, found.largest
+    (2, 1, 4.0, 5.0, 0.6, 4.0)
+    """
+    one, other = one.reshape(-1), other.reshape(-1)
+    changed = int(np.count_nonzero(_bits_differ(one, other)))
+    with np.errstate(invalid="ignore"):
+        wide = np.complex128 if one.dtype.kind == "c" else np.float64
+        a, b = one.astype(wide), other.astype(wide)
+    finite = np.isfinite(a) & np.isfinite(b)
+    nonfinite = int(one.size - np.count_nonzero(finite))
+    if nonfinite:
+        one, other, a, b = one[finite], other[finite], a[finite], b[finite]
+    magnitude = max(float(np.abs(a).max(initial=0)), float(np.abs(b).max(initial=0)))
+    # By a power of two, so that squares neither overflow nor vanish.
+    scale = 2.0 ** np.clip(np.frexp(magnitude)[1], -1000, 1000)
+    a, b = a / scale, b / scale
+    apart = np.abs(a - b)
+    if one.dtype.kind in "iu":  # exactly, since large ones are rounded to doubles
+        apart = np.where(
+            one > other,
+            one.astype(np.uint64) - other.astype(np.uint64),
+            other.astype(np.uint64) - one.astype(np.uint64),
+        )
+        apart = apart.astype(np.float64) / scale
+    norm, other_norm, distance = (float(np.sqrt(np.sum(np.abs(x) ** 2))) for x in (a, b, apart))
+    both = norm * other_norm
+    with np.errstate(over="ignore"):  # a difference may be larger than any number
+        return Comparison(
+            changed=changed,
+            size=finite.size,
+            nonfinite=nonfinite,
+            distance=float(distance * scale),
+            norm=float(norm * scale),
+            other_norm=float(other_norm * scale),
+            cosine=float(np.sum((a * np.conj(b)).real)) / both if both else math.nan,
+            largest=float(apart.max(initial=0) * scale),
+        )
+
+
+def _bits_differ(one: Any, other: Any) -> Any:
+    items = [array.view(np.uint8).reshape(array.size, array.itemsize) for array in (one, other)]
+    return (items[0] != items[1]).any(1) if one.size else np.zeros(0, bool)

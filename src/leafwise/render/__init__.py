@@ -14,6 +14,7 @@ __all__ = ["for_stdout", "html_of", "json_of", "png_of", "text_of"]
 # The modules here that have `…_doc` and `…_json` of each kind of result.
 _LOWERED = {
     "findings": ("finding", "finding"),
+    "diff": ("differing", "differing"),
     "groups": ("grouping", "grouping"),
     "plan": ("planning", "planning"),
     "stats": ("measuring", "measuring"),

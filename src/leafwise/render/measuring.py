@@ -68,7 +68,7 @@ def _header(highest: int | None, beyond: bool) -> Line:
 
 def _line(name: str, row: Row, highest: int | None, note: tuple[Span, ...], style: Style = "name") -> Line:
     cells = [Span(f"{row.count:,}", "number"), *(Span(_number(one)) for one in (row.mean, row.std, row.min, row.max))]
-    cells.append(Span(_share(row.zeros, row.finite), "dim" if not row.zeros else ""))
+    cells.append(Span(share_text(row.zeros, row.finite), "dim" if not row.zeros else ""))
     cells.append(Span(", ".join(f"{count:,} {what}" for what, count in _wrong(row)), "warn"))
     if highest is not None:
         cells.append(Span(_bars(row.histogram, highest)))
@@ -86,7 +86,8 @@ def _number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3g}"
 
 
-def _share(part: int, whole: int) -> str:
+def share_text(part: int, whole: int) -> str:
+    """A share of a whole to read: never 0 where there is some, nor all where there is not."""
     if not part:
         return "0"
     percent = 100 * part / whole

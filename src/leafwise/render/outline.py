@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_LINES = 60  # of a picture that nobody gave a depth for, footer included
 _FOOTER_LINES = 8
-_FOLD_FROM = 3  # how many alike make a run
+FOLD_FROM = 3  # how many alike make a run
 _VALUE_CHARS = 60
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -113,7 +113,7 @@ class _Outline:
                 for row, facts in self.facts.items()
             ),
             ((row_nodes[row], row_names[row], "shared", None) for row in columns.further_rows),
-            ((node, name, _value_text(value), None) for node, name, value in columns.scalars),
+            ((node, name, value_text(value), None) for node, name, value in columns.scalars),
             ((node, "", first, None) for node, first in columns.repeats.items() if self._points_back(node)),
             # From the bottom up, each node when all that is below it has been taken in.
             ((parents[node], names[node], looks[node], looks[node]) for node in reversed(self.nodes[1:])),
@@ -235,16 +235,16 @@ class _Outline:
         return self.columns.layers(node) if self.columns.wrapped else [node]
 
     def _runs(self, members: list[int], names: Sequence[str], alike: Any) -> list[_Run]:
-        if not self.fold or len(members) < _FOLD_FROM:
+        if not self.fold or len(members) < FOLD_FROM:
             return [_Run([member]) for member in members]
         runs: list[list[int]] = []
         for member in members:
             last = runs[-1][-1] if runs else None
-            if last is not None and _follows(names[last], names[member]) and alike(last, member):
+            if last is not None and follows(names[last], names[member]) and alike(last, member):
                 runs[-1].append(member)
             else:
                 runs.append([member])
-        short = ([[member] for member in run] if len(run) < _FOLD_FROM else [run] for run in runs)
+        short = ([[member] for member in run] if len(run) < FOLD_FROM else [run] for run in runs)
         return [_Run(run) for run in chain.from_iterable(short)]
 
     def _rows_alike(self, a: int, b: int) -> bool:
@@ -339,7 +339,7 @@ class _Outline:
 
     def _value_line(self, level: int, node: int, number: int) -> Line:
         name, value = self.columns.own_scalars[node][number]
-        return Line(level, (Span(quote(name), "name"), Span(" = ", "dim"), Span(_value_text(value))))
+        return Line(level, (Span(quote(name), "name"), Span(" = ", "dim"), Span(value_text(value))))
 
     def _run_name(self, members: Sequence[int], names: Sequence[str]) -> str:
         first = quote(names[members[0]])
@@ -394,7 +394,7 @@ def bytes_text(count: int) -> str:
     return f"{count / 1024**power:.1f} {_UNITS[power - 1]}"
 
 
-def _value_text(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A plain value on one line; an object nobody walks by its type."""
     if not isinstance(value, str | int | float | complex | bool | bytes | list | tuple | None):
         return f"<{escape(type(value).__name__)}>"
@@ -407,7 +407,8 @@ def _value_text(value: Any) -> str:
     return text if len(text) <= _VALUE_CHARS else text[: _VALUE_CHARS - 1] + "…"
 
 
-def _follows(a: str, b: str) -> bool:
+def follows(a: str, b: str) -> bool:
+    """Whether a name is a number, and that after another."""
     return a.isdecimal() and b.isdecimal() and max(len(a), len(b)) < 10 and int(b) == int(a) + 1
 
 

@@ -25,7 +25,7 @@ def tree_json(tree: "Tree") -> dict[str, Any]:
         "leaves": [_leaf(leaf, texts) for leaf in tree],
         "shared_memory": [shared_memory_json(shared) for shared in tree.shared_memory],
         "undone": [undone_json(undone) for undone in tree.undone],
-        "values": {str(path): _value(value) for path, value in tree.scalars.items()},
+        "values": {str(path): plain_value(value) for path, value in tree.scalars.items()},
     }
 
 
@@ -96,7 +96,7 @@ def _name(row: int, texts: _Texts) -> dict[str, Any]:
     return data | ({"view": op.describe().strip()} if op != "same" else {})
 
 
-def _value(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A plain value as it is, where JSON has it; anything else by its type."""
     if value is None or isinstance(value, str | bool):
         return value
@@ -105,5 +105,5 @@ def _value(value: Any) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else str(value)  # JSON has no inf and no nan
     if isinstance(value, list | tuple):
-        return [_value(item) for item in value]
+        return [plain_value(item) for item in value]
     return f"<{type(value).__name__}>"

@@ -1,0 +1,219 @@
+"""Which leaf of one tree is which leaf of another, by their names; and which ties differ."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from leafwise.core.columns import Columns
+from leafwise.core.home import Home, Spec
+from leafwise.core.match import Matching, Proposal, match, new_name, propose, renamer
+from leafwise.core.memory import SAME
+from leafwise.core.path import quote
+from leafwise.core.tree import Tree
+from leafwise.errors import QueryError
+
+
+class Held(NamedTuple):
+    """An array that stands at a row, with its home, its facts and its name seen from the tree."""
+
+    row: int
+    home: Home
+    value: Any
+    spec: Spec
+    name: str
+
+
+class Side:
+    """The rows of a tree that take part, and their names."""
+
+    def __init__(self, t: Tree) -> None:
+        self.tree, self.columns = t, t._columns
+        self.rows: Sequence[int] = t._rows
+        self.names = self.columns.keys(self.rows, t._node)
+        self._specs = dict(zip(self.rows, self.columns.facts(self.rows), strict=True))
+        self.name_of = dict(zip(self.rows, self.names, strict=True))
+
+    def leaf(self, row: int) -> int:
+        return self.columns.ties.get(row, row)
+
+    def text(self, row: int) -> str:
+        """The path of a row as it prints."""
+        return self._fronts[self.columns.row_nodes[row]] + quote(self.columns.row_names[row])
+
+    @cached_property
+    def _fronts(self) -> list[str]:
+        """For each node its path as it prints, with a dot; each made from that of the node above."""
+        columns = self.columns
+        fronts = [""]
+        for node in range(1, len(columns.node_names)):
+            above = fronts[columns.node_parents[node]]
+            fronts.append(above if columns.hidden(node) else f"{above}{quote(columns.node_names[node])}.")
+        return fronts
+
+    def spec(self, row: int) -> Spec:
+        return self._specs[row].spec
+
+    def held(self, row: int) -> Held:
+        value = self.columns.current(row)
+        return Held(row, self.columns.home(value), value, self.spec(row), self.name_of[row])
+
+    def is_transient(self, row: int) -> bool:
+        """Whether no checkpoint holds it, so that nobody misses it in one."""
+        return self.columns.row_kinds[self.leaf(row)] == "transient"
+
+
+class Link(NamedTuple):
+    """A leaf of one tree and the leaf of the other that it is, each by a row; and how ties differ there."""
+
+    one: int
+    other: int
+    kinds: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+class Pairing:
+    """Both sides, what belongs together, and what is left on either side: a row for each leaf."""
+
+    def __init__(self, a: Tree, b: Tree, rename: Any) -> None:
+        self.one, self.other = Side(a), Side(b)
+        self.proposals: list[Proposal] = []
+        self.applied: list[Proposal] = []
+        self.notes: list[str] = []
+        found = self._matched(rename)
+        self.prefixes = found.prefixes
+        self.rows = [(self.one.rows[s], self.other.rows[t]) for t, s in found.sources.items()]
+        self.rows.sort()
+        self.left_out = {self.one.rows[number] for number in found.left_out}
+        self.links = _linked(self.one, self.other, self.rows)
+        self.removed = self._left(self.one, [link.one for link in self.links], "a", self.left_out)
+        self.added = self._left(self.other, [link.other for link in self.links], "b", set())
+        self.scalars = _Scalars(a, b, rename)
+        if found.idle:
+            self.notes += [f"rename: {rule!r} fits no name" for rule in found.idle]
+
+    def _matched(self, rename: Any) -> Matching:
+        auto = isinstance(rename, str) and rename == "auto"
+        ones, others = self.one.names, self.other.names
+        found = match(others, ones, None if auto else rename)
+        if found.targets_left and found.sources_left:
+            proposals = propose(_shapes(self.other, found.targets_left), _shapes(self.one, found.sources_left))
+            if not auto:
+                self.proposals = proposals
+                return found
+            new = {old: new for proposal in proposals for old, new in proposal.pairs}
+            self.applied = proposals
+            return match(others, ones, lambda name: new.get(name, name))
+        return found
+
+    def _left(self, side: Side, linked: list[int], which: str, besides: set[int]) -> list[int]:
+        """The first row of each leaf that found none, and is not only passing. A name that is left of a leaf that did
+        find one is told of."""
+        known = {side.leaf(row) for row in linked}
+        rows = {row for row, _ in self.rows} if which == "a" else {row for _, row in self.rows}
+        left: dict[int, int] = {}
+        for row in side.rows:
+            leaf = side.leaf(row)
+            if row in rows or row in besides or side.is_transient(row):
+                continue
+            if leaf not in known:
+                left.setdefault(leaf, row)
+            elif side.columns.row_op(row) == SAME:
+                first = side.text(leaf)
+                self.notes.append(f"{side.text(row)} is only in {which}, where it is another name of {first}")
+        return list(left.values())
+
+
+def _shapes(side: Side, numbers: list[int]) -> list[tuple[str, tuple[int, ...] | None]]:
+    return [(side.names[number], side.spec(side.rows[number]).shape) for number in numbers]
+
+
+def _linked(one: Side, other: Side, rows: list[tuple[int, int]]) -> list[Link]:
+    """Each pair of leaves once, whatever its names. A leaf that meets a second one has been tied, or untied."""
+    if not one.columns.ties and not other.columns.ties:
+        return [Link(a, b) for a, b in rows]
+    seen: dict[tuple[int, int], Any] = {}
+    first_of_one: dict[int, int] = {}
+    first_of_other: dict[int, int] = {}
+    links = []
+    for a, b in rows:
+        leaf, partner = one.leaf(a), other.leaf(b)
+        op, other_op = one.columns.row_op(a), other.columns.row_op(b)
+        known = seen.get((leaf, partner))
+        if known is not None and op == other_op and known in (SAME, op):
+            continue  # another name of both
+        kinds, notes = set(), []
+        if leaf in first_of_one and (known is None or op != other_op):
+            kinds.add("untied")
+            notes.append(f"in a it is one with {one.text(first_of_one[leaf])}{op.describe()}")
+        if partner in first_of_other and (known is None or op != other_op):
+            kinds.add("tied")
+            notes.append(f"in b it is one with {other.text(first_of_other[partner])}{other_op.describe()}")
+        if op == other_op:
+            seen.setdefault((leaf, partner), op)
+        first_of_one.setdefault(leaf, a)
+        first_of_other.setdefault(partner, b)
+        links.append(Link(a, b, frozenset(kinds), tuple(notes)))
+    return links
+
+
+# -- plain values ----------------------------------------------------------------------------------------------------
+
+
+class _Scalars:
+    """Plain values of both sides that belong together, and those that are left; each with its path."""
+
+    def __init__(self, a: Tree, b: Tree, rename: Any) -> None:
+        ones, others = _values_of(a), _values_of(b)
+        give = _giver(rename)
+        kept = {key: new for key in ones if (new := give(key)) is not None}
+        found = match(list(others), list(kept.values())) if others and kept else None
+        keys, other_keys = list(kept), list(others)
+        pairs = {} if found is None else {keys[s]: other_keys[t] for t, s in found.sources.items()}
+        self.pairs = [(ones[key], others[pairs[key]]) for key in ones if key in pairs]
+        taken = set(pairs.values())
+        self.removed = [ones[key] for key in kept if key not in pairs]
+        self.added = [value for key, value in others.items() if key not in taken]
+
+
+def _values_of(t: Tree) -> dict[str, tuple[str, Any]]:
+    """The plain values of a tree with their paths by their names; but not what a file says of itself."""
+    columns: Columns = t._columns
+    if not t._whole or not columns.scalars:
+        return {}
+    return {
+        key: (str(columns.scalar_path(node, name, value)), value)
+        for key, node, name, value in columns.scalar_items(t._node)
+        if not (t.is_file and key.startswith("__metadata__."))
+    }
+
+
+def _giver(rename: Any) -> Callable[[str], str | None]:
+    if rename is None or (isinstance(rename, str) and rename == "auto"):
+        return lambda name: name
+    give = renamer(rename)[0]
+    return lambda name: new_name(give, name)
+
+
+def same_plain(one: Any, other: Any) -> bool:
+    """Whether two plain values are the same; lists and tuples are one, and nan is itself. Of objects that nobody walks,
+    only the type is compared."""
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same_plain, one, other))
+    plain = (str, bytes, int, float, complex, type(None))
+    if isinstance(one, plain) and isinstance(other, plain):
+        if isinstance(one, bool) != isinstance(other, bool):
+            return False
+        return bool(one == other or (one != one and other != other))
+    return type(one) is type(other)
+
+
+def nothing_in_common(pairing: Pairing) -> QueryError:
+    sides = []
+    for side, which in ((pairing.one, "a"), (pairing.other, "b")):
+        names = ", ".join(side.names[:3]) + (", …" if len(side.names) > 3 else "")
+        sides.append(f"{which} has {names}")
+    hint = "give rename= what they are called in b"
+    if pairing.proposals:
+        proposal = pairing.proposals[0]
+        hint = f'give rename= what they are called in b, such as [(r"{proposal.pattern}", r"{proposal.replacement}")]'
+    return QueryError(f"the two trees have no leaf in common: {'; '.join(sides)}; {hint}")

@@ -1,0 +1,163 @@
+"""How far the values of leaves are apart: where they lie if that can be, a piece at a time elsewhere."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from leafwise.core.comparing import Comparison
+from leafwise.core.runs import Run, UnreadError
+from leafwise.errors import Error, FileError, WalkError
+from leafwise.inspect.pairing import Held
+from leafwise.kernels import streams
+from leafwise.kernels.comparing import compare
+
+_SAMPLES = 16  # elements of a square matrix that must agree with its transpose before all are compared
+
+Counted = Callable[[int], None]
+
+
+class Verdict(NamedTuple):
+    """What the values of two leaves say: kinds of change, how far apart they are, and why they cannot be compared."""
+
+    kinds: frozenset[str]
+    comparison: Comparison | None = None
+    reason: str = ""
+
+    @classmethod
+    def of(cls, *kinds: str, comparison: Comparison | None = None, reason: str = "") -> "Verdict":
+        return cls(frozenset(kinds), comparison, reason)
+
+
+def compare_values(pairs: list[tuple[Held, Held]], count: Counted) -> list[Verdict]:
+    """What the values of each pair say; `count` is told how many bytes of the first ones are done."""
+    verdicts: dict[int, Verdict] = {}
+    runs: dict[int, tuple[Run, Run]] = {}
+    others: list[int] = []
+    for number, (one, other) in enumerate(pairs):
+        reason = one.home.cannot_compare(one.value) or other.home.cannot_compare(other.value)
+        if reason and (one.spec.size == other.spec.size or None in (one.spec.shape, other.spec.shape)):
+            verdicts[number] = Verdict.of("unknown", reason=reason)
+        elif one.spec.size != other.spec.size:
+            verdicts[number] = Verdict.of("reshaped")
+        elif (lying := _lying(one, other)) is not None:
+            runs[number] = lying
+        else:
+            others.append(number)
+    for number, found in zip(runs, _of_runs(pairs, runs, count), strict=True):
+        verdicts[number] = _verdict(*pairs[number], found)
+    for number in others:
+        verdicts[number] = _told(pairs[number], lambda one, other: _of_pieces(one, other, count))
+    return [verdicts[number] for number in range(len(pairs))]
+
+
+def _is_turned(one: Held, other: Held) -> bool:
+    """Whether the shape of a matrix is that of another one turned."""
+    shape, turned = one.spec.shape, other.spec.shape
+    return shape is not None and len(shape) == 2 and shape != turned and shape[::-1] == turned
+
+
+def _lying(one: Held, other: Held) -> tuple[Run, Run] | None:
+    """Where both lie as runs that can be compared bit by bit."""
+    if one.spec.dtype != other.spec.dtype or _is_turned(one, other):
+        return None
+    run, partner = one.home.run(one.value), other.home.run(other.value)
+    return None if run is None or partner is None else (run, partner)
+
+
+def _verdict(one: Held, other: Held, found: Comparison, is_cast: bool = False) -> Verdict:
+    """`is_cast` is whether casting one of them gives the other."""
+    cast = ["cast"] * (one.spec.dtype != other.spec.dtype and (is_cast or not found.changed))
+    if one.spec.shape != other.spec.shape:
+        return Verdict.of("reshaped", *cast, comparison=found)
+    if cast or not found.changed:
+        return Verdict.of(*cast or ["same"], comparison=found)
+    turned = _told((one, other), _turned) if _may_be_turned(one, other) else None
+    return turned or Verdict.of("changed", comparison=found)
+
+
+# -- where they lie --------------------------------------------------------------------------------------------------
+
+
+def _of_runs(pairs: list[tuple[Held, Held]], runs: dict[int, tuple[Run, Run]], count: Counted) -> list[Comparison]:
+    numbers = list(runs)
+    with ExitStack() as files:
+        # Of each file a descriptor of our own: whoever closes the tree meanwhile frees the number of the other.
+        opened = {run.file: os.dup(run.file) for pair in runs.values() for run in pair if run.file >= 0}
+        for file in opened.values():
+            files.callback(os.close, file)
+        own = [
+            (one._replace(file=opened.get(one.file, -1)), other._replace(file=opened.get(other.file, -1)))
+            for one, other in runs.values()
+        ]
+        try:
+            return compare(own, count)
+        except UnreadError as error:
+            held = pairs[numbers[error.number]][error.side]
+            for _ in held.home.pieces(held.value, held.spec.dtype):
+                pass  # which says what is wrong, if it still is
+            raise FileError(f"{held.name} cannot be read to its end; was the file cut off?") from error
+
+
+# -- a piece at a time -----------------------------------------------------------------------------------------------
+
+
+def _of_pieces(one: Held, other: Held, count: Counted) -> Verdict:
+    if _is_turned(one, other):
+        turned = _turned(one, other)
+        if turned is not None:
+            count(one.spec.nbytes)
+            return turned
+    found, is_cast = streams.compare_streams(_arrays(one), _arrays(other), count)
+    _let_go((one, other))
+    return _verdict(one, other, found, is_cast)
+
+
+def _arrays(held: Held) -> Iterator[Any]:
+    """The values in C order as NumPy arrays: in pieces, or whole where only its home knows the dtype."""
+    parts = streams.arrays_of(held.home.pieces(held.value, held.spec.dtype), held.spec.dtype)
+    return iter([held.home.numpy(held.value)]) if parts is None else parts
+
+
+def _may_be_turned(one: Held, other: Held) -> bool:
+    """Whether some elements of a square matrix are those of the other one turned."""
+    shape = one.spec.shape
+    if shape is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2 or one.spec.dtype != other.spec.dtype:
+        return False
+    last = shape[0] - 1
+    places = [(number * last // _SAMPLES, last - number * last // (2 * _SAMPLES)) for number in range(_SAMPLES)]
+    return all(
+        streams.same_number(one.home.read(one.value, place), other.home.read(other.value, place[::-1]))
+        for place in places
+    )
+
+
+def _turned(one: Held, other: Held) -> Verdict | None:
+    """Whether a matrix is the other one turned; None where it is not."""
+    assert one.spec.shape is not None
+    found = streams.transposed(
+        lambda index: one.home.read(one.value, index),
+        lambda index: other.home.read(other.value, index),
+        one.spec.shape,
+        lambda: _let_go((one, other)),
+    )
+    return None if found is None else Verdict.of("transposed", *["cast"] * (found == "cast"))
+
+
+def _let_go(held: Iterable[Held]) -> None:
+    by_home: dict[Any, list[Any]] = {}
+    for one in held:
+        by_home.setdefault(one.home, []).append(one.value)
+    for home, values in by_home.items():
+        home.let_go(values)
+
+
+def _told(pair: tuple[Held, Held], look: Callable[[Held, Held], Any]) -> Any:
+    """What a look at two leaves gives; what goes wrong there is told with the name."""
+    try:
+        return look(*pair)
+    except Error:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise WalkError(f"could not compare the values of {pair[0].name}: {said}") from error

@@ -1,0 +1,270 @@
+/* How far two arrays of one dtype are apart, in one pass over both. See comparing.py for how it is called, and
+   reference.py for what is right.
+
+   Chunks and threads are as in cpu.c. Of a chunk, a step is read of either side and compared bit by bit; only where
+   they differ are numbers made of the bits. A step of both sides stays in the cache. */
+
+#define STEP (16 * BLOCK)
+
+/* What is found of a chunk; the layout is known to comparing.py. Norms and the cosine are of the pairs that are finite,
+   and not there (zero) where all is the same and nobody asked for them. */
+struct comparison {
+    int64_t differs, changed, nonfinite;
+    double distance, norm, other_norm, cosine, largest;
+};
+
+/* Sums so far, in units of 4 to the power `exponent`; `largest` is in units of one. */
+struct gap {
+    struct apart sums;
+    int exponent;
+};
+
+struct pair_room {
+    float floats[2][BLOCK];
+    double doubles[3][BLOCK]; /* of either side, and the distances */
+};
+
+static void rescale_gap(struct gap *gap, int exponent)
+{
+    int by = 2 * (gap->exponent - exponent);
+    gap->exponent = exponent;
+    if (!by)
+        return;
+    gap->sums.distance = ldexp(gap->sums.distance, by), gap->sums.square = ldexp(gap->sums.square, by);
+    gap->sums.other_square = ldexp(gap->sums.other_square, by), gap->sums.dot = ldexp(gap->sums.dot, by);
+}
+
+static void fold_gap(struct gap *into, struct gap *other)
+{
+    /* What is all zero has no exponent that would matter. */
+    int is_zero = !(into->sums.square + into->sums.other_square),
+        adds = other->sums.square + other->sums.other_square > 0;
+    int exponent = into->exponent;
+    if (adds && (is_zero || other->exponent > exponent))
+        exponent = other->exponent;
+    rescale_gap(into, exponent), rescale_gap(other, exponent);
+    into->sums.distance += other->sums.distance, into->sums.dot += other->sums.dot;
+    into->sums.square += other->sums.square, into->sums.other_square += other->sums.other_square;
+    into->sums.largest = other->sums.largest > into->sums.largest ? other->sums.largest : into->sums.largest;
+}
+
+static void floats_apart(const struct lanes *lanes, const float_at *x, const float_at *y, long count,
+                         struct pair_room *room, struct gap *gap, struct comparison *found)
+{
+    struct gap block = {{0}, 0};
+    lanes->apart_of_floats(x, y, count, &block.sums);
+    if (!isfinite(block.sums.square + block.sums.other_square)) {
+        /* Something in it is not finite: looked at again, without that. */
+        long kept = 0;
+        for (long i = 0; i < count; i++) {
+            float a = x[i], b = y[i];
+            if (isfinite(a) && isfinite(b))
+                room->floats[0][kept] = a, room->floats[1][kept++] = b;
+        }
+        found->nonfinite += count - kept;
+        lanes->apart_of_floats(room->floats[0], room->floats[1], kept, &block.sums);
+    }
+    fold_gap(gap, &block);
+}
+
+/* Numbers as doubles, in room; their distances too, where those of whole numbers would be rounded away. */
+static void doubles_apart(struct pair_room *room, long count, int with_distances, struct gap *gap,
+                          struct comparison *found)
+{
+    double *x = room->doubles[0], *y = room->doubles[1], *apart = room->doubles[2], magnitude = 0, scale = 1;
+    struct gap block = {{0}, 0};
+    long kept = 0;
+    for (long i = 0; i < count; i++)
+        if (isfinite(x[i]) && isfinite(y[i])) {
+            x[kept] = x[i], y[kept] = y[i], apart[kept++] = apart[i];
+            magnitude = fmax(magnitude, fmax(fabs(x[i]), fabs(y[i])));
+        }
+    found->nonfinite += count - kept;
+    if (magnitude > 0 && (magnitude > 0x1p480 || magnitude < 0x1p-480)) {
+        /* Squares would overflow, or vanish. */
+        block.exponent = ilogb(magnitude) < -1000 ? -1000 : ilogb(magnitude);
+        scale = ldexp(1, -block.exponent);
+    }
+    for (long i = 0; i < kept; i++) {
+        double a = x[i] * scale, b = y[i] * scale, between = with_distances ? apart[i] : a - b;
+        block.sums.distance += between * between;
+        block.sums.square += a * a, block.sums.other_square += b * b, block.sums.dot += a * b;
+        block.sums.largest = fmax(block.sums.largest, fabs(between));
+    }
+    block.sums.largest = ldexp(block.sums.largest, block.exponent);
+    fold_gap(gap, &block);
+}
+
+#define WHOLE_PAIRS(type)                                                                                              \
+    for (long i = 0; i < count; i++) {                                                                                 \
+        type a, b;                                                                                                     \
+        memcpy(&a, x + i * sizeof a, sizeof a), memcpy(&b, y + i * sizeof b, sizeof b);                                \
+        if (kind == BOOL)                                                                                              \
+            a = a != 0, b = b != 0;                                                                                    \
+        room->doubles[0][i] = (double)a, room->doubles[1][i] = (double)b;                                              \
+        room->doubles[2][i] = (double)(a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a);                 \
+    }                                                                                                                  \
+    break;
+
+static void decode_pairs(enum kind kind, const char *x, const char *y, long count, struct pair_room *room)
+{
+    switch (kind) {
+    case INT8: WHOLE_PAIRS(int8_t)
+    case INT16: WHOLE_PAIRS(int16_t)
+    case INT32: WHOLE_PAIRS(int32_t)
+    case INT64: WHOLE_PAIRS(int64_t)
+    case UINT16: WHOLE_PAIRS(uint16_t)
+    case UINT32: WHOLE_PAIRS(uint32_t)
+    case UINT64: WHOLE_PAIRS(uint64_t)
+    case FLOAT64: memcpy(room->doubles[0], x, (size_t)count * 8), memcpy(room->doubles[1], y, (size_t)count * 8); break;
+    default: WHOLE_PAIRS(uint8_t)
+    }
+}
+
+static const float_at *as_floats(const struct lanes *lanes, enum kind kind, const char *x, long count,
+                                 const float *values, float *into)
+{
+    switch (kind) {
+    case FLOAT32: return (const float_at *)x;
+    case BFLOAT16: lanes->decode_bfloat16((const uint16_at *)x, count, into); break;
+    case FLOAT16: lanes->decode_float16((const uint16_at *)x, count, into); break;
+    default:
+        for (long i = 0; i < count; i++)
+            into[i] = values[(uint8_t)x[i]];
+    }
+    return into;
+}
+
+static void compare_step(const struct lanes *lanes, enum kind kind, const char *x, const char *y, int64_t size,
+                         const float *values, struct pair_room *room, struct gap *gap, struct comparison *found)
+{
+    int bytes = item_bytes[kind];
+    for (int64_t start = 0; start < size; start += BLOCK, x += BLOCK * bytes, y += BLOCK * bytes) {
+        long count = size - start < BLOCK ? (long)(size - start) : BLOCK;
+        found->changed += lanes->differing(x, y, count, bytes);
+        if (kind <= BYTE_FLOAT && kind != FLOAT64) {
+            const float_at *a = as_floats(lanes, kind, x, count, values, room->floats[0]);
+            const float_at *b = as_floats(lanes, kind, y, count, values, room->floats[1]);
+            floats_apart(lanes, a, b, count, room, gap, found);
+        } else {
+            decode_pairs(kind, x, y, count, room);
+            doubles_apart(room, count, kind != FLOAT64, gap, found);
+        }
+    }
+}
+
+/* A side of a chunk: in memory, or from `address` on in a file, of which a step is read into `room`. */
+struct side {
+    int64_t address;
+    int file;
+    char *room;
+};
+
+/* The bytes from an offset on; NULL where they could not be read. */
+static const char *seen(const struct side *side, int64_t offset, int64_t bytes)
+{
+    if (side->file < 0)
+        return (const char *)(intptr_t)(side->address + offset);
+    return read_all(side->file, side->address + offset, side->room, (size_t)bytes) ? side->room : NULL;
+}
+
+/* Compares a chunk; says which side could not be read, 1 or 2, or 0. */
+static int compare_chunk(const struct lanes *lanes, enum kind kind, const struct side sides[2], int64_t size,
+                         const float *values, int always, struct pair_room *room, struct comparison *found)
+{
+    const char *x = NULL, *y = NULL;
+    const int64_t bytes = size * item_bytes[kind], step = STEP * item_bytes[kind];
+    int64_t at = 0, held = -1;
+    struct gap gap = {{0}, 0};
+    memset(found, 0, sizeof *found);
+    for (; at < bytes; at += step) {
+        int64_t some = bytes - at < step ? bytes - at : step;
+        if (!(x = seen(sides, at, some)))
+            return 1;
+        if (!(y = seen(sides + 1, at, some)))
+            return 2;
+        held = at;
+        if (always || memcmp(x, y, (size_t)some) != 0)
+            break;
+    }
+    if (at >= bytes)
+        return 0;
+    /* What came before was the same, and is looked at again: its numbers are a part of the norms. */
+    for (at = 0; at < bytes; at += step) {
+        int64_t some = bytes - at < step ? bytes - at : step;
+        if (at != held && !(x = seen(sides, at, some)))
+            return 1;
+        if (at != held && !(y = seen(sides + 1, at, some)))
+            return 2;
+        held = -1;
+        compare_step(lanes, kind, x, y, some / item_bytes[kind], values, room, &gap, found);
+    }
+    double both = sqrt(gap.sums.square) * sqrt(gap.sums.other_square);
+    found->differs = found->changed > 0;
+    found->distance = ldexp(sqrt(gap.sums.distance), gap.exponent);
+    found->norm = ldexp(sqrt(gap.sums.square), gap.exponent);
+    found->other_norm = ldexp(sqrt(gap.sums.other_square), gap.exponent);
+    found->cosine = both > 0 ? gap.sums.dot / both : NAN;
+    found->largest = gap.sums.largest;
+    return 0;
+}
+
+struct comparing {
+    struct work work; /* its addresses and files are those of the first side */
+    const int64_t *other_addresses;
+    const int32_t *other_files;
+    struct comparison *results;
+    int always;
+};
+
+static void *compare(void *given)
+{
+    struct comparing *all = given;
+    struct work *work = &all->work;
+    int64_t chunks = work->first_chunks[work->arrays], number;
+    struct pair_room *room = malloc(sizeof *room);
+    char *bytes = malloc((size_t)STEP * 16);
+    fenv_t before;
+    if (!room || !bytes) {
+        free(room), free(bytes);
+        return given;
+    }
+    fegetenv(&before);
+    fesetenv(FE_DFL_ENV);
+    while ((number = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < chunks) {
+        int64_t array = array_of(work, number);
+        int64_t start = (number - work->first_chunks[array]) * work->chunk, left = work->sizes[array] - start;
+        enum kind kind = (enum kind)work->kinds[array];
+        int64_t offset = start * item_bytes[kind];
+        struct side sides[2] = {{work->addresses[array] + offset, work->files[array], bytes},
+                                {all->other_addresses[array] + offset, all->other_files[array], bytes + STEP * 8}};
+        int unread =
+            compare_chunk(work->lanes, kind, sides, left < work->chunk ? left : work->chunk,
+                          work->values + BINS * work->values_of[array], all->always, room, all->results + number);
+        if (unread) {
+            __atomic_store_n(&work->unread, 2 * array + unread, __ATOMIC_RELAXED);
+            break;
+        }
+    }
+    fesetenv(&before);
+    free(room), free(bytes);
+    return NULL;
+}
+
+/* Compares arrays with others of the same dtypes and sizes. The results are one for each chunk. Chunks that are the
+   same are not looked at further, unless `always`. `files` are descriptors, -1 for what is in memory. Gives 0 where all
+   went well, -1 where there was no memory, and 2 n + 1 for an array n that could not be read, 2 n + 2 for its other. */
+int64_t leafwise_compare(int64_t arrays, int64_t chunk, const int64_t *addresses, const int64_t *other_addresses,
+                         const int64_t *sizes, const int64_t *first_chunks, const int32_t *files,
+                         const int32_t *other_files, const int32_t *kinds, const int32_t *values_of,
+                         const float *values, void *results, int always, int threads, int instruction_set)
+{
+    struct comparing all = {{instruction_sets[instruction_set], arrays, chunk, 0, 0, addresses, sizes, first_chunks,
+                             files, kinds, values_of, values, NULL, NULL, NULL},
+                            other_addresses,
+                            other_files,
+                            results,
+                            always};
+    int failed = in_threads(compare, &all, threads);
+    return all.work.unread ? all.work.unread : failed && all.work.next < first_chunks[arrays] ? -1 : 0;
+}

@@ -1,0 +1,190 @@
+"""How far arrays are apart: in memory or in files of this machine, by C where it was built, by NumPy elsewhere."""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from leafwise.core.comparing import Comparison, together
+from leafwise.core.runs import Run, UnreadError
+from leafwise.kernels import cpu, reference
+from leafwise.kernels.cpu import CHUNK, PER_THREAD, of_dtypes, threads_here
+from leafwise.kernels.dtypes import numpy_dtype, unknown_dtype
+
+_BUNDLE = 128 << 20  # how many bytes of one side are compared before anybody hears of it
+_RESULT = np.dtype(
+    [
+        *((name, np.int64) for name in ("differs", "changed", "nonfinite")),
+        *((name, np.float64) for name in ("distance", "norm", "other_norm", "cosine", "largest")),
+    ]
+)
+
+Pair = tuple[Run, Run]
+
+
+class _Part(NamedTuple):
+    """Some elements of a pair: which pair, and where they begin and end."""
+
+    pair: int
+    start: int
+    stop: int
+
+
+# What was found of a part: of each of its chunks, or None of all of it, which is the same.
+Looked = list[tuple[_Part, Comparison | None]]
+
+
+def compare(
+    pairs: Sequence[Pair], count: Callable[[int], None] = lambda done: None, *, threads: int | None = None
+) -> list[Comparison]:
+    """How far the runs of each pair, of one dtype and size, are apart; the same bits for any number of threads. `count`
+    is told how many bytes of the first ones are done.
+
+    >>> one, other = np.array([3.0, 4.0], np.float32), np.array([3.0, 0.0], np.float32)
+    >>> [found] = compare([(cpu.run_of(one), cpu.run_of(other))])
+    >>> found.changed, found.share, found.relative_l2, found.cosine, found.largest
+    (1, 0.5, 0.8, 0.6, 4.0)
+    """
+    found = [Comparison(one.size, 0) for one, _ in pairs]
+    open_pairs: dict[int, Looked] = {}
+    for bundle in _bundles(pairs):
+        for part, looked in zip(bundle, _look(pairs, bundle, False, threads), strict=True):
+            open_pairs.setdefault(part.pair, []).extend(looked)
+        done = [pair for pair, looked in open_pairs.items() if looked[-1][0].stop == pairs[pair][0].size]
+        closed = {pair: open_pairs.pop(pair) for pair in done}
+        for pair, chunks in _with_norms(pairs, closed, threads):
+            found[pair] = together(chunks)
+        count(sum((part.stop - part.start) * _item_bytes(pairs[part.pair][0].dtype) for part in bundle))
+    return found
+
+
+def compare_chunk(one: Any, other: Any) -> Comparison:
+    """How far two NumPy arrays of one dtype, no longer than a chunk, are apart; with norms, also where they are the
+    same."""
+    [looked] = _look([(cpu.run_of(one), cpu.run_of(other))], [_Part(0, 0, one.size)], True, 1)
+    return next((found for _, found in looked if found is not None), Comparison(0, 0))
+
+
+def _with_norms(
+    pairs: Sequence[Pair], looked: dict[int, Looked], threads: int | None
+) -> Iterator[tuple[int, list[Comparison]]]:
+    """The chunks of each pair that changed. Those that are the same were passed over: their norms are asked for now."""
+    changed = {pair: its for pair, its in looked.items() if any(chunk is not None for _, chunk in its)}
+    same = [part for its in changed.values() for part, chunk in its if chunk is None]
+    norms = dict(zip(same, _look(pairs, same, True, threads), strict=True))
+    for pair, its in changed.items():
+        chunks: list[Comparison] = []
+        for part, chunk in its:
+            chunks += [chunk] if chunk is not None else [one for _, one in norms[part] if one is not None]
+        yield pair, chunks
+
+
+def _bundles(pairs: Sequence[Pair]) -> Iterator[list[_Part]]:
+    """Parts of pairs, as many as make so many bytes."""
+    bundle: list[_Part] = []
+    held = 0
+    for number, (one, other) in enumerate(pairs):
+        assert (one.size, one.dtype) == (other.size, other.dtype)
+        step = max(_BUNDLE // _item_bytes(one.dtype) // CHUNK, 1) * CHUNK
+        for start in range(0, one.size, step):
+            stop = min(start + step, one.size)
+            size = (stop - start) * _item_bytes(one.dtype)
+            if held and held + size > _BUNDLE:
+                yield bundle
+                bundle, held = [], 0
+            bundle.append(_Part(number, start, stop))
+            held += size
+    if bundle:
+        yield bundle
+
+
+@cache
+def _item_bytes(dtype: str) -> int:
+    return int(numpy_dtype(dtype).itemsize)
+
+
+def _look(pairs: Sequence[Pair], parts: list[_Part], always: bool, threads: int | None) -> list[Looked]:
+    """What is found of each part; of those that are the same only that, unless `always`."""
+    library = cpu.loaded()
+    known = [] if library is None else [part for part in parts if not unknown_dtype(pairs[part.pair][0].dtype)]
+    found = dict(zip(known, _by_library(library, pairs, known, always, threads or threads_here()), strict=True))
+    return [found[part] if part in found else _by_reference(pairs, part, always) for part in parts]
+
+
+def _by_library(
+    library: Any,
+    pairs: Sequence[Pair],
+    parts: list[_Part],
+    always: bool,
+    threads: int,
+    instruction_set: int | None = None,
+) -> list[Looked]:
+    if not parts:
+        return []
+    count = len(parts)
+    sides = [[pairs[part.pair][side] for part in parts] for side in (0, 1)]
+    dtypes = [run.dtype for run in sides[0]]
+    starts = np.fromiter(
+        (part.start * _item_bytes(run.dtype) for part, run in zip(parts, sides[0], strict=True)), np.int64, count
+    )
+    addresses = [np.fromiter((run.address for run in runs), np.int64, count) + starts for runs in sides]
+    files = [np.fromiter((run.file for run in runs), np.int32, count) for runs in sides]
+    sizes = np.fromiter((part.stop - part.start for part in parts), np.int64, count)
+    first_chunks = np.zeros(count + 1, np.int64)
+    np.cumsum((sizes + CHUNK - 1) // CHUNK, out=first_chunks[1:])
+    results = np.empty(int(first_chunks[-1]), _RESULT)
+    kinds, values_of, values, _ = of_dtypes(dtypes)
+    given = (*addresses, sizes, first_chunks, *files, kinds, values_of, values, results)
+    failed = library.leafwise_compare(
+        count,
+        CHUNK,
+        *(array.ctypes.data for array in given),
+        always,
+        max(1, min(threads, int(sizes.sum()) // PER_THREAD)),
+        library.leafwise_instruction_sets() - 1 if instruction_set is None else instruction_set,
+    )
+    if failed > 0:
+        raise UnreadError(parts[(failed - 1) // 2].pair, (failed - 1) % 2)
+    if failed:
+        raise MemoryError("no memory for a block of values")
+    differing = np.concatenate([[0], np.cumsum(results["differs"])])[first_chunks]
+    any_differ = (differing[1:] > differing[:-1]).tolist()
+    firsts = first_chunks.tolist()
+    return [
+        _chunks(part, results[firsts[number] : firsts[number + 1]].tolist(), always)
+        if always or any_differ[number]
+        else [(part, None)]
+        for number, part in enumerate(parts)
+    ]
+
+
+def _chunks(part: _Part, rows: list[Any], always: bool) -> Looked:
+    found: Looked = []
+    for start, (differs, *figures) in zip(range(part.start, part.stop, CHUNK), rows, strict=True):
+        chunk = _Part(part.pair, start, min(start + CHUNK, part.stop))
+        found.append((chunk, Comparison(chunk.stop - start, *figures) if differs or always else None))
+    return found
+
+
+def _by_reference(pairs: Sequence[Pair], part: _Part, always: bool) -> Looked:
+    found: Looked = []
+    for start in range(part.start, part.stop, CHUNK):
+        chunk = _Part(part.pair, start, min(start + CHUNK, part.stop))
+        one, other = (_array(pairs[part.pair][side], chunk, side) for side in (0, 1))
+        same = one.tobytes() == other.tobytes()
+        found.append((chunk, reference.compare(one, other) if always or not same else None))
+    return found
+
+
+def _array(run: Run, part: _Part, side: int) -> Any:
+    dtype = numpy_dtype(run.dtype)
+    start, nbytes = run.address + part.start * dtype.itemsize, (part.stop - part.start) * dtype.itemsize
+    if run.file < 0:
+        return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(start), dtype)
+    data = os.pread(run.file, nbytes, start)
+    if len(data) < nbytes:
+        raise UnreadError(part.pair, side)
+    return np.frombuffer(data, dtype)

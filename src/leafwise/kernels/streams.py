@@ -1,0 +1,124 @@
+"""How far arrays are apart that do not lie as runs of one dtype: a piece of either at a time."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from leafwise.core.comparing import Comparison, together
+from leafwise.kernels.comparing import compare_chunk
+from leafwise.kernels.cpu import CHUNK
+from leafwise.kernels.dtypes import numpy_dtype
+
+_TILE = 1024  # rows and columns that are turned at a time
+
+
+def arrays_of(pieces: Iterable[Any], dtype: str) -> Iterator[Any] | None:
+    """Bytes, in pieces, as arrays of a dtype; None where NumPy does not know it."""
+    try:
+        known = numpy_dtype(dtype)
+    except (TypeError, AttributeError, ModuleNotFoundError):
+        return None
+    return (np.frombuffer(piece, known) for piece in pieces)
+
+
+def compare_streams(
+    one: Iterable[Any], other: Iterable[Any], count: Callable[[int], None] = lambda done: None
+) -> tuple[Comparison, bool]:
+    """How far two arrays are apart, each given in parts of any length, of whatever dtypes; and whether they are equal
+    but for that: whether casting one of them gives the bits of the other. Differences are those of numbers that are
+    wide enough for both.
+
+    >>> wide = np.array([0.1, 1.0], np.float32)
+    >>> found, is_cast = compare_streams([wide], [wide.astype(np.float16)])
+    >>> found.changed, is_cast
+    (1, True)
+    """
+    parts = []
+    forth = back = True
+    for x, y in zip(_chunks(one), _chunks(other), strict=True):
+        a, b = x, y
+        if x.dtype != y.dtype:
+            forth, back = forth and _gives(x, y), back and _gives(y, x)
+            wide = _wide(x.dtype, y.dtype)
+            a, b = _cast(x, wide), _cast(y, wide)
+        parts.append(compare_chunk(np.ascontiguousarray(a), np.ascontiguousarray(b)))
+        count(x.nbytes)
+    found = together(parts)
+    return found, bool(forth or back) and (not parts or x.dtype != y.dtype or not found.changed)
+
+
+def transposed(
+    read: Callable[[Any], Any], other: Callable[[Any], Any], shape: tuple[int, ...], after: Callable[[], None]
+) -> Literal["same", "cast"] | None:
+    """Whether a matrix is another one turned: the same bits, or but for a cast. `after` is called when a tile of either
+    was looked at."""
+    rows, columns = shape
+    forth = back = True
+    for top in range(0, rows, _TILE):
+        for left in range(0, columns, _TILE):
+            here, there = slice(top, top + _TILE), slice(left, left + _TILE)
+            x, y = np.ascontiguousarray(read((here, there))), np.ascontiguousarray(other((there, here)).T)
+            forth, back = forth and _gives(x, y), back and _gives(y, x)
+            is_cast = x.dtype != y.dtype
+            after()
+            if not (forth or back):
+                return None
+    return "cast" if rows and columns and is_cast else "same"
+
+
+def same_number(x: Any, y: Any) -> bool:
+    """Whether two numbers, as arrays without axes, are the same in every bit."""
+    return bool(x.dtype == y.dtype and x.tobytes() == y.tobytes())
+
+
+def _cast(array: Any, dtype: Any) -> Any:
+    if array.dtype == dtype:
+        return array
+    with np.errstate(all="ignore"):
+        return array.astype(dtype)
+
+
+def _gives(x: Any, y: Any) -> bool:
+    """Whether casting an array gives another. Numbers may be rounded, but not to whole ones."""
+    cast = _cast(x, y.dtype)
+    return _same(cast, y) and (y.dtype.kind not in "iub" or _same(_cast(cast, x.dtype), x))
+
+
+def _same(x: Any, y: Any) -> bool:
+    """Whether two arrays of one dtype have the same bits, or are both no number: a cast may choose which."""
+    if x.tobytes() == y.tobytes():
+        return True
+    words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(x.dtype.itemsize)
+    bits = x == y if words is None else np.ascontiguousarray(x).view(words) == np.ascontiguousarray(y).view(words)
+    return bool((bits | ((x != x) & (y != y))).all())
+
+
+def _wide(one: Any, other: Any) -> Any:
+    """What holds the numbers of both."""
+    if "c" in (one.kind, other.kind):
+        return np.dtype(np.complex128)
+    narrow = all(dtype.kind not in "iub" and dtype.itemsize <= 4 for dtype in (one, other))
+    return np.dtype(np.float32 if narrow else np.float64)
+
+
+def _chunks(arrays: Iterable[Any]) -> Iterator[Any]:
+    """The same values in chunks of one length, so that it does not matter how they were cut. A chunk is good until the
+    next is asked for: whoever gives the arrays may use their memory again."""
+    kept: Any = None
+    for array in arrays:
+        flat = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1)
+        at = 0
+        if kept is not None:
+            at = min(CHUNK - kept.size, flat.size)
+            kept = np.concatenate([kept, flat[:at]])
+            if kept.size < CHUNK:
+                continue
+            yield kept
+            kept = None
+        whole = at + (flat.size - at) // CHUNK * CHUNK
+        yield from (flat[start : start + CHUNK] for start in range(at, whole, CHUNK))
+        if whole < flat.size:
+            kept = flat[whole:].copy()
+    if kept is not None:
+        yield kept

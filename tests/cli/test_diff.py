@@ -1,0 +1,87 @@
+"""`leafwise diff`, as a shell would use it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from leafwise.cli import main
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    before = {"a.weight": torch.zeros(2, 3), "a.bias": torch.zeros(2), "evil\x1b[31m": torch.ones(1)}
+    save_file(before, tmp_path / "before.safetensors")
+    after = {**before, "a.weight": torch.ones(2, 3), "evil\x1b[31m": torch.zeros(1)}
+    save_file(after, tmp_path / "after.safetensors")
+    return str(tmp_path / "before.safetensors"), str(tmp_path / "after.safetensors")
+
+
+def test_the_exit_status_is_that_of_diff(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = files
+    assert main(["diff", before, before]) == 0
+    assert capsys.readouterr().out == "3 leaves, all the same\n"
+    assert main(["diff", before, after]) == 1
+    assert "2 changed, 1 same" in capsys.readouterr().out
+    assert main(["diff", before, before + ".not"]) == 2
+    assert "is no file" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as exited:
+        main(["diff", before])
+    assert exited.value.code == 2
+
+
+def test_a_file_that_is_none_is_trouble(files: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "junk").write_bytes(b"junk" * 100)
+    assert main(["diff", files[0], str(tmp_path / "junk")]) == 2
+
+
+def test_nothing_in_common_is_trouble(
+    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_file({"other": torch.zeros(77)}, tmp_path / "other.safetensors")
+    assert main(["diff", files[0], str(tmp_path / "other.safetensors")]) == 2
+    said = capsys.readouterr().err
+    assert "no leaf in common" in said
+    assert "\x1b" not in said
+
+
+def test_quiet_says_nothing(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", *files, "-q"]) == 1
+    assert main(["diff", *files, "--quiet", "--query", "a.bias"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_queries_renames_and_structure(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = files
+    assert main(["diff", before, after, "--query", "a.*"]) == 1
+    assert main(["diff", before, after, "--structure"]) == 0
+    assert "not compared" in capsys.readouterr().out
+    assert main(["diff", before, after, "--query", "nothing"]) == 2
+    assert main(["diff", before, before, "--rename", "^a=b"]) == 1
+    assert main(["diff", before, before, "--rename", "^a=b", "--auto"]) == 2
+
+
+def test_json(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", *files, "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["counts"] == {"changed": 2, "same": 1}
+    assert {leaf["path"] for leaf in data["leaves"]} == {"a.weight", "a.bias", '"evil\\u001b[31m"'}
+
+
+def test_what_is_piped_is_plain(files: tuple[str, str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "leafwise", "diff", *files], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    assert "before.safetensors → after.safetensors" in done.stdout
+
+
+def test_depth_and_full(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diff", *files, "--depth", "1"])
+    assert "▸ 2 leaves: 1 changed, 1 same" in capsys.readouterr().out
+    main(["diff", *files, "--full"])
+    assert "bias" in capsys.readouterr().out

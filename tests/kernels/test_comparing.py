@@ -1,0 +1,181 @@
+"""How far arrays are apart: the C code, in every instruction set that this machine has, against the reference."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.kernels.cases import FLOATS, WHOLE, cases, same
+from tests.kernels.test_cpu import of_the_library
+
+from leafwise.core.comparing import Comparison, together
+from leafwise.core.runs import Run, UnreadError
+from leafwise.kernels import comparing, cpu, reference
+
+CASES = cases()
+
+
+def partner(array: Any) -> Any:
+    """The same array with some values put elsewhere."""
+    rng = np.random.default_rng(1)
+    other = array.copy()
+    if array.size:
+        other[rng.integers(0, array.size, max(1, array.size // 3))] = array[rng.integers(0, array.size)]
+    return other
+
+
+def compare(one: Any, other: Any, **more: Any) -> Comparison:
+    return comparing.compare([(cpu.run_of(one), cpu.run_of(other))], **more)[0]
+
+
+def assert_close(found: Comparison, right: Comparison) -> None:
+    assert found[:3] == right[:3]
+    for name in ("distance", "norm", "other_norm", "largest"):
+        assert math.isclose(getattr(found, name), getattr(right, name), rel_tol=1e-12), name
+    assert same(found.cosine, right.cosine) or math.isclose(found.cosine, right.cosine, rel_tol=1e-12, abs_tol=1e-13)
+
+
+@of_the_library
+@pytest.mark.parametrize("name", CASES)
+def test_every_instruction_set_agrees_with_the_reference_and_gives_the_same_bits(name: str) -> None:
+    one, other = CASES[name], partner(CASES[name])
+    pairs = [(cpu.run_of(one), cpu.run_of(other))]
+    parts = [comparing._Part(0, 0, one.size)] if one.size else []
+    every = [
+        comparing._by_library(cpu.loaded(), pairs, parts, True, 1, number) for number in range(cpu.instruction_sets())
+    ]
+    assert len(set(map(repr, every))) == 1
+    for looked in every[0]:
+        [(_, found)] = looked
+        assert found is not None
+        assert_close(found, reference.compare(one, other))
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *WHOLE, "complex64"])
+def test_what_is_the_same_in_every_bit_is_the_same(dtype: str) -> None:
+    bits = np.random.default_rng(0).integers(0, 2, 16 * (cpu.CHUNK + 5), np.uint8)
+    one = bits.view(cpu.numpy_dtype(dtype))[: cpu.CHUNK + 5]
+    assert compare(one, one.copy())[:4] == (one.size, 0, 0, 0.0)
+    other = one.copy()
+    other.view(np.uint8)[-1] ^= 1
+    assert compare(one, other).changed == 1
+
+
+def test_signs_of_zero_and_kinds_of_nan_are_bits() -> None:
+    one = np.array([0.0, 1.0, np.nan, np.inf], np.float32)
+    other = one.copy()
+    other[0] = -0.0
+    found = compare(one, other)
+    assert (found.changed, found.distance, found.relative_l2, found.largest) == (1, 0, 0, 0)
+    assert found.nonfinite == 2
+    payload = one.copy()
+    payload.view(np.uint32)[2] |= 7
+    assert compare(one, payload).changed == 1
+    assert compare(one, one.copy()).changed == 0
+
+
+def test_what_is_not_finite_counts_as_changed_and_as_nothing_else() -> None:
+    one = np.array([3.0, 4.0, np.inf, 1.0, np.nan], np.float64)
+    other = np.array([3.0, 4.5, 1.0, np.nan, np.nan], np.float64)
+    found = compare(one, other)
+    assert (found.changed, found.nonfinite, found.distance, found.norm, found.largest) == (3, 3, 0.5, 5.0, 0.5)
+
+
+def test_differences_of_large_whole_numbers_are_exact() -> None:
+    one = np.array([2**60, -(2**63), 5], np.int64)
+    assert compare(one, one + np.array([1, 0, 0])).largest == 1
+    found = compare(one, np.array([2**60, 2**63 - 1, 5], np.int64))
+    assert found.largest == 2.0**64
+    assert compare(np.array([2**64 - 1], np.uint64), np.array([2**64 - 2], np.uint64)).largest == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int16"])
+def test_any_number_of_threads_and_any_cut_gives_the_same_bits(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = (np.random.default_rng(0).normal(size=5 * cpu.CHUNK + 1_234) * 100).astype(cpu.numpy_dtype(dtype))
+    other = one.copy()
+    other[cpu.CHUNK + 7 : 2 * cpu.CHUNK + 3] = one[5]  # the first chunk and the last ones are the same
+    found = compare(one, other, threads=1)
+    assert_close(found, reference.compare(one, other))
+    for threads in (2, 3, 100):
+        assert compare(one, other, threads=threads) == found
+    monkeypatch.setattr(comparing, "_BUNDLE", 1)
+    done: list[int] = []
+    assert compare(one, other, count=done.append) == found
+    assert (sum(done), len(done)) == (one.nbytes, 6)
+
+
+def test_a_change_anywhere_is_found() -> None:
+    one = np.zeros(2 * cpu.CHUNK + 3, np.uint8)
+    for place in (0, 65_535, 65_536, cpu.CHUNK - 1, cpu.CHUNK, len(one) - 1):
+        other = one.copy()
+        other[place] = 1
+        found = compare(one, other)
+        assert (found.changed, found.largest, found.distance) == (1, 1, 1)
+
+
+def test_files_and_memory_at_any_offset(tmp_path: Path) -> None:
+    one = np.random.default_rng(2).normal(size=cpu.CHUNK + 77).astype(np.float32)
+    other = one.copy()
+    other[100_000:] *= 1.5
+    (tmp_path / "one").write_bytes(b"abc" + one.tobytes())
+    (tmp_path / "other").write_bytes(b"abcde" + other.tobytes())
+    files = [os.open(tmp_path / name, os.O_RDONLY) for name in ("one", "other")]
+    in_files = [Run(at, one.size, "float32", None, file) for at, file in zip((3, 5), files, strict=True)]
+    in_memory = [cpu.run_of(one), cpu.run_of(other)]
+    right = comparing.compare([(in_memory[0], in_memory[1])])
+    for first in (in_files[0], in_memory[0]):
+        for second in (in_files[1], in_memory[1]):
+            assert comparing.compare([(first, second)]) == right
+    os.truncate(tmp_path / "other", 1_000)
+    with pytest.raises(UnreadError) as raised:
+        comparing.compare([(in_memory[0], in_memory[0]), (in_memory[0], in_files[1])])
+    assert (raised.value.number, raised.value.side) == (1, 1)
+    for file in files:
+        os.close(file)
+
+
+def test_without_the_library_the_reference_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    one = np.random.default_rng(3).normal(size=3 * cpu.CHUNK + 5).astype(np.float32)
+    other = one.copy()
+    other[cpu.CHUNK :] += 1
+    right = compare(one, other)
+    monkeypatch.setattr(cpu, "loaded", lambda: None)
+    assert_close(compare(one, other), right)
+    assert compare(one, one.copy()).changed == 0
+    (tmp_path / "one").write_bytes(one.tobytes())
+    file = os.open(tmp_path / "one", os.O_RDONLY)
+    run = Run(0, one.size, "float32", None, file)
+    assert comparing.compare([(run, cpu.run_of(other))])[0] == compare(one, other)
+    os.truncate(tmp_path / "one", 10)
+    with pytest.raises(UnreadError):
+        comparing.compare([(run, cpu.run_of(other))])
+    os.close(file)
+
+
+def test_many_pairs_at_once_and_empty_ones_between() -> None:
+    rng = np.random.default_rng(4)
+    ones = [rng.normal(size=size) for size in (0, 5, 0, 1, 4_097, 0)]
+    others = [array + (number % 2) for number, array in enumerate(ones)]
+    found = comparing.compare([(cpu.run_of(a), cpu.run_of(b)) for a, b in zip(ones, others, strict=True)])
+    assert [one.changed for one in found] == [0, 5, 0, 1, 0, 0]
+    assert comparing.compare([]) == []
+    assert found[0].share == 0
+
+
+def test_figures_where_there_is_nothing_to_measure_by() -> None:
+    zeros = np.zeros(4, np.float32)
+    found = compare(zeros, np.array([0, 0, 3, 4], np.float32))
+    assert (found.relative_l2, found.share, found.other_norm) == (math.inf, 0.5, 5.0)
+    assert together([]) == Comparison(0, 0)
+
+
+def test_parts_together_are_the_whole() -> None:
+    one = np.random.default_rng(5).normal(size=9_000)
+    other = one * 1.01 + 0.1
+    parts = [compare(one[at : at + 999], other[at : at + 999]) for at in range(0, 9_000, 999)]
+    assert_close(together(parts), reference.compare(one, other))
+    huge = together([compare(one[:10] * 1e300, other[:10] * 1e300), compare(one[10:20], other[10:20])])
+    assert math.isfinite(huge.cosine)
+    assert math.isfinite(huge.relative_l2)

@@ -1,0 +1,128 @@
+"""What differs, as an outline and as plain data."""
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import leafwise as lw
+from leafwise.render import text_of
+from leafwise.render.terminal import Terminal
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(4, 4), nn.Linear(4, 4)
+
+
+def test_the_outline() -> None:
+    a = {"a": torch.ones(4), "b": {"w": torch.tensor([3.0, 4.0]), "v": torch.ones(2)}, "c": torch.ones(2), "step": 1}
+    b = {
+        "a": torch.ones(4),
+        "b": {"w": torch.tensor([3.0, 4.5]), "v": torch.ones(2).half()},
+        "d": torch.ones(3),
+        "step": 2,
+    }
+    assert lw.diff(a, b).text().splitlines() == [
+        "dict → dict           relative L2    cosine  largest  changed",
+        "├─ a                                                           1 leaf same",
+        "├─ b",
+        "│  ├─ w      changed          0.1  0.998460      0.5      50%",
+        "│  └─ v      cast                                              float32 → float16",
+        "├─ c         removed                                           2 float32",
+        "├─ d         added                                             3 float32",
+        "└─ step      changed                                           1 → 2",
+        "",
+        "5 leaves: 1 removed, 1 added, 1 changed, 1 cast, 1 same · 1 plain value: 1 changed",
+    ]
+
+
+def test_equal_trees_need_no_outline() -> None:
+    a = {"a": torch.ones(4), "b": torch.ones(2)}
+    assert lw.diff(a, a).text() == "2 leaves, all the same"
+    assert "same" in lw.diff(a, a).text(full=True).splitlines()[1]
+    assert lw.diff({}, {}).text() == "0 leaves"
+
+
+def test_blocks_that_changed_alike_fold_and_equal_ones_close() -> None:
+    net = nn.ModuleList([Block() for _ in range(40)])
+    other = copy.deepcopy(net)
+    with torch.no_grad():
+        for number in range(10, 40):
+            other[number].q.weight.mul_(1.5)
+    found = lw.diff(net, other)
+    lines = found.text().splitlines()
+    assert len(lines) == 10
+    assert lines[1].startswith("├─ 0 … 9")
+    assert lines[1].endswith("40 leaves same")
+    assert lines[2].startswith("└─ 10 … 39  ×30")
+    assert "weight" in lines[4]
+    assert "0.5" in lines[4]
+    assert len(found.text(full=True).splitlines()) == 1 + 40 * 7 + 3
+    assert len(found.text(depth=1).splitlines()) == 1 + 2 + 3
+    assert "▸ 120 leaves: 30 changed, 90 same" in found.text(depth=1)
+    assert "▸ 160 leaves" in found.text(depth=0)
+
+
+def test_a_long_list_is_cut() -> None:
+    a = {f"x{number}": torch.tensor([float(number)]) for number in range(500)}
+    b = {name: value + 1 for name, value in a.items()}
+    lines = lw.diff(a, b).text().splitlines()
+    assert len(lines) <= 62
+    assert "more; text(full=True) shows all" in lines[-4]
+    assert len(lw.diff(a, b).text(full=True).splitlines()) > 500
+
+
+def test_deep_trees() -> None:
+    a: object = {"x": torch.ones(1), "y": torch.ones(1)}
+    b: object = {"x": torch.ones(1), "y": torch.zeros(1)}
+    for _ in range(3_000):
+        a, b = {"d": a}, {"d": b}
+    assert "y" in lw.diff(a, b).text()
+
+
+def test_names_are_escaped_everywhere() -> None:
+    evil = "evil\x1b[31m\u202e"
+    a = {evil: torch.ones(2), "s": evil, "gone" + evil: torch.ones(7)}
+    b = {evil: torch.zeros(2), "s": "\x07", "new" + evil: torch.ones(7)}
+    found = lw.diff(a, b)
+    for text in (found.text(), str(found), found._repr_html_(), repr(list(found)[1])):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "\x07" not in text
+    json.dumps(found.json())
+
+
+def test_notebooks_and_narrow_terminals() -> None:
+    found = lw.diff({"a<b>": torch.ones(2)}, {"a<b>": torch.zeros(2)})
+    assert "a&lt;b&gt;" in found._repr_html_()
+    narrow = text_of(found, terminal=Terminal(False, 40, True))
+    assert max(map(len, narrow.splitlines())) <= 40
+    assert narrow.isascii()
+
+
+def test_plain_data() -> None:
+    found = lw.diff({"a": torch.zeros(2), "n": 1}, {"a": torch.ones(2), "n": float("inf")})
+    data = json.loads(json.dumps(found.json(), allow_nan=False))
+    assert data["same"] is False
+    assert data["counts"] == {"changed": 2}
+    [leaf] = data["leaves"]
+    assert leaf["comparison"]["relative_l2"] is None  # infinite
+    assert leaf["comparison"]["largest"] == 1
+    assert leaf["kinds"] == ["changed"]
+    assert data["plain"] == [{"kinds": ["changed"], "path": "n", "other": None, "values": [1, "inf"]}]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_change_says_what_it_is(number: int) -> None:
+    found = lw.diff({"a": torch.ones(2, 3), "b": torch.ones(1)}, {"a": torch.zeros(3, 1), "b": torch.zeros(1)})
+    assert (
+        repr(found[number])
+        == [
+            "<a: reshaped; 2×3 → 3×1>",
+            "<b: changed; relative L2 1, cosine nan, largest 1, 100.000% of 1>",
+        ][number]
+    )
