@@ -128,9 +128,6 @@ class Home:
         """A part of the array as a NumPy array; a home that can read just that says how."""
         return self.numpy(value)[index]
 
-    def let_go(self, value: Any) -> None:
-        """Says that what was read of an array is not looked at again soon, and need not be held."""
-
     def reads_parts(self, value: Any) -> bool:
         """Whether a part is read without the rest. If not, whoever wants many parts asks for the whole, once."""
         return False

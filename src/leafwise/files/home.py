@@ -126,11 +126,6 @@ class FilesHome(Home):
     def read(self, value: Stored, index: Any) -> Any:
         return value.read(index)
 
-    def let_go(self, value: Stored) -> None:
-        if isinstance(value, Strided):
-            storage = value.storage
-            storage.source.let_go(storage.start, storage.start + storage.nbytes)
-
     def reads_parts(self, value: Stored) -> bool:
         return value.reads_parts
 

@@ -97,7 +97,7 @@ class Seen:
         value = self._looked.columns.current(self.leaf)
         home = self._looked.columns.home(value)
         found = home.read(value, index).copy()
-        home.let_go(value)
+        home.let_go([value])
         return found
 
 

@@ -18,7 +18,7 @@ def reader(home: Home, value: Any) -> Read:
         return lambda box: whole[box]
 
     def read(box: tuple[slice, ...]) -> Any:
-        home.let_go(value)
+        home.let_go([value])
         return home.read(value, box)
 
     return read
@@ -30,4 +30,4 @@ def bands(home: Home, value: Any, shape: tuple[int, ...]) -> Iterator[tuple[int,
     step = max(1, _BAND // max(prod(shape[1:]), 1))
     for start in range(0, shape[0], step):
         yield start, read((slice(start, start + step),))
-    home.let_go(value)
+    home.let_go([value])

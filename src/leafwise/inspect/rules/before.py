@@ -6,8 +6,8 @@ from leafwise.inspect.rules.registry import Found, rule, told, warning
 
 @rule("LW601", "unchanged")
 def unchanged(looked: Looked) -> Found:
-    """A trainable leaf that holds the same bits as in `against=`: it was not trained, or is still at its initial values.
-    Only noted where nobody says what is trainable, as in a file."""
+    """A trainable leaf that holds the same bits as in `against=`: it was not trained, or is still at its initial
+    values. Only noted where nobody says what is trainable, as in a file."""
     same = [seen for seen in looked.leaves if _is_compared(looked, seen.path) and _is_same(looked, seen.path)]
     trained = [seen for seen in same if seen.kind == "parameter" and seen.is_float and seen.spec.trainable is not False]
     if trained and all(_is_same(looked, path) for path in looked.changes):
@@ -17,8 +17,8 @@ def unchanged(looked: Looked) -> Found:
         yield told(
             "warning" if seen.spec.trainable else "note",
             seen,
-            f"all of {seen.spec.size:,} values are as they were; is it used by forward(), and in the optimizer? If it is "
-            f'meant, lw.freeze(model, "{seen.path}")',
+            f"all of {seen.spec.size:,} values are as they were; is it used by forward(), and in the optimizer? If it "
+            f'is meant, lw.freeze(model, "{seen.path}")',
         )
 
 
