@@ -24,7 +24,8 @@ _LEAST = 2.0**-120  # a line of smaller numbers is taken for one of these
 _SHIFTS = np.array([0.0, 0.31, 0.67])  # what lies on two sides of a wall in one grid does not in another
 _SEED = 20_240_229
 _ODD = np.random.default_rng(_SEED).integers(1, 1 << 61, _COORDINATES + 1, np.int64) * 2 + 1
-_MOST_TOLD = 1_000  # pairs that are looked at in full
+_MOST_PAIRS = 10_000  # that are compared by their projections
+_MOST_MEASURED = 100  # of them, that are read in full
 
 
 class Alike(NamedTuple):
@@ -81,7 +82,8 @@ def alike(seen: Seen, axis: int) -> Alike:
         # Short ones may be the same by chance; but hardly all of them.
         return Alike(same if sum(map(len, same)) == shape[axis] and len(same) == 1 else [], [])
     alone = np.setdiff1d(np.arange(len(suspects)), [np.searchsorted(suspects, one) for its in same for one in its[1:]])
-    return Alike(same, _near(suspects[alone], projected[alone], lengths[alone]))
+    near = _near(suspects[alone], projected[alone], lengths[alone])[:_MOST_MEASURED]
+    return Alike(same, [one for one in (_measured(seen, axis, *pair) for pair in near) if one[2] < NEAR])
 
 
 def _narrow(array: Any) -> Any:
@@ -159,16 +161,24 @@ def _same(suspects: Any, words: Any, lengths: Any) -> list[list[int]]:
     return [its for its in groups.values() if len(its) > 1]
 
 
-def _near(suspects: Any, projected: Any, lengths: Any) -> list[tuple[int, int, float]]:
+def _near(suspects: Any, projected: Any, lengths: Any) -> list[tuple[int, int]]:
+    """Pairs that are near, as far as their projections tell."""
     close = _suspects(projected) if len(projected) > 1 else np.array([], int)
     found = []
     for one, other in _neighbours(projected[close]):
         a, b = close[one], close[other]
         size = max(lengths[a], lengths[b])
         away = float(np.linalg.norm(projected[a] - projected[b]) / size) if size else 0.0
-        if 0 < away < NEAR:
-            found.append((int(suspects[a]), int(suspects[b]), away))
+        if 0 < away < 2 * NEAR:
+            found.append((int(suspects[a]), int(suspects[b])))
     return found
+
+
+def _measured(seen: Seen, axis: int, one: int, other: int) -> tuple[int, int, float]:
+    """Two lines with their distance over their length, by all of their numbers."""
+    boxes = [(*[slice(None)] * axis, slice(line, line + 1)) for line in (one, other)]
+    a, b = (np.asarray(seen.sample(box), np.float64) for box in boxes)
+    return one, other, float(np.linalg.norm(a - b) / max(np.linalg.norm(a), np.linalg.norm(b)))
 
 
 def _neighbours(projected: Any) -> Iterator[tuple[int, int]]:
@@ -178,7 +188,7 @@ def _neighbours(projected: Any) -> Iterator[tuple[int, int]]:
     told = 0
     for place, one in enumerate(order):
         for other in order[place + 1 :]:
-            if projected[other, 0] - projected[one, 0] > reach[one] or told >= _MOST_TOLD:
+            if projected[other, 0] - projected[one, 0] > reach[one] or told >= _MOST_PAIRS:
                 break
             told += 1
             yield int(one), int(other)

@@ -58,7 +58,7 @@ def _wider(looked: Looked, dtype: str) -> Iterator[tuple[Seen, Row]]:
 
 
 def _share(count: int, row: Row) -> str:
-    return f"{count:,} of {row.count:,} values ({count / row.count:.2g})"
+    return f"{count:,} of {row.count:,} values ({count / row.count:.2%})"
 
 
 @rule("LW511", "mixed dtypes")
@@ -72,7 +72,7 @@ def mixed_dtypes(looked: Looked) -> Found:
         dtypes = {seen.spec.dtype: seen.path for seen in its}
         if len(dtypes) > 1:
             said = ", ".join(f"{path.rpartition('.')[2]} {dtype}" for dtype, path in dtypes.items())
-            yield warning(its[0], f"one layer in several dtypes: {said}; cast the layer: layer.to(torch.float32)")
+            yield warning(its[0], f"one layer in several dtypes: {said}; cast the whole layer to one of them")
 
 
 @rule("LW512", "no shape yet")

@@ -17,12 +17,14 @@ def tie_undone(looked: Looked) -> Found:
 def tie_split(looked: Looked) -> Found:
     """A tie whose names are on different devices, or have different dtypes: a declared one, or a table and a head that
     hold the same numbers."""
+    declared = set()
     for undone in looked.tree.undone:
         if split := _split(looked, str(undone.path), str(undone.source)):
+            declared.add(str(undone.path))
             yield error(str(undone.path), f"declared tied to {undone.source}, and split: {split}; {undone.repair()}")
     for table, head in looked.tables_and_heads:
         split = _apart(table, head)
-        if split and _same_numbers(table, head):
+        if split and head.path not in declared and _same_numbers(table, head):
             yield warning(
                 head.path,
                 f"the same numbers as {table.path}, and split: {split}; put both on one device in one dtype, then "

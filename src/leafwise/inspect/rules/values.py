@@ -24,8 +24,8 @@ def gradient_not_finite(looked: Looked) -> Found:
         if row is not None and row.finite < row.count:
             yield error(
                 seen,
-                f"{_wrong(row)} of {row.count:,} values of the gradient; do not step, and look for what made them: "
-                "torch.autograd.set_detect_anomaly(True)",
+                f"{_wrong(row)} of {row.count:,} values of the gradient; do not step: clear it, and look for what made "
+                "it so",
             )
 
 
