@@ -196,7 +196,7 @@ def _low_rank(healthy: Healthy) -> Planted | None:
     with torch.no_grad():
         flat = leaf.value.view(leaf.shape[0], -1)
         flat.copy_(torch.randn(flat.shape[0], 2) @ torch.randn(2, flat.shape[1]) * 0.01)
-    return Planted(model, {"select": "LW116"}, str(leaf.path))
+    return Planted(model, {}, str(leaf.path))
 
 
 fault("LW201")(_in_weight(lambda leaf: leaf.value.normal_(std=30.0) if "in" in leaf.axes else False, 16))
@@ -382,7 +382,7 @@ def outcome(healthy: Healthy, code: str) -> bool | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lw.TieWarning)
-        found = lw.check(planted.model, **planted.options).of(code)
+        found = lw.check(planted.model, **{"select": code, **planted.options}).of(code)
     return any(one.path == planted.path or not planted.path for one in found)
 
 

@@ -33,10 +33,11 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.errors import QueryError
     from leafwise.inspect.check import check
     from leafwise.inspect.findings import LEVELS
-    from leafwise.inspect.rules.registry import chosen
+    from leafwise.inspect.rules.registry import all_rules, chosen
 
-    rules = chosen(options.select, options.ignore)
     if options.rules:
+        some = options.select or options.ignore
+        rules = chosen(options.select, options.ignore) if some else all_rules().values()
         print("\n".join(f"{rule.code}  {rule.name}: {rule.about}" for rule in rules))
         return 0
     if options.target is None:
