@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults check format bench ties wheel clean
+.PHONY: help run test faults check format bench ties alarms wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ bench: $(VENV)/dev.stamp  ## Measure, beside the peers
 
 ties: $(VENV)/dev.stamp  ## Take every tied architecture of transformers through what loses ties (minutes)
 	@$(BIN)/python tools/tied_transformers.py
+
+alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and planted faults that it finds (minutes)
+	@$(BIN)/python -m tools.alarms
 
 wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and prove the wheel in an empty environment
 	@rm -rf dist build/wheel && $(BIN)/python -m build --outdir dist . > /dev/null

@@ -23,20 +23,23 @@ ALLOWED = {
     "share": {"core", "errors"},
     "checkpoint": {"share", "files", "core", "errors"},
     "iterate": {"share", "core", "errors"},
-    "inspect": {"share", "kernels", "core", "errors"},
+    "inspect": {"iterate", "share", "kernels", "core", "errors"},
     "render": {"checkpoint", "inspect", "iterate", "share", "core", "errors"},
     "cli": {"render", "checkpoint", "inspect", "iterate", "share", "core", "files", "errors", "version"},
     "gluon": {"homes", "core", "errors"},
 }
 
 PUBLIC = {
-    "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node", "Path", "PathError", "Query",
-    "QueryError", "Tie", "TieError", "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WriteError",
-    "Rule", "RuleError",
-    "NonFiniteError", "add_roles", "clip", "diff", "flat", "freeze", "groups", "initialize", "keep_ties", "layer_decay",
-    "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses", "verify",
-    "where",
+    "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node", "NonFiniteError", "Path",
+    "PathError", "Query", "QueryError", "Rule", "RuleError", "Tie", "TieError", "TieWarning", "Tree", "Unsupported",
+    "Use", "WalkError", "WriteError", "add_roles", "check", "clip", "diff", "flat", "freeze", "groups", "image",
+    "initialize", "keep_ties", "layer_decay", "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie",
+    "ties", "tree", "untie", "uses", "verify", "where",
 }  # fmt: skip
+
+
+# Outside of homes, files and kernels, what computes with NumPy, loaded when it is needed.
+_WITH_NUMPY = {"read.py", "drawing.py", "placing.py", "grids.py", "imaging.py", "scale.py", "lines.py", "spectrum.py"}
 
 
 def modules() -> list[str]:
@@ -88,7 +91,7 @@ def test_only_homes_name_a_framework(room: str) -> None:
             {"numpy", "ml_dtypes", "gguf", "fsspec", "xxhash"}
             if room == "files"
             else {"numpy"}
-            if path.name in ("read.py", "drawing.py", "placing.py")
+            if path.name in _WITH_NUMPY
             else set()
         )
         assert foreign <= ({"torch"} if path.name == "tour.py" else allowed), path

@@ -1,4 +1,4 @@
-"""Makes the pictures of the docs: runs the first example of a page, and has a browser draw what a notebook would show.
+"""Makes the pictures of the docs: runs the examples of a page, and has a browser draw what a notebook would show.
 
     python tools/docs_pictures.py [CHROMIUM]
 
@@ -13,25 +13,33 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent.parent / "docs"
-PICTURES = {"stats": ("s", (900, 236))}  # of each page, the name of what is shown, and how large it is
+# Of each picture the page, the name of what is shown there, and how large it is.
+PICTURES = {
+    "stats": ("stats", "s", (900, 236)),
+    "image-filters": ("image", "filters", (480, 352)),
+    "image-matrix": ("image", "matrix", (560, 476)),
+    "image-norms": ("image", "norms", (560, 596)),
+}
 
 
 def shown_by(page: Path, name: str) -> Any:
-    """What the first example of a page gives this name."""
-    first = page.read_text().split("```python\n")[1].split("```")[0]
+    """What an example of a page gives this name."""
     scope: dict[str, Any] = {}
-    for example in doctest.DocTestParser().get_examples(first):
-        exec(example.source, scope)
-    return scope[name]
+    for block in page.read_text().split("```python\n")[1:]:
+        for example in doctest.DocTestParser().get_examples(block.split("```")[0]):
+            exec(example.source, scope)
+        if name in scope:
+            return scope[name]
+    raise KeyError(f"no example of {page} makes {name}")
 
 
-def draw(page: str, chromium: str) -> None:
-    name, (width, height) = PICTURES[page]
+def draw(picture: str, chromium: str) -> None:
+    page, name, (width, height) = PICTURES[picture]
     body = shown_by(DOCS / f"{page}.md", name)._repr_html_()
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "page.html")
         source.write_text(f'<!doctype html><meta charset="utf-8"><body style="margin:12px">{body}')
-        target = DOCS / "pictures" / f"{page}.png"
+        target = DOCS / "pictures" / f"{picture}.png"
         target.parent.mkdir(exist_ok=True)
         options = [
             "--headless",
@@ -48,5 +56,5 @@ def draw(page: str, chromium: str) -> None:
 
 
 if __name__ == "__main__":
-    for page in PICTURES:
-        draw(page, sys.argv[1] if len(sys.argv) > 1 else "chromium")
+    for picture in PICTURES:
+        draw(picture, sys.argv[1] if len(sys.argv) > 1 else "chromium")

@@ -36,11 +36,13 @@ __all__ = [
     "WalkError",
     "WriteError",
     "add_roles",
+    "check",
     "clip",
     "diff",
     "flat",
     "freeze",
     "groups",
+    "image",
     "initialize",
     "keep_ties",
     "layer_decay",
@@ -86,6 +88,8 @@ _HOLDS = {
         "WriteError",
     ),
     "leafwise.homes.roles": ("add_roles",),
+    "leafwise.inspect.check": ("check",),
+    "leafwise.inspect.image": ("image",),
     "leafwise.inspect.diff": ("diff",),
     "leafwise.inspect.stats": ("stats",),
     "leafwise.iterate.averaging": ("Average",),
@@ -130,7 +134,9 @@ if TYPE_CHECKING:
         WriteError,
     )
     from leafwise.homes.roles import add_roles
+    from leafwise.inspect.check import check
     from leafwise.inspect.diff import diff
+    from leafwise.inspect.image import image
     from leafwise.inspect.stats import stats
     from leafwise.iterate.averaging import Average
     from leafwise.iterate.clipping import clip

@@ -13,7 +13,7 @@ from leafwise import __version__
 from leafwise.core.path import escape
 from leafwise.errors import Error
 
-VERBS = ["show", "read", "stats", "diff", "ties", "groups", "plan", "verify", "convert", "tour"]
+VERBS = ["show", "read", "stats", "check", "diff", "image", "ties", "groups", "plan", "verify", "convert", "tour"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -58,6 +58,24 @@ s["0.weight"].std, s.fold("**.bias").absmax, lw.stats(net, of="grad").total.nan
 """,
     ),
     (
+        "What is wrong with them",
+        "A linter for parameters: nothing here, until a fault is planted in a copy.",
+        """
+import copy
+lw.check(net).ok
+broken = copy.deepcopy(net)
+broken[0].weight.data[3] = 0
+print(lw.check(broken, select=["LW1", "LW2"], ignore="LW112"))
+""",
+    ),
+    (
+        "",
+        "And one look at a leaf: blue is negative, red positive. lw.image(…).save(path) writes a PNG.",
+        """
+print(lw.image(broken, "0.weight"))
+""",
+    ),
+    (
         "Walk once, use many ways",
         "Every leaf once, in PyTorch's own order; queries pick some of them.",
         """
@@ -71,9 +89,16 @@ for path, leaf in t.items(): print(f"{path!s:9} {leaf.role:14} |grad| = {leaf.gr
         "",
         """
 optimizer = torch.optim.SGD([leaf.value for leaf in t], lr=0.1)
-before = t["2.weight"].value.detach().clone()
+before = copy.deepcopy(net)
 optimizer.step()
-torch.allclose(t["2.weight"].value, before - 0.1 * t["2.weight"].grad)
+torch.allclose(t["2.weight"].value, before[2].weight - 0.1 * t["2.weight"].grad)
+""",
+    ),
+    (
+        "",
+        "What the step changed, leaf by leaf; the same of two files, which are read in pieces.",
+        """
+print(lw.diff(before, net))
 """,
     ),
     (
@@ -89,7 +114,6 @@ net[4].weight[0, 0].item()
         "",
         "The gradients of both uses are added up. An untied copy shows the two summands.",
         """
-import copy
 untied = copy.deepcopy(net); untied[4] = copy.deepcopy(untied[2])
 for model in (net, untied): model.zero_grad(); nn.functional.mse_loss(model(x), y).backward()
 first, second = untied[2].weight.grad, untied[4].weight.grad
@@ -223,6 +247,9 @@ state["step"], fresh[4].weight is fresh[2].weight
 END = """Where to go from here
   leafwise show FILE                     the same tree over a checkpoint, reading only its header
   leafwise stats FILE                    one look at every value: moments, extremes, NaN, zeros, magnitudes
+  leafwise check FILE                    what is wrong with it: dead units, scales, lost ties, and so on
+  leafwise diff A B                      what changed: values, names, shapes, dtypes, ties
+  leafwise image FILE PATH -o FILE.png   one leaf as a picture
   leafwise convert A.pt B.safetensors    from one format to another, safely
   leafwise verify FILE                   every checksum
   leafwise plan FILE package.module:build    what loading it into your model would do

@@ -128,6 +128,10 @@ class Home:
         """A part of the array as a NumPy array; a home that can read just that says how."""
         return self.numpy(value)[index]
 
+    def reads_parts(self, value: Any) -> bool:
+        """Whether a part is read without the rest. If not, whoever wants many parts asks for the whole, once."""
+        return False
+
     def write(self, value: Any, array: Any) -> None:
         raise Unsupported(self.name, "write in place")
 
@@ -186,6 +190,10 @@ class Home:
     def steps(self, obj: Any) -> bool:
         """Whether a node steps parameters and keeps state for each, as an optimizer does."""
         return False
+
+    def reached(self, optimizer: Any, value: Any) -> Any:
+        """What an optimizer keeps of an array, of the same shape, that is zero where no step reached it, or None."""
+        return None
 
     def exchange(self, optimizer: Any, new: dict[int, Any]) -> None:
         """Has an optimizer step other parameters in place of those with these identities."""

@@ -126,6 +126,9 @@ class FilesHome(Home):
     def read(self, value: Stored, index: Any) -> Any:
         return value.read(index)
 
+    def reads_parts(self, value: Stored) -> bool:
+        return value.reads_parts
+
     def write(self, value: Any, array: Any) -> None:
         raise Unsupported(self.name, "be written in place", "load it, change it, and save it")
 

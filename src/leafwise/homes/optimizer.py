@@ -29,6 +29,9 @@ _LIKE_PARAMETER = frozenset(
     | {"prev", "step_size", "ax"}
 )
 
+# Of those, what begins with zeros and is something else wherever there was a gradient.
+_ZERO_UNTIL_REACHED = ("exp_avg_sq", "square_avg", "momentum_buffer")
+
 
 class _ParamGroup(Group):
     """The options of one group, and the names of its parameters."""
@@ -126,6 +129,11 @@ class OptimizerHome(Home):
                 name = f", {names[position]!r}" if names else ""
                 held.append((f"parameter {position} of group {which}{name}", parameter))
         return held
+
+    def reached(self, optimizer: torch.optim.Optimizer, value: Any) -> Any:
+        state = optimizer.state.get(value, {})
+        found = next((state[key] for key in _ZERO_UNTIL_REACHED if isinstance(state.get(key), torch.Tensor)), None)
+        return found if found is not None and found.shape == value.shape else None
 
 
 def _visit_optimizer(optimizer: torch.optim.Optimizer, naming: Callable[[Any], Path | None]) -> Visit:

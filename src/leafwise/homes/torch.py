@@ -187,13 +187,10 @@ class TorchHome(Home):
         return torch_arrays.as_numpy(value)
 
     def read(self, value: torch.Tensor, index: Any) -> Any:
-        if value.device.type == "cpu":
-            return super().read(value, index)
-        try:
-            part = value.detach()[index]  # so that only that part leaves its device
-        except (ValueError, TypeError, IndexError, RuntimeError):  # NumPy knows more kinds of index
-            return super().read(value, index)
-        return torch_arrays.as_numpy(part)
+        return torch_arrays.read(value, index) if self.reads_parts(value) else self.numpy(value)[index]
+
+    def reads_parts(self, value: torch.Tensor) -> bool:
+        return value.device.type not in ("cpu", "meta")  # here, a part is a view of the whole
 
     def write(self, value: torch.Tensor, array: Any) -> None:
         torch_arrays.write(value, array)

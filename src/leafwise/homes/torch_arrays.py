@@ -7,7 +7,7 @@ import torch
 
 from leafwise.core.runs import Run
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes.torch_filling import holds_nothing, tensor_over
+from leafwise.homes.torch_filling import cannot_read, holds_nothing, tensor_over
 
 
 @cache
@@ -30,6 +30,14 @@ def as_numpy(value: torch.Tensor) -> Any:
         return plain.numpy()
     except (TypeError, RuntimeError) as error:
         raise Unsupported("torch", "give a NumPy array", str(error)) from error
+
+
+def read(value: torch.Tensor, index: Any) -> Any:
+    """A part of a tensor that is elsewhere: only that is copied, where PyTorch has the index."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if all(isinstance(part, slice) and (part.step or 1) > 0 for part in parts) and not cannot_read(value):
+        return as_numpy(value.detach()[parts])
+    return as_numpy(value)[index]
 
 
 def run_of(value: torch.Tensor) -> Run | None:

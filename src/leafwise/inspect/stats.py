@@ -82,6 +82,10 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
         spec = self._waiting.specs[leaf]
         return Row(self._waiting.found[leaf], columns.row_text(row), spec.dtype, spec.shape)
 
+    def by_leaf(self) -> dict[int, Row]:
+        """The rows by the number of their leaf."""
+        return {leaf: self._row(row) for leaf, row in self._of_leaf.items()}
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
 

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import index
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from leafwise.errors import Error, RuleError
 from leafwise.iterate.drawing import Key
 from leafwise.iterate.initialisers import (
     Defaults,
+    Drawn,
     InitialiserError,
     Orthogonal,
     Padded,
@@ -93,6 +94,37 @@ class _ForParameters(Rule):
         return repr(self._rule)
 
 
+def declared(t: Tree, rules: Any) -> Iterator[tuple[int, str, Drawn]]:
+    """What rules say of leaves, each with the rule that says so: for `True`, the layers' own, else what was given. Of
+    what a callable would make nobody knows."""
+    before, given = (
+        ([Defaults()], []) if rules is True else ([], checked_rules([rules] if isinstance(rules, Rule) else rules))
+    )
+    columns = t._columns
+    names, cascade = _ordered(t, before, given)
+    for leaf, rows in names.items():
+        held = cascade.holds(rows)
+        init = held.options.get("init")
+        if init is not None and not callable(init):
+            row, rule = cascade.deciding(rows, held), cascade.rule_of(held, "init")
+            job = _Job(leaf, row, "", held.options, rule, columns.row_text(row))
+            yield leaf, rule, _drawn(columns, job)
+
+
+def _ordered(t: Tree, before: Sequence[Rule], rules: list[Rule]) -> tuple[dict[int, list[int]], Cascade]:
+    """The names of each leaf that may get initial values, and what rules say of them; each must match some."""
+    columns = t._columns
+    leaves = [columns.ties.get(row, row) for row in t._first_rows]
+    tied = tied_names(t)
+    names = {leaf: tied.get(leaf, [leaf]) for leaf in leaves if columns.leaf_kind(leaf) != "state"}
+    rows = [row for its in names.values() for row in its]
+    cascade = Cascade(t, [*before, *map(_ForParameters, rules)], rows, {}, "init")
+    for rule, matched in zip(rules, cascade.matched[len(before) :], strict=True):
+        if not matched:
+            raise matches_nothing(t, rule, "parameter or buffer")
+    return names, cascade
+
+
 class _Initialising:
     def __init__(self, t: Tree, rules: list[Rule], seed: int, progress: bool) -> None:
         self.tree, self.seed, self.progress = t, seed, progress
@@ -100,15 +132,7 @@ class _Initialising:
         for rule in rules:
             if "init" in rule.options:
                 _explained(repr(rule), partial(check_options, rule.options))
-        columns = self.columns
-        leaves = [columns.ties.get(row, row) for row in t._first_rows]
-        tied = tied_names(t)
-        self.names = {leaf: tied.get(leaf, [leaf]) for leaf in leaves if columns.leaf_kind(leaf) != "state"}
-        rows = [row for its in self.names.values() for row in its]
-        self.cascade = Cascade(t, [Defaults(), *map(_ForParameters, rules)], rows, {}, "init")
-        for rule, matched in zip(rules, self.cascade.matched[1:], strict=True):
-            if not matched:
-                raise matches_nothing(t, rule, "parameter or buffer")
+        self.names, self.cascade = _ordered(t, [Defaults()], rules)
         self.jobs = self._planned()
         self._check_memory()
 

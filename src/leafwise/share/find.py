@@ -93,7 +93,7 @@ def ties(model: Any, *, equal_untied: bool = False, optimizer: Any = None) -> Ti
     return Ties(
         t,
         equal_untied=_equal_untied(t) if equal_untied else None,
-        optimizer=None if optimizer is None else _held_wrongly(t, optimizer),
+        optimizer=None if optimizer is None else held_wrongly(t, optimizer),
     )
 
 
@@ -115,7 +115,7 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
     for rows in alike.values():
         while len(rows) > 1:
             first, constant = rows[0]
-            ops = {row: _how_equal(columns, first, row) for row, _ in rows[1:]}
+            ops = {row: how_equal(columns, first, row) for row, _ in rows[1:]}
             for wanted in ("same", "transpose"):
                 others = [row for row, op in ops.items() if op is not None and op == wanted]
                 leaves = tuple(columns.leaf(row) for row in [first, *others])
@@ -125,7 +125,8 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
     return found
 
 
-def _how_equal(columns: Columns, a: int, b: int) -> Op | None:
+def how_equal(columns: Columns, a: int, b: int) -> Op | None:
+    """How one leaf sees the bits of another: as they are, or transposed; None where they are others."""
     one, other = columns.current(a), columns.current(b)
     home = columns.home(one)
     first, second = columns.facts([a, b])
@@ -137,7 +138,8 @@ def _how_equal(columns: Columns, a: int, b: int) -> Op | None:
     return None
 
 
-def _held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
+def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
+    """What an optimizer steps twice, or steps although the tree has it no longer."""
     found_home = homes.find(type(optimizer))
     if found_home is None or found_home[1] != "node":
         raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")

@@ -1,0 +1,54 @@
+"""`leafwise check`: what is wrong with the parameters of a model or a file."""
+
+import argparse
+from typing import Any
+
+from leafwise.cli import target
+from leafwise.cli.printing import show
+
+
+def add_to(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "check",
+        help="look for what is wrong: NaN, dead units, wrong scales, lost ties, and so on",
+        description="Runs every rule over the parameters and prints findings, the worst first. The exit status is 1 "
+        "where there is an error or a warning, 2 where something could not be read, and 0 otherwise.",
+        epilog="example: leafwise check model.safetensors --against before.safetensors --ignore LW5",
+    )
+    parser.add_argument("target", metavar="TARGET", nargs="?", help=target.HELP)
+    parser.add_argument("--against", metavar="TARGET", help="the same model before training: find what did not change")
+    parser.add_argument("--query", metavar="GLOB", help="only the leaves whose path matches, such as '**.weight'")
+    codes = "codes of rules, or fronts of codes such as LW3, with commas between them"
+    parser.add_argument("--select", metavar="CODES", help=f"only these rules: {codes}")
+    parser.add_argument("--ignore", metavar="CODES", help="not these rules")
+    levels = ("error", "warning", "note")
+    parser.add_argument("--fail", choices=levels, default="warning", help="the least level for an exit status of 1")
+    parser.add_argument("--full", action="store_true", help="a line for every finding, however many there are")
+    parser.add_argument("--rules", action="store_true", help="list the rules, and check nothing")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.set_defaults(run=run, trouble=2)
+
+
+def run(options: argparse.Namespace) -> int:
+    from leafwise.errors import QueryError
+    from leafwise.inspect.check import check
+    from leafwise.inspect.findings import LEVELS
+    from leafwise.inspect.rules.registry import all_rules, chosen
+
+    if options.rules:
+        some = options.select or options.ignore
+        rules = chosen(options.select, options.ignore) if some else all_rules().values()
+        print("\n".join(f"{rule.code}  {rule.name}: {rule.about}" for rule in rules))
+        return 0
+    if options.target is None:
+        raise QueryError("leafwise check needs a TARGET, or --rules")
+    found = check(
+        target.selected(options.target, options.query),
+        against=None if options.against is None else target.resolve(options.against),
+        select=options.select,
+        ignore=options.ignore,
+        progress=True,
+    )
+    show(found, options.json, **({} if options.json else {"full": options.full}))
+    failing = LEVELS[: LEVELS.index(options.fail) + 1]
+    return int(any(one.level in failing for one in found))

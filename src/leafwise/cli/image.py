@@ -1,0 +1,47 @@
+"""`leafwise image`: one leaf as a picture."""
+
+import argparse
+from typing import Any
+
+from leafwise.cli import target
+from leafwise.cli.printing import show
+
+
+def add_to(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "image",
+        help="draw a leaf: filters, matrices, embeddings",
+        description="Draws the values of a leaf: convolutions as a grid of filters, embeddings by the norms of their "
+        "rows, matrices as heat maps; blue is negative, red positive. Of a file, only that leaf is read, in bands.",
+        epilog="example: leafwise image model.safetensors conv1.weight -o filters.png",
+    )
+    parser.add_argument("target", metavar="TARGET", help=target.HELP)
+    parser.add_argument(
+        "path", metavar="PATH", help="the path of a leaf; may be left out where there is but one", nargs="?"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE.png", help="write a PNG, instead of drawing in the terminal")
+    parser.add_argument("--limit", type=float, metavar="X", help="the value at the ends of the colour scale")
+    parser.add_argument("--size", type=int, metavar="N", help="the most pixels that a side may have")
+    parser.add_argument(
+        "--style", metavar="STYLE", help="filters, matrix, norms or strip; found from the leaf otherwise"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON: what is drawn, and the numbers in its cells")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from leafwise.inspect.image import image, must_be_png
+
+    if options.output is not None:
+        must_be_png(options.output)  # before anything is read
+    found = target.resolve(options.target)
+    picture = image(found, options.path, limit=options.limit, size=options.size, style=options.style)
+    if options.output is not None:
+        from leafwise.core.path import escape
+
+        written = picture.save(options.output)
+        if not options.json:
+            print(escape(f"{written}: {picture.width}×{picture.height} pixels · {picture.caption}"))
+    if options.json or options.output is None:
+        show(picture, options.json)
+    return 0

@@ -1,0 +1,327 @@
+"""What a picture of a leaf shows: a grid of numbers, made of the values in one pass, a band at a time.
+
+Nothing here knows of colours. A grid holds no more cells than a picture has pixels, however large the leaf is; where
+several values share a cell, it holds the one of the largest magnitude, so that no outlier is lost.
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from leafwise.inspect.reading import Read
+
+BAND = 1 << 20  # how many values pass through memory at a time
+_KEEP = 256  # cells that the shorter side of a matrix keeps when the longer one is binned
+_FEW = 4  # inputs of a filter that stand side by side, so that filters can be wrapped
+_SPACE = ("d", "h", "w")
+
+
+class Grid(NamedTuple):
+    """Cells in rows and columns, and how they belong together.
+
+    `down` and `across` say after how many rows and columns there is a gap; each number divides the next, and the gap
+    is wider where several do. `units` are the blocks between the widest gaps where these run on from row to row, as
+    text does; without gaps, the cells. What is left of the last row is empty. `said` is what a cell stands for, `dead`
+    what is zero throughout.
+    """
+
+    cells: Any
+    said: tuple[str, ...]
+    down: tuple[int, ...] = ()
+    across: tuple[int, ...] = ()
+    units: int | None = None
+    dead: tuple[str, ...] = ()
+    nan: int = 0
+    infinite: int = 0
+
+    @property
+    def unit(self) -> tuple[int, int]:
+        """The rows and columns of a block."""
+        return (self.down[-1] if self.down else 1), (self.across[-1] if self.across else 1)
+
+    def empty(self) -> Any:
+        """Which cells are none: the end of the last row of units."""
+        found = np.zeros(self.cells.shape, bool)
+        if self.units is not None:
+            rows, columns = self.unit
+            left = self.units - (len(found) // rows - 1) * (found.shape[1] // columns)
+            found[-rows:, left * columns :] = True
+        return found
+
+    def first(self, down: int, across: int) -> "Grid":
+        """As many blocks as fit into so many, the first ones; wrapped anew where they run on."""
+        rows, columns = self.unit
+        if self.units is None:
+            return self._replace(cells=self.cells[: down * rows, : across * columns])
+        blocks = self.cells.reshape(-1, rows, self.cells.shape[1] // columns, columns)
+        blocks = blocks.transpose(0, 2, 1, 3).reshape(-1, rows, columns)[: self.units]
+        across = min(across, self.units)
+        return self._replace(cells=_wrapped(blocks[: down * across], across), units=min(self.units, down * across))
+
+
+class _Values:
+    """The values of an array as doubles, a band at a time; counts what is not finite on the way."""
+
+    def __init__(self, shape: tuple[int, ...], read: Read) -> None:
+        self.shape, self._read = shape, read
+        self.nan = self.infinite = 0
+
+    def bands(self) -> Iterator[tuple[tuple[slice, ...], Any]]:
+        """Parts that are runs in C order, each with the range that it takes of every axis."""
+        for box in _boxes(self.shape, BAND):
+            with np.errstate(invalid="ignore"):  # as of a float8 that is no number
+                part = np.asarray(self._read(box)).astype(np.float64)
+            wrong = part[~np.isfinite(part)]
+            missing = int(np.isnan(wrong).sum())
+            self.nan += missing
+            self.infinite += wrong.size - missing
+            yield box, part
+
+    def rows(self, axis: int) -> Iterator[tuple[int, int, Any]]:
+        """The values as parts of a matrix, each with its first row and column: an axis down, the others across."""
+        others = [other for other in range(len(self.shape)) if other != axis]
+        sizes = [self.shape[other] for other in others]
+        for box, part in self.bands():
+            column = 0
+            for size, other in zip(sizes, others, strict=True):
+                column = column * size + box[other].start
+            yield box[axis].start, column, part.transpose(axis, *others).reshape(part.shape[axis], -1)
+
+
+def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
+    """An array cut along its first axes into runs of at most so many values."""
+    axis = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= most)
+    step = most // max(1, math.prod(shape[axis + 1 :]))
+    rest = [slice(0, size) for size in shape[axis + 1 :]]
+    for front in product(*map(range, shape[:axis])):
+        for start in range(0, shape[axis], step):
+            here = slice(start, min(start + step, shape[axis]))
+            yield (*(slice(number, number + 1) for number in front), here, *rest)
+
+
+# -- styles ------------------------------------------------------------------------------------------------
+
+
+def style_of(role: str | None, axes: tuple[str, ...] | None, shape: tuple[int, ...]) -> str:
+    """How a leaf is drawn unless somebody says otherwise."""
+    if sum(size > 1 for size in shape) <= 1:
+        return "strip"
+    if role == "embedding.table":
+        return "norms"
+    is_filter = {"out", "in", "w"} <= set(axes) if axes else role is None and len(shape) == 4
+    if is_filter and math.prod(shape[place] for place in _places(axes, len(shape))[2:]) > 1:
+        return "filters"
+    return "matrix"
+
+
+def grid_of(style: str, shape: tuple[int, ...], axes: tuple[str, ...] | None, size: int, read: Read) -> Grid:
+    """The grid of an array; no side longer than `size`."""
+    values = _Values(shape, read)
+    if style == "strip":
+        grid = _strip(values, size)
+    elif style == "filters":
+        grid = _filters(values, _places(axes, len(shape)), size)
+    else:
+        axis = next((axes.index(name) for name in ("out", "vocab") if name in axes), 0) if axes else 0
+        grid = _norms(values, axis, size) if style == "norms" else _matrix(values, axis, size)
+    return grid._replace(nan=values.nan, infinite=values.infinite)
+
+
+def _places(axes: tuple[str, ...] | None, count: int) -> list[int]:
+    """Where the axes of filters are: out, in, then those in space."""
+    if axes and {"out", "in"} <= set(axes):
+        space = [axes.index(name) for name in _SPACE if name in axes]
+        if len(space) + 2 == count:
+            return [axes.index("out"), axes.index("in"), *space]
+    return list(range(count))
+
+
+def _strip(values: _Values, size: int) -> Grid:
+    """All values in their order, as one row."""
+    count = math.prod(values.shape)
+    shared = -(-count // size)
+    bins = _Bins(1, count, 1, shared)
+    at = 0
+    for _, part in values.bands():
+        bins.add(0, at, part.reshape(1, -1))
+        at += part.size
+    said = [_plural(count, "value")]
+    if shared > 1:
+        said.append(f"each cell the largest in magnitude of {shared:,}")
+    return Grid(bins.cells(), tuple(said))
+
+
+def _matrix(values: _Values, axis: int, size: int) -> Grid:
+    rows = values.shape[axis]
+    columns = math.prod(values.shape) // rows
+    bins = _Bins(rows, columns, *bin_sizes(rows, columns, size, size, _KEEP))
+    live_rows, live_columns = np.zeros(rows, bool), np.zeros(columns, bool)
+    for row, column, part in values.rows(axis):
+        bins.add(row, column, part)
+        live = part != 0
+        live_rows[row : row + len(part)] |= live.any(1)
+        live_columns[column : column + part.shape[1]] |= live.any(0)
+    said = [f"{_plural(rows, 'row')}, {_plural(columns, 'column')}"]
+    if len([one for one in values.shape if one > 1]) > 2:
+        said[0] += f" (axis {axis} down, the others across, flattened)"
+    dead = _dead("row", live_rows) + _dead("column", live_columns) if live_rows.any() else ("all zero",)
+    return Grid(bins.cells(), (*said, *bins.said()), dead=dead)
+
+
+def _norms(values: _Values, axis: int, size: int) -> Grid:
+    """One cell for each row, by its norm, in reading order."""
+    norms = np.zeros(values.shape[axis])
+    for row, _, part in values.rows(axis):
+        here = norms[row : row + len(part)]
+        here[...] = _longer(here, _norm(part, 1))
+    shared = -(-len(norms) // (size * size))
+    binned = np.maximum.reduceat(norms, np.arange(0, len(norms), shared))
+    across = math.ceil(math.sqrt(len(binned)))
+    said = [f"the norm of each of {_plural(len(norms), 'row')}, in reading order, {across:,} across"]
+    if shared > 1:
+        said.append(f"each cell the largest of {shared:,}")
+    cells = _wrapped(binned.reshape(-1, 1, 1), across)
+    return Grid(cells, tuple(said), units=len(binned), dead=_dead("row", norms != 0))
+
+
+def _filters(values: _Values, places: list[int], size: int) -> Grid:
+    outs, ins, *space = (values.shape[place] for place in places)
+    depth, high, wide = (1,) * (3 - len(space)) + tuple(space)
+    shape = "×".join(map(str, space))
+    said = [f"{_plural(outs, 'filter')} of {shape}" + (f", {ins:,} inputs each" if ins > 1 else "")]
+    live = np.zeros(outs, bool)
+    per_row = _filters_across(outs, ins, depth, high, wide) if ins <= _FEW else None
+    across = tuple(sorted({wide, depth * wide} | ({ins * depth * wide} if per_row else set())))
+    columns = (per_row or 1) * ins * depth * wide
+    rows = -(-outs // (per_row or 1)) * high
+    if max(side(rows, (high,), 1, len(across)), side(columns, across, 1, 1)) > size:
+        return _filter_norms(values, places, size, said)
+    whole = np.zeros((outs, ins, *space))
+    for box, part in values.bands():
+        inside = part.transpose(places)
+        whole[tuple(box[place] for place in places)] = inside
+        live[box[places[0]]] |= (inside != 0).any(tuple(range(1, inside.ndim)))
+    dead = _dead("filter", live)
+    tiles = whole.reshape(outs, ins, depth, high, wide).transpose(0, 3, 1, 2, 4)
+    if per_row is None:
+        said[0] += ", filters down, inputs across"
+        return Grid(tiles.reshape(rows, columns), tuple(said), (high,), across, dead=dead)
+    blocks = tiles.reshape(outs, high, ins * depth * wide)
+    return Grid(_wrapped(blocks, per_row), tuple(said), (high,), across, outs, dead)
+
+
+def _filters_across(outs: int, ins: int, depth: int, high: int, wide: int) -> int:
+    """How many filters make a row, so that all of them are about a square; where that can be, without a rest."""
+    square = min(float(outs), math.sqrt(outs * (high + 1) / (ins * depth * wide + 1)))
+    even = [count for count in range(outs, 0, -1) if not outs % count and 2 / 3 <= count / square <= 3 / 2]
+    return min(even, key=lambda count: round(abs(math.log(count / square)), 1)) if even else max(1, round(square))
+
+
+def _filter_norms(values: _Values, places: list[int], size: int, said: list[str]) -> Grid:
+    """Filters that are too many to be drawn: each is one value, its norm."""
+    outs, ins = (values.shape[place] for place in places[:2])
+    norms = np.zeros((outs, ins))
+    space = tuple(range(2, len(places)))
+    for box, part in values.bands():
+        here = norms[box[places[0]], box[places[1]]]
+        here[...] = _longer(here, _norm(part.transpose(places), space))
+    bins = _Bins(outs, ins, *bin_sizes(outs, ins, size, size, _KEEP))
+    bins.add(0, 0, norms)
+    said = [*said, "too many to draw: each as one cell, its norm, filters down, inputs across"]
+    return Grid(bins.cells(), (*said, *bins.said()), dead=_dead("filter", norms.any(1)))
+
+
+# -- cells -------------------------------------------------------------------------------------------------
+
+
+class _Bins:
+    """A matrix in cells of several rows and columns, of which each keeps what is largest in magnitude."""
+
+    def __init__(self, rows: int, columns: int, down: int, across: int) -> None:
+        self.down, self.across = down, across
+        shape = -(-rows // down), -(-columns // across)
+        self._most, self._least = np.full(shape, -np.inf), np.full(shape, np.inf)
+
+    def add(self, row: int, column: int, part: Any) -> None:
+        down, up = _starts(row, part.shape[0], self.down)
+        across, right = _starts(column, part.shape[1], self.across)
+        here = slice(up, up + len(down)), slice(right, right + len(across))
+        for whole, choose in ((self._most, np.maximum), (self._least, np.minimum)):
+            found = choose.reduceat(choose.reduceat(part, across, axis=1), down, axis=0)
+            choose(whole[here], found, out=whole[here])
+
+    def cells(self) -> Any:
+        """What is no number goes first, then what is infinite; of two with one magnitude, the positive."""
+        return np.where(self._most >= -self._least, self._most, self._least)
+
+    def said(self) -> tuple[str, ...]:
+        if self.down * self.across == 1:
+            return ()
+        return (f"each cell the largest in magnitude of {self.down:,}×{self.across:,}",)
+
+
+def _starts(first: int, count: int, step: int) -> tuple[Any, int]:
+    """Where bins begin in a part that begins at `first`, and the number of the bin that it begins in."""
+    number = first // step
+    begins = np.arange(number, (first + count - 1) // step + 1) * step - first
+    return np.maximum(begins, 0), number
+
+
+def binned(cells: Any, down: int, across: int) -> Any:
+    """Cells with so many others in one."""
+    rows, columns = cells.shape
+    bins = _Bins(rows, columns, down, across)
+    bins.add(0, 0, cells)
+    return bins.cells()
+
+
+def bin_sizes(rows: int, columns: int, most_down: int, most_across: int, keep: int) -> tuple[int, int]:
+    """How many rows and columns share a cell: as few as can be, and as many of one as of the other unless that would
+    leave less than `keep` cells."""
+    needed = -(-rows // most_down), -(-columns // most_across)
+    both = max(needed)
+    down, across = (max(own, min(both, count // keep)) for own, count in zip(needed, (rows, columns), strict=True))
+    return down, across
+
+
+def side(count: int, gaps: tuple[int, ...], zoom: int, gap: int) -> int:
+    """How many pixels a side has."""
+    return count * zoom + gap * sum((count - 1) // every for every in gaps)
+
+
+def _wrapped(blocks: Any, across: int) -> Any:
+    """Blocks of one size in rows of so many; what is missing at the end is zero."""
+    count, rows, columns = blocks.shape
+    down = -(-count // across)
+    padded = np.zeros((down * across, rows, columns))
+    padded[:count] = blocks
+    return padded.reshape(down, across, rows, columns).transpose(0, 2, 1, 3).reshape(down * rows, across * columns)
+
+
+def _norm(part: Any, axes: int | tuple[int, ...]) -> Any:
+    """Euclidean norms along axes; the largest value is taken out first, so that no square is too large or too small."""
+    most = np.abs(part).max(axes, keepdims=True)
+    scale = np.where((most > 0) & np.isfinite(most), most, 1)
+    with np.errstate(invalid="ignore", over="ignore"):  # where something is not finite, so is the norm
+        return np.sqrt(np.square(part / scale).sum(axes)) * scale.squeeze(axes)
+
+
+def _longer(one: Any, other: Any) -> Any:
+    """The norms of what has these two parts. An infinite part makes it infinite unless another is no number."""
+    return np.where(np.isnan(one) | np.isnan(other), np.nan, np.hypot(one, other))
+
+
+def _dead(what: str, live: Any) -> tuple[str, ...]:
+    """Says which are all zero, where some are: in a cell with others they would not show."""
+    dead = np.flatnonzero(~live)
+    if not dead.size:
+        return ()
+    some = ", ".join(map(str, dead[:3])) + (", …" if dead.size > 3 else "")
+    return (f"{_plural(dead.size, what)} all zero ({some})",)
+
+
+def _plural(count: int, one: str) -> str:
+    return f"{count:,} {one}{'s' * (count != 1)}"

@@ -1,0 +1,313 @@
+"""`lw.image`: the values of a leaf as a picture."""
+
+import math
+import os
+import secrets
+from contextlib import suppress
+from importlib import import_module
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal
+
+from leafwise.core import registry
+from leafwise.core.doc import Shown
+from leafwise.core.home import Home
+from leafwise.core.leaf import Leaf, shape_text
+from leafwise.core.path import Path, listed
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import Error, FileError, PathError, QueryError, WalkError
+from leafwise.inspect.reading import reader
+
+if TYPE_CHECKING:
+    from leafwise.inspect.grids import Grid
+
+STYLES = ("filters", "matrix", "norms", "strip")
+_SIZE = 1024
+_FILTERS_SIZE = 2048  # so that 512 filters of 3×3, with 512 inputs each, are drawn value by value
+_SIZES = range(16, 8193)
+_GOAL = 512  # pixels that a small picture is enlarged to, by a whole factor
+_MOST_ZOOM = 32
+_STRIP = 24  # the height of a strip in pixels
+
+Style = Literal["filters", "matrix", "norms", "strip"]
+
+
+class Image(Shown, kind="image"):
+    """A leaf as a picture; see `lw.image`.
+
+    `cells` are the numbers that are drawn, as a NumPy array, `limit` is the value at the ends of the scale, `width` and
+    `height` count pixels, `caption` says what is to be seen. `png()` gives the bytes of a PNG, `save(path)` writes
+    them; it prints as text, in colour where that can be shown, and a notebook shows it.
+    """
+
+    def __init__(self, facts: dict[str, Any], grid: "Grid", limit: float | None) -> None:
+        self.path: str = facts["path"]
+        self.shape: tuple[int, ...] = facts["shape"]
+        self.dtype: str = facts["dtype"]
+        self.of: str = facts["of"]
+        self.style: str = facts["style"]
+        self._size: int = facts["size"]
+        self._grid = grid
+        largest = float(abs(grid.cells).max(initial=0, where=_finite(grid.cells)))
+        self.limit = largest if limit is None else limit
+        self._beyond = int((_finite(grid.cells) & (abs(grid.cells) > self.limit)).sum())
+
+    @property
+    def cells(self) -> Any:
+        """The numbers that are drawn, row by row."""
+        return self._grid.cells
+
+    @property
+    def width(self) -> int:
+        """How many pixels the picture is wide."""
+        return self._side(1, self._zoom[1])
+
+    @property
+    def height(self) -> int:
+        """How many pixels the picture is high."""
+        return self._side(0, self._zoom[0])
+
+    @property
+    def _zoom(self) -> tuple[int, int]:
+        """How many pixels high and wide a cell is."""
+        goal = min(_GOAL, self._size)
+        fits = (zoom for zoom in range(_MOST_ZOOM, 1, -1) if max(self._side(0, zoom), self._side(1, zoom)) <= goal)
+        zoom = next(fits, 1)
+        return (max(zoom, _STRIP) if self.style == "strip" else zoom), zoom
+
+    def _side(self, axis: int, zoom: int) -> int:
+        from leafwise.inspect.grids import side
+
+        gaps = (self._grid.down, self._grid.across)[axis]
+        return side(self._grid.cells.shape[axis], gaps, zoom, self._gaps(zoom)[axis])
+
+    def _gaps(self, zoom: int) -> tuple[int, int]:
+        """How many pixels the narrowest gap has, down and across; rows have but one kind, as wide as the widest."""
+        gap = max(1, round(zoom / 3))
+        return gap * len(self._grid.across), gap
+
+    @property
+    def caption(self) -> str:
+        """Which leaf it is, what is drawn and how, and the scale."""
+        return " · ".join([self._title, *self._grid.said, *self._grid.dead, self._scale, *self._wrong])
+
+    @property
+    def _title(self) -> str:
+        what = "" if self.of == "value" else "gradient of "
+        return f"{what}{self.path} {shape_text(self.shape)} {self.dtype}".strip()
+
+    @property
+    def _signed(self) -> bool:
+        return bool((_finite(self.cells) & (self.cells < 0)).any())
+
+    @property
+    def _scale(self) -> str:
+        low = -self.limit if self._signed else 0
+        beyond = f", {self._beyond:,} beyond" if self._beyond else ""
+        return f"{low:.3g} … {self.limit:.3g}{beyond}"
+
+    @property
+    def _wrong(self) -> list[str]:
+        counts = (("NaN", self._grid.nan), ("infinite", self._grid.infinite))
+        return [f"{count:,} {what}" for what, count in counts if count]
+
+    def png(self) -> bytes:
+        """The picture as a PNG."""
+        data: bytes = import_module("leafwise.render").png_of(self)
+        return data
+
+    def save(self, path: "str | os.PathLike[str]") -> str:
+        """Writes the picture as a PNG, whole or not at all; returns the path.
+
+        >>> import os, tempfile, torch, leafwise as lw
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     written = lw.image(torch.nn.Conv2d(3, 8, 5), "weight").save(os.path.join(folder, "filters.png"))
+        ...     os.path.basename(written)
+        'filters.png'
+        """
+        text = must_be_png(path)
+        target = os.path.realpath(text)
+        staged = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
+        try:
+            with open(staged, "xb") as file:
+                file.write(self.png())
+            os.replace(staged, target)
+        except OSError as error:
+            raise FileError(f"cannot write {text!r}: {error.strerror or error}") from error
+        finally:
+            with suppress(OSError):
+                os.remove(staged)
+        return text
+
+    def text(self, *, width: int = 80) -> str:
+        """The picture in characters, no wider than this: `=` and `-` are negative, `+` and `#` positive.
+
+        >>> import torch, leafwise as lw
+        >>> print(lw.image({"w": torch.eye(4) - torch.ones(4, 4).triu(1)}).text(width=8))
+        ##======
+        ··##====
+        ····##==
+        ······##
+        <BLANKLINE>
+        w 4×4 float32 · 4 rows, 4 columns
+        -1 … 1
+        = ≤ -0.6   - ≤ -0.2   · about 0   + ≥ 0.2   # ≥ 0.6
+        """
+        if type(width) is not int or width < 1:
+            raise QueryError(f"a width is a whole number from 1 on, not {width!r}")
+        return self._text(width=width)
+
+
+def image(
+    x: Any,
+    path: "str | int | Path | None" = None,
+    *,
+    of: Literal["value", "grad"] = "value",
+    limit: float | None = None,
+    size: int | None = None,
+    style: Style | None = None,
+) -> Image:
+    """Draws the values of a leaf, or with `of="grad"` its gradient: blue is negative, red positive, zero nearly white.
+
+    `x` is a leaf, an array, or whatever `lw.tree` takes, with the path of a leaf in it. Convolutions are drawn as a
+    grid of `filters`, embeddings by the `norms` of their rows, vectors as a `strip`, everything else as a `matrix`;
+    `style` says otherwise. `limit` is the value at the ends of the scale, by default the largest magnitude. No side has
+    more than `size` pixels; where values share one, it shows the one of the largest magnitude. Files and what is on a
+    GPU are read in bands.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 5), torch.nn.Linear(8, 4))
+    >>> picture = lw.image(net, "0.weight", limit=1)
+    >>> picture.style, picture.width, picture.height
+    ('filters', 510, 350)
+    >>> print(picture.caption)
+    0.weight 8×3×5×5 float32 · 8 filters of 5×5, 3 inputs each · -1 … 1
+    """
+    _check(of, limit, size, style)
+    leaf, opened = _leaf(x, path)
+    name = str(leaf.path) if not _is_array(x) else ""
+    try:
+        return _drawn(leaf, name, of, None if limit is None else float(limit), size, style)
+    except ModuleNotFoundError as error:
+        raise Error(f"lw.image needs {error.name}: pip install {error.name}") from error
+    finally:
+        if opened is not None:
+            opened.close()
+
+
+def must_be_png(path: "str | os.PathLike[str]") -> str:
+    """The path, where it is that of a PNG."""
+    text = os.fsdecode(path)
+    if not text.lower().endswith(".png"):
+        raise QueryError(f"pictures are written as PNG: {text!r} should end in .png")
+    return text
+
+
+def _check(of: str, limit: Any, size: Any, style: Any) -> None:
+    if of not in ("value", "grad"):
+        raise QueryError(f'of= is "value" or "grad", not {of!r}')
+    is_number = isinstance(limit, Real) and not isinstance(limit, bool)
+    if limit is not None and not (is_number and 0 < float(limit) < math.inf):
+        raise QueryError(f"limit= is a positive number, the value at the ends of the scale, not {limit!r}")
+    if size is not None and (type(size) is not int or size not in _SIZES):
+        raise QueryError(f"size= is a whole number of pixels from {_SIZES[0]} to {_SIZES[-1]}, not {size!r}")
+    if style is not None and style not in STYLES:
+        raise QueryError(f"style= is one of {', '.join(STYLES)}, not {style!r}")
+
+
+def _leaf(x: Any, path: Any) -> tuple[Leaf, Tree | None]:
+    """The leaf that is meant, and the file that was opened for it."""
+    if isinstance(x, Leaf) or _is_array(x):
+        if path is not None:
+            raise QueryError(f"a path leads to a leaf in a tree, and this is a {type(x).__name__}; leave it out")
+        return (x, None) if isinstance(x, Leaf) else (next(iter(tree([x]))), None)
+    t = tree(x)
+    opened = t if t is not x and t.is_file else None
+    try:
+        return _leaf_in(t, path), opened
+    except BaseException:
+        if opened is not None:
+            opened.close()
+        raise
+
+
+def _is_array(x: Any) -> bool:
+    found = registry.find(type(x))
+    return found is not None and found[1] == "leaf"
+
+
+def _leaf_in(t: Tree, path: Any) -> Leaf:
+    place = t if path is None else t[path]
+    if isinstance(place, Leaf):
+        return place
+    if not isinstance(place, Tree):
+        raise PathError(f'"{path}" is a plain value, and no leaf')
+    if path is None and len(place) == 1:
+        return next(iter(place))
+    names = [f'"{one}"' for one, _ in place.items()]
+    if path is None:
+        raise QueryError(
+            f"say which leaf to draw, by its path: {listed(names, 3)}" if names else "there is no leaf here"
+        )
+    raise PathError(f'"{path}" is a node and no leaf; ' + (f"below it: {listed(names, 3)}" if names else "it has none"))
+
+
+def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None, style: str | None) -> Image:
+    home, values = _values(leaf, name, of)
+    spec = home.spec(values)
+    shape = spec.shape or ()
+    grids = import_module("leafwise.inspect.grids")
+    style = style or grids.style_of(leaf.role, leaf.axes, shape)
+    if style == "filters" and not 3 <= len(shape) <= 5:
+        raise QueryError(
+            f"filters have from 3 to 5 axes (out, in, and those in space), and {_called(name)} is {shape_text(shape)}; "
+            'leave out style="filters"'
+        )
+    size = size or (_FILTERS_SIZE if style == "filters" else _SIZE)
+    try:
+        grid = grids.grid_of(style, shape, leaf.axes, size, reader(home, values))
+    except (Error, MemoryError, ModuleNotFoundError):
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise WalkError(f"could not look at the values of {_called(name)}: {said}") from error
+    facts = {"path": name, "shape": shape, "dtype": spec.dtype, "of": of, "style": style, "size": size}
+    return Image(facts, grid, limit)
+
+
+def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
+    """The array that is drawn, and its home; raises where it is no picture."""
+    columns = leaf._columns
+    array = columns.current(leaf._row)
+    home = columns.home(array)
+    if of == "grad":
+        array = home.grads([array])[0]
+        if array is None:
+            is_file = leaf.device == "file"
+            raise WalkError(
+                "a file holds no gradients; leave out of="
+                if is_file
+                else f'{_called(name)} has no gradient; call lw.image(…, of="grad") after backward()'
+            )
+        home = columns.home(array)
+    if reason := _no_picture(home, array):
+        raise WalkError(f"there is no picture of {_called(name)}: {reason}")
+    return home, array
+
+
+def _no_picture(home: Home, array: Any) -> str:
+    shape, dtype, *_ = home.spec(array)
+    if shape == ():
+        return "it is a scalar, one value; leaf.numpy() gives it"
+    if shape is not None and 0 in shape:
+        return f"it is empty, of shape {shape_text(shape)}"
+    if "complex" in dtype:
+        return f"{dtype} has no scale about zero; draw its real or its imaginary part"
+    return home.cannot_measure(array)
+
+
+def _called(name: str) -> str:
+    return f'"{name}"' if name else "the array"
+
+
+def _finite(cells: Any) -> Any:
+    return abs(cells) < math.inf

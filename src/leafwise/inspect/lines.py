@@ -1,0 +1,194 @@
+"""Rows and columns of a matrix: which are zero, and which are alike.
+
+A few numbers of each line tell almost all apart. Only where some agree in those is the whole matrix read, a band at a
+time; so a healthy one costs next to nothing.
+"""
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from leafwise.inspect.looking import Of, Seen
+
+SHORT = 8  # a line of fewer numbers may be like another by chance
+NEAR = 1e-3  # lines are nearly the same if their distance is below so much of their length
+
+Bands = Iterator[tuple[int, Any]]
+
+_SAMPLED = 16  # numbers of each line
+_CELL = 100 * NEAR  # how wide the cells are by which near ones are found, as a share of the typical number
+_COORDINATES = 6
+_LEAST = 2.0**-120  # a line of smaller numbers is taken for one of these
+_SHIFTS = np.array([0.0, 0.31, 0.67])  # what lies on two sides of a wall in one grid does not in another
+_SEED = 20_240_229
+_ODD = np.random.default_rng(_SEED).integers(1, 1 << 61, _COORDINATES + 1, np.int64) * 2 + 1
+_MOST_PAIRS = 10_000  # that are compared by their projections
+_MOST_MEASURED = 100  # of them, that are read in full
+
+
+class Alike(NamedTuple):
+    """Lines that are the same bit by bit, in groups; and pairs that are nearly, with the distance over the length."""
+
+    same: list[list[int]]
+    near: list[tuple[int, int, float]]
+
+
+def zero_lines(seen: Seen, axis: int, of: Of = "value") -> Any:
+    """For each place along an axis, whether all is zero there."""
+    some = np.zeros(seen.shape[axis], bool)
+    for start, band in seen.bands(of):
+        there = band != 0
+        others = tuple(one for one in range(band.ndim) if one != axis)
+        if axis == 0:
+            some[start : start + len(band)] = there.any(others)
+        else:
+            some |= there.any(others)
+    return ~some
+
+
+def same_rows(ones: Bands, others: Bands) -> list[int]:
+    """The rows of two arrays of one shape and dtype that are the same, bit by bit."""
+    found: list[int] = []
+    for (start, a), (_, b) in zip(ones, others, strict=True):
+        bits = [_lines(np.ascontiguousarray(one), 0).view(np.uint8) for one in (a, b)]
+        found += (start + np.flatnonzero((bits[0] == bits[1]).all(1))).tolist()
+    return found
+
+
+def same_numbers(one: Seen, other: Seen) -> bool:
+    """Whether two leaves of one shape hold the same numbers, but for a cast of one to the dtype of the other."""
+    for (_, a), (_, b) in zip(one.bands(), other.bands(), strict=True):
+        narrow = min((a.dtype, b.dtype), key=lambda dtype: dtype.itemsize)
+        if not np.array_equal(np.asarray(a, narrow), np.asarray(b, narrow)):
+            return False
+    return True
+
+
+def alike(seen: Seen, axis: int) -> Alike:
+    """Which lines along an axis, 0 or 1, are the same, or nearly."""
+    shape = seen.shape
+    length = prod(shape) // shape[axis]
+    few = -(-_SAMPLED // max(prod(shape[2:]), 1))
+    index = (slice(None), slice(0, few)) if axis == 0 else (slice(0, few), slice(None))
+    sample = _lines(_narrow(seen.sample(index)), axis)[:, :_SAMPLED]
+    suspects = _suspects(sample)
+    if not suspects.size:
+        return Alike([], [])
+    prints, projected, lengths = _whole(seen, axis, suspects, length)
+    same = _same(suspects, prints, lengths)
+    if length < SHORT:
+        # Short ones may be the same by chance; but hardly all of them.
+        return Alike(same if sum(map(len, same)) == shape[axis] and len(same) == 1 else [], [])
+    alone = np.setdiff1d(np.arange(len(suspects)), [np.searchsorted(suspects, one) for its in same for one in its[1:]])
+    near = _near(suspects[alone], projected[alone], lengths[alone])[:_MOST_MEASURED]
+    return Alike(same, [one for one in (_measured(seen, axis, *pair) for pair in near) if one[2] < NEAR])
+
+
+def _narrow(array: Any) -> Any:
+    return np.asarray(array, np.float32 if array.dtype.itemsize < 8 else np.float64)
+
+
+def _lines(array: Any, axis: int) -> Any:
+    """An array as a matrix whose rows are the lines along an axis."""
+    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+
+
+def _suspects(numbers: Any) -> Any:
+    """The lines that have another one near them, by a few of their numbers; and perhaps some that have none."""
+    if len(numbers) < 2:
+        return np.array([], int)
+    numbers = np.where(np.isfinite(numbers), numbers, 0)
+    picked, shifts = np.linspace(0, numbers.shape[1] - 1, _COORDINATES).round().astype(int), _SHIFTS[:, None]
+    # Each line in its own measure, a power of two, so that small lines are not all in one cell.
+    measure = np.floor(np.log2(np.maximum(np.abs(numbers).max(1), _LEAST)) + shifts)
+    cells = np.floor(numbers[:, picked] / (_CELL * np.exp2(measure))[:, :, None] + shifts[:, :, None])
+    words = (cells.astype(np.int64) * _ODD[1:]).sum(2) + measure.astype(np.int64) * _ODD[0]
+    order = np.argsort(words, 1)
+    ordered = np.take_along_axis(words, order, 1)
+    grid, place = np.nonzero(ordered[:, 1:] == ordered[:, :-1])
+    one, other = order[grid, place], order[grid, place + 1]
+    # In one cell by chance are those that are apart in their other numbers.
+    away = np.square(numbers[one] - numbers[other]).sum(1)
+    meet = away <= np.square(_CELL) * np.square(numbers[one]).sum(1)
+    return np.unique(np.concatenate([one[meet], other[meet]]))
+
+
+def _whole(seen: Seen, axis: int, suspects: Any, length: int) -> tuple[Any, Any, Any]:
+    """Of each suspect a word for its bits, a projection to a few numbers that keeps distances, and its length."""
+    random = np.random.default_rng(_SEED)
+    words = np.zeros(len(suspects), np.uint64)
+    projected = np.zeros((len(suspects), _SAMPLED))
+    squares = np.zeros(len(suspects))
+    if axis == 0:
+        onto = random.standard_normal((length, _SAMPLED), np.float32)
+        weights = _weights(random, length)
+    for start, band in seen.bands():
+        if axis == 0:
+            first, last = np.searchsorted(suspects, (start, start + len(band)))
+            if first == last:
+                continue
+            lines, where = _lines(band, 0)[suspects[first:last] - start], slice(first, last)
+        else:
+            # A band has a part of every column; what follows from it is added up.
+            lines, where = _lines(band, 1)[suspects], slice(None)
+            onto = random.standard_normal((lines.shape[1], _SAMPLED), np.float32)
+            weights = _weights(random, lines.shape[1])
+        words[where] += _fingerprints(lines, weights)
+        numbers = np.where(np.isfinite(narrowed := _narrow(lines)), narrowed, 0)
+        projected[where] += numbers @ onto
+        squares[where] += np.square(numbers, dtype=np.float64).sum(1)
+    return words, projected / np.sqrt(_SAMPLED), np.sqrt(squares)
+
+
+def _weights(random: Any, count: int) -> Any:
+    return random.integers(1, 1 << 63, count, np.uint64) * np.uint64(2) + np.uint64(1)
+
+
+def _fingerprints(lines: Any, weights: Any) -> Any:
+    bits = np.ascontiguousarray(lines).view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[lines.itemsize])
+    with np.errstate(over="ignore"):
+        return (bits.astype(np.uint64) * weights).sum(1)
+
+
+def _same(suspects: Any, words: Any, lengths: Any) -> list[list[int]]:
+    """Groups of lines that are the same; zeros are told elsewhere."""
+    groups: dict[int, list[int]] = {}
+    for line, word, size in zip(suspects.tolist(), words.tolist(), lengths.tolist(), strict=True):
+        if size:
+            groups.setdefault(word, []).append(line)
+    return [its for its in groups.values() if len(its) > 1]
+
+
+def _near(suspects: Any, projected: Any, lengths: Any) -> list[tuple[int, int]]:
+    """Pairs that are near, as far as their projections tell."""
+    close = _suspects(projected) if len(projected) > 1 else np.array([], int)
+    found = []
+    for one, other in _neighbours(projected[close]):
+        a, b = close[one], close[other]
+        size = max(lengths[a], lengths[b])
+        away = float(np.linalg.norm(projected[a] - projected[b]) / size) if size else 0.0
+        if 0 < away < 2 * NEAR:
+            found.append((int(suspects[a]), int(suspects[b])))
+    return found
+
+
+def _measured(seen: Seen, axis: int, one: int, other: int) -> tuple[int, int, float]:
+    """Two lines with their distance over their length, by all of their numbers."""
+    boxes = [(*[slice(None)] * axis, slice(line, line + 1)) for line in (one, other)]
+    a, b = (np.asarray(seen.sample(box), np.float64) for box in boxes)
+    return one, other, float(np.linalg.norm(a - b) / max(np.linalg.norm(a), np.linalg.norm(b)))
+
+
+def _neighbours(projected: Any) -> Iterator[tuple[int, int]]:
+    """Pairs that may be near: each with what follows it in the order of one coordinate, as long as that is near."""
+    order = np.argsort(projected[:, 0])
+    reach = 4 * NEAR * np.linalg.norm(projected, axis=1)
+    told = 0
+    for place, one in enumerate(order):
+        for other in order[place + 1 :]:
+            if projected[other, 0] - projected[one, 0] > reach[one] or told >= _MOST_PAIRS:
+                break
+            told += 1
+            yield int(one), int(other)

@@ -1,0 +1,279 @@
+"""What the rules of `lw.check` look at: the leaves of one walk, and, once somebody asks, one pass of statistics."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+from leafwise.core import registry as homes
+from leafwise.core.columns import Columns, Facts
+from leafwise.core.home import Axes, Home
+from leafwise.core.leaf import Leaf
+from leafwise.core.tree import Tree
+from leafwise.errors import WalkError
+from leafwise.inspect.changes import Change
+from leafwise.inspect.diff import diff
+from leafwise.inspect.reading import bands
+from leafwise.inspect.rows import Row
+from leafwise.inspect.stats import Stats, stats
+from leafwise.iterate.initialisers import Drawn
+from leafwise.iterate.initializing import declared
+from leafwise.share.find import how_equal
+
+Of = Literal["value", "grad", "state"]  # state: what an optimizer keeps of it
+
+
+class Seen:
+    """A leaf as the rules see it: its facts, what it is for, and, by way of what looked at it, its statistics."""
+
+    __slots__ = ("_looked", "axes", "kind", "leaf", "path", "persistent", "role", "roles", "spec")
+
+    def __init__(self, looked: "Looked", leaf: int, path: str, facts: Facts, roles: list[tuple[str | None, Axes]]):
+        self._looked, self.leaf, self.path = looked, leaf, path
+        self.spec, self.kind, self.persistent = facts
+        self.role, self.axes = roles[0]
+        self.roles = {role for role, _ in roles}  # of all its names
+
+    @property
+    def handle(self) -> Leaf:
+        return self._looked.columns.leaf(self.leaf)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape or ()
+
+    @property
+    def row(self) -> Row | None:
+        """The statistics of its values; None where there are none."""
+        return self._looked.rows.get(self.leaf)
+
+    @property
+    def grad(self) -> Row | None:
+        """The statistics of its gradient."""
+        return self._looked.grad_rows.get(self.leaf)
+
+    @property
+    def has_grad(self) -> bool:
+        return self.leaf in self._looked.gradients
+
+    @property
+    def is_float(self) -> bool:
+        return self.spec.dtype.startswith(("float", "bfloat"))
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether it leads from inputs to outputs, under all of its names; None of that is known in most files."""
+        axes = self.axes or ()
+        return "out" in axes and any(axis.startswith("in") for axis in axes) and "embedding.table" not in self.roles
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a parameter with rows and columns, for whatever it is."""
+        shape = self.shape
+        return self.kind == "parameter" and self.is_float and len(shape) > 1 and shape[0] > 1 and prod(shape[1:]) > 1
+
+    @property
+    def out_axis(self) -> int:
+        """The axis along which its units are; the first, where nobody says."""
+        return self.axes.index("out") if self.axes and "out" in self.axes else 0
+
+    @property
+    def drawn_anew(self) -> str:
+        """What to type for new initial values, of this leaf alone."""
+        init = 'init="kaiming_normal"' if self.is_weight else 'init="normal", std=0.02'
+        return f'lw.initialize(lw.tree(model).select("{self.path}"), [lw.Rule("{self.path}", {init})])'
+
+    def bands(self, of: Of = "value") -> "Iterator[tuple[int, Any]]":
+        """Its values as NumPy arrays, some rows at a time, each with the number of the first."""
+        looked = self._looked
+        if of == "value":
+            value = looked.columns.current(self.leaf)
+        else:
+            value = looked.gradients[self.leaf] if of == "grad" else looked.reached(self)
+        return bands(looked.columns.home(value), value, self.shape)
+
+    def sample(self, index: tuple[slice, ...]) -> Any:
+        """A part of its values, as a NumPy array of its own."""
+        value = self._looked.columns.current(self.leaf)
+        home = self._looked.columns.home(value)
+        found = home.read(value, index).copy()
+        home.let_go([value])
+        return found
+
+
+class Looked:
+    """One walk, and what can be seen on it."""
+
+    def __init__(
+        self, t: Tree, optimizer: Any = None, init: Any = None, before: Tree | None = None, progress: bool = False
+    ) -> None:
+        self.tree, self.init, self.before = t, init, before
+        self.columns: Columns = t._columns
+        self.optimizers = [optimizer] if optimizer is not None else self._optimizers()
+        self._progress = progress
+
+    def _optimizers(self) -> list[Any]:
+        columns = self.columns
+        nodes = columns.nodes_where(lambda home, obj: home.steps(obj), self.tree._node) if self.tree._whole else []
+        return [columns.node_objects[node] for node in nodes]
+
+    @cached_property
+    def leaves(self) -> list[Seen]:
+        columns, rows = self.columns, list(self.tree._first_rows)
+        leaves = [columns.ties.get(row, row) for row in rows]
+        facts, roles = columns.facts(leaves), columns.row_roles(rows)
+        found = []
+        for row, leaf, its, role in zip(rows, leaves, facts, roles, strict=True):
+            further = [one for one in columns.rows_of(leaf) if one != row] if columns.further_rows else []
+            found.append(Seen(self, leaf, columns.row_text(row), its, [role, *columns.row_roles(further)]))
+        return found
+
+    @cached_property
+    def by_leaf(self) -> dict[int, Seen]:
+        return {seen.leaf: seen for seen in self.leaves}
+
+    @cached_property
+    def by_path(self) -> dict[str, Seen]:
+        """The leaves by any of their paths."""
+        columns = self.columns
+        return {columns.row_text(row): seen for seen in self.leaves for row in columns.rows_of(seen.leaf)}
+
+    def where(self, *, kind: str | None = None) -> Iterator[tuple[Seen, Row]]:
+        """The leaves of floating point that have statistics, with these."""
+        for seen in self.leaves:
+            if seen.is_float and (kind is None or seen.kind == kind) and seen.row is not None and seen.row.count:
+                yield seen, seen.row
+
+    # -- statistics --------------------------------------------------------------------------------------
+
+    @cached_property
+    def stats(self) -> Stats | None:
+        """None where no leaf has a shape yet."""
+        if self.leaves and all(seen.spec.shape is None for seen in self.leaves):
+            return None
+        try:
+            return stats(self.tree, progress=self._progress)
+        except WalkError as error:
+            raise WalkError(f"{error}; rules that need no values can be selected: select=['LW3', …]") from error
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """The leaves without statistics, each with the reason; empty where no rule asked for any."""
+        found: Stats | None = self.__dict__.get("stats")
+        return {} if found is None else found.skipped
+
+    @cached_property
+    def rows(self) -> dict[int, Row]:
+        return {} if self.stats is None else self.stats.by_leaf()
+
+    @cached_property
+    def gradients(self) -> dict[int, Any]:
+        """The gradients that there are."""
+        columns = self.columns
+        leaves = [seen.leaf for seen in self.leaves]
+        values = [columns.current(leaf) for leaf in leaves]
+        found: dict[int, Any] = {}
+        for home, numbers in columns.by_home(values).items() if values else ():
+            its = home.grads([values[number] for number in numbers])
+            found |= {leaves[number]: one for number, one in zip(numbers, its, strict=True) if one is not None}
+        return found
+
+    @cached_property
+    def grad_rows(self) -> dict[int, Row]:
+        if not self.gradients:
+            return {}
+        try:
+            return stats(self.tree, of="grad").by_leaf()
+        except WalkError:  # sparse ones, say, of which there are no statistics
+            return {}
+
+    @cached_property
+    def alike(self) -> "list[tuple[Seen, int, list[list[int]], list[tuple[int, int, float]]]]":
+        """Of each matrix and axis with lines that are alike: which are the same, and which nearly."""
+        from leafwise.inspect.lines import alike
+
+        found = []
+        for seen, row in self.where(kind="parameter"):
+            if seen.is_matrix and row.finite == row.count and row.min < row.max:
+                for axis in (0, 1):
+                    same, near = alike(seen, axis)
+                    if same or near:
+                        found.append((seen, axis, same, near))
+        return found
+
+    @cached_property
+    def equal(self) -> list[tuple[Seen, list[Seen]]]:
+        """Leaves that hold the same bits as another, perhaps transposed, and are not one; constants left out. What is
+        counted, extremes and histograms agree whatever the order; those that do are compared bit by bit."""
+        alike: dict[object, list[Seen]] = {}
+        for seen, row in self.where():
+            if row.min < row.max and row.count > 2:
+                counts = row.zeros, row.min, row.max, row.histogram
+                alike.setdefault((seen.spec.dtype, seen.spec.device, tuple(sorted(seen.shape)), counts), []).append(
+                    seen
+                )
+        shared = {frozenset(leaf._index for leaf in one.leaves) for one in self.tree.shared_memory}
+        found = []
+        for its in alike.values():
+            while len(its) > 1:
+                first, *rest = its
+                same = [one for one in rest if how_equal(self.columns, first.leaf, one.leaf) is not None]
+                if same and {first.leaf, *(one.leaf for one in same)} not in shared:
+                    found.append((first, same))
+                its = [one for one in rest if one not in same]
+        return found
+
+    @cached_property
+    def tables_and_heads(self) -> list[tuple[Seen, Seen]]:
+        """Embeddings, each with a layer whose weight has its shape, so that the two may be meant to be one."""
+        tables = [seen for seen in self.leaves if "embedding.table" in seen.roles]
+        heads = [seen for seen in self.leaves if seen.role == "linear.weight" and "embedding.table" not in seen.roles]
+        return [(table, head) for table in tables for head in heads if table.shape == head.shape]
+
+    @cached_property
+    def declared(self) -> "list[tuple[int, str, Drawn]]":
+        """What `init=` says of leaves: each with the rule that says so."""
+        if self.init is None:
+            return []
+        return [one for one in declared(self.tree, self.init) if one[0] in self.by_leaf]
+
+    # -- before ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def changes(self) -> dict[str, Change]:
+        """What became of each leaf since before, by its path; empty where nobody says what was before."""
+        if self.before is None:
+            return {}
+        found = diff(self.before, self.tree, progress=self._progress)
+        ours = (change for change in found if not change.is_plain and "removed" not in change.kinds)
+        return {change.other or change.path: change for change in ours if "added" not in change.kinds}
+
+    def bands_before(self, seen: Seen) -> Iterator[tuple[int, Any]]:
+        """The values of a leaf as they were before, in the same bands."""
+        assert self.before is not None
+        leaf = self.before[self.changes[seen.path].path]
+        value = leaf._columns.current(leaf._row)
+        return bands(leaf._columns.home(value), value, seen.shape)
+
+    # -- optimizers --------------------------------------------------------------------------------------
+
+    @cached_property
+    def held(self) -> set[int]:
+        """The identities of what the optimizers step."""
+        return {id(value) for one in self.optimizers for _, value in self._home_of(one).held_by(one)}
+
+    def is_held(self, seen: Seen) -> bool:
+        columns = self.columns
+        return any(id(columns.row_values[row]) in self.held for row in columns.rows_of(seen.leaf))
+
+    def reached(self, seen: Seen) -> Any:
+        """What an optimizer keeps of a leaf that is zero where no step has reached it; None where there is nothing."""
+        value = self.columns.row_values[seen.leaf]
+        found = (self._home_of(one).reached(one, value) for one in self.optimizers)
+        return next((one for one in found if one is not None), None)
+
+    def _home_of(self, optimizer: Any) -> Home:
+        found = homes.find(type(optimizer))
+        if found is None or not found[0].steps(optimizer):
+            raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")
+        return found[0]

@@ -1,0 +1,33 @@
+"""Values of an array, a part at a time: memory holds no more than that, wherever they are."""
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+from leafwise.core.home import Home
+
+_BAND = 1 << 22  # elements of a band
+
+Read = Callable[[tuple[slice, ...]], Any]
+
+
+def reader(home: Home, value: Any) -> Read:
+    """Gives parts of an array as NumPy arrays; by the next one, those before are let go of."""
+    if not home.reads_parts(value):
+        whole = home.numpy(value)
+        return lambda box: whole[box]
+
+    def read(box: tuple[slice, ...]) -> Any:
+        home.let_go([value])
+        return home.read(value, box)
+
+    return read
+
+
+def bands(home: Home, value: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
+    """An array with axes as NumPy arrays of some rows each, with the number of the first."""
+    read = reader(home, value)
+    step = max(1, _BAND // max(prod(shape[1:]), 1))
+    for start in range(0, shape[0], step):
+        yield start, read((slice(start, start + step),))
+    home.let_go([value])

@@ -1,0 +1,84 @@
+"""Rules about initial values: their scale, and whether they are what was declared."""
+
+import math
+
+from leafwise.core.iterating import Draw
+from leafwise.inspect.findings import Level
+from leafwise.inspect.fitting import is_off, moments, nearest, shape_of
+from leafwise.inspect.looking import Looked, Seen
+from leafwise.inspect.rows import Row
+from leafwise.inspect.rules.registry import Found, rule, told, warning
+from leafwise.iterate.initialisers import InitialiserError, Orthogonal, Padded, fans
+
+# How many times what the nearest of the usual initialisers gives: what is far, and what is surely wrong.
+_SMALL, _LARGE, _HUGE = 1 / 50, 8.0, 100.0
+
+
+@rule("LW201", "scale")
+def scale(looked: Looked) -> Found:
+    """A weight much larger or smaller than the usual initialisers make it for its fan-in and fan-out: activations would
+    explode, or vanish. A warning when it is a hundred times too large, otherwise noted: models that are only ever
+    loaded begin with anything."""
+    for seen, row in looked.where(kind="parameter"):
+        found = _fans(seen)
+        if found is None or row.count < 16 or row.finite < row.count or not row.std:
+            continue
+        fan_in, fan_out = found
+        near = nearest(row.std, fan_in, fan_out)
+        times = row.std / near.std
+        if _SMALL < times < _LARGE:
+            continue
+        level: Level = "warning" if times > _HUGE else "note"
+        factor = f"{times:.3g} ×" if times > 1 else f"1/{1 / times:.3g} of"
+        yield told(
+            level,
+            seen,
+            f"std {row.std:.3g} is {factor} that of {near.name} ({near.std:.3g}), the nearest of the usual for fan-in "
+            f"{fan_in:,} and fan-out {fan_out:,}; its shape is {shape_of(row)}; {seen.drawn_anew}",
+        )
+
+
+def _fans(seen: Seen) -> tuple[int, int] | None:
+    """How many numbers go into an output, and come out of an input; None where nobody says."""
+    try:
+        found = fans(seen.handle) if seen.is_weight else (0, 0)
+    except InitialiserError:
+        return None
+    return found if all(found) else None
+
+
+@rule("LW202", "not as declared")
+def not_as_declared(looked: Looked) -> Found:
+    """Values that are not from the distribution that `init=` declares: by their mean, their deviation, or the shape of
+    their histogram."""
+    for leaf, rule_text, drawn in looked.declared:
+        seen = looked.by_leaf[leaf]
+        row = seen.row
+        if row is None or not row.finite:
+            continue
+        if isinstance(drawn, Orthogonal):
+            if off := _not_orthogonal(seen, row, drawn):
+                yield warning(seen, f"{off} by {rule_text}; lw.initialize(model, rules) makes it so")
+            continue
+        draw, zeros = (drawn.draw, 1 / seen.shape[0]) if isinstance(drawn, Padded) else (drawn, 0.0)
+        if is_off(row, draw, zeros):
+            mean, std = moments(draw)
+            yield warning(
+                seen,
+                f"mean {row.mean:.3g}, std {row.std:.3g}, {shape_of(row)}; declared is {_called(draw)} with mean "
+                f"{mean:.3g}, std {std:.3g} by {rule_text}; lw.initialize(model, rules) makes it so",
+            )
+
+
+def _not_orthogonal(seen: Seen, row: Row, drawn: Orthogonal) -> str:
+    """Why a matrix has no orthogonal rows or columns, as far as its norm tells; empty where it may have."""
+    expected = abs(drawn.gain) * math.sqrt(min(seen.shape[0], math.prod(seen.shape[1:])))
+    if math.isclose(row.l2, expected, rel_tol=0.02):
+        return ""
+    return f"its norm is {row.l2:.4g}; declared is orthogonal with norm {expected:.4g}"
+
+
+def _called(draw: Draw) -> str:
+    if not draw.scale:
+        return "constant"
+    return ("normal" if draw.narrow >= 1 else "truncated normal") if draw.normal else "uniform"

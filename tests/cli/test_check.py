@@ -1,0 +1,95 @@
+"""`leafwise check`, as a shell would use it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import leafwise as lw
+from leafwise.cli import main
+
+
+@pytest.fixture
+def healthy(tmp_path: Path) -> str:
+    torch.manual_seed(0)
+    return lw.save(nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16)), tmp_path / "healthy.safetensors")
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> str:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
+    with torch.no_grad():
+        net[0].weight[3] = 0
+        net[2].weight[5] = net[2].weight[1]
+    return lw.save(net, tmp_path / "faulty.safetensors")
+
+
+def test_the_exit_status_says_whether_something_is_wrong(healthy: str, faulty: str, tmp_path: Path) -> None:
+    assert main(["check", healthy]) == 0
+    assert main(["check", faulty]) == 1
+    assert main(["check", faulty, "--ignore", "LW110"]) == 0  # what is left is a note
+    assert main(["check", faulty, "--fail", "error"]) == 0
+    assert main(["check", faulty, "--ignore", "LW110", "--fail", "note"]) == 1
+    assert main(["check", str(tmp_path / "nowhere")]) == 2
+    assert main(["check", healthy, "--select", "LW999"]) == 2
+    assert main(["check"]) == 2
+
+
+def test_findings_are_printed(faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", faulty])
+    printed = capsys.readouterr().out
+    assert "warning LW110  0.weight  1 of 32 units is all zero: 3" in printed
+    assert "1 warning, 1 note · 4 leaves checked by" in printed
+    assert "\x1b" not in printed
+
+
+def test_findings_as_json(faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", faulty, "--json", "--select", "LW11"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert [one["code"] for one in data["findings"]] == ["LW110", "LW113"]
+    assert all(code.startswith("LW11") for code in data["rules"])
+
+
+def test_a_query_picks_leaves(faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", faulty, "--query", "2.*"]) == 0
+    assert "2 leaves checked" in capsys.readouterr().out
+
+
+def test_a_file_against_another(healthy: str, faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", faulty, "--against", healthy, "--select", "LW6", "--fail", "note"]) == 1
+    printed = capsys.readouterr().out
+    assert "0.bias" in printed
+    assert "all of 32 values are as they were" in printed
+    assert "0.weight" not in printed
+    assert main(["check", healthy, "--against", healthy, "--select", "LW6"]) == 1
+    assert "nothing has changed: all of 4 leaves" in capsys.readouterr().out
+
+
+def test_the_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--rules"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("LW101  not finite: Values that are NaN or infinite.")
+    assert any(line.startswith("LW116  low rank") and "only if" in line for line in lines)
+    assert main(["check", "--rules", "--select", "LW3"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_names_from_files_are_escaped(tmp_path: Path) -> None:
+    save_file({"evil\x1b[31m\n": torch.full((4, 4), float("nan"))}, tmp_path / "a.safetensors")
+    command = [sys.executable, "-m", "leafwise", "check", str(tmp_path / "a.safetensors")]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "\x1b" not in run.stdout
+    assert "LW101" in run.stdout
+
+
+def test_a_file_is_checked_without_a_framework(healthy: str) -> None:
+    code = f"import sys; from leafwise.cli import main; main(['check', {healthy!r}]); print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.splitlines()[-1] == "False", run.stderr

@@ -1,0 +1,444 @@
+"""False alarms of `lw.check` on healthy models, and whether it finds each fault when that is planted.
+
+    python tools/alarms.py            layers, trained models and every architecture of transformers (some minutes)
+    python tools/alarms.py --quick    with a few architectures
+    python tools/alarms.py --write    the same as the first, and puts the tables into docs/check.md
+
+The exit status is 1 where there was an alarm, or a fault was not found.
+"""
+
+import argparse
+import copy
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tools.healthy_models import Healthy, architectures, layers, trained
+from torch import nn
+
+import leafwise as lw
+from leafwise.inspect.rules.registry import all_rules
+
+PAGE = Path(__file__).parent.parent / "docs" / "check.md"
+START, END = "<!-- alarms -->", "<!-- /alarms -->"
+FEW = ["bert", "t5", "gpt2", "llama", "mixtral", "vit", "wav2vec2", "clip", "mamba", "convnext", "whisper", "sam"]
+
+
+class Planted(NamedTuple):
+    """A model with a fault, what else `lw.check` is given, and the path that it should name; "" for any."""
+
+    model: Any
+    options: dict[str, Any]
+    path: str = ""
+
+
+Plant = Callable[[Healthy], Planted | None]
+FAULTS: dict[str, Plant] = {}
+
+
+def fault(code: str) -> Callable[[Plant], Plant]:
+    def register(plant: Plant) -> Plant:
+        FAULTS[code] = plant
+        return plant
+
+    return register
+
+
+# -- where faults are planted ------------------------------------------------------------------------------------
+
+
+def _weights(model: nn.Module, least: int = 8, role: str | None = None) -> list[Any]:
+    """Leaves that lead from inputs to outputs, whose lines are not too short; or those of a role."""
+    found = []
+    for leaf in lw.tree(model).select(lw.where(kind="parameter")):
+        if leaf.shape is None or leaf.ndim is None or leaf.ndim < 2 or leaf.size < 2 * least or 0 in leaf.shape:
+            continue
+        axes, roles = leaf.axes or (), {name.role for name in leaf.names}
+        fits = "out" in axes and any(one.startswith("in") for one in axes) and "embedding.table" not in roles
+        if (roles == {role} if role else fits) and leaf.size // leaf.shape[0] >= least and leaf.shape[0] > 1:
+            found.append(leaf)
+    return found
+
+
+def _first(leaves: list[Any]) -> Any:
+    return max(leaves, key=lambda leaf: leaf.size, default=None)
+
+
+def _unit(leaf: Any, number: int) -> Any:
+    return leaf.value.select(leaf.axes.index("out") if leaf.axes and "out" in leaf.axes else 0, number)
+
+
+def _in_weight(change: Callable[[Any], Any], least: int = 8) -> Plant:
+    """Plants by changing the largest weight."""
+
+    def plant(healthy: Healthy) -> Planted | None:
+        model = copy.deepcopy(healthy.model)
+        leaf = _first(_weights(model, least))
+        if leaf is None:
+            return None
+        with torch.no_grad():
+            if change(leaf) is False:
+                return None
+        return Planted(model, {}, str(leaf.path))
+
+    return plant
+
+
+def _owner(model: nn.Module, path: Any) -> tuple[nn.Module, str]:
+    *front, name = str(path).split(".")
+    return model.get_submodule(".".join(front)), name
+
+
+def _with_gradients(model: nn.Module) -> nn.Module:
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.randn_like(parameter)
+    return model
+
+
+def _trainable(model: nn.Module) -> list[tuple[str, Any]]:
+    lazy = nn.parameter.UninitializedParameter
+    return [
+        (name, parameter)
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and not isinstance(parameter, lazy) and parameter.numel()
+    ]
+
+
+def _with_trainable(plant: Callable[[nn.Module, str, Any], Planted | None]) -> Plant:
+    """Plants at the last trainable parameter of a copy."""
+
+    def found(healthy: Healthy) -> Planted | None:
+        model = copy.deepcopy(healthy.model)
+        some = _trainable(model)
+        return plant(model, *some[-1]) if len(some) > 1 else None
+
+    return found
+
+
+# -- the faults --------------------------------------------------------------------------------------------------
+
+
+@fault("LW101")
+@_with_trainable
+def _nan(model: nn.Module, name: str, parameter: Any) -> Planted:
+    with torch.no_grad():
+        parameter.view(-1)[-1] = float("nan")
+    return Planted(model, {}, name)
+
+
+@fault("LW102")
+@_with_trainable
+def _infinite_gradient(model: nn.Module, name: str, parameter: Any) -> Planted:
+    _with_gradients(model)
+    parameter.grad.view(-1)[0] = float("inf")
+    return Planted(model, {}, name)
+
+
+fault("LW103")(_in_weight(lambda leaf: leaf.value.zero_(), 2))
+fault("LW104")(_in_weight(lambda leaf: leaf.value.fill_(0.5), 2))
+fault("LW110")(_in_weight(lambda leaf: _unit(leaf, 1).zero_() if leaf.value.any() else False, 2))
+
+
+@fault("LW111")
+def _unused_input(healthy: Healthy) -> Planted | None:
+    model = copy.deepcopy(healthy.model)
+    leaf = _first([one for one in _weights(model, 2) if {"in", "out"} <= set(one.axes) and min(one.shape[:2]) > 1])
+    if leaf is None or not leaf.value.any():
+        return None
+    with torch.no_grad():
+        leaf.value.select(leaf.axes.index("in"), 0).zero_()
+    return Planted(model, {}, str(leaf.path))
+
+
+@fault("LW112")
+def _dead_gradient(healthy: Healthy) -> Planted | None:
+    model = _with_gradients(copy.deepcopy(healthy.model))
+    leaf = _first([one for one in _weights(model, 2) if one.trainable])
+    if leaf is None:
+        return None
+    leaf.grad.select(leaf.axes.index("out"), 1).zero_()
+    return Planted(model, {}, str(leaf.path))
+
+
+fault("LW113")(_in_weight(lambda leaf: leaf.value[1].copy_(leaf.value[0]) if leaf.value[0].any() else False))
+fault("LW114")(
+    _in_weight(
+        lambda leaf: (
+            leaf.value[1].copy_(leaf.value[0] * 1.0005)
+            if leaf.value.dtype == torch.float32 and leaf.value[0].any()
+            else False
+        )
+    )
+)
+
+
+@fault("LW115")
+def _untouched(healthy: Healthy) -> Planted | None:
+    model = _with_gradients(copy.deepcopy(healthy.model))
+    leaf = _first([one for one in _weights(model, 2, "embedding.table") if one.trainable])
+    if leaf is None:
+        return None
+    leaf.grad[1] = 0
+    return Planted(model, {}, str(leaf.path))
+
+
+@fault("LW116")
+def _low_rank(healthy: Healthy) -> Planted | None:
+    model = copy.deepcopy(healthy.model)
+    leaf = _first([one for one in _weights(model) if min(one.shape[0], one.size // one.shape[0]) >= 64])
+    if leaf is None:
+        return None
+    with torch.no_grad():
+        flat = leaf.value.view(leaf.shape[0], -1)
+        flat.copy_(torch.randn(flat.shape[0], 2) @ torch.randn(2, flat.shape[1]) * 0.01)
+    return Planted(model, {}, str(leaf.path))
+
+
+fault("LW201")(_in_weight(lambda leaf: leaf.value.normal_(std=30.0) if "in" in leaf.axes else False, 16))
+
+
+@fault("LW202")
+def _undeclared(healthy: Healthy) -> Planted | None:
+    leaf = _first(_weights(healthy.model, 16))
+    if leaf is None or leaf.size < 256:
+        return None
+    std = float(leaf.value.detach().float().std()) * 1.5 or 1.0
+    return Planted(healthy.model, {"init": [lw.Rule(str(leaf.path), init="normal", std=std)]}, str(leaf.path))
+
+
+def _pair(model: nn.Module) -> tuple[Any, Any] | None:
+    """Two weights of one shape that are leaves of their own."""
+    shapes: dict[Any, Any] = {}
+    for leaf in _weights(model, 2):
+        plain = type(leaf.value) is nn.Parameter and len(leaf.names) == 1 and "parametrizations" not in str(leaf.path)
+        if plain and leaf.owner not in ("LSTM", "GRU", "RNN", "RNNBase"):
+            if (leaf.shape, leaf.dtype) in shapes:
+                return shapes[leaf.shape, leaf.dtype], leaf
+            shapes[leaf.shape, leaf.dtype] = leaf
+    return None
+
+
+def _tied_then(change: Callable[[Any], Any]) -> Plant:
+    """Ties two weights, then puts another parameter in the place of the second, behind the back of the tie."""
+
+    def plant(healthy: Healthy) -> Planted | None:
+        model = copy.deepcopy(healthy.model)
+        pair = _pair(model)
+        if pair is None:
+            return None
+        first, second = (str(leaf.path) for leaf in pair)
+        try:
+            lw.tie(model, second, to=first, keep="source")
+        except lw.TieError:
+            return None
+        owner, name = _owner(model, second)
+        owner._parameters[name] = nn.Parameter(change(owner._parameters[name].detach().clone()))
+        return Planted(model, {}, second)
+
+    return plant
+
+
+fault("LW301")(_tied_then(lambda value: value))
+fault("LW302")(_tied_then(lambda value: value.to(torch.float64)))
+
+
+@fault("LW303")
+def _equal(healthy: Healthy) -> Planted | None:
+    model = copy.deepcopy(healthy.model)
+    pair = _pair(model)
+    if pair is None or not pair[0].value.any():
+        return None
+    with torch.no_grad():
+        pair[1].value.copy_(pair[0].value)
+    return Planted(model, {})
+
+
+@fault("LW304")
+def _shared_memory(healthy: Healthy) -> Planted | None:
+    model = copy.deepcopy(healthy.model)
+    pair = _pair(model)
+    if pair is None:
+        return None
+    owner, name = _owner(model, pair[1].path)
+    owner._parameters[name] = nn.Parameter(pair[0].value.detach())
+    return Planted(model, {}, str(pair[1].path))
+
+
+@fault("LW401")
+@_with_trainable
+def _no_gradient(model: nn.Module, name: str, parameter: Any) -> Planted:
+    _with_gradients(model)
+    parameter.grad = None
+    return Planted(model, {}, name)
+
+
+@fault("LW402")
+@_with_trainable
+def _frozen_with_gradient(model: nn.Module, name: str, parameter: Any) -> Planted:
+    _with_gradients(model)
+    parameter.requires_grad_(False)
+    return Planted(model, {}, name)
+
+
+@fault("LW411")
+@_with_trainable
+def _left_out(model: nn.Module, name: str, parameter: Any) -> Planted:
+    rest = [one for one in model.parameters() if one is not parameter]
+    return Planted(model, {"optimizer": torch.optim.SGD(rest, 0.1)}, name)
+
+
+@fault("LW412")
+@_with_trainable
+def _twice(model: nn.Module, name: str, parameter: Any) -> Planted:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.param_groups[0]["params"].append(parameter)
+    return Planted(model, {"optimizer": optimizer}, name)
+
+
+@fault("LW413")
+@_with_trainable
+def _frozen_in_optimizer(model: nn.Module, name: str, parameter: Any) -> Planted:
+    parameter.requires_grad_(False)
+    return Planted(model, {"optimizer": torch.optim.SGD(model.parameters(), 0.1)}, name)
+
+
+@fault("LW414")
+def _stale(healthy: Healthy) -> Planted | None:
+    model = copy.deepcopy(healthy.model)
+    leaf = _first([one for one in _weights(model, 2) if len(one.names) == 1 and type(one.value) is nn.Parameter])
+    if leaf is None or "parametrizations" in str(leaf.path):
+        return None
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    owner, name = _owner(model, leaf.path)
+    owner._parameters[name] = nn.Parameter(leaf.value.detach().clone())
+    return Planted(model, {"optimizer": optimizer})
+
+
+fault("LW501")(_in_weight(lambda leaf: _unit(leaf, 0).fill_(1e6) if leaf.value.dtype != torch.float16 else False))
+fault("LW502")(_in_weight(lambda leaf: leaf.value.normal_(std=1e-8)))
+fault("LW503")(_in_weight(lambda leaf: leaf.value.normal_(std=1e-4)))
+
+
+@fault("LW511")
+def _mixed(healthy: Healthy) -> Planted | None:
+    model = copy.deepcopy(healthy.model)
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.modules.conv._ConvNd | nn.LayerNorm) and module.bias is not None:
+            lazy = isinstance(module, nn.modules.lazy.LazyModuleMixin)
+            if not lazy and isinstance(module._parameters.get("weight"), nn.Parameter):
+                module.bias = nn.Parameter(module.bias.detach().to(torch.float64))
+                return Planted(model, {})
+    return None
+
+
+@fault("LW512")
+def _lazy(healthy: Healthy) -> Planted:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Planted(nn.ModuleDict({"old": copy.deepcopy(healthy.model), "new": nn.LazyLinear(4)}), {}, "new.weight")
+
+
+@fault("LW601")
+@_with_trainable
+def _unchanged(model: nn.Module, name: str, parameter: Any) -> Planted:
+    before = copy.deepcopy(model)
+    with torch.no_grad():
+        for other in model.parameters():
+            other.add_(1 if other.is_floating_point() and other is not parameter else 0)
+    return Planted(model, {"against": before}, name)
+
+
+@fault("LW602")
+@_with_trainable
+def _frozen_changed(model: nn.Module, name: str, parameter: Any) -> Planted:
+    before = copy.deepcopy(model)
+    parameter.requires_grad_(False)
+    with torch.no_grad():
+        parameter.add_(1)
+    return Planted(model, {"against": before}, name)
+
+
+# -- the tables --------------------------------------------------------------------------------------------------
+
+
+def alarms(models: Iterable[Healthy]) -> Iterator[tuple[Healthy, lw.Error | Any]]:
+    """Each healthy model with what is found in it."""
+    for healthy in models:
+        options = {} if healthy.before is None else {"against": healthy.before}
+        yield healthy, lw.check(healthy.model, healthy.optimizer, **options)
+
+
+def outcome(healthy: Healthy, code: str) -> bool | None:
+    """Whether a fault, planted, is found; None where it cannot be planted in this model."""
+    if any(isinstance(one, nn.parameter.UninitializedParameter) for one in healthy.model.parameters()):
+        return None  # which cannot even be copied
+    planted = FAULTS[code](healthy)
+    if planted is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lw.TieWarning)
+        found = lw.check(planted.model, **{"select": code, **planted.options}).of(code)
+    return any(one.path == planted.path or not planted.path for one in found)
+
+
+def tables(quick: bool) -> tuple[str, list[str]]:
+    """The tables, and what went wrong."""
+    kinds: dict[str, Callable[[], Iterator[Healthy]]] = {
+        "fresh layers of every type of `torch.nn`": layers,
+        "trained small models": trained,
+        "architectures of transformers": lambda: architectures(FEW if quick else None),
+    }
+    rows, wrong = [], []
+    planted: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    for kind, models in kinds.items():
+        count = leaves = 0
+        levels: Counter[str] = Counter()
+        for healthy, findings in alarms(models()):
+            count, leaves = count + 1, leaves + findings.checked
+            levels.update(one.level for one in findings)
+            wrong += [f"{healthy.name}: {one}" for one in (*findings.errors, *findings.warnings)]
+            for code in FAULTS if kind != "architectures of transformers" or healthy.name.isidentifier() else ():
+                if (result := outcome(healthy, code)) is not None:
+                    planted[code] += 1
+                    found[code] += result
+                    wrong += [] if result else [f"{healthy.name}: {code} not found"]
+            print(f"\r{kind}: {count}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        rows.append(
+            f"| {kind} | {count:,} | {leaves:,} | {levels['error']} | {levels['warning']} | {levels['note']:,} |"
+        )
+    lines = ["| healthy models | models | leaves | errors | warnings | notes |", "|---|---|---|---|---|---|", *rows, ""]
+    lines += ["| rule | planted in | found in |", "|---|---|---|"]
+    names = {code: one.name for code, one in all_rules().items()}
+    lines += [f"| `{code}` {names[code]} | {planted[code]:,} | {found[code]:,} |" for code in sorted(FAULTS)]
+    return "\n".join(lines), wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    text, wrong = tables(options.quick)
+    print(text)
+    for one in wrong:
+        print("WRONG", one)
+    if options.write:
+        page = PAGE.read_text()
+        front, back = page.partition(START)[0], page.partition(END)[2]
+        PAGE.write_text(f"{front}{START}\n\n{text}\n\n{END}{back}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
