@@ -122,6 +122,7 @@ def test_the_figures_are_those_of_torch(dtype: torch.dtype, where: str, tmp_path
 def test_where_values_lie_does_not_change_a_bit(tmp_path: Path) -> None:
     a, b = torch.randn(700, 900), torch.randn(700, 900)
     save_file({"a": a}, tmp_path / "a.safetensors")
+    assert lw.diff({"a": a}, {"a": a})["a"] == lw.diff({"a": a.T.contiguous().T}, {"a": a})["a"]
     right = lw.diff({"a": a}, {"a": b})["a"].comparison
     assert lw.diff(tmp_path / "a.safetensors", {"a": b.numpy()})["a"].comparison == right
     assert lw.diff({"a": a.T.contiguous().T}, {"a": b})["a"].comparison == right
@@ -195,6 +196,24 @@ def test_transposed(shape: tuple[int, ...], tmp_path: Path) -> None:
     turned[-1, -1] += 1
     found = lw.diff({"a": a}, {"a": turned})["a"]
     assert found.kind == ("changed" if shape[0] == shape[1] else "reshaped")
+
+
+def test_a_transpose_is_the_same_bit_by_bit_too() -> None:
+    a = torch.randn(3, 5)
+    a[1, 2] = float("nan")
+    other = a.T.clone(memory_format=torch.contiguous_format)
+    assert lw.diff({"a": a}, {"a": other})["a"].kinds == ("transposed",)
+    other.view(torch.int32)[2, 1] ^= 1
+    assert lw.diff({"a": a}, {"a": other})["a"].kinds == ("reshaped",)
+
+
+def test_what_must_be_unpacked_is_turned_too(tmp_path: Path) -> None:
+    a = np.random.default_rng(0).normal(size=(40, 30))
+    np.savez_compressed(tmp_path / "a.npz", a=a, b=a[:30] + 1)
+    assert kinds(lw.diff(tmp_path / "a.npz", {"a": a.T.copy(), "b": (a[:30] + 1).T.copy()})) == {
+        "a": ("transposed",),
+        "b": ("transposed",),
+    }
 
 
 def test_transposed_and_cast() -> None:

@@ -1,7 +1,7 @@
 """How far the values of leaves are apart: where they lie if that can be, a piece at a time elsewhere."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ from leafwise.core.comparing import Comparison
 from leafwise.core.runs import Run, UnreadError
 from leafwise.errors import Error, FileError, WalkError
 from leafwise.inspect.pairing import Held
+from leafwise.inspect.reading import reader
 from leafwise.kernels import streams
 from leafwise.kernels.comparing import compare
 
@@ -131,30 +132,16 @@ def _may_be_turned(one: Held, other: Held) -> bool:
         return False
     last = shape[0] - 1
     places = [(number * last // _SAMPLES, last - number * last // (2 * _SAMPLES)) for number in range(_SAMPLES)]
-    return all(
-        streams.same_number(one.home.read(one.value, place), other.home.read(other.value, place[::-1]))
-        for place in places
-    )
+    read, read_other = reader(one.home, one.value), reader(other.home, other.value)
+    boxes = ((slice(row, row + 1), slice(column, column + 1)) for row, column in places)
+    return all(streams.same_bits(read(box), read_other(box[::-1])) for box in boxes)
 
 
 def _turned(one: Held, other: Held) -> Verdict | None:
     """Whether a matrix is the other one turned; None where it is not."""
     assert one.spec.shape is not None
-    found = streams.transposed(
-        lambda index: one.home.read(one.value, index),
-        lambda index: other.home.read(other.value, index),
-        one.spec.shape,
-        lambda: _let_go((one, other)),
-    )
+    found = streams.transposed(reader(one.home, one.value), reader(other.home, other.value), one.spec.shape)
     return None if found is None else Verdict.of("transposed", *["cast"] * (found == "cast"))
-
-
-def _let_go(held: Iterable[Held]) -> None:
-    by_home: dict[Any, list[Any]] = {}
-    for one in held:
-        by_home.setdefault(one.home, []).append(one.value)
-    for home, values in by_home.items():
-        home.let_go(values)
 
 
 def _told(pair: tuple[Held, Held], look: Callable[[Held, Held], Any]) -> Any:

@@ -45,14 +45,15 @@ def compare_streams(
         parts.append(compare_chunk(np.ascontiguousarray(a), np.ascontiguousarray(b)))
         count(x.nbytes)
     found = together(parts)
+    if not found.changed:
+        found = Comparison(found.size, 0)  # as of what lies as runs
     return found, bool(forth or back) and (not parts or x.dtype != y.dtype or not found.changed)
 
 
 def transposed(
-    read: Callable[[Any], Any], other: Callable[[Any], Any], shape: tuple[int, ...], after: Callable[[], None]
+    read: Callable[[Any], Any], other: Callable[[Any], Any], shape: tuple[int, ...]
 ) -> Literal["same", "cast"] | None:
-    """Whether a matrix is another one turned: the same bits, or but for a cast. `after` is called when a tile of either
-    was looked at."""
+    """Whether a matrix is another one turned: the same bits, or but for a cast. Both are read in tiles."""
     rows, columns = shape
     forth = back = True
     for top in range(0, rows, _TILE):
@@ -61,14 +62,13 @@ def transposed(
             x, y = np.ascontiguousarray(read((here, there))), np.ascontiguousarray(other((there, here)).T)
             forth, back = forth and _gives(x, y), back and _gives(y, x)
             is_cast = x.dtype != y.dtype
-            after()
             if not (forth or back):
                 return None
     return "cast" if rows and columns and is_cast else "same"
 
 
-def same_number(x: Any, y: Any) -> bool:
-    """Whether two numbers, as arrays without axes, are the same in every bit."""
+def same_bits(x: Any, y: Any) -> bool:
+    """Whether two arrays are of one dtype and the same in every bit."""
     return bool(x.dtype == y.dtype and x.tobytes() == y.tobytes())
 
 
@@ -81,6 +81,8 @@ def _cast(array: Any, dtype: Any) -> Any:
 
 def _gives(x: Any, y: Any) -> bool:
     """Whether casting an array gives another. Numbers may be rounded, but not to whole ones."""
+    if x.dtype == y.dtype:
+        return same_bits(x, y)
     cast = _cast(x, y.dtype)
     return _same(cast, y) and (y.dtype.kind not in "iub" or _same(_cast(cast, x.dtype), x))
 
