@@ -57,15 +57,6 @@ def same_rows(ones: Bands, others: Bands) -> list[int]:
     return found
 
 
-def same_numbers(one: Seen, other: Seen) -> bool:
-    """Whether two leaves of one shape hold the same numbers, but for a cast of one to the dtype of the other."""
-    for (_, a), (_, b) in zip(one.bands(), other.bands(), strict=True):
-        narrow = min((a.dtype, b.dtype), key=lambda dtype: dtype.itemsize)
-        if not np.array_equal(np.asarray(a, narrow), np.asarray(b, narrow)):
-            return False
-    return True
-
-
 def alike(seen: Seen, axis: int) -> Alike:
     """Which lines along an axis, 0 or 1, are the same, or nearly."""
     shape = seen.shape

@@ -13,12 +13,12 @@ from leafwise.core.tree import Tree
 from leafwise.errors import WalkError
 from leafwise.inspect.changes import Change
 from leafwise.inspect.diff import diff
+from leafwise.inspect.pairing import Held
 from leafwise.inspect.reading import bands
 from leafwise.inspect.rows import Row
 from leafwise.inspect.stats import Stats, stats
 from leafwise.iterate.initialisers import Drawn
 from leafwise.iterate.initializing import declared
-from leafwise.share.find import how_equal
 
 Of = Literal["value", "grad", "state"]  # state: what an optimizer keeps of it
 
@@ -37,6 +37,11 @@ class Seen:
     @property
     def handle(self) -> Leaf:
         return self._looked.columns.leaf(self.leaf)
+
+    @property
+    def held(self) -> Held:
+        value = self._looked.columns.current(self.leaf)
+        return Held(self.leaf, self._looked.columns.home(value), value, self.spec, self.path)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -205,23 +210,28 @@ class Looked:
     def equal(self) -> list[tuple[Seen, list[Seen]]]:
         """Leaves that hold the same bits as another, perhaps transposed, and are not one; constants left out. What is
         counted, extremes and histograms agree whatever the order; those that do are compared bit by bit."""
-        alike: dict[object, list[Seen]] = {}
+        agreeing: dict[object, list[Seen]] = {}
         for seen, row in self.where():
             if row.min < row.max and row.count > 2:
-                counts = row.zeros, row.min, row.max, row.histogram
-                alike.setdefault((seen.spec.dtype, seen.spec.device, tuple(sorted(seen.shape)), counts), []).append(
-                    seen
-                )
+                key = seen.spec.dtype, seen.spec.device, *sorted(seen.shape), row.zeros, row.min, row.max, row.histogram
+                agreeing.setdefault(key, []).append(seen)
         shared = {frozenset(leaf._index for leaf in one.leaves) for one in self.tree.shared_memory}
         found = []
-        for its in alike.values():
+        for its in agreeing.values():
             while len(its) > 1:
                 first, *rest = its
-                same = [one for one in rest if how_equal(self.columns, first.leaf, one.leaf) is not None]
+                same = [one for one in rest if self.compared(first, one) & {"same", "transposed"}]
                 if same and {first.leaf, *(one.leaf for one in same)} not in shared:
                     found.append((first, same))
                 its = [one for one in rest if one not in same]
         return found
+
+    def compared(self, one: Seen, other: Seen) -> frozenset[str]:
+        """What the values of two leaves are to each other, in the words of `lw.diff`."""
+        from leafwise.inspect.values import compare_values
+
+        [found] = compare_values([(one.held, other.held)], lambda count: None)
+        return found.kinds
 
     @cached_property
     def tables_and_heads(self) -> list[tuple[Seen, Seen]]:

@@ -115,7 +115,7 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
     for rows in alike.values():
         while len(rows) > 1:
             first, constant = rows[0]
-            ops = {row: how_equal(columns, first, row) for row, _ in rows[1:]}
+            ops = {row: _how_equal(columns, first, row) for row, _ in rows[1:]}
             for wanted in ("same", "transpose"):
                 others = [row for row, op in ops.items() if op is not None and op == wanted]
                 leaves = tuple(columns.leaf(row) for row in [first, *others])
@@ -125,8 +125,7 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
     return found
 
 
-def how_equal(columns: Columns, a: int, b: int) -> Op | None:
-    """How one leaf sees the bits of another: as they are, or transposed; None where they are others."""
+def _how_equal(columns: Columns, a: int, b: int) -> Op | None:
     one, other = columns.current(a), columns.current(b)
     home = columns.home(one)
     first, second = columns.facts([a, b])

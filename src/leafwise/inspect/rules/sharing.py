@@ -24,19 +24,12 @@ def tie_split(looked: Looked) -> Found:
             yield error(str(undone.path), f"declared tied to {undone.source}, and split: {split}; {undone.repair()}")
     for table, head in looked.tables_and_heads:
         split = _apart(table, head)
-        if split and head.path not in declared and _same_numbers(table, head):
+        if split and head.path not in declared and looked.compared(table, head) & {"same", "cast"}:
             yield warning(
                 head.path,
                 f"the same numbers as {table.path}, and split: {split}; put both on one device in one dtype, then "
                 f'lw.tie(model, "{head.path}", to="{table.path}")',
             )
-
-
-def _same_numbers(one: Seen, other: Seen) -> bool:
-    from leafwise.inspect.lines import same_numbers
-
-    rows = one.row, other.row
-    return None not in rows and same_numbers(one, other)
 
 
 def _split(looked: Looked, path: str, source: str) -> str:
