@@ -452,9 +452,11 @@ def test_masks_objects_and_sparse_tensors_are_unknown() -> None:
         "x": torch.ones(1),
         "masked": np.ma.masked_array([1.0, 2.0], [True, False]),
         "sparse": torch.eye(3).to_sparse(),
+        "records": np.zeros(2, [("a", "f4"), ("b", "i4")]),
+        "words": np.array(["a", "b"]),
     }
-    found = lw.diff(a, {**a, "sparse": torch.eye(3)})
-    assert found["masked"].kind == found["sparse"].kind == "unknown"
+    found = lw.diff(a, {**a, "sparse": torch.eye(3), "records": np.ones(2, [("a", "f4"), ("b", "i4")])})
+    assert {change.path for change in found.of("unknown")} == {"masked", "sparse", "records", "words"}
 
 
 def test_unknown_paths_and_kinds() -> None:

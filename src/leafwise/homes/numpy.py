@@ -103,7 +103,8 @@ class NumpyHome(Home):
     def cannot_compare(self, value: Any) -> str:
         if isinstance(value, np.ma.MaskedArray):
             return "it is a masked array; give its data"
-        return "" if value.dtype.kind in "biufcV" else f"there are no numbers in an array of {value.dtype.name}"
+        is_number = value.dtype.kind in "biufc" or value.dtype.type.__module__ == "ml_dtypes"
+        return "" if is_number else f"there are no numbers in an array of {value.dtype.name}"
 
     def run(self, value: Any) -> Run | None:
         return cpu.run_of(value) if value.flags.c_contiguous and value.dtype.isnative else None

@@ -97,7 +97,7 @@ def _of_runs(pairs: list[tuple[Held, Held]], runs: dict[int, tuple[Run, Run]], c
             held = pairs[numbers[error.number]][error.side]
             for _ in held.home.pieces(held.value, held.spec.dtype):
                 pass  # which says what is wrong, if it still is
-            raise FileError(f"{held.name} cannot be read to its end; was the file cut off?") from error
+            raise FileError(f"{held.name!r} cannot be read to its end; was the file cut off?") from error
 
 
 # -- a piece at a time -----------------------------------------------------------------------------------------------
