@@ -208,7 +208,9 @@ def _undeclared(healthy: Healthy) -> Planted | None:
     if leaf is None or leaf.size < 256:
         return None
     std = float(leaf.value.detach().float().std()) * 1.5 or 1.0
-    return Planted(healthy.model, {"init": [lw.Rule(str(leaf.path), init="normal", std=std, wins=True)]}, str(leaf.path))
+    return Planted(
+        healthy.model, {"init": [lw.Rule(str(leaf.path), init="normal", std=std, wins=True)]}, str(leaf.path)
+    )
 
 
 def _pair(model: nn.Module) -> tuple[Any, Any] | None:

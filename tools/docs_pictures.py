@@ -16,6 +16,8 @@ DOCS = Path(__file__).parent.parent / "docs"
 # Of each picture the page, the name of what is shown there, and how large it is.
 PICTURES = {
     "stats": ("stats", "s", (900, 236)),
+    "check": ("check", "found", (900, 96)),
+    "diff": ("diff", "d", (900, 420)),
     "image-filters": ("image", "filters", (480, 352)),
     "image-matrix": ("image", "matrix", (560, 476)),
     "image-norms": ("image", "norms", (560, 596)),

@@ -1,10 +1,13 @@
 """`leafwise check`: what is wrong with the parameters of a model or a file."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.cli import target
 from leafwise.cli.printing import show
+
+if TYPE_CHECKING:
+    from leafwise.inspect.rules.registry import CheckRule
 
 
 def add_to(verbs: Any) -> None:
@@ -29,6 +32,16 @@ def add_to(verbs: Any) -> None:
     parser.set_defaults(run=run, trouble=2)
 
 
+def print_rules(rules: "list[CheckRule]", as_json: bool) -> None:
+    if not as_json:
+        print("\n".join(f"{rule.code}  {rule.name}: {rule.about}" for rule in rules))
+        return
+    import json
+
+    facts = [{"code": one.code, "name": one.name, "about": one.about, "asked": one.asked} for one in rules]
+    print(json.dumps({"rules": facts}, indent=2))
+
+
 def run(options: argparse.Namespace) -> int:
     from leafwise.errors import QueryError
     from leafwise.inspect.check import check
@@ -38,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if options.rules:
         some = options.select or options.ignore
         rules = chosen(options.select, options.ignore) if some else all_rules().values()
-        print("\n".join(f"{rule.code}  {rule.name}: {rule.about}" for rule in rules))
+        print_rules(list(rules), options.json)
         return 0
     if options.target is None:
         raise QueryError("leafwise check needs a TARGET, or --rules")

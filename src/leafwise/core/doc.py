@@ -28,13 +28,15 @@ class Line(NamedTuple):
 class Doc(NamedTuple):
     """An outline and what is said below it.
 
-    `right` are the columns that align to the right, `drop` those that go first where room is short.
+    `right` are the columns that align to the right, `drop` those that go first where room is short. With `wraps`,
+    notes that are too long go on in lines of their own instead of being cut.
     """
 
     lines: list[Line]
     footer: list[tuple[Span, ...]]
     right: frozenset[int] = frozenset()
     drop: tuple[int, ...] = ()
+    wraps: bool = False
 
 
 class Shown:

@@ -22,10 +22,10 @@ def check(
     """Looks for what is wrong with the parameters of a model, a file, or whatever `lw.tree` takes.
 
     A finding has a `code`, a `level` ("error", "warning", "note"), a `path` and a `message` with the figure and what to
-    do. `optimizer=` looks at what it steps, too. `init=` declares initial values, as the rules of `lw.initialize` do
-    (`True`: those that PyTorch's layers begin with), and finds what is not distributed so. `against=` is the same model
-    before training, or its file: what did not change is found. `select=` and `ignore=` take codes, or fronts of codes
-    such as "LW3".
+    do. `optimizer=`, one or several, is looked at too: its state, and what it steps. `init=` declares initial values,
+    as the rules of `lw.initialize` do (`True`: those that PyTorch's layers begin with), and finds what is not
+    distributed so. `against=` is the same model before training, or its file: what did not change is found. `select=` and `ignore=`
+    take codes, or fronts of codes such as "LW3".
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16))
@@ -44,7 +44,8 @@ def check(
         before = None if against is None else _opened(against, opened)
         looked = Looked(t, optimizer, init, before, progress)
         found = [finding for rule in rules for finding in rule.findings(looked)]
-        return Findings(found, len(looked.leaves), tuple(rule.code for rule in rules), looked.skipped)
+        values_seen = len(looked.leaves) - sum(seen.path in looked.skipped for seen in looked.leaves)
+        return Findings(found, values_seen, tuple(rule.code for rule in rules), looked.skipped)
     except ModuleNotFoundError as error:
         raise Error(f"lw.check needs {error.name}: pip install {error.name}") from error
     finally:

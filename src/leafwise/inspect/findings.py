@@ -79,7 +79,7 @@ class Findings(Shown, Sequence[Finding], kind="findings"):
         >>> [one.path for one in lw.check(net).of("LW1")]
         ['weight']
         """
-        return [one for one in self._found if one.level == what or one.code.startswith(what)]
+        return [one for one in self._found if one.level == what or one.code.startswith(str(what))]
 
     def text(self, *, full: bool = False) -> str:
         """The table as plain text; `full` shows every finding."""

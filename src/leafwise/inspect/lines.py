@@ -4,6 +4,7 @@ A few numbers of each line tell almost all apart. Only where some agree in those
 time; so a healthy one costs next to nothing.
 """
 
+import math
 from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leafwise.inspect.looking import Of, Seen
+from leafwise.inspect.reading import Read
 
 SHORT = 8  # a line of fewer numbers may be like another by chance
 NEAR = 1e-3  # lines are nearly the same if their distance is below so much of their length
@@ -25,7 +27,7 @@ _SHIFTS = np.array([0.0, 0.31, 0.67])  # what lies on two sides of a wall in one
 _SEED = 20_240_229
 _ODD = np.random.default_rng(_SEED).integers(1, 1 << 61, _COORDINATES + 1, np.int64) * 2 + 1
 _MOST_PAIRS = 10_000  # that are compared by their projections
-_MOST_MEASURED = 100  # of them, that are read in full
+MOST_MEASURED = 20  # of them, that are read in full
 
 
 class Alike(NamedTuple):
@@ -63,22 +65,34 @@ def alike(seen: Seen, axis: int) -> Alike:
     length = prod(shape) // shape[axis]
     few = -(-_SAMPLED // max(prod(shape[2:]), 1))
     index = (slice(None), slice(0, few)) if axis == 0 else (slice(0, few), slice(None))
-    sample = _lines(_narrow(seen.sample(index)), axis)[:, :_SAMPLED]
+    read, scale = seen.reader(), _scale(seen)
+    sample = _lines(_doubles(read(index), scale), axis)[:, :_SAMPLED]
+    held = seen.held
+    held.home.let_go([held.value])
     suspects = _suspects(sample)
     if not suspects.size:
         return Alike([], [])
-    prints, projected, lengths = _whole(seen, axis, suspects, length)
+    prints, projected, lengths = _whole(seen, axis, suspects, length, scale)
     same = _same(suspects, prints, lengths)
     if length < SHORT:
         # Short ones may be the same by chance; but hardly all of them.
         return Alike(same if sum(map(len, same)) == shape[axis] and len(same) == 1 else [], [])
     alone = np.setdiff1d(np.arange(len(suspects)), [np.searchsorted(suspects, one) for its in same for one in its[1:]])
-    near = _near(suspects[alone], projected[alone], lengths[alone])[:_MOST_MEASURED]
-    return Alike(same, [one for one in (_measured(seen, axis, *pair) for pair in near) if one[2] < NEAR])
+    near = _near(suspects[alone], projected[alone], lengths[alone])[:MOST_MEASURED]
+    return Alike(same, [one for one in (_measured(read, axis, scale, *pair) for pair in near) if one[2] < NEAR])
 
 
-def _narrow(array: Any) -> Any:
-    return np.asarray(array, np.float32 if array.dtype.itemsize < 8 else np.float64)
+def _scale(seen: Seen) -> float:
+    """A power of two that brings the largest number near one, so that no square is beyond all floats."""
+    largest = seen.row.absmax if seen.row is not None and seen.row.finite else 0
+    return 2.0 ** -max(min(math.frexp(largest)[1], 1000), -1000) if largest else 1.0
+
+
+def _doubles(array: Any, scale: float) -> Any:
+    """Numbers in double precision, scaled; zeros for what is not finite."""
+    with np.errstate(invalid="ignore"):  # as of a float8 that is no number
+        found = np.asarray(array, np.float64) * scale
+    return np.where(np.isfinite(found), found, 0)
 
 
 def _lines(array: Any, axis: int) -> Any:
@@ -90,7 +104,6 @@ def _suspects(numbers: Any) -> Any:
     """The lines that have another one near them, by a few of their numbers; and perhaps some that have none."""
     if len(numbers) < 2:
         return np.array([], int)
-    numbers = np.where(np.isfinite(numbers), numbers, 0)
     picked, shifts = np.linspace(0, numbers.shape[1] - 1, _COORDINATES).round().astype(int), _SHIFTS[:, None]
     # Each line in its own measure, a power of two, so that small lines are not all in one cell.
     measure = np.floor(np.log2(np.maximum(np.abs(numbers).max(1), _LEAST)) + shifts)
@@ -106,14 +119,14 @@ def _suspects(numbers: Any) -> Any:
     return np.unique(np.concatenate([one[meet], other[meet]]))
 
 
-def _whole(seen: Seen, axis: int, suspects: Any, length: int) -> tuple[Any, Any, Any]:
+def _whole(seen: Seen, axis: int, suspects: Any, length: int, scale: float) -> tuple[Any, Any, Any]:
     """Of each suspect a word for its bits, a projection to a few numbers that keeps distances, and its length."""
     random = np.random.default_rng(_SEED)
     words = np.zeros(len(suspects), np.uint64)
     projected = np.zeros((len(suspects), _SAMPLED))
     squares = np.zeros(len(suspects))
     if axis == 0:
-        onto = random.standard_normal((length, _SAMPLED), np.float32)
+        onto = random.standard_normal((length, _SAMPLED))
         weights = _weights(random, length)
     for start, band in seen.bands():
         if axis == 0:
@@ -124,12 +137,12 @@ def _whole(seen: Seen, axis: int, suspects: Any, length: int) -> tuple[Any, Any,
         else:
             # A band has a part of every column; what follows from it is added up.
             lines, where = _lines(band, 1)[suspects], slice(None)
-            onto = random.standard_normal((lines.shape[1], _SAMPLED), np.float32)
+            onto = random.standard_normal((lines.shape[1], _SAMPLED))
             weights = _weights(random, lines.shape[1])
         words[where] += _fingerprints(lines, weights)
-        numbers = np.where(np.isfinite(narrowed := _narrow(lines)), narrowed, 0)
+        numbers = _doubles(lines, scale)
         projected[where] += numbers @ onto
-        squares[where] += np.square(numbers, dtype=np.float64).sum(1)
+        squares[where] += np.square(numbers).sum(1)
     return words, projected / np.sqrt(_SAMPLED), np.sqrt(squares)
 
 
@@ -165,11 +178,11 @@ def _near(suspects: Any, projected: Any, lengths: Any) -> list[tuple[int, int]]:
     return found
 
 
-def _measured(seen: Seen, axis: int, one: int, other: int) -> tuple[int, int, float]:
+def _measured(read: Read, axis: int, scale: float, one: int, other: int) -> tuple[int, int, float]:
     """Two lines with their distance over their length, by all of their numbers."""
     boxes = [(*[slice(None)] * axis, slice(line, line + 1)) for line in (one, other)]
-    a, b = (np.asarray(seen.sample(box), np.float64) for box in boxes)
-    return one, other, float(np.linalg.norm(a - b) / max(np.linalg.norm(a), np.linalg.norm(b)))
+    a, b = (_doubles(read(box), scale) for box in boxes)
+    return one, other, float(np.linalg.norm(a - b) / (max(np.linalg.norm(a), np.linalg.norm(b)) or 1))
 
 
 def _neighbours(projected: Any) -> Iterator[tuple[int, int]]:

@@ -105,7 +105,7 @@ def declared(t: Tree, rules: Any) -> Iterator[tuple[int, str, Drawn]]:
     for leaf, rows in names.items():
         held = cascade.holds(rows)
         init = held.options.get("init")
-        if init is not None and not callable(init):
+        if init is not None and not callable(init) and columns.facts([leaf])[0].spec.shape is not None:
             row, rule = cascade.deciding(rows, held), cascade.rule_of(held, "init")
             job = _Job(leaf, row, "", held.options, rule, columns.row_text(row))
             yield leaf, rule, _drawn(columns, job)

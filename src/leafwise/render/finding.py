@@ -4,28 +4,30 @@ from itertools import groupby
 from typing import Any
 
 from leafwise.core.doc import Doc, Line, Span, Style
-from leafwise.core.path import escape, listed
+from leafwise.core.path import escape
 from leafwise.inspect.findings import LEVELS, Findings
+from leafwise.render.measuring import left_out
 from leafwise.render.outline import plural
 
 _STYLES: dict[str, Style] = {"error": "warn", "warning": "tie", "note": "dim"}
 _OF_A_CODE = 8  # findings of one code that get a line
+_LONG_PATH = 48  # characters; where one has more, messages are not aligned
 
 
 def findings_doc(findings: Findings, *, full: bool = False) -> Doc:
     """A line for each finding, the worst first; of many with one code, the first few."""
     lines = []
-    for (level, _), group in groupby(findings, key=lambda one: (one.level, one.code)):
+    aligned = max((len(one.path) for one in findings), default=0) <= _LONG_PATH
+    for (level, code), group in groupby(findings, key=lambda one: (one.level, one.code)):
         its = list(group)
         shown = its if full or len(its) <= _OF_A_CODE + 1 else its[:_OF_A_CODE]
+        label = (Span(f"{level:7} ", _STYLES[level]), Span(code, "type"))
         for one in shown:
-            label = (Span(f"{level:7} ", _STYLES[level]), Span(one.code, "type"))
-            path = Span(escape(one.path) or "(whole)", "name")
-            lines.append(Line(0, label, (path,), (Span(escape(one.message)),)))
+            path, said = Span(escape(one.path) or "(whole)", "name"), (Span(escape(one.message)),)
+            lines.append(Line(0, label, (path,), said) if aligned else Line(0, (*label, Span("  "), path), (), said))
         if len(shown) < len(its):
-            more = Span(f"… {len(its) - len(shown):,} more", "dim")
-            lines.append(Line(0, (Span(f"{level:7} ", _STYLES[level]), Span(its[0].code, "type")), (more,)))
-    return Doc(lines, _footer(findings))
+            lines.append(Line(0, label, (Span(f"… {len(its) - len(shown):,} more", "dim"),)))
+    return Doc(lines, _footer(findings), wraps=True)
 
 
 def _footer(findings: Findings) -> list[tuple[Span, ...]]:
@@ -34,12 +36,7 @@ def _footer(findings: Findings) -> list[tuple[Span, ...]]:
     style: Style = "" if findings.ok else "warn"
     by = f"{plural(findings.checked, 'leaf', 'leaves')} checked by {plural(len(findings.rules), 'rule', 'rules')}"
     footer: list[tuple[Span, ...]] = [(Span(said or "nothing found", style), Span(f" · {by}", "dim"))]
-    reasons: dict[str, list[str]] = {}
-    for path, reason in findings.skipped.items():
-        reasons.setdefault(reason, []).append(path)
-    for reason, paths in reasons.items():
-        footer.append((Span(f"values not looked at: {escape(listed(paths))}: {escape(reason)}", "warn"),))
-    return footer
+    return footer + left_out("values not looked at", findings.skipped)
 
 
 def findings_json(findings: Findings) -> dict[str, Any]:

@@ -123,12 +123,17 @@ def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Sp
     if wrong:
         some = f"not finite in {plural(len(wrong), 'leaf', 'leaves')}: {escape(listed(wrong))}"
         footer.append((Span(some, "warn"),))
-    reasons: dict[str, list[str]] = {}
-    for path, reason in stats.skipped.items():
-        reasons.setdefault(reason, []).append(path)
-    for reason, paths in reasons.items():
-        footer.append((Span(f"left out: {escape(listed(paths))}: {escape(reason)}", "warn"),))
-    return footer
+    return footer + left_out("left out", stats.skipped)
+
+
+def left_out(what: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
+    """A line for each reason why something is left out, with the paths that it holds for."""
+    by_reason: dict[str, list[str]] = {}
+    for path, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(path)
+    return [
+        (Span(f"{what}: {escape(listed(paths))}: {escape(reason)}", "warn"),) for reason, paths in by_reason.items()
+    ]
 
 
 def stats_json(stats: Stats) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """An outline as text."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 from unicodedata import combining, east_asian_width
 
 from leafwise.core.doc import Doc, Line, Span, Style
@@ -17,6 +18,7 @@ _COLORS: dict[Style, str] = {
 _ASCII = str.maketrans({"├": "|", "─": "-", "└": "`", "│": "|", "→": "->", "×": "x", "…": "...", "·": "-", "▸": ">",
     "≤": "<=", "≥": ">=", "▁": ".", "▂": ":", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "█": "#"})  # fmt: skip
 _GAP = "  "
+_INDENT = " " * 8  # of notes that go on below
 
 
 def text(doc: Doc, terminal: Terminal) -> str:
@@ -28,6 +30,8 @@ def text(doc: Doc, terminal: Terminal) -> str:
         if terminal.width is None or not drop or max(map(width_of, rows), default=0) <= terminal.width:
             break
         columns.remove(drop.pop(0))
+    if doc.wraps and terminal.width is not None and max(map(width_of, rows), default=0) > terminal.width:
+        rows = _wrapped(doc, columns, terminal)
     rows += [[]] * bool(doc.footer and rows) + [_spelled(line, terminal.ascii) for line in doc.footer]
     return "\n".join(_written(row, terminal) for row in rows)
 
@@ -54,6 +58,19 @@ def _laid_out(doc: Doc, columns: Sequence[int], ascii_only: bool) -> list[list[S
         if line.note:
             row += [Span(_GAP), *_spelled(line.note, ascii_only)]
         rows.append(row)
+    return rows
+
+
+def _wrapped(doc: Doc, columns: Sequence[int], terminal: Terminal) -> list[list[Span]]:
+    """Each line without its note, and that below it, in as many lines as it needs."""
+    assert terminal.width is not None
+    bare = doc._replace(lines=[line._replace(note=()) for line in doc.lines])
+    rows = []
+    for row, line in zip(_laid_out(bare, columns, terminal.ascii), doc.lines, strict=True):
+        rows.append(row)
+        words = "".join(span.text for span in _spelled(line.note, terminal.ascii))
+        lines = wrap(words, max(terminal.width - len(_INDENT), 20), break_on_hyphens=False)
+        rows += [[Span(_INDENT), Span(one, line.note[0].style)] for one in lines]
     return rows
 
 

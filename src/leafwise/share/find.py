@@ -33,6 +33,7 @@ class HeldWrongly(NamedTuple):
     problem: str
     path: str
     message: str
+    like: tuple[str, ...] = ()  # of what is stale, the leaves that may have taken its place
 
 
 class Ties(Shown, Sequence[Tie], kind="ties"):
@@ -157,7 +158,7 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
         if row is None:
             spec = columns.home(values[key]).spec(values[key])
             like = [columns.row_text(r) for r in absent if columns.facts([r])[0].spec[:2] == spec[:2]]
-            problems.append(HeldWrongly("stale", "", _stale(places[0], spec.shape, like)))
+            problems.append(HeldWrongly("stale", "", _stale(places[0], spec.shape, like), tuple(like)))
         elif len(places) > 1:
             path = columns.row_text(row)
             problems.append(

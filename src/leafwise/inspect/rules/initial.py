@@ -11,16 +11,17 @@ from leafwise.inspect.rules.registry import Found, rule, told, warning
 from leafwise.iterate.initialisers import InitialiserError, Orthogonal, Padded, fans
 
 # How many times what the nearest of the usual initialisers gives: what is far, and what is surely wrong.
+_OFF = 0.05  # from the identity; in bfloat16, rounding makes a hundredth
 _SMALL, _LARGE, _HUGE = 1 / 50, 8.0, 100.0
 
 
 @rule("LW201", "scale")
 def scale(looked: Looked) -> Found:
     """A weight much larger or smaller than the usual initialisers make it for its fan-in and fan-out: activations would
-    explode, or vanish. A warning when it is a hundred times too large, otherwise noted: models that are only ever
-    loaded begin with anything."""
+    explode, or vanish. Not of what is frozen, or a byte each and scaled elsewhere. A warning when it is a hundred times
+    too large, otherwise noted: models that are only ever loaded begin with anything."""
     for seen, row in looked.where(kind="parameter"):
-        found = _fans(seen)
+        found = _fans(seen) if not seen.is_fixed and seen.spec.nbytes > seen.spec.size else None
         if found is None or row.count < 16 or row.finite < row.count or not row.std:
             continue
         fan_in, fan_out = found
@@ -71,11 +72,14 @@ def not_as_declared(looked: Looked) -> Found:
 
 
 def _not_orthogonal(seen: Seen, row: Row, drawn: Orthogonal) -> str:
-    """Why a matrix has no orthogonal rows or columns, as far as its norm tells; empty where it may have."""
+    """Why a matrix has no orthogonal rows or columns; empty where it has."""
+    from leafwise.inspect.spectrum import off_orthogonal
+
     expected = abs(drawn.gain) * math.sqrt(min(seen.shape[0], math.prod(seen.shape[1:])))
-    if math.isclose(row.l2, expected, rel_tol=0.02):
-        return ""
-    return f"its norm is {row.l2:.4g}; declared is orthogonal with norm {expected:.4g}"
+    if not math.isclose(row.l2, expected, rel_tol=0.02):
+        return f"its norm is {row.l2:.4g}; declared is orthogonal with norm {expected:.4g}"
+    off = off_orthogonal(seen, drawn.gain)
+    return f"it is {off:.2g} off being orthogonal, which is declared" if off > _OFF else ""
 
 
 def _called(draw: Draw) -> str:

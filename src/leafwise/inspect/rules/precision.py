@@ -53,8 +53,15 @@ def _wider(looked: Looked, dtype: str) -> Iterator[tuple[Seen, Row]]:
     nbytes = 2 if dtype == _HALF else 1
     for seen, row in looked.where(kind="parameter"):
         shrinks = seen.spec.nbytes > nbytes * seen.spec.size or seen.spec.dtype == "bfloat16"
-        if shrinks and row.l2 and (dtype == _HALF or seen.is_matrix):
+        if shrinks and row.l2 and (dtype == _HALF or (seen.is_matrix and not _is_scaled(looked, seen))):
             yield seen, row
+
+
+def _is_scaled(looked: Looked, seen: Seen) -> bool:
+    """Whether it stands beside values of a byte each, whose scale it may be."""
+    columns = looked.columns
+    beside = columns.facts(columns.own_rows(columns.row_nodes[seen.leaf]))
+    return any(0 < facts.spec.nbytes <= facts.spec.size for facts in beside)
 
 
 def _share(count: int, row: Row) -> str:
@@ -70,7 +77,7 @@ def mixed_dtypes(looked: Looked) -> Found:
             layers.setdefault(looked.columns.row_nodes[seen.leaf], []).append(seen)
     for its in layers.values():
         dtypes = {seen.spec.dtype: seen.path for seen in its}
-        if len(dtypes) > 1:
+        if len(dtypes) > 1 and all(seen.spec.nbytes > seen.spec.size for seen in its):  # bytes have scales beside them
             said = ", ".join(f"{path.rpartition('.')[2]} {dtype}" for dtype, path in dtypes.items())
             yield warning(its[0], f"one layer in several dtypes: {said}; cast the whole layer to one of them")
 
@@ -79,6 +86,6 @@ def mixed_dtypes(looked: Looked) -> Found:
 def no_shape_yet(looked: Looked) -> Found:
     """Parameters of a lazy layer that has seen no input. An error where an optimizer has it already."""
     for seen in looked.leaves:
-        if seen.spec.shape is None and seen.kind != "state":
+        if seen.spec.shape is None and not seen.spec.size and seen.kind != "state":
             level: Level = "error" if looked.optimizers and looked.is_held(seen) else "note"
-            yield told(level, seen, "a lazy parameter without a shape; run one forward, then make the optimizer")
+            yield told(level, seen, "it has no shape yet, as of a lazy layer; run one forward, then make the optimizer")

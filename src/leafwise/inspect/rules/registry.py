@@ -101,6 +101,8 @@ def _codes(given: Any, rules: Iterable[str], option: str) -> list[str]:
         raise QueryError(f'{option}= takes codes of rules, such as ["LW101", "LW3"], not {given!r}')
     # As one string, as on a command line.
     codes = [part for one in codes for part in (re.split(r"[,\s]+", one) if isinstance(one, str) else [one]) if part]
+    if not codes and option == "select":
+        raise QueryError("select= names no rule; leave it out for all of them")
     for code in codes:
         if not isinstance(code, str) or not any(one.startswith(code) for one in rules):
             near = get_close_matches(str(code), rules, n=1)

@@ -28,7 +28,7 @@ def tie_split(looked: Looked) -> Found:
             yield warning(
                 head.path,
                 f"the same numbers as {table.path}, and split: {split}; put both on one device in one dtype, then "
-                f'lw.tie(model, "{head.path}", to="{table.path}")',
+                f"lw.tie(model, {head.spelled}, to={table.spelled})",
             )
 
 
@@ -44,28 +44,35 @@ def _apart(one: Seen, other: Seen) -> str:
 
 @rule("LW303", "equal, not tied")
 def equal_untied(looked: Looked) -> Found:
-    """Leaves that hold the same bits and are not tied. A warning for a table and a head of one shape; otherwise noted,
-    since layers that are copies of each other begin so."""
+    """Leaves that hold the same bits, perhaps transposed, and are not tied. A warning for a table and a head of one
+    shape; otherwise noted, since layers that are copies of each other begin so."""
     pairs = {(table.leaf, head.leaf) for table, head in looked.tables_and_heads}
     for first, others in looked.equal:
         for other in others:
             level: Level = "warning" if {(first.leaf, other.leaf), (other.leaf, first.leaf)} & pairs else "note"
-            yield told(
-                level,
-                other.path,
-                f"the same {first.spec.size:,} values as {first.path}, and not tied; if they should be one: "
-                f'lw.tie(model, "{other.path}", to="{first.path}")',
-            )
+            how = looked.how_equal(first, other)
+            said = f"the same {first.spec.size:,} values as {first.path}{', transposed' * bool(how)}, and not tied"
+            yield told(level, other, said + _tie(looked, first, other, how))
 
 
 @rule("LW304", "shared memory, separate gradients")
 def shared_memory(looked: Looked) -> Found:
     """Distinct parameters over one memory, each with a gradient of its own: a step of one is a step of both."""
     for shared in looked.tree.shared_memory:
-        if "separate" in shared.reason:
-            first, second = shared.leaves[0].path, shared.leaves[1].path
+        if "separate" not in shared.reason:
+            continue
+        first, *others = (looked.by_leaf[leaf._index] for leaf in shared.leaves)
+        for other in others:
+            same = first.shape == other.shape and "same" in looked.compared(first, other)
             yield warning(
-                str(second),
-                f"lies over the memory of {first}, with a gradient of its own; make it one: "
-                f'lw.tie(model, "{second}", to="{first}")',
+                other,
+                f"lies over the memory of {first.path}, with a gradient of its own"
+                + (_tie(looked, first, other, "") if same else "; make one of them a view of the other: see lw.tie"),
             )
+
+
+def _tie(looked: Looked, first: Seen, other: Seen, how: str) -> str:
+    """What to type to make two leaves one, where that can be."""
+    if looked.tree.is_file or {first.kind, other.kind} != {"parameter"}:
+        return ""
+    return f"; if they should be one: lw.tie(model, {other.spelled}, to={first.spelled}{how})"

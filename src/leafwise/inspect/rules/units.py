@@ -6,25 +6,29 @@ from leafwise.inspect.looking import Looked, Of, Seen
 from leafwise.inspect.rows import Row
 from leafwise.inspect.rules.registry import Found, note, rule, told, warning
 
+_NEARLY_ALL = 0.9  # of the units
 _LEAST = 64  # a matrix with fewer rows or columns has no rank to lose
 _LEADING = 8  # of so many singular values, one is called leading
+_MOST_LEADING = 128
 _COLLAPSED = 0.99  # of the sum of squares in the leading ones
 
 
 @rule("LW110", "dead units")
 def dead_units(looked: Looked) -> Found:
-    """Outputs of a layer whose weights are all zero: they say the same whatever comes in. Where nobody says which axis
-    is `out`, rows of zeros are noted."""
+    """Outputs of a layer whose weights are all zero: they say the same whatever comes in. Only noted where the layer is
+    frozen, where they are the last ones or at least half, as after padding and pruning, and where nobody says which
+    axis is `out`."""
     for seen, row in looked.where(kind="parameter"):
-        if not seen.is_matrix or row.zeros == row.count or "embedding.table" in seen.roles:
+        if not (seen.is_matrix or seen.is_weight) or row.zeros == row.count or "embedding.table" in seen.roles:
             continue
         if dead := _zero_lines(seen, row, seen.out_axis):
-            what = "unit" if seen.is_weight else "row"
+            size = seen.shape[seen.out_axis]
+            meant = seen.is_fixed or 2 * len(dead) >= size or dead == list(range(size - len(dead), size))
             yield told(
-                "warning" if seen.is_weight else "note",
+                "warning" if seen.is_weight and not meant else "note",
                 seen,
-                f"{_of(dead, seen.shape[seen.out_axis], what)} all zero: {_some(dead)}; "
-                "cut them out, or initialise them again",
+                f"{_of(dead, size, 'unit' if seen.is_weight else 'row')} all zero: {_some(dead)}; cut them out, or "
+                "initialise them again",
             )
 
 
@@ -42,13 +46,17 @@ def unused_inputs(looked: Looked) -> Found:
 def dead_in_gradient(looked: Looked) -> Found:
     """Outputs of a layer with a gradient of zeros, where others have some: behind a ReLU that never fires, say. Only
     noted: one batch is not all data."""
+    some_pull = any(row.zeros < row.count for row in looked.grad_rows.values())
     for seen in looked.leaves:
         row = seen.grad if seen.has_grad and seen.is_weight else None
         if row is None or row.count < 2:
             continue
         size = seen.shape[seen.out_axis]
-        dead = list(range(size)) if row.zeros == row.count else _zero_lines(seen, row, seen.out_axis, "grad")
-        if dead:
+        if row.zeros == row.count and some_pull:
+            yield note(
+                seen, f"its gradient is all zero, of all {size:,} units, where others have some; does it take part?"
+            )
+        elif row.zeros < row.count and (dead := _zero_lines(seen, row, seen.out_axis, "grad")):
             yield note(
                 seen,
                 f"{_of(dead, size, 'unit')} without gradient: {_some(dead)}; if that lasts for many batches, they are "
@@ -58,16 +66,16 @@ def dead_in_gradient(looked: Looked) -> Found:
 
 @rule("LW113", "rows alike")
 def alike(looked: Looked) -> Found:
-    """Rows or columns of a weight that are the same, bit by bit. A warning where all units are: symmetry that was never
-    broken. Otherwise noted, since some layers begin with copies."""
+    """Rows or columns of a weight that are the same, bit by bit. A warning where nearly all units are one: symmetry
+    that was never broken. Otherwise noted, since some layers begin with copies, and so where the layer is frozen."""
     for seen, axis, same, _ in looked.alike:
+        if not same:
+            continue
         size, what = seen.shape[axis], _called(seen, axis)
         copies = sum(len(group) - 1 for group in same)
-        if not copies:
-            continue
-        all_alike = seen.is_weight and copies == size - 1
+        unbroken = what == "unit" and max(map(len, same)) > _NEARLY_ALL * size and not seen.is_fixed
         yield told(
-            "warning" if all_alike else "note",
+            "warning" if unbroken else "note",
             seen,
             f"{_of(range(copies), size, what)} {'a copy' if copies == 1 else 'copies'} of another, such as "
             f"{_some(same[0])}; what is alike stays alike: initialise it from different numbers",
@@ -78,11 +86,14 @@ def alike(looked: Looked) -> Found:
 def nearly_alike(looked: Looked) -> Found:
     """Rows or columns of a weight that differ by less than a thousandth of their length. Only noted: copies may be
     meant to drift apart."""
+    from leafwise.inspect.lines import MOST_MEASURED
+
     for seen, axis, _, near in looked.alike:
         if near:
             one, other, away = min(near, key=lambda pair: pair[2])
             what = _called(seen, axis)
-            pairs = f"{len(near):,} pairs of {what}s are" if len(near) > 1 else f"two {what}s are"
+            least = "at least " * (len(near) == MOST_MEASURED)
+            pairs = f"{least}{len(near):,} pairs of {what}s are" if len(near) > 1 else f"two {what}s are"
             yield note(
                 seen,
                 f"{pairs} nearly the same: {one} and {other} differ by {away:.1e} of their length; merge them, or "
@@ -100,33 +111,34 @@ def untouched_rows(looked: Looked) -> Found:
         if seen.roles != {"embedding.table"}:  # as a head, too, every row has a gradient
             continue
         if seen.path in looked.changes and looked.changes[seen.path].kinds == ("changed",):
-            untouched, what = same_rows(seen.bands(), looked.bands_before(seen)), "they are as before: training has not"
+            untouched, what = same_rows(seen.bands(), looked.bands_before(seen)), "as before, which training has not"
         elif looked.reached(seen) is not None:
-            untouched, what = _zero_lines(seen, None, 0, "state"), "no step of the optimizer has"
+            untouched, what = _zero_lines(seen, None, 0, "state"), "which no step of the optimizer has"
         elif seen.has_grad and seen.grad is not None:
-            untouched, what = _zero_lines(seen, seen.grad, 0, "grad"), "the gradient has not"
+            untouched, what = _zero_lines(seen, seen.grad, 0, "grad"), "which the gradient has not"
         else:
             continue
+        untouched = [row for row in untouched if row != seen.padding]
         if untouched:
             yield note(
                 seen,
-                f"{_of(untouched, seen.shape[0], 'row')} untouched, {what} reached them: {_some(untouched)}; "
-                "leave them out of the vocabulary, or train longer",
+                f"{_of(untouched, seen.shape[0], 'row')} untouched: {_some(untouched)}; {what} reached so far. Leave such "
+                "rows out of the vocabulary, or train longer",
             )
 
 
 @rule("LW116", "low rank", asked=True)
 def low_rank(looked: Looked) -> Found:
-    """A matrix of which an eighth of the singular values has 99 % of the squares. Runs only if its code is selected,
-    since it multiplies every matrix."""
+    """A matrix of which an eighth of the singular values, or 128 of them, have 99 % of the squares. Runs only if its
+    code is selected, since it multiplies every matrix."""
     from leafwise.inspect.spectrum import leading
 
     for seen, row in looked.where(kind="parameter"):
         shape = (seen.shape[0], prod(seen.shape[1:])) if seen.is_matrix else (0, 0)
-        if min(shape) < _LEAST or row.finite < row.count or not row.l2:
+        if min(shape) < _LEAST or row.finite < row.count or not row.absmax:
             continue
-        some = min(shape) // _LEADING
-        share = leading(seen, some) / row.l2**2
+        some = min(min(shape) // _LEADING, _MOST_LEADING)
+        share = leading(seen, some, row.absmax)
         if share > _COLLAPSED:
             yield warning(
                 seen,

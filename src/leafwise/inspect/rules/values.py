@@ -1,6 +1,5 @@
 """Rules about values as such: not finite, all zero, all one number."""
 
-from leafwise.inspect.findings import Level
 from leafwise.inspect.looking import Looked, Seen
 from leafwise.inspect.rows import Row
 from leafwise.inspect.rules.registry import Found, error, note, rule, told
@@ -8,12 +7,21 @@ from leafwise.inspect.rules.registry import Found, error, note, rule, told
 
 @rule("LW101", "not finite")
 def not_finite(looked: Looked) -> Found:
-    """Values that are NaN or infinite. In buffers, infinities are only noted: masks are made of them."""
+    """Values that are NaN or infinite, in the state of optimizers too. In buffers, infinities are only noted: masks are
+    made of them."""
     for seen, row in looked.where():
         if row.finite == row.count:
             continue
-        level: Level = "note" if seen.kind == "buffer" and not row.nan else "error"
-        yield told(level, seen, f"{_wrong(row)} of {row.count:,} values; load the last checkpoint without them")
+        said = f"{_wrong(row)} of {row.count:,} values"
+        if seen.kind == "buffer" and not row.nan:
+            yield note(seen, f"{said}; right for a mask")
+        else:
+            yield error(seen, f"{said}; load the last checkpoint without them")
+    for path, row in looked.state_rows:
+        if row.finite < row.count:
+            yield error(
+                path, f"{_wrong(row)} of {row.count:,} values; the next step would spread them: load the last state"
+            )
 
 
 @rule("LW102", "gradient not finite")
@@ -41,20 +49,22 @@ def all_zero(looked: Looked) -> Found:
         if row.zeros == row.count and _is_weight(seen):
             yield note(
                 seen,
-                f"all of {row.count:,} values are zero; right for the last layer of a residual branch, elsewhere "
-                f"initialise it: {seen.drawn_anew}",
+                f"all of {row.count:,} values are zero; right for the last layer of a residual branch, elsewhere: "
+                f"{seen.drawn_anew}",
             )
 
 
 @rule("LW104", "constant")
 def constant(looked: Looked) -> Found:
-    """A weight whose values are all one number other than zero: all its units compute the same, and stay alike."""
+    """A weight whose values are all one number other than zero: all its units compute the same, and stay alike. Only
+    noted where it is frozen, where there is but one unit, and of what is no layer's weight."""
     for seen, row in looked.where(kind="parameter"):
         if row.count > 1 and row.finite == row.count and row.min == row.max != 0 and _is_weight(seen):
+            several = seen.is_weight and seen.shape[seen.out_axis] > 1
             yield told(
-                "warning" if seen.is_weight else "note",
+                "warning" if several and not seen.is_fixed else "note",
                 seen,
-                f"all of {row.count:,} values are {row.min:.6g}; break the symmetry: {seen.drawn_anew}",
+                f"all of {row.count:,} values are {row.min:.6g}; to break the symmetry: {seen.drawn_anew}",
             )
 
 
