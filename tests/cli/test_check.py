@@ -74,7 +74,7 @@ def test_a_file_against_another(healthy: str, faulty: str, capsys: pytest.Captur
 def test_the_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--rules"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("LW101  not finite: Values that are NaN or infinite.")
+    assert lines[0].startswith("LW101  not finite: Values that are NaN or infinite,")
     assert any(line.startswith("LW116  low rank") and "only if" in line for line in lines)
     assert main(["check", "--rules", "--select", "LW3"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4

@@ -24,8 +24,8 @@ def check(
     A finding has a `code`, a `level` ("error", "warning", "note"), a `path` and a `message` with the figure and what to
     do. `optimizer=`, one or several, is looked at too: its state, and what it steps. `init=` declares initial values,
     as the rules of `lw.initialize` do (`True`: those that PyTorch's layers begin with), and finds what is not
-    distributed so. `against=` is the same model before training, or its file: what did not change is found. `select=` and `ignore=`
-    take codes, or fronts of codes such as "LW3".
+    distributed so. `against=` is the same model before training, or its file: what did not change is found. `select=`
+    and `ignore=` take codes, or fronts of codes such as "LW3".
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16))
@@ -44,8 +44,9 @@ def check(
         before = None if against is None else _opened(against, opened)
         looked = Looked(t, optimizer, init, before, progress)
         found = [finding for rule in rules for finding in rule.findings(looked)]
-        values_seen = len(looked.leaves) - sum(seen.path in looked.skipped for seen in looked.leaves)
-        return Findings(found, values_seen, tuple(rule.code for rule in rules), looked.skipped)
+        skipped = looked.skipped
+        checked = sum(seen.path not in skipped for seen in looked.leaves)
+        return Findings(found, checked, tuple(rule.code for rule in rules), skipped)
     except ModuleNotFoundError as error:
         raise Error(f"lw.check needs {error.name}: pip install {error.name}") from error
     finally:

@@ -10,6 +10,7 @@ from leafwise.inspect.rows import Row
 from leafwise.inspect.rules.registry import Found, rule, told, warning
 from leafwise.iterate.initialisers import InitialiserError, Orthogonal, Padded, fans
 
+_DRAWN_SO = "lw.initialize(model, rules) draws it so, and all others anew"
 # How many times what the nearest of the usual initialisers gives: what is far, and what is surely wrong.
 _OFF = 0.05  # from the identity; in bfloat16, rounding makes a hundredth
 _SMALL, _LARGE, _HUGE = 1 / 50, 8.0, 100.0
@@ -59,7 +60,7 @@ def not_as_declared(looked: Looked) -> Found:
             continue
         if isinstance(drawn, Orthogonal):
             if off := _not_orthogonal(seen, row, drawn):
-                yield warning(seen, f"{off} by {rule_text}; lw.initialize(model, rules) makes it so")
+                yield warning(seen, f"{off} by {rule_text}; {_DRAWN_SO}")
             continue
         draw, zeros = (drawn.draw, 1 / seen.shape[0]) if isinstance(drawn, Padded) else (drawn, 0.0)
         if is_off(row, draw, zeros):
@@ -67,7 +68,7 @@ def not_as_declared(looked: Looked) -> Found:
             yield warning(
                 seen,
                 f"mean {row.mean:.3g}, std {row.std:.3g}, {shape_of(row)}; declared is {_called(draw)} with mean "
-                f"{mean:.3g}, std {std:.3g} by {rule_text}; lw.initialize(model, rules) makes it so",
+                f"{mean:.3g}, std {std:.3g} by {rule_text}; {_DRAWN_SO}",
             )
 
 

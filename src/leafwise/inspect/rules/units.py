@@ -122,8 +122,8 @@ def untouched_rows(looked: Looked) -> Found:
         if untouched:
             yield note(
                 seen,
-                f"{_of(untouched, seen.shape[0], 'row')} untouched: {_some(untouched)}; {what} reached so far. Leave such "
-                "rows out of the vocabulary, or train longer",
+                f"{_of(untouched, seen.shape[0], 'row')} untouched: {_some(untouched)}; {what} reached so far. Leave "
+                "such rows out of the vocabulary, or train longer",
             )
 
 
