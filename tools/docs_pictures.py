@@ -17,7 +17,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 PICTURES = {
     "stats": ("stats", "s", (900, 236)),
     "check": ("check", "found", (900, 96)),
-    "diff": ("diff", "d", (900, 420)),
+    "diff": ("diff", "d", (900, 212)),
     "image-filters": ("image", "filters", (480, 352)),
     "image-matrix": ("image", "matrix", (560, 476)),
     "image-norms": ("image", "norms", (560, 596)),

@@ -11,8 +11,8 @@ from leafwise.inspect.rules.registry import Found, rule, told, warning
 from leafwise.iterate.initialisers import InitialiserError, Orthogonal, Padded, fans
 
 _DRAWN_SO = "lw.initialize(model, rules) draws it so, and all others anew"
-# How many times what the nearest of the usual initialisers gives: what is far, and what is surely wrong.
 _OFF = 0.05  # from the identity; in bfloat16, rounding makes a hundredth
+# How many times what the nearest of the usual initialisers gives: what is far, and what is surely wrong.
 _SMALL, _LARGE, _HUGE = 1 / 50, 8.0, 100.0
 
 
