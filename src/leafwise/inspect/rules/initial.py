@@ -5,9 +5,10 @@ import math
 from leafwise.core.iterating import Draw
 from leafwise.inspect.findings import Level
 from leafwise.inspect.fitting import is_off, moments, nearest, shape_of
-from leafwise.inspect.looking import Looked, Seen
+from leafwise.inspect.looking import Looked
 from leafwise.inspect.rows import Row
 from leafwise.inspect.rules.registry import Found, rule, told, warning
+from leafwise.inspect.seen import Seen
 from leafwise.iterate.initialisers import InitialiserError, Orthogonal, Padded, fans
 
 _DRAWN_SO = "lw.initialize(model, rules) draws it so, and all others anew"

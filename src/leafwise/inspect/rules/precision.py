@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from leafwise.inspect.findings import Level
-from leafwise.inspect.looking import Looked, Seen
+from leafwise.inspect.looking import Looked
 from leafwise.inspect.rows import Row
 from leafwise.inspect.rules.registry import Found, note, rule, told, warning
+from leafwise.inspect.seen import Seen
 
 _HALF, _BYTE = "float16", "float8_e4m3fn"
 _VANISHING = 0.01  # of the values of a leaf, in float16
@@ -87,5 +88,5 @@ def no_shape_yet(looked: Looked) -> Found:
     """Parameters of a lazy layer that has seen no input. An error where an optimizer has it already."""
     for seen in looked.leaves:
         if seen.spec.shape is None and not seen.spec.size and seen.kind != "state":
-            level: Level = "error" if looked.optimizers and looked.is_held(seen) else "note"
+            level: Level = "error" if looked.stepped and looked.stepped.steps(seen) else "note"
             yield told(level, seen, "it has no shape yet, as of a lazy layer; run one forward, then make the optimizer")

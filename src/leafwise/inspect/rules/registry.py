@@ -10,7 +10,8 @@ from leafwise.errors import QueryError
 from leafwise.inspect.findings import Finding, Level
 
 if TYPE_CHECKING:
-    from leafwise.inspect.looking import Looked, Seen
+    from leafwise.inspect.looking import Looked
+    from leafwise.inspect.seen import Seen
 
 
 class Told(NamedTuple):

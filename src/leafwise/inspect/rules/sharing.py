@@ -1,8 +1,9 @@
 """Rules about sharing: ties that came undone or are split, and what looks as if it should be one."""
 
 from leafwise.inspect.findings import Level
-from leafwise.inspect.looking import Looked, Seen
+from leafwise.inspect.looking import Looked
 from leafwise.inspect.rules.registry import Found, error, rule, told, warning
+from leafwise.inspect.seen import Seen
 
 
 @rule("LW301", "tie undone")

@@ -2,7 +2,6 @@
 
 from leafwise.inspect.looking import Looked
 from leafwise.inspect.rules.registry import Found, error, note, rule, told, warning
-from leafwise.share.find import HeldWrongly, held_wrongly
 
 
 @rule("LW401", "gradient missing")
@@ -36,13 +35,13 @@ def not_in_optimizer(looked: Looked) -> Found:
     """A trainable leaf that no optimizer steps. Only noted where one steps an array of its shape in another precision,
     and of a whole model in a dict of several, as an average is."""
     apart: dict[str, int] = {}
-    for seen in looked.leaves if looked.optimizers else ():
-        if seen.kind != "parameter" or not seen.spec.trainable or looked.is_held(seen):
+    for seen in looked.leaves if looked.stepped else ():
+        if seen.kind != "parameter" or not seen.spec.trainable or looked.stepped.steps(seen):
             continue
-        part = looked.part_apart(seen)
+        part = looked.stepped.part_apart(seen)
         if part is not None:
             apart[part] = apart.get(part, 0) + 1
-        elif any(spec.shape == seen.shape and spec.dtype != seen.spec.dtype for spec in looked.held_elsewhere):
+        elif any(spec.shape == seen.shape and spec.dtype != seen.spec.dtype for spec in looked.stepped.elsewhere):
             yield note(seen, "trainable, and stepped, if at all, as a copy in another precision; write that back to it")
         else:
             yield warning(
@@ -60,11 +59,11 @@ def not_in_optimizer(looked: Looked) -> Found:
 def in_optimizer_twice(looked: Looked) -> Found:
     """A leaf that the optimizer steps more than once a step, or two over one memory. Noted where several optimizers
     have it: they may take turns."""
-    for one in _held_wrongly(looked):
+    for one in looked.stepped.wrongly:
         if one.problem in ("twice", "shared memory"):
             yield error(one.path, one.message)
     for seen in looked.leaves:
-        if (times := looked.times_held(seen)) > 1:
+        if (times := looked.stepped.times(seen)) > 1:
             yield note(seen, f"{times} optimizers step it; right where they take turns")
 
 
@@ -72,8 +71,8 @@ def in_optimizer_twice(looked: Looked) -> Found:
 def frozen_in_optimizer(looked: Looked) -> Found:
     """A frozen leaf that the optimizer has. Noted, since it steps nothing without a gradient; a warning where there is
     one."""
-    for seen in looked.leaves if looked.optimizers else ():
-        if seen.kind == "parameter" and seen.spec.trainable is False and looked.is_held(seen):
+    for seen in looked.leaves if looked.stepped else ():
+        if seen.kind == "parameter" and seen.spec.trainable is False and looked.stepped.steps(seen):
             yield told(
                 "warning" if seen.pulls else "note",
                 seen,
@@ -87,7 +86,7 @@ def frozen_in_optimizer(looked: Looked) -> Found:
 def stale_in_optimizer(looked: Looked) -> Found:
     """What the optimizer steps although the model has it no longer: an error where a leaf of its shape is not stepped.
     Otherwise noted, since an optimizer may step more than one model, and what is in none."""
-    for one in _held_wrongly(looked):
+    for one in looked.stepped.wrongly:
         if one.problem == "stale" and one.like:
             yield error(one.path, one.message)
         elif one.problem == "stale":
@@ -95,9 +94,3 @@ def stale_in_optimizer(looked: Looked) -> Found:
             yield note(
                 one.path, f"{place} is in the optimizer, and not in what is checked; right if it belongs elsewhere"
             )
-
-
-def _held_wrongly(looked: Looked) -> list[HeldWrongly]:
-    if looked.columns.node_objects[0] in looked.optimizers:
-        return []  # the tree of an optimizer alone has no parameters to compare with
-    return [found for one in looked.optimizers for found in held_wrongly(looked.tree, one)]

@@ -2,9 +2,10 @@
 
 from math import prod
 
-from leafwise.inspect.looking import Looked, Of, Seen
+from leafwise.inspect.looking import Looked
 from leafwise.inspect.rows import Row
 from leafwise.inspect.rules.registry import Found, note, rule, told, warning
+from leafwise.inspect.seen import Of, Seen
 
 _NEARLY_ALL = 0.9  # of the units
 _LEAST = 64  # a matrix with fewer rows or columns has no rank to lose
@@ -112,7 +113,7 @@ def untouched_rows(looked: Looked) -> Found:
             continue
         if seen.path in looked.changes and looked.changes[seen.path].kinds == ("changed",):
             untouched, what = same_rows(seen.bands(), looked.bands_before(seen)), "as before, which training has not"
-        elif looked.reached(seen) is not None:
+        elif looked.stepped.reached(seen) is not None:
             untouched, what = _zero_lines(seen, None, 0, "state"), "which no step of the optimizer has"
         elif seen.has_grad and seen.grad is not None:
             untouched, what = _zero_lines(seen, seen.grad, 0, "grad"), "which the gradient has not"

@@ -1,8 +1,9 @@
 """Rules about values as such: not finite, all zero, all one number."""
 
-from leafwise.inspect.looking import Looked, Seen
+from leafwise.inspect.looking import Looked
 from leafwise.inspect.rows import Row
 from leafwise.inspect.rules.registry import Found, error, note, rule, told
+from leafwise.inspect.seen import Seen
 
 
 @rule("LW101", "not finite")
@@ -17,7 +18,7 @@ def not_finite(looked: Looked) -> Found:
             yield note(seen, f"{said}; right for a mask")
         else:
             yield error(seen, f"{said}; load the last checkpoint without them")
-    for path, row in looked.state_rows:
+    for path, row in looked.stepped.state_rows:
         if row.finite < row.count:
             yield error(
                 path, f"{_wrong(row)} of {row.count:,} values; the next step would spread them: load the last state"
