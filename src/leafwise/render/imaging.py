@@ -28,9 +28,7 @@ _BLOCK = "▄"  # the lower half of a character in one colour, the upper one in 
 
 
 def image_png(image: Image) -> bytes:
-    down, across = image._zoom
-    gaps = image._gaps(across)
-    pixels = _pixels(_colors(image._grid, image.limit), image._grid, (down, across), gaps, GAP)
+    pixels = _pixels(_colors(image._grid, image.limit), image._grid, image._zoom, image._gaps, GAP)
     return png(image.width, image.height, (row.tobytes() for row in pixels), palette())
 
 
