@@ -165,15 +165,22 @@ class Image(Shown, kind="image"):
         """The picture in characters, no wider than this: `=` and `-` are negative, `+` and `#` positive.
 
         >>> import torch, leafwise as lw
-        >>> print(lw.image({"w": torch.eye(4) - torch.ones(4, 4).triu(1)}).text(width=8))
-        ##======
-        ··##====
-        ····##==
-        ······##
+        >>> print(lw.image({"w": torch.eye(4) - torch.ones(4, 4).triu(1)}).text(width=20))
+        ####============
+        ####============
+        ····####========
+        ····####========
+        ········####====
+        ········####====
+        ············####
+        ············####
         <BLANKLINE>
-        w 4×4 float32 · 4 rows, 4 columns
+        w 4×4 float32 · 4
+        rows, 4 columns
         -1 … 1
-        = ≤ -0.6   - ≤ -0.2   · about 0   + ≥ 0.2   # ≥ 0.6
+        = ≤ -0.6   - ≤ -0.2
+        · about 0   + ≥ 0.2
+        # ≥ 0.6
         """
         count = _whole(width)
         if count is None or count < 1:
@@ -373,9 +380,9 @@ def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
 
 
 def _if_sparse(name: str, of: str) -> str:
-    if not name:
-        return "it is sparse; lw.image(array.to_dense()) draws it"
     what = "its gradient is" if of == "grad" else "it is"
+    if not name:
+        return f"{what} sparse; lw.image(array{'.grad' * (of == 'grad')}.to_dense()) draws it"
     return f"{what} sparse; lw.image(leaf.{of}.to_dense()) draws it, with leaf = lw.tree(…)[{_quoted(name)}]"
 
 
