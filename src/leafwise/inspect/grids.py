@@ -243,10 +243,10 @@ def _tile_bins(tile: tuple[int, int], tiles: tuple[int, int], levels: list[int],
     """How many rows and columns of a tile share a cell, so that all tiles fit; None where too little would be left."""
     down, across = gaps(len(set(levels)), 1)
     between = side(tiles[0], (1,), 0, down), side(tiles[1], tuple(set(levels)), 0, across)
-    room = [(size - taken) // count for taken, count in zip(between, tiles, strict=True)]
-    if any(left < min(_TILE, count) for left, count in zip(room, tile, strict=True)):
+    high, wide = ((size - taken) // count for taken, count in zip(between, tiles, strict=True))
+    if high < min(_TILE, tile[0]) or wide < min(_TILE, tile[1]):
         return None
-    return bin_sizes(*tile, *room, _TILE)
+    return bin_sizes(*tile, high, wide, _TILE)
 
 
 def _tiles(

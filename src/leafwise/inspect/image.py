@@ -259,8 +259,9 @@ def check_options(of: Any, limit: Any, size: Any, style: Any, spelled: str = "{}
 
 
 def _is_limit(limit: Any) -> bool:
+    is_number = isinstance(limit, Real) and not isinstance(limit, bool)
     try:
-        return isinstance(limit, Real) and not isinstance(limit, bool) and 0 < float(limit) < math.inf
+        return is_number and 0 < float(limit) < math.inf
     except OverflowError:  # a whole number that no float can hold
         return False
 
@@ -353,7 +354,7 @@ def _groups(leaf: Leaf, shape: tuple[int, ...]) -> int:
         return 1  # elsewhere inputs are those of a group, and outputs all there are
     columns = leaf._columns
     found = getattr(columns.node_objects[columns.row_nodes[leaf._row]], "groups", 0)
-    is_count = type(found) is int and found > 0 and shape[0] % found == 0
+    is_count = type(found) is int and found > 0 and len(shape) == len(leaf.axes) and shape[0] % found == 0
     return found if is_count else 0
 
 
