@@ -70,9 +70,9 @@ def test_image_takes_options_and_prints_json(saved: Path, capsys: pytest.Capture
         (["none"], 'there is no picture of "none": it is empty, of shape 0×3'),
         (["conv1.weight", "-o", "filters.gif"], "'filters.gif' should end in .png"),
         (["conv1.weight", "-o", "nowhere/filters.png"], "cannot write 'nowhere/filters.png'"),
-        (["conv1.weight", "--limit", "-1"], "limit= is a positive number"),
-        (["conv1.weight", "--size", "3"], "size= is a whole number of pixels"),
-        (["conv1.weight", "--style", "nice"], "style= is one of filters, matrix, norms, strip"),
+        (["conv1.weight", "--limit", "-1"], "--limit is a positive number"),
+        (["conv1.weight", "--size", "3"], "--size is a whole number of pixels"),
+        (["conv1.weight", "--style", "nice"], "--style is one of filters, matrix, norms, strip"),
     ],
 )
 def test_what_is_wrong_is_one_line(

@@ -16,6 +16,7 @@ from leafwise.inspect.reading import Read
 BAND = 1 << 20  # how many values pass through memory at a time
 _KEEP = 256  # cells that the shorter side of a matrix keeps when the longer one is binned
 _FEW = 4  # inputs of a filter that stand side by side, so that filters can be wrapped
+_TILE = 16  # cells that a side of a filter keeps when filters are binned; with fewer, each is one cell
 _SPACE = ("d", "h", "w")
 
 
@@ -102,6 +103,22 @@ def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
             yield (*(slice(number, number + 1) for number in front), here, *rest)
 
 
+def by_groups(shape: tuple[int, ...], groups: int, read: Read) -> tuple[tuple[int, ...], Read]:
+    """What is (in, out of a group, …) as (out, in of a group, …), which is what a filter has; read a part at a time."""
+    ins, outs = shape[0] // groups, shape[1]
+
+    def of_group(number: int, box: tuple[slice, ...]) -> Any:
+        first, last = max(box[0].start, number * outs), min(box[0].stop, (number + 1) * outs)
+        inputs = slice(number * ins + box[1].start, number * ins + box[1].stop)
+        return read((inputs, slice(first - number * outs, last - number * outs), *box[2:])).swapaxes(0, 1)
+
+    def read_filters(box: tuple[slice, ...]) -> Any:
+        touched = range(box[0].start // outs, (box[0].stop - 1) // outs + 1)
+        return np.concatenate([of_group(number, box) for number in touched])
+
+    return (groups * outs, ins, *shape[2:]), read_filters
+
+
 # -- styles ------------------------------------------------------------------------------------------------
 
 
@@ -125,9 +142,15 @@ def grid_of(style: str, shape: tuple[int, ...], axes: tuple[str, ...] | None, si
     elif style == "filters":
         grid = _filters(values, _places(axes, len(shape)), size)
     else:
-        axis = next((axes.index(name) for name in ("out", "vocab") if name in axes), 0) if axes else 0
-        grid = _norms(values, axis, size) if style == "norms" else _matrix(values, axis, size)
-    return grid._replace(nan=values.nan, infinite=values.infinite)
+        axis = _axis_down(shape, axes)
+        grid = _norms(values, axis, size) if style == "norms" else _matrix(values, axis, axes, size)
+    return grid._replace(nan=values.nan, infinite=values.infinite + grid.infinite)
+
+
+def _axis_down(shape: tuple[int, ...], axes: tuple[str, ...] | None) -> int:
+    """The axis of the outputs; where nobody says, the first that is one, as of a table in a batch of 1."""
+    named = [axes.index(name) for name in ("out", "vocab") if name in axes] if axes else []
+    return (named or [axis for axis, size in enumerate(shape) if size > 1] or [0])[0]
 
 
 def _places(axes: tuple[str, ...] | None, count: int) -> list[int]:
@@ -154,7 +177,7 @@ def _strip(values: _Values, size: int) -> Grid:
     return Grid(bins.cells(), tuple(said))
 
 
-def _matrix(values: _Values, axis: int, size: int) -> Grid:
+def _matrix(values: _Values, axis: int, axes: tuple[str, ...] | None, size: int) -> Grid:
     rows = values.shape[axis]
     columns = math.prod(values.shape) // rows
     bins = _Bins(rows, columns, *bin_sizes(rows, columns, size, size, _KEEP))
@@ -166,7 +189,8 @@ def _matrix(values: _Values, axis: int, size: int) -> Grid:
         live_columns[column : column + part.shape[1]] |= live.any(0)
     said = [f"{_plural(rows, 'row')}, {_plural(columns, 'column')}"]
     if len([one for one in values.shape if one > 1]) > 2:
-        said[0] += f" (axis {axis} down, the others across, flattened)"
+        named = f"'{axes[axis]}'" if axes else f"axis {axis}"
+        said[0] += f" ({named} down, the others across, flattened)"
     dead = _dead("row", live_rows) + _dead("column", live_columns) if live_rows.any() else ("all zero",)
     return Grid(bins.cells(), (*said, *bins.said()), dead=dead)
 
@@ -174,9 +198,11 @@ def _matrix(values: _Values, axis: int, size: int) -> Grid:
 def _norms(values: _Values, axis: int, size: int) -> Grid:
     """One cell for each row, by its norm, in reading order."""
     norms = np.zeros(values.shape[axis])
+    finite = np.ones(len(norms), bool)
     for row, _, part in values.rows(axis):
         here = norms[row : row + len(part)]
         here[...] = _longer(here, _norm(part, 1))
+        finite[row : row + len(part)] &= np.isfinite(part).all(1)
     shared = -(-len(norms) // (size * size))
     binned = np.maximum.reduceat(norms, np.arange(0, len(norms), shared))
     across = math.ceil(math.sqrt(len(binned)))
@@ -184,7 +210,8 @@ def _norms(values: _Values, axis: int, size: int) -> Grid:
     if shared > 1:
         said.append(f"each cell the largest of {shared:,}")
     cells = _wrapped(binned.reshape(-1, 1, 1), across)
-    return Grid(cells, tuple(said), units=len(binned), dead=_dead("row", norms != 0))
+    overflown = int((np.isinf(norms) & finite).sum())  # of numbers that are finite, and that nobody counts
+    return Grid(cells, tuple(said), units=len(binned), dead=_dead("row", norms != 0), infinite=overflown)
 
 
 def _filters(values: _Values, places: list[int], size: int) -> Grid:
@@ -192,25 +219,52 @@ def _filters(values: _Values, places: list[int], size: int) -> Grid:
     depth, high, wide = (1,) * (3 - len(space)) + tuple(space)
     shape = "×".join(map(str, space))
     said = [f"{_plural(outs, 'filter')} of {shape}" + (f", {ins:,} inputs each" if ins > 1 else "")]
-    live = np.zeros(outs, bool)
     per_row = _filters_across(outs, ins, depth, high, wide) if ins <= _FEW else None
-    across = tuple(sorted({wide, depth * wide} | ({ins * depth * wide} if per_row else set())))
-    columns = (per_row or 1) * ins * depth * wide
-    rows = -(-outs // (per_row or 1)) * high
-    if max(side(rows, (high,), 1, len(across)), side(columns, across, 1, 1)) > size:
+    tiles = -(-outs // (per_row or 1)), (per_row or 1) * ins * depth
+    levels = [1, depth] + [ins * depth] * bool(per_row)  # after how many tiles there is a gap
+    bins = _tile_bins((high, wide), tiles, levels, size)
+    if bins is None:
         return _filter_norms(values, places, size, said)
-    whole = np.zeros((outs, ins, *space))
-    for box, part in values.bands():
-        inside = part.transpose(places)
-        whole[tuple(box[place] for place in places)] = inside
-        live[box[places[0]]] |= (inside != 0).any(tuple(range(1, inside.ndim)))
-    dead = _dead("filter", live)
-    tiles = whole.reshape(outs, ins, depth, high, wide).transpose(0, 3, 1, 2, 4)
+    whole, dead = _tiles(values, places, (depth, high, wide), bins)
+    high, wide = whole.shape[3:]
+    across = tuple(sorted({every * wide for every in levels}))
+    if bins != (1, 1):
+        said.append(_largest_of(*bins))
+    whole = whole.transpose(0, 3, 1, 2, 4)
     if per_row is None:
         said[0] += ", filters down, inputs across"
-        return Grid(tiles.reshape(rows, columns), tuple(said), (high,), across, dead=dead)
-    blocks = tiles.reshape(outs, high, ins * depth * wide)
+        cells = whole.reshape(tiles[0] * high, tiles[1] * wide)
+        return Grid(cells, tuple(said), (high,), across, dead=dead)
+    blocks = whole.reshape(outs, high, ins * depth * wide)
     return Grid(_wrapped(blocks, per_row), tuple(said), (high,), across, outs, dead)
+
+
+def _tile_bins(tile: tuple[int, int], tiles: tuple[int, int], levels: list[int], size: int) -> tuple[int, int] | None:
+    """How many rows and columns of a tile share a cell, so that all tiles fit; None where too little would be left."""
+    down, across = gaps(len(set(levels)), 1)
+    between = side(tiles[0], (1,), 0, down), side(tiles[1], tuple(set(levels)), 0, across)
+    high, wide = ((size - taken) // count for taken, count in zip(between, tiles, strict=True))
+    if high < min(_TILE, tile[0]) or wide < min(_TILE, tile[1]):
+        return None
+    return bin_sizes(*tile, high, wide, _TILE)
+
+
+def _tiles(
+    values: _Values, places: list[int], tile: tuple[int, int, int], bins: tuple[int, int]
+) -> tuple[Any, tuple[str, ...]]:
+    """Each filter and input as slices of rows and columns, and which filters are all zero."""
+    outs, ins = (values.shape[place] for place in places[:2])
+    depth, high, wide = tile
+    binned = _Bins(high, wide, *bins, front=(outs, ins, depth))
+    live = np.zeros(outs, bool)
+    for box, part in values.bands():
+        inside = part.transpose(places)
+        live[box[places[0]]] |= (inside != 0).any(tuple(range(1, inside.ndim)))
+        here = [box[place] for place in places]
+        here[2:2] = [slice(0, 1)] * (5 - len(here))
+        inside = inside.reshape([one.stop - one.start for one in here])
+        binned.add(here[3].start, here[4].start, inside, tuple(here[:3]))
+    return binned.cells(), _dead("filter", live)
 
 
 def _filters_across(outs: int, ins: int, depth: int, high: int, wide: int) -> int:
@@ -224,33 +278,44 @@ def _filter_norms(values: _Values, places: list[int], size: int, said: list[str]
     """Filters that are too many to be drawn: each is one value, its norm."""
     outs, ins = (values.shape[place] for place in places[:2])
     norms = np.zeros((outs, ins))
+    finite = np.ones((outs, ins), bool)
     space = tuple(range(2, len(places)))
     for box, part in values.bands():
-        here = norms[box[places[0]], box[places[1]]]
-        here[...] = _longer(here, _norm(part.transpose(places), space))
+        place = box[places[0]], box[places[1]]
+        inside = part.transpose(places)
+        norms[place] = _longer(norms[place], _norm(inside, space))
+        finite[place] &= np.isfinite(inside).all(space)
     bins = _Bins(outs, ins, *bin_sizes(outs, ins, size, size, _KEEP))
     bins.add(0, 0, norms)
     said = [*said, "too many to draw: each as one cell, its norm, filters down, inputs across"]
-    return Grid(bins.cells(), (*said, *bins.said()), dead=_dead("filter", norms.any(1)))
+    overflown = int((np.isinf(norms) & finite).sum())
+    return Grid(bins.cells(), (*said, *bins.said()), dead=_dead("filter", norms.any(1)), infinite=overflown)
 
 
 # -- cells -------------------------------------------------------------------------------------------------
 
 
 class _Bins:
-    """A matrix in cells of several rows and columns, of which each keeps what is largest in magnitude."""
+    """A matrix in cells of several rows and columns, of which each keeps what is largest in magnitude.
 
-    def __init__(self, rows: int, columns: int, down: int, across: int) -> None:
+    With `front`, many matrices of one shape, which these axes count.
+    """
+
+    def __init__(self, rows: int, columns: int, down: int, across: int, front: tuple[int, ...] = ()) -> None:
         self.down, self.across = down, across
-        shape = -(-rows // down), -(-columns // across)
+        shape = *front, -(-rows // down), -(-columns // across)
         self._most, self._least = np.full(shape, -np.inf), np.full(shape, np.inf)
 
-    def add(self, row: int, column: int, part: Any) -> None:
-        down, up = _starts(row, part.shape[0], self.down)
-        across, right = _starts(column, part.shape[1], self.across)
-        here = slice(up, up + len(down)), slice(right, right + len(across))
+    def add(self, row: int, column: int, part: Any, front: tuple[slice, ...] = ()) -> None:
+        down, up = _starts(row, part.shape[-2], self.down)
+        across, right = _starts(column, part.shape[-1], self.across)
+        here = *front, slice(up, up + len(down)), slice(right, right + len(across))
         for whole, choose in ((self._most, np.maximum), (self._least, np.minimum)):
-            found = choose.reduceat(choose.reduceat(part, across, axis=1), down, axis=0)
+            found = part
+            if self.across > 1:
+                found = choose.reduceat(found, across, axis=-1)
+            if self.down > 1:
+                found = choose.reduceat(found, down, axis=-2)
             choose(whole[here], found, out=whole[here])
 
     def cells(self) -> Any:
@@ -260,7 +325,11 @@ class _Bins:
     def said(self) -> tuple[str, ...]:
         if self.down * self.across == 1:
             return ()
-        return (f"each cell the largest in magnitude of {self.down:,}×{self.across:,}",)
+        return (_largest_of(self.down, self.across),)
+
+
+def _largest_of(down: int, across: int) -> str:
+    return f"each cell the largest in magnitude of {down:,}×{across:,}"
 
 
 def _starts(first: int, count: int, step: int) -> tuple[Any, int]:
@@ -290,6 +359,15 @@ def bin_sizes(rows: int, columns: int, most_down: int, most_across: int, keep: i
 def side(count: int, gaps: tuple[int, ...], zoom: int, gap: int) -> int:
     """How many pixels a side has."""
     return count * zoom + gap * sum((count - 1) // every for every in gaps)
+
+
+def gaps(levels: int, zoom: int) -> tuple[int, int]:
+    """How many pixels the narrowest gap has, down and across. Rows have but one kind, as wide as the widest of columns;
+    with three kinds of these (filters in 3-D) all are narrower, so that the picture is not mostly gaps."""
+    if levels < 3:
+        gap = max(1, round(zoom / 3))
+        return gap * levels, gap
+    return max(1, round(zoom * 2 / 5)), max(1, round(zoom / 5))
 
 
 def _wrapped(blocks: Any, across: int) -> Any:

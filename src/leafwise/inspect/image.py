@@ -1,6 +1,7 @@
 """`lw.image`: the values of a leaf as a picture."""
 
 import math
+import operator
 import os
 import secrets
 from contextlib import suppress
@@ -27,6 +28,7 @@ _SIZES = range(16, 8193)
 _GOAL = 512  # pixels that a small picture is enlarged to, by a whole factor
 _MOST_ZOOM = 32
 _STRIP = 24  # the height of a strip in pixels
+_SHORT = 48  # pixels that the short side has at least, or a fourth of the long one
 
 Style = Literal["filters", "matrix", "norms", "strip"]
 
@@ -59,31 +61,51 @@ class Image(Shown, kind="image"):
     @property
     def width(self) -> int:
         """How many pixels the picture is wide."""
-        return self._side(1, self._zoom[1])
+        return self._side(1, self._zoom[1], self._gaps)
 
     @property
     def height(self) -> int:
         """How many pixels the picture is high."""
-        return self._side(0, self._zoom[0])
+        return self._side(0, self._zoom[0], self._gaps)
 
     @property
     def _zoom(self) -> tuple[int, int]:
-        """How many pixels high and wide a cell is."""
-        goal = min(_GOAL, self._size)
-        fits = (zoom for zoom in range(_MOST_ZOOM, 1, -1) if max(self._side(0, zoom), self._side(1, zoom)) <= goal)
-        zoom = next(fits, 1)
-        return (max(zoom, _STRIP) if self.style == "strip" else zoom), zoom
+        """How many pixels high and wide a cell is: as many the one as the other, unless that would be a sliver."""
+        zoom = self._even_zoom
+        if self.style == "strip":
+            return max(zoom, _STRIP), zoom
+        high, wide = (self._side(axis, zoom, self._gaps) for axis in (0, 1))
+        least = min(_SHORT, max(high, wide) // 4)
+        return self._stretched(0, zoom, least), self._stretched(1, zoom, least)
 
-    def _side(self, axis: int, zoom: int) -> int:
+    @property
+    def _even_zoom(self) -> int:
+        from leafwise.inspect.grids import gaps
+
+        goal, levels = min(_GOAL, self._size), len(self._grid.across)
+        for zoom in range(_MOST_ZOOM, 1, -1):
+            if max(self._side(axis, zoom, gaps(levels, zoom)) for axis in (0, 1)) <= goal:
+                return zoom
+        return 1
+
+    def _stretched(self, axis: int, zoom: int, least: int) -> int:
+        """The next zoom with which a side has so many pixels."""
+        while self._side(axis, zoom, self._gaps) < least:
+            zoom += 1
+        return zoom
+
+    def _side(self, axis: int, zoom: int, gaps: tuple[int, int]) -> int:
         from leafwise.inspect.grids import side
 
-        gaps = (self._grid.down, self._grid.across)[axis]
-        return side(self._grid.cells.shape[axis], gaps, zoom, self._gaps(zoom)[axis])
+        every = (self._grid.down, self._grid.across)[axis]
+        return side(self._grid.cells.shape[axis], every, zoom, gaps[axis])
 
-    def _gaps(self, zoom: int) -> tuple[int, int]:
-        """How many pixels the narrowest gap has, down and across; rows have but one kind, as wide as the widest."""
-        gap = max(1, round(zoom / 3))
-        return gap * len(self._grid.across), gap
+    @property
+    def _gaps(self) -> tuple[int, int]:
+        """How many pixels the narrowest gap has, down and across."""
+        from leafwise.inspect.grids import gaps
+
+        return gaps(len(self._grid.across), self._even_zoom)
 
     @property
     def caption(self) -> str:
@@ -125,11 +147,12 @@ class Image(Shown, kind="image"):
         'filters.png'
         """
         text = must_be_png(path)
+        data = self.png()
         target = os.path.realpath(text)
         staged = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
         try:
             with open(staged, "xb") as file:
-                file.write(self.png())
+                file.write(data)
             os.replace(staged, target)
         except OSError as error:
             raise FileError(f"cannot write {text!r}: {error.strerror or error}") from error
@@ -142,19 +165,27 @@ class Image(Shown, kind="image"):
         """The picture in characters, no wider than this: `=` and `-` are negative, `+` and `#` positive.
 
         >>> import torch, leafwise as lw
-        >>> print(lw.image({"w": torch.eye(4) - torch.ones(4, 4).triu(1)}).text(width=8))
-        ##======
-        ··##====
-        ····##==
-        ······##
+        >>> print(lw.image({"w": torch.eye(4) - torch.ones(4, 4).triu(1)}).text(width=20))
+        ####============
+        ####============
+        ····####========
+        ····####========
+        ········####====
+        ········####====
+        ············####
+        ············####
         <BLANKLINE>
-        w 4×4 float32 · 4 rows, 4 columns
+        w 4×4 float32 · 4
+        rows, 4 columns
         -1 … 1
-        = ≤ -0.6   - ≤ -0.2   · about 0   + ≥ 0.2   # ≥ 0.6
+        = ≤ -0.6   - ≤ -0.2
+        · about 0   + ≥ 0.2
+        # ≥ 0.6
         """
-        if type(width) is not int or width < 1:
+        count = _whole(width)
+        if count is None or count < 1:
             raise QueryError(f"a width is a whole number from 1 on, not {width!r}")
-        return self._text(width=width)
+        return self._text(width=count)
 
 
 def image(
@@ -182,11 +213,11 @@ def image(
     >>> print(picture.caption)
     0.weight 8×3×5×5 float32 · 8 filters of 5×5, 3 inputs each · -1 … 1
     """
-    _check(of, limit, size, style)
+    check_options(of, limit, size, style)
     leaf, opened = _leaf(x, path)
     name = str(leaf.path) if not _is_array(x) else ""
     try:
-        return _drawn(leaf, name, of, None if limit is None else float(limit), size, style)
+        return _drawn(leaf, name, of, None if limit is None else float(limit), _whole(size), style)
     except ModuleNotFoundError as error:
         raise Error(f"lw.image needs {error.name}: pip install {error.name}") from error
     finally:
@@ -196,22 +227,57 @@ def image(
 
 def must_be_png(path: "str | os.PathLike[str]") -> str:
     """The path, where it is that of a PNG."""
-    text = os.fsdecode(path)
+    try:
+        text = os.fsdecode(path)
+    except TypeError as error:
+        raise QueryError(f"a picture is written to a path such as 'filters.png', not {path!r}") from error
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise FileError(f"cannot write {text!r}: the name cannot be that of a file") from error
+    if "\0" in text:
+        raise FileError(f"cannot write {text!r}: the name of a file has no null character")
     if not text.lower().endswith(".png"):
         raise QueryError(f"pictures are written as PNG: {text!r} should end in .png")
     return text
 
 
-def _check(of: str, limit: Any, size: Any, style: Any) -> None:
+def check_options(of: Any, limit: Any, size: Any, style: Any, spelled: str = "{}=") -> None:
+    """Raises where an option is none; `spelled` is how whoever gave them writes their names."""
     if of not in ("value", "grad"):
-        raise QueryError(f'of= is "value" or "grad", not {of!r}')
-    is_number = isinstance(limit, Real) and not isinstance(limit, bool)
-    if limit is not None and not (is_number and 0 < float(limit) < math.inf):
-        raise QueryError(f"limit= is a positive number, the value at the ends of the scale, not {limit!r}")
-    if size is not None and (type(size) is not int or size not in _SIZES):
-        raise QueryError(f"size= is a whole number of pixels from {_SIZES[0]} to {_SIZES[-1]}, not {size!r}")
+        raise QueryError(f'{spelled.format("of")} is "value" or "grad", not {of!r}')
+    if limit is not None and not _is_limit(limit):
+        raise QueryError(
+            f"{spelled.format('limit')} is a positive number, the value at the ends of the scale, not {_short(limit)}"
+        )
+    if size is not None and _whole(size) not in _SIZES:
+        raise QueryError(
+            f"{spelled.format('size')} is a whole number of pixels from {_SIZES[0]} to {_SIZES[-1]}, not {_short(size)}"
+        )
     if style is not None and style not in STYLES:
-        raise QueryError(f"style= is one of {', '.join(STYLES)}, not {style!r}")
+        raise QueryError(f"{spelled.format('style')} is one of {', '.join(STYLES)}, not {style!r}")
+
+
+def _is_limit(limit: Any) -> bool:
+    is_number = isinstance(limit, Real) and not isinstance(limit, bool)
+    try:
+        return is_number and 0 < float(limit) < math.inf
+    except OverflowError:  # a whole number that no float can hold
+        return False
+
+
+def _whole(number: Any) -> int | None:
+    """A whole number of whatever kind; None of anything else."""
+    try:
+        return None if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        return None
+
+
+def _short(number: Any) -> str:
+    """As it was given, unless that is thousands of digits, which Python does not even print."""
+    is_long = type(number) is int and number.bit_length() > 128
+    return f"a number of {number.bit_length():,} bits" if is_long else repr(number)
 
 
 def _leaf(x: Any, path: Any) -> tuple[Leaf, Tree | None]:
@@ -240,15 +306,16 @@ def _leaf_in(t: Tree, path: Any) -> Leaf:
     if isinstance(place, Leaf):
         return place
     if not isinstance(place, Tree):
-        raise PathError(f'"{path}" is a plain value, and no leaf')
+        raise PathError(f"{_quoted(str(path))} is a plain value, and no leaf")
     if path is None and len(place) == 1:
         return next(iter(place))
-    names = [f'"{one}"' for one, _ in place.items()]
+    names = [_quoted(str(one)) for one, _ in place.items()]
     if path is None:
         raise QueryError(
             f"say which leaf to draw, by its path: {listed(names, 3)}" if names else "there is no leaf here"
         )
-    raise PathError(f'"{path}" is a node and no leaf; ' + (f"below it: {listed(names, 3)}" if names else "it has none"))
+    below = f"below it: {listed(names, 3)}" if names else "it has none"
+    raise PathError(f"{_quoted(str(path))} is a node and no leaf; {below}")
 
 
 def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None, style: str | None) -> Image:
@@ -257,21 +324,38 @@ def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None
     shape = spec.shape or ()
     grids = import_module("leafwise.inspect.grids")
     style = style or grids.style_of(leaf.role, leaf.axes, shape)
+    axes, groups = leaf.axes, _groups(leaf, shape)
     if style == "filters" and not 3 <= len(shape) <= 5:
         raise QueryError(
             f"filters have from 3 to 5 axes (out, in, and those in space), and {_called(name)} is {shape_text(shape)}; "
-            'leave out style="filters"'
+            "choose another style"
         )
     size = size or (_FILTERS_SIZE if style == "filters" else _SIZE)
     try:
-        grid = grids.grid_of(style, shape, leaf.axes, size, reader(home, values))
+        laid_out, read = shape, reader(home, values)
+        if groups > 1 and axes and style != "strip":
+            laid_out, read = grids.by_groups(shape, groups, read)
+            axes = ("out", "in", *axes[2:])
+        grid = grids.grid_of(style, laid_out, axes, size, read)
     except (Error, MemoryError, ModuleNotFoundError):
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise WalkError(f"could not look at the values of {_called(name)}: {said}") from error
+    if not groups and style != "strip":
+        grid = grid._replace(said=(f"{grid.said[0]} (as of one group: nothing says how many)", *grid.said[1:]))
     facts = {"path": name, "shape": shape, "dtype": spec.dtype, "of": of, "style": style, "size": size}
     return Image(facts, grid, limit)
+
+
+def _groups(leaf: Leaf, shape: tuple[int, ...]) -> int:
+    """Into how many groups inputs and outputs are split where the axes do not show it; 0 where nobody says."""
+    if leaf.role != "conv_transpose.weight" or not leaf.axes or leaf.axes[:2] != ("in", "out"):
+        return 1  # elsewhere inputs are those of a group, and outputs all there are
+    columns = leaf._columns
+    found = getattr(columns.node_objects[columns.row_nodes[leaf._row]], "groups", 0)
+    is_count = type(found) is int and found > 0 and len(shape) == len(leaf.axes) and shape[0] % found == 0
+    return found if is_count else 0
 
 
 def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
@@ -290,8 +374,17 @@ def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
             )
         home = columns.home(array)
     if reason := _no_picture(home, array):
+        if "sparse" in str(getattr(array, "layout", "")):
+            reason = _if_sparse(name, of)
         raise WalkError(f"there is no picture of {_called(name)}: {reason}")
     return home, array
+
+
+def _if_sparse(name: str, of: str) -> str:
+    what = "its gradient is" if of == "grad" else "it is"
+    if not name:
+        return f"{what} sparse; lw.image(array{'.grad' * (of == 'grad')}.to_dense()) draws it"
+    return f"{what} sparse; lw.image(leaf.{of}.to_dense()) draws it, with leaf = lw.tree(…)[{_quoted(name)}]"
 
 
 def _no_picture(home: Home, array: Any) -> str:
@@ -306,7 +399,12 @@ def _no_picture(home: Home, array: Any) -> str:
 
 
 def _called(name: str) -> str:
-    return f'"{name}"' if name else "the array"
+    return _quoted(name) if name else "the array"
+
+
+def _quoted(path: str) -> str:
+    """A path as it can be pasted into Python; some have quotes already, around a name that is not plain."""
+    return repr(path) if '"' in path else f'"{path}"'
 
 
 def _finite(cells: Any) -> Any:

@@ -14,7 +14,7 @@ from leafwise.render.outline import plural
 from leafwise.render.png import png
 from leafwise.render.scale import EMPTY, GAP, INFINITE, NAN, STEPS, numbers, palette, shares
 from leafwise.render.terminal import Terminal
-from leafwise.render.text import text
+from leafwise.render.text import text, width_of
 
 _WIDTH = 80  # characters, where nobody knows how wide the place is
 _LINES = 40  # at most, of the picture
@@ -28,9 +28,7 @@ _BLOCK = "▄"  # the lower half of a character in one colour, the upper one in 
 
 
 def image_png(image: Image) -> bytes:
-    down, across = image._zoom
-    gaps = image._gaps(across)
-    pixels = _pixels(_colors(image._grid, image.limit), image._grid, (down, across), gaps, GAP)
+    pixels = _pixels(_colors(image._grid, image.limit), image._grid, image._zoom, image._gaps, GAP)
     return png(image.width, image.height, (row.tobytes() for row in pixels), palette())
 
 
@@ -87,8 +85,11 @@ def image_text(image: Image, terminal: Terminal, *, width: int | None = None) ->
         drawn = _half_blocks(_pixels(_colors(fitted.grid, image.limit), fitted.grid, fitted.zoom, _gaps(fitted), GAP))
     else:
         drawn = _characters(fitted, image.limit, terminal.ascii)
-    footer = _caption(image, fitted.said, legend=not colored)
-    return "\n".join([*drawn, "", text(Doc([], footer), terminal)])
+    plain = Terminal(ascii=terminal.ascii)
+    footer: list[tuple[Span, ...]] = []
+    for line in _caption(image, fitted.said, legend=not colored):
+        footer += _wrapped(_spelled(line, plain), line.gap, columns)
+    return "\n".join([*drawn, "", text(Doc([], footer), terminal._replace(width=columns))])
 
 
 def _gaps(fitted: _Fitted) -> tuple[int, int]:
@@ -182,26 +183,70 @@ def _characters(fitted: _Fitted, limit: float, ascii_only: bool) -> list[str]:
     return ["".join(row).rstrip() for row in rows.tolist()]
 
 
-def _caption(image: Image, left_out: str, legend: bool) -> list[tuple[Span, ...]]:
-    title: list[Span] = [Span(escape(image._title), "name")]
-    title += [Span(f" · {one}") for one in image._grid.said[:1]]
-    lines: list[tuple[Span, ...]] = [tuple(title)]
-    lines += [(Span(one, "dim"),) for one in image._grid.said[1:]]
-    lines += [(Span(one, "warn"),) for one in image._grid.dead]
+class _Words(NamedTuple):
+    """A line of the caption, in pieces between which it may go on in another."""
+
+    pieces: list[Span]
+    gap: str = " "
+
+
+def _caption(image: Image, left_out: str, legend: bool) -> list[_Words]:
+    title = _split(escape(image._title), "name")
+    lines = [_Words([*title, *(word for one in image._grid.said[:1] for word in _split(f"· {one}"))])]
+    lines += [_Words(_split(one, "dim")) for one in image._grid.said[1:]]
+    lines += [_Words(_split(one, "warn")) for one in image._grid.dead]
     if left_out:
-        lines.append((Span(f"{left_out}; a PNG has all", "dim"),))
-    signs = _legend(image) if legend else "blue is negative, red positive" if image._signed else ""
-    lines += [(Span(image._scale),), (Span(signs, "dim"),)] if signs else [(Span(image._scale),)]
+        lines.append(_Words(_split(f"{left_out}; a PNG has all", "dim")))
+    lines.append(_Words(_split(image._scale)))
+    if legend:
+        lines.append(_Words([Span(one, "dim") for one in _legend(image)], "   "))
+    elif image._signed:
+        lines.append(_Words(_split("blue is negative, red positive", "dim")))
     if image._wrong:
-        lines.append((Span(", ".join(image._wrong), "warn"),))
+        lines.append(_Words(_split(", ".join(image._wrong), "warn")))
     return lines
 
 
-def _legend(image: Image) -> str:
+def _split(words: str, style: Style = "") -> list[Span]:
+    return [Span(word, style) for word in words.split(" ")]
+
+
+def _legend(image: Image) -> list[str]:
+    wrong = ["? not finite"] if image._wrong else []
+    if not image.limit:  # nothing but zeros, or nothing that is finite
+        return ["· 0", *wrong] if np.isfinite(image.cells[~image._grid.empty()]).any() else wrong
     near, far = f"{image.limit * _NEAR:.3g}", f"{image.limit * _FAR:.3g}"
     below = [f"= ≤ -{far}", f"- ≤ -{near}"] if image._signed else []
-    wrong = ["? not finite"] if image._wrong else []
-    return "   ".join([*below, "· about 0", f"+ ≥ {near}", f"# ≥ {far}", *wrong])
+    return [*below, "· about 0", f"+ ≥ {near}", f"# ≥ {far}", *wrong]
+
+
+def _spelled(line: _Words, plain: Terminal) -> list[Span]:
+    """The pieces as they will be written, since ASCII is wider."""
+    return [piece._replace(text=text(Doc([], [(piece,)]), plain)) for piece in line.pieces]
+
+
+def _wrapped(pieces: list[Span], gap: str, width: int) -> list[tuple[Span, ...]]:
+    """Pieces in lines no wider than this; a piece that is wider by itself goes on wherever it must."""
+    lines: list[list[Span]] = [[]]
+    for piece in (part for whole in pieces for part in _broken(whole, width)):
+        line = lines[-1]
+        if line and width_of(line) + len(gap) + width_of([piece]) > width:
+            lines.append([piece])
+        elif line and line[-1].style == piece.style:
+            line[-1] = Span(line[-1].text + gap + piece.text, piece.style)
+        else:
+            line += [Span(gap), piece] if line else [piece]
+    return [tuple(line) for line in lines if line]
+
+
+def _broken(piece: Span, width: int) -> list[Span]:
+    """A piece in parts, each as wide as a line; of those, only the last leaves room for another."""
+    parts = [""]
+    for char in piece.text:
+        if parts[-1] and width_of([Span(parts[-1] + char)]) > width:
+            parts.append("")
+        parts[-1] += char
+    return [Span(part, piece.style) for part in parts]
 
 
 # -- notebooks ---------------------------------------------------------------------------------------------
