@@ -183,7 +183,8 @@ def _untouched(healthy: Healthy) -> Planted | None:
     leaf = _first([one for one in _weights(model, 2, "embedding.table") if one.trainable])
     if leaf is None:
         return None
-    leaf.grad[1] = 0
+    owner, _ = _owner(model, leaf.path)
+    leaf.grad[2 if getattr(owner, "padding_idx", None) == 1 else 1] = 0
     return Planted(model, {}, str(leaf.path))
 
 
@@ -199,7 +200,9 @@ def _low_rank(healthy: Healthy) -> Planted | None:
     return Planted(model, {}, str(leaf.path))
 
 
-fault("LW201")(_in_weight(lambda leaf: leaf.value.normal_(std=30.0) if "in" in leaf.axes else False, 16))
+fault("LW201")(
+    _in_weight(lambda leaf: leaf.value.normal_(std=30.0) if "in" in leaf.axes and leaf.trainable else False, 16)
+)
 
 
 @fault("LW202")

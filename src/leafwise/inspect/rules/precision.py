@@ -75,7 +75,8 @@ def mixed_dtypes(looked: Looked) -> Found:
     layers: dict[int, list[Seen]] = {}
     for seen in looked.leaves:
         if seen.kind == "parameter" and seen.is_float and seen.role is not None:
-            layers.setdefault(looked.columns.row_nodes[seen.leaf], []).append(seen)
+            for row in looked.columns.rows_of(seen.leaf):
+                layers.setdefault(looked.columns.row_nodes[row], []).append(seen)
     for its in layers.values():
         dtypes = {seen.spec.dtype: seen.path for seen in its}
         if len(dtypes) > 1 and all(seen.spec.nbytes > seen.spec.size for seen in its):  # bytes have scales beside them
