@@ -1,9 +1,15 @@
 """What reviews of `lw.diff` found: things that differ and were called the same, figures that were wrong, and words that
 said too little."""
 
+import copy
+import math
+from datetime import date
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -87,3 +93,75 @@ def test_a_note_names_the_leaf_that_was_found() -> None:
     found = lw.diff(net, {"head.weight": net["head"].weight.detach().clone()})
     assert found.same
     assert found.notes == ["embed.weight is only in a, where it is another name of head.weight"]
+
+
+# -- plain values ----------------------------------------------------------------------------------------------------
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Mute:
+    pass
+
+
+class Broken:
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.float32(1), np.float32(2)),
+        (np.int64(1), np.int64(2)),
+        (np.bool_(True), np.bool_(False)),
+        (np.bool_(True), np.int64(1)),
+        (torch.float32, torch.float16),
+        (torch.device("cpu"), torch.device("meta")),
+        (Colour.RED, Colour.BLUE),
+        ({1, 2}, {1, 3}),
+        (range(3), range(4)),
+        (slice(3), slice(4)),
+        (Decimal(1), Decimal(2)),
+        (date(2020, 1, 1), date(2020, 1, 2)),
+        (Path("a"), Path("b")),
+        (bytearray(b"a"), bytearray(b"b")),
+        (0.0, -0.0),
+        (complex(0, 0.0), complex(0, -0.0)),
+        ([1, 0.0], [1, -0.0]),
+        (1, "1"),
+        (1j, "1"),
+        (int, float),
+    ],
+)
+def test_plain_values_that_differ(one: Any, other: Any) -> None:
+    w = torch.ones(2)
+    found = lw.diff({"w": w, "v": one}, {"w": w, "v": other})
+    assert kinds(found) == {"v": ("changed",)}
+    assert str(found)
+    assert lw.diff({"w": w, "v": one}, {"w": w, "v": copy.deepcopy(one)}).same
+
+
+def test_numbers_of_numpy_are_numbers_and_nan_is_itself() -> None:
+    for one, other in (
+        (np.float64(1), 1.0),
+        (np.int64(3), 3),
+        (math.nan, np.float32("nan")),
+        (1, 1.0),
+        (Decimal("nan"),) * 2,
+    ):
+        assert lw.diff({"v": one}, {"v": other}).same, (one, other)
+
+
+@pytest.mark.parametrize("make", [torch.Generator, Mute, Broken])
+def test_objects_that_do_not_say_whether_they_are_equal_are_unknown(make: Any) -> None:
+    w, one = torch.ones(2), make()
+    assert lw.diff({"w": w, "v": one}, {"w": w, "v": one}).same
+    found = lw.diff({"w": w, "v": one}, {"w": w, "v": make()})
+    assert kinds(found) == {"v": ("unknown",)}
+    assert "do not say whether they are equal" in str(found)

@@ -12,7 +12,7 @@ from leafwise.core.match import Prefix, Proposal
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.changes import KINDS, Change, in_order
-from leafwise.inspect.pairing import Held, Link, Pairing, Side, nothing_in_common, same_plain
+from leafwise.inspect.pairing import Held, Link, Pairing, Side, nothing_in_common, plain_kind
 
 
 class Diff(Shown, Sequence[Change], kind="diff"):
@@ -94,7 +94,7 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
     First by structure, from headers: leaves `added`, `removed`, `reshaped`, `tied`, `untied`. Then by values, a piece
     at a time: `same` in every bit; `changed`, with the relative L2 norm of the difference, the cosine, the largest
     difference and the share of elements that changed; `cast`, equal but for the dtype; `transposed`; and `renamed`, the
-    same values under another name. `unknown` are leaves without values. `values=False` leaves it at the structure.
+    same values under another name. `unknown` are leaves without values, and objects that do not say whether they are equal. `values=False` leaves it at the structure.
 
     `rename` gives names of `a` those that they have in `b`: a mapping of names or of their fronts, a list of
     `(pattern, replacement)`, a function, or `"auto"`, which takes what is proposed. Well-known prefixes, as of a
@@ -246,8 +246,10 @@ def _plain_changes(pairing: Pairing) -> list[Change]:
     """Plain values that differ; those that are the same too, so that they are counted."""
     changes = []
     for (path, one), (other_path, other) in pairing.scalars.pairs:
-        kind = "same" if same_plain(one, other) else "changed"
-        changes.append(Change((kind,), path, other_path if other_path != path else None, values=(one, other)))
+        kind = plain_kind(one, other)
+        notes = (f"{type(one).__name__} objects do not say whether they are equal",) if kind == "unknown" else ()
+        place = other_path if other_path != path else None
+        changes.append(Change((kind,), path, place, values=(one, other), notes=notes))
     changes += [Change(("removed",), path, values=(value, None)) for path, value in pairing.scalars.removed]
     changes += [Change(("added",), path, values=(None, value)) for path, value in pairing.scalars.added]
     return changes

@@ -1,7 +1,9 @@
 """Which leaf of one tree is which leaf of another, by their names; and which ties differ."""
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import cached_property, lru_cache
+from math import copysign
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns
@@ -238,17 +240,54 @@ def _giver(rename: Any) -> Callable[[str], str | None]:
     return lambda name: new_name(give, name)
 
 
-def same_plain(one: Any, other: Any) -> bool:
-    """Whether two plain values are the same; lists and tuples are one, and nan is itself. Of objects that nobody walks,
-    only the type is compared."""
+def plain_kind(one: Any, other: Any) -> str:
+    """Whether two plain values are the `same` or `changed`; `unknown` where their equality says nothing. Lists and
+    tuples are one, as are numbers of Python and of NumPy; nan is itself, and -0.0 is not 0.0."""
+    one, other = _as_number(one), _as_number(other)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same_plain, one, other))
-    plain = (str, bytes, int, float, complex, type(None))
-    if isinstance(one, plain) and isinstance(other, plain):
-        if isinstance(one, bool) != isinstance(other, bool):
-            return False
-        return bool(one == other or (one != one and other != other))
-    return type(one) is type(other)
+        if len(one) != len(other):
+            return "changed"
+        found = set(map(plain_kind, one, other))
+        return next((kind for kind in ("changed", "unknown") if kind in found), "same")
+    if isinstance(one, _PLAIN) and isinstance(other, _PLAIN):
+        return "same" if _same_number(one, other) else "changed"
+    if type(one) is not type(other):
+        return "changed"
+    return "same" if one is other else _equal(one, other)
+
+
+_PLAIN = (str, bytes, int, float, complex, type(None))
+
+
+def _as_number(value: Any) -> Any:
+    """A number of NumPy as one of Python."""
+    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item")
+    return value.item() if is_scalar else value
+
+
+def _same_number(one: Any, other: Any) -> bool:
+    if isinstance(one, bool) != isinstance(other, bool):
+        return False
+    if isinstance(one, complex) or isinstance(other, complex):
+        numbers = all(isinstance(value, int | float | complex) for value in (one, other))
+        return numbers and _same_number(one.real, other.real) and _same_number(one.imag, other.imag)
+    if one == other:
+        return not (isinstance(one, float) and isinstance(other, float)) or copysign(1, one) == copysign(1, other)
+    return bool(one != one and other != other)
+
+
+def _equal(one: Any, other: Any) -> str:
+    """What two objects of one type say of each other."""
+    try:
+        if type(one).__eq__ is object.__eq__:
+            # Those of which there is one for each name, such as dtypes, are told by that.
+            return "changed" if isinstance(one, Enum | type) or isinstance(one.__reduce__(), str) else "unknown"
+        equal, own = one == other, one == one
+        if isinstance(equal, bool) and isinstance(own, bool):
+            return "same" if equal or (not own and other != other) else "changed"
+    except Exception:
+        pass  # of whoever wrote the objects: nothing is known, then
+    return "unknown"
 
 
 def nothing_in_common(pairing: Pairing) -> QueryError:

@@ -17,6 +17,7 @@ from leafwise.render.outline import FOLD_FROM, MAX_LINES, follows, plural, value
 from leafwise.render.plain import plain_value
 
 _MAX_REMARKS = 6  # of each kind, below the outline
+_MAX_SAID = 60  # characters of what an object says of itself
 _HEADER = ("", "relative L2", "cosine", "largest", "changed")
 _STYLES: dict[str, Style] = {"changed": "warn", "removed": "warn", "added": "tie", "unknown": "warn", "same": "dim"}
 
@@ -207,6 +208,8 @@ def _notes(changes: list[Change]) -> Iterator[str]:
         yield f"→ {first.other}"
     if first.values is not None:
         yield _values_text(first) if len(changes) == 1 else "plain values"
+        if len({change.notes for change in changes}) == 1:
+            yield from first.notes
         return
     if len({(change.shape, change.other_shape, change.dtype, change.other_dtype) for change in changes}) == 1:
         yield from _facts(first)
@@ -229,8 +232,20 @@ def _facts(change: Change) -> Iterator[str]:
 
 def _values_text(change: Change) -> str:
     assert change.values is not None
-    one, other = map(value_text, change.values)
+    one, other = map(_value_text, change.values)
     return {"added": other, "removed": one}.get(change.kind, f"{one} → {other}")
+
+
+def _value_text(value: Any) -> str:
+    """As in an outline; but objects that differ by what they say of themselves, where that is short."""
+    text = value_text(value)
+    if not text.startswith("<"):
+        return text
+    try:
+        said = repr(value)
+    except Exception:  # of whoever wrote the object
+        return text
+    return escape(said) if len(said) <= _MAX_SAID and " at 0x" not in said else text
 
 
 def _figures(changes: list[Change]) -> tuple[Span, ...]:
