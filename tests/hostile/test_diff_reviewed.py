@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import leafwise as lw
+from leafwise.cli import main
 
 
 def kinds(found: Any) -> dict[str, tuple[str, ...]]:
@@ -165,3 +166,49 @@ def test_objects_that_do_not_say_whether_they_are_equal_are_unknown(make: Any) -
     found = lw.diff({"w": w, "v": one}, {"w": w, "v": make()})
     assert kinds(found) == {"v": ("unknown",)}
     assert "do not say whether they are equal" in str(found)
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_whole_numbers_of_two_dtypes_are_compared_exactly() -> None:
+    ids = torch.arange(4) + 2**60
+    assert kinds(lw.diff({"ids": ids}, {"ids": ids.to(torch.uint64)})) == {"ids": ("cast",)}
+    for one, other in ((ids, (ids + 1).to(torch.uint64)), ((ids + 1).to(torch.uint64), ids)):
+        found = lw.diff({"ids": one}, {"ids": other})["ids"]
+        assert found.kinds == ("changed",)
+        assert (found.comparison.changed, found.comparison.largest, found.comparison.distance) == (4, 1, 2)
+
+
+def test_a_number_that_wraps_is_another_number() -> None:
+    one, other = np.array([-1, 5, -3], np.int64), np.array([2**64 - 1, 5, 2], np.uint64)
+    found = lw.diff({"a": one}, {"a": other})["a"]
+    assert found.kinds == ("changed",)
+    assert (found.comparison.size, found.comparison.changed, found.comparison.largest) == (3, 2, 2.0**64)
+    wide = lw.diff({"a": one.astype(np.int32)}, {"a": np.array([2**32 - 1, 5, 2], np.uint32)})["a"]
+    assert (wide.kinds, wide.comparison.changed, wide.comparison.largest) == (("changed",), 2, 2.0**32)
+
+
+def test_dtypes_that_nobody_can_read_are_compared_as_bytes(tmp_path: Path) -> None:
+    one = torch.arange(8, dtype=torch.uint8)
+    other = one.flip(0)
+    packed = [value.view(torch.float4_e2m1fn_x2) for value in (one, one.clone(), other)]
+    assert lw.diff({"p": packed[0]}, {"p": packed[1]}).same
+    found = lw.diff({"p": packed[0]}, {"p": packed[2]})["p"]
+    assert (found.kinds, found.comparison) == (("changed",), None)
+    assert "by how much is not known" in found.notes[0]
+    assert lw.diff({"p": packed[0], "w": one}, {"p": one, "w": one})["p"].kinds == ("unknown",)
+
+
+def test_whatever_goes_wrong_does_not_say_that_something_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(lw.save({"w": torch.ones(2)}, tmp_path / "w.safetensors"))
+    for error in (AttributeError("module has no float4"), MemoryError(), PermissionError(13, "not allowed", "w")):
+
+        def fail(*given: Any, error: Exception = error, **more: Any) -> None:
+            raise error
+
+        monkeypatch.setattr("leafwise.inspect.diff.diff", fail)
+        assert main(["diff", path, path]) == 2
+        assert type(error).__name__ in capsys.readouterr().err

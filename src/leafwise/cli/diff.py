@@ -7,6 +7,7 @@ from leafwise.cli import target
 from leafwise.cli.printing import show
 from leafwise.cli.rename import HELP as RENAME_HELP
 from leafwise.cli.rename import renames
+from leafwise.errors import Error
 
 
 def add_to(verbs: Any) -> None:
@@ -35,8 +36,20 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    try:
+        return _run(options)
+    except (Error, BrokenPipeError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is None:
+            raise  # what was to be printed cannot be written
+        # Python would leave with 1, which says that something differs.
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise Error(f"could not compare them: {said}") from error
+
+
+def _run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import tree
-    from leafwise.errors import Error
     from leafwise.inspect.diff import diff
 
     if options.auto and options.rename:
