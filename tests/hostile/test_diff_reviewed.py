@@ -212,3 +212,28 @@ def test_whatever_goes_wrong_does_not_say_that_something_differs(
         monkeypatch.setattr("leafwise.inspect.diff.diff", fail)
         assert main(["diff", path, path]) == 2
         assert type(error).__name__ in capsys.readouterr().err
+
+
+def test_a_huge_value_on_one_side_leaves_the_norm_of_the_other() -> None:
+    a = torch.ones(1000, dtype=torch.float64)
+    b = a.clone()
+    b[7] = 1e200
+    found = lw.diff({"a": a}, {"a": b})["a"].comparison
+    assert found.norm == pytest.approx(1000**0.5)
+    assert found.relative_l2 == pytest.approx(1e200 / 1000**0.5)
+    assert found.cosine == pytest.approx(1000**-0.5)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "distance", "relative"),
+    [
+        ([1e300, 1e-20], [1e300, 1.0], 1.0, 1e-300),
+        ([1.0, 1e-200], [1.0, 2e-200], 1e-200, 1e-200),
+        ([1.7e308], [-1.7e308], math.inf, 2.0),
+    ],
+)
+def test_small_differences_beside_large_values(a: Any, b: Any, distance: float, relative: float) -> None:
+    one, other = (torch.tensor(values, dtype=torch.float64) for values in (a, b))
+    found = lw.diff({"a": one}, {"a": other})["a"].comparison
+    assert found.distance == pytest.approx(distance)
+    assert found.relative_l2 == pytest.approx(relative)
