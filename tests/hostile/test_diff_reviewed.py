@@ -2,7 +2,9 @@
 said too little."""
 
 import copy
+import json
 import math
+import warnings
 from datetime import date
 from decimal import Decimal
 from enum import Enum
@@ -16,6 +18,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.cli import main
+from leafwise.render.differing import diff_json
 
 
 def kinds(found: Any) -> dict[str, tuple[str, ...]]:
@@ -237,3 +240,125 @@ def test_small_differences_beside_large_values(a: Any, b: Any, distance: float, 
     found = lw.diff({"a": one}, {"a": other})["a"].comparison
     assert found.distance == pytest.approx(distance)
     assert found.relative_l2 == pytest.approx(relative)
+
+
+def test_what_went_to_nan_does_not_look_harmless() -> None:
+    a = {"m": {"w": torch.ones(4), "v": torch.ones(3)}, "z": torch.tensor([1.0, math.inf])}
+    b = {"m": {"w": torch.full((4,), math.nan), "v": torch.zeros(3)}, "z": torch.tensor([2.0, math.inf])}
+    found = lw.diff(a, b)
+    change = found["m.w"]
+    assert math.isnan(change.comparison.relative_l2)
+    assert math.isnan(change.comparison.largest)
+    told = "4 of those that changed not finite"
+    assert told in repr(change)
+    text = found.text()
+    assert text.count(told) == 2  # its line, and those that changed together
+    assert "1 not finite" in text
+    assert told in found.text(depth=1).splitlines()[1]
+    data = json.loads(json.dumps(diff_json(found)))
+    figures = next(leaf["comparison"] for leaf in data["leaves"] if leaf["path"] == "m.w")
+    assert (figures["relative_l2"], figures["largest"], figures["nonfinite_changed"]) == (None, None, 4)
+    assert found["z"].comparison.largest == 1
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz]
+)
+def test_the_casts_of_torch_are_casts(dtype: torch.dtype) -> None:
+    # One just above the middle of two halves, which float32 does not see.
+    wide = torch.randn(2000, dtype=torch.float64) * 100
+    wide[:4] = torch.tensor([1 + 2**-11 + 2**-40, 1000.0, -5e4, 5.0], dtype=torch.float64)
+    for one in (wide, wide.float()):
+        assert lw.diff({"a": one}, {"a": one.to(dtype)})["a"].kinds == ("cast",)
+    changed = wide.to(dtype)
+    changed[3] = -wide[3]
+    assert lw.diff({"a": wide}, {"a": changed})["a"].kinds == ("changed",)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (5, 7)])
+def test_turned_and_cast(shape: tuple[int, int]) -> None:
+    w = torch.randn(shape)
+    assert lw.diff({"w": w}, {"w": w.T.contiguous().half()})["w"].kinds == ("transposed", "cast")
+    assert lw.diff({"w": w.half()}, {"w": w.T.contiguous()})["w"].kinds == ("transposed", "cast")
+
+
+def test_complex_beside_real_numbers_warns_of_nothing() -> None:
+    w = torch.randn(5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lw.diff({"w": w}, {"w": w.to(torch.complex64)})["w"].kinds == ("cast",)
+        assert lw.diff({"w": w.to(torch.complex64)}, {"w": w})["w"].kinds == ("cast",)
+        assert lw.diff({"w": w + 1j}, {"w": w})["w"].kinds == ("changed",)
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_leaves_with_the_same_statistics_and_crossed_names() -> None:
+    p, r = torch.arange(1000.0), torch.arange(1000.0).flip(0)
+    found = lw.diff({"a.p": p, "a.q": r}, {"b.q": p, "b.p": r})
+    assert {change.path: change.other for change in found} == {"a.p": "b.q", "a.q": "b.p"}
+    many = [torch.arange(1000.0).roll(number) for number in range(9)]
+    found = lw.diff({f"a.{n}": value for n, value in enumerate(many)}, {f"b.{8 - n}": v for n, v in enumerate(many)})
+    assert {change.path: change.other for change in found} == {f"a.{n}": f"b.{8 - n}" for n in range(9)}
+
+
+def test_tied_on_one_side_and_renamed() -> None:
+    p = torch.randn(3, 3)
+    found = lw.diff({"e": p, "h": p}, {"x": p.clone(), "y": p.clone()})
+    assert kinds(found) == {"e": ("renamed",), "y": ("added",)}
+    found = lw.diff({"x": p.clone(), "y": p.clone()}, {"e": p, "h": p})
+    assert kinds(found) == {"x": ("renamed",), "y": ("removed",)}
+
+
+def test_the_shell_is_told_of_its_own_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [
+        str(lw.save({name: torch.ones(size)}, tmp_path / f"{name}.safetensors")) for name, size in (("a", 3), ("b", 4))
+    ]
+    assert main(["diff", *paths]) == 2
+    said = capsys.readouterr().err
+    assert "no leaf in common" in said
+    assert "--rename OLD=NEW" in said
+    assert "rename=" not in said
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_optimizer_names_the_parameters_that_its_state_dict_numbers(inside: bool) -> None:
+    net = nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW([{"params": [net.weight]}, {"params": [net.bias], "lr": 0.5}])
+    net(torch.ones(3)).sum().backward()
+    optimizer.step()
+    one: Any = {"net": net, "optimizer": optimizer} if inside else optimizer
+    other: Any = optimizer.state_dict()
+    other = {"net": net.state_dict(), "optimizer": other} if inside else other
+    for a, b in ((one, other), (other, one)):
+        assert lw.diff(a, b).of("changed") == []
+        assert lw.diff(a, b).same != inside  # there, the state is named by the parameters
+
+
+def test_the_order_of_parameters_is_a_difference() -> None:
+    one = {"w": torch.ones(1), "param_groups": [{"params": ["a", "b"]}]}
+    for params in ([1, 0], [0, 1, 2], ["b", "a"], [0, True]):
+        assert not lw.diff(one, {"w": torch.ones(1), "param_groups": [{"params": params}]}).same
+    assert lw.diff(one, {"w": torch.ones(1), "param_groups": [{"params": [4, 5]}]}).same
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def test_plain_values_are_no_leaves() -> None:
+    a = {"x": {"b": torch.ones(2), "lr": 1, "mom": 2}, "w": torch.ones(1)}
+    found = lw.diff(a, {**a, "w": torch.zeros(1)})
+    assert "1 leaf, 2 values same" in found.text()
+    assert "▸ 2 leaves, 2 values: 1 changed, 3 same" in found.text(depth=0)
+
+
+def test_json_tells_bytes_and_complex_numbers() -> None:
+    one = {"b": b"\x01" * 100, "c": 1 + 2j, "s": {1}, "l": [b"\x02"]}
+    data = diff_json(lw.diff(one, {"b": b"\x02", "c": 2j, "s": {2}, "l": [b"\x03"]}))
+    json.dumps(data)
+    told = {value["path"]: value["values"] for value in data["plain"]}
+    assert told["b"] == ["01" * 64, "02"]
+    assert told["c"] == ["(1+2j)", "2j"]
+    assert told["s"] == ["{1}", "{2}"]
+    assert told["l"] == [["02"], ["03"]] if "l" in told else told["l.0"] == ["02", "03"]

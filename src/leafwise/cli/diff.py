@@ -51,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import tree
     from leafwise.inspect.diff import diff
+    from leafwise.inspect.pairing import NothingInCommonError
 
     if options.auto and options.rename:
         raise Error("give --rename or --auto, not both")
@@ -60,7 +61,10 @@ def _run(options: argparse.Namespace) -> int:
         given = [tree(one).select(options.query) for one in given]
         if not any(map(len, given)):
             raise Error(f"no leaf of {options.a} or {options.b} matches {options.query!r}")
-    found = diff(*given, rename=rename, values=not options.structure, progress=True)
+    try:
+        found = diff(*given, rename=rename, values=not options.structure, progress=True)
+    except NothingInCommonError as error:
+        raise Error(f"{error.told}; say what they are called in b with --rename OLD=NEW, or try --auto") from error
     if not options.quiet:
         show(found, options.json, depth=options.depth, full=options.full)
     return 0 if found.same else 1

@@ -1,5 +1,6 @@
 """Which leaf of one tree is which leaf of another, by their names; and which ties differ."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -25,6 +26,7 @@ class Held(NamedTuple):
     value: Any
     spec: Spec
     name: str
+    names: int = 1  # how many names its leaf has
 
 
 class Side:
@@ -65,7 +67,12 @@ class Side:
 
     def held(self, row: int) -> Held:
         value = self.columns.current(row)
-        return Held(row, self.columns.home(value), value, self.spec(row), self.name_of[row])
+        names = self._names[self.leaf(row)]
+        return Held(row, self.columns.home(value), value, self.spec(row), self.name_of[row], names)
+
+    @cached_property
+    def _names(self) -> Counter[int]:
+        return Counter(map(self.leaf, self.rows))
 
     def sees_all(self, row: int) -> bool:
         """Whether a row shows every element of its leaf, in whatever order."""
@@ -290,7 +297,15 @@ def _equal(one: Any, other: Any) -> str:
     return "unknown"
 
 
-def nothing_in_common(pairing: Pairing) -> QueryError:
+class NothingInCommonError(QueryError):
+    """Nothing was paired. `told` is what both trees have, without what to do about it."""
+
+    def __init__(self, told: str, hint: str) -> None:
+        super().__init__(f"{told}; {hint}")
+        self.told = told
+
+
+def nothing_in_common(pairing: Pairing) -> NothingInCommonError:
     sides = []
     for side, which in ((pairing.one, "a"), (pairing.other, "b")):
         names = ", ".join(side.names[:3]) + (", …" if len(side.names) > 3 else "")
@@ -299,4 +314,4 @@ def nothing_in_common(pairing: Pairing) -> QueryError:
     if pairing.proposals:
         proposal = pairing.proposals[0]
         hint = f'give rename= what they are called in b, such as [(r"{proposal.pattern}", r"{proposal.replacement}")]'
-    return QueryError(f"the two trees have no leaf in common: {'; '.join(sides)}; {hint}")
+    return NothingInCommonError(f"the two trees have no leaf in common: {'; '.join(sides)}", hint)

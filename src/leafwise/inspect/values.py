@@ -145,13 +145,13 @@ def _pieces(held: Held) -> Iterator[Any]:
 def _may_be_turned(one: Held, other: Held) -> bool:
     """Whether some elements of a square matrix are those of the other one turned."""
     shape = one.spec.shape
-    if shape is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2 or one.spec.dtype != other.spec.dtype:
+    if shape is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
         return False
     last = shape[0] - 1
     places = [(number * last // _SAMPLES, last - number * last // (2 * _SAMPLES)) for number in range(_SAMPLES)]
     read, read_other = reader(one.home, one.value), reader(other.home, other.value)
     boxes = ((slice(row, row + 1), slice(column, column + 1)) for row, column in places)
-    return all(streams.same_bits(read(box), read_other(box[::-1])) for box in boxes)
+    return all(streams.agree(read(box), read_other(box[::-1])) for box in boxes)
 
 
 def _turned(one: Held, other: Held) -> Verdict | None:

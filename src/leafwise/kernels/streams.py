@@ -9,7 +9,7 @@ import numpy as np
 from leafwise.core.comparing import Comparison, together
 from leafwise.kernels.comparing import compare_chunk
 from leafwise.kernels.cpu import CHUNK
-from leafwise.kernels.dtypes import numpy_dtype
+from leafwise.kernels.dtypes import byte_values, numpy_dtype
 
 _INT64_MAX = np.iinfo(np.int64).max
 _TILE = 1024  # rows and columns that are turned at a time
@@ -84,19 +84,44 @@ def same_bits(x: Any, y: Any) -> bool:
     return bool(x.dtype == y.dtype and x.tobytes() == y.tobytes())
 
 
+def agree(x: Any, y: Any) -> bool:
+    """Whether two arrays are the same, but for a cast."""
+    return _gives(x, y) or _gives(y, x)
+
+
 def _cast(array: Any, dtype: Any) -> Any:
     if array.dtype == dtype:
         return array
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        array = array.real  # NumPy would warn
     with np.errstate(all="ignore"):
         return array.astype(dtype)
+
+
+def _casts(array: Any, dtype: Any) -> Iterator[Any]:
+    """What casting an array to a dtype may give. PyTorch goes through float32 where NumPy does not, and makes the
+    largest number of a byte of what is larger, for which ml_dtypes has an infinity or nan."""
+    yield _cast(array, dtype)
+    if "c" in (array.dtype.kind, dtype.kind) or dtype.kind in "iub" or dtype.itemsize > 2:
+        return
+    single = _cast(array, np.dtype(np.float32))
+    if array.dtype.itemsize > 4 or array.dtype.kind in "iub":
+        yield _cast(single, dtype)
+    if dtype.itemsize == 1:
+        finite = np.unique(np.abs(byte_values(dtype.name)))
+        largest = finite[np.isfinite(finite)][-1]
+        yield _cast(np.clip(single, -largest, largest), dtype)
 
 
 def _gives(x: Any, y: Any) -> bool:
     """Whether casting an array gives another. Numbers may be rounded, but not to whole ones."""
     if x.dtype == y.dtype:
         return same_bits(x, y)
-    cast = _cast(x, y.dtype)
-    if not _same(cast, y) or (y.dtype.kind in "iub" and not _same(_cast(cast, x.dtype), x)):
+    if x.dtype.kind == "c" and y.dtype.kind != "c" and x.imag.any():
+        return False
+    if not any(_same(cast, y) for cast in _casts(x, y.dtype)):
+        return False
+    if y.dtype.kind in "iub" and not _same(_cast(y, x.dtype), x):
         return False
     # A negative number that wraps to a large one, and back, is another number.
     return x.dtype.kind not in "iu" or y.dtype.kind not in "iu" or bool(((x < 0) == (y < 0)).all())
