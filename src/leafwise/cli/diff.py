@@ -7,7 +7,7 @@ from leafwise.cli import target
 from leafwise.cli.printing import show
 from leafwise.cli.rename import HELP as RENAME_HELP
 from leafwise.cli.rename import renames
-from leafwise.errors import Error
+from leafwise.errors import Error, QueryError
 
 
 def add_to(verbs: Any) -> None:
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import tree
     from leafwise.inspect.diff import diff
-    from leafwise.inspect.pairing import NothingInCommonError
+    from leafwise.inspect.pairing import RENAME_HINT
 
     if options.auto and options.rename:
         raise Error("give --rename or --auto, not both")
@@ -63,8 +63,11 @@ def _run(options: argparse.Namespace) -> int:
             raise Error(f"no leaf of {options.a} or {options.b} matches {options.query!r}")
     try:
         found = diff(*given, rename=rename, values=not options.structure, progress=True)
-    except NothingInCommonError as error:
-        raise Error(f"{error.told}; say what they are called in b with --rename OLD=NEW, or try --auto") from error
+    except QueryError as error:
+        told, hint, _ = str(error).partition(RENAME_HINT)
+        if not hint:
+            raise
+        raise Error(f"{told}say what they are called in b with --rename OLD=NEW, or try --auto") from error
     if not options.quiet:
         show(found, options.json, depth=options.depth, full=options.full)
     return 0 if found.same else 1

@@ -94,7 +94,8 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
     First by structure, from headers: leaves `added`, `removed`, `reshaped`, `tied`, `untied`. Then by values, a piece
     at a time: `same` in every bit; `changed`, with the relative L2 norm of the difference, the cosine, the largest
     difference and the share of elements that changed; `cast`, equal but for the dtype; `transposed`; and `renamed`, the
-    same values under another name. `unknown` are leaves without values, and objects that do not say whether they are equal. `values=False` leaves it at the structure.
+    same values under another name. `unknown` are leaves without values, and objects that do not say whether they are
+    equal. `values=False` leaves it at the structure.
 
     `rename` gives names of `a` those that they have in `b`: a mapping of names or of their fronts, a list of
     `(pattern, replacement)`, a function, or `"auto"`, which takes what is proposed. Well-known prefixes, as of a

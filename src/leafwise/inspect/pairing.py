@@ -286,7 +286,8 @@ def _same_number(one: Any, other: Any) -> bool:
 def _equal(one: Any, other: Any) -> str:
     """What two objects of one type say of each other."""
     try:
-        if type(one).__eq__ is object.__eq__:
+        kind: Any = type(one)
+        if kind.__eq__ is object.__eq__:
             # Those of which there is one for each name, such as dtypes, are told by that.
             return "changed" if isinstance(one, Enum | type) or isinstance(one.__reduce__(), str) else "unknown"
         equal, own = one == other, one == one
@@ -297,21 +298,16 @@ def _equal(one: Any, other: Any) -> str:
     return "unknown"
 
 
-class NothingInCommonError(QueryError):
-    """Nothing was paired. `told` is what both trees have, without what to do about it."""
-
-    def __init__(self, told: str, hint: str) -> None:
-        super().__init__(f"{told}; {hint}")
-        self.told = told
+RENAME_HINT = "give rename= what they are called in b"
 
 
-def nothing_in_common(pairing: Pairing) -> NothingInCommonError:
+def nothing_in_common(pairing: Pairing) -> QueryError:
     sides = []
     for side, which in ((pairing.one, "a"), (pairing.other, "b")):
         names = ", ".join(side.names[:3]) + (", …" if len(side.names) > 3 else "")
         sides.append(f"{which} has {names}")
-    hint = "give rename= what they are called in b"
+    hint = RENAME_HINT
     if pairing.proposals:
         proposal = pairing.proposals[0]
-        hint = f'give rename= what they are called in b, such as [(r"{proposal.pattern}", r"{proposal.replacement}")]'
-    return NothingInCommonError(f"the two trees have no leaf in common: {'; '.join(sides)}", hint)
+        hint = f'{RENAME_HINT}, such as [(r"{proposal.pattern}", r"{proposal.replacement}")]'
+    return QueryError(f"the two trees have no leaf in common: {'; '.join(sides)}; {hint}")

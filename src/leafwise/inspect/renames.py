@@ -34,13 +34,13 @@ def find_renamed(ones: list[Held], others: list[Held], prove: Prove, count: Call
         unique = [(a[0].held, b[0].held) for a, b in groups if len(a) == len(b) == 1]
         found += _proven(unique, prove, mapped)
         left = _without(left, found)
-        groups = [(a, b, _chosen(a, b, mapped)) for a, b in _groups(left, key)]
-        found += _proven([pair for _, _, chosen in groups for pair in chosen], prove, mapped)
-        left = _without(left, found)
+        groups = _groups(left, key)
+        chosen = [_chosen(a, b, mapped) for a, b in groups]
+        found += _proven([pair for pairs in chosen for pair in pairs], prove, mapped)
         rows = {one.row for one, _ in found}
-        for a, b, chosen in groups:
-            if any(one.row not in rows for one, _ in chosen):
-                found += _crossed(_without((a, b), found), prove, mapped)
+        for group, pairs in zip(groups, chosen, strict=True):
+            if any(one.row not in rows for one, _ in pairs):
+                found += _crossed(_without(group, found), prove, mapped)
         left = _without(left, found)
     return found
 
@@ -49,7 +49,7 @@ def _crossed(left: Left, prove: Prove, mapped: dict[str, str]) -> Pairs:
     """Pairs of leaves with the same statistics that are not all the same: each is tried with one after another."""
     found: Pairs = []
     for _ in range(min(len(left[1]), _TRIES)):
-        first, second = left[0], left[1][1:] + left[1][:1]  # those that were beside each other are known not to be one
+        first, second = left[0], left[1][1:] + left[1][:1]
         found += _proven([(a.held, b.held) for a, b in zip(first, second, strict=False)], prove, mapped)
         left = _without((first, second), found)
         if not left[0] or not left[1]:
