@@ -18,7 +18,9 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.render.differing import diff_json
+from leafwise.render.differing import diff_doc, diff_json
+from leafwise.render.terminal import Terminal
+from leafwise.render.text import text
 
 
 def kinds(found: Any) -> dict[str, tuple[str, ...]]:
@@ -251,9 +253,9 @@ def test_what_went_to_nan_does_not_look_harmless() -> None:
     assert math.isnan(change.comparison.largest)
     told = "4 of those that changed not finite"
     assert told in repr(change)
-    text = found.text()
-    assert text.count(told) == 2  # its line, and those that changed together
-    assert "1 not finite" in text
+    shown = found.text()
+    assert shown.count(told) == 2  # its line, and those that changed together
+    assert "1 not finite" in shown
     assert told in found.text(depth=1).splitlines()[1]
     data = json.loads(json.dumps(diff_json(found)))
     figures = next(leaf["comparison"] for leaf in data["leaves"] if leaf["path"] == "m.w")
@@ -362,3 +364,31 @@ def test_json_tells_bytes_and_complex_numbers() -> None:
     assert told["c"] == ["(1+2j)", "2j"]
     assert told["s"] == ["{1}", "{2}"]
     assert told["l"] == [["02"], ["03"]] if "l" in told else told["l.0"] == ["02", "03"]
+
+
+@pytest.mark.parametrize("width", [24, 40, 60])
+def test_kinds_and_the_footer_survive_a_narrow_terminal(width: int) -> None:
+    a = {"model": {"layers": {"self_attention_projection": torch.ones(3), "b": torch.ones(2)}}, "gone": torch.ones(4)}
+    b = {"model": {"layers": {"self_attention_projection": torch.zeros(3), "b": torch.ones(2).half()}}}
+    lines = text(diff_doc(lw.diff(a, b)), Terminal(width=width)).splitlines()
+    assert max(map(len, lines)) <= width
+    for kind in ("changed", "cast", "removed"):
+        assert any(f"  {kind}" in line for line in lines), kind
+    assert "3 leaves: 1 removed, 1 changed, 1 cast" in " ".join(lines)
+
+
+class Numbered:
+    """Whose equality is told as NumPy tells it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> Any:
+        return np.bool_(isinstance(other, Numbered) and self.number == other.number)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_an_equality_of_numpy_is_one() -> None:
+    assert lw.diff({"v": Numbered(1)}, {"v": Numbered(1)}).same
+    assert lw.diff({"v": Numbered(1)}, {"v": Numbered(2)}).counts == {"changed": 1}

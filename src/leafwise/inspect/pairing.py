@@ -151,7 +151,7 @@ class Pairing:
         for row in linked:
             known.setdefault(side.leaf(row), {}).setdefault(side.seen_as(row), row)
         rows = {row for row, _ in self.rows} if which == "a" else {row for _, row in self.rows}
-        left: list[int] = []
+        left: set[int] = set()
         free = [row for row in side.rows if row not in rows and row not in besides and not side.is_transient(row)]
         # Those that see all of their leaf first: what sees a part of it is then another name of that.
         for row in sorted(free, key=lambda row: not side.sees_all(row)):
@@ -160,7 +160,7 @@ class Pairing:
             first = views.get(side.seen_as(row), every)
             if first is None:
                 views[side.seen_as(row)] = row
-                left.append(row)
+                left.add(row)
             elif first not in left:
                 self.notes.append(f"{side.text(row)} is only in {which}, where it is {side.told_by(row, first)}")
         return sorted(left)
@@ -290,7 +290,7 @@ def _equal(one: Any, other: Any) -> str:
         if kind.__eq__ is object.__eq__:
             # Those of which there is one for each name, such as dtypes, are told by that.
             return "changed" if isinstance(one, Enum | type) or isinstance(one.__reduce__(), str) else "unknown"
-        equal, own = one == other, one == one
+        equal, own = _as_number(one == other), _as_number(one == one)
         if isinstance(equal, bool) and isinstance(own, bool):
             return "same" if equal or (not own and other != other) else "changed"
     except Exception:

@@ -48,8 +48,12 @@ def find_renamed(ones: list[Held], others: list[Held], prove: Prove, count: Call
 def _crossed(left: Left, prove: Prove, mapped: dict[str, str]) -> Pairs:
     """Pairs of leaves with the same statistics that are not all the same: each is tried with one after another."""
     found: Pairs = []
-    for _ in range(min(len(left[1]), _TRIES)):
-        first, second = left[0], left[1][1:] + left[1][:1]
+    for _ in range(min(max(map(len, left)), _TRIES)):
+        first, second = left
+        if len(first) > len(second):
+            first = first[1:] + first[:1]
+        else:
+            second = second[1:] + second[:1]
         found += _proven([(a.held, b.held) for a, b in zip(first, second, strict=False)], prove, mapped)
         left = _without((first, second), found)
         if not left[0] or not left[1]:

@@ -61,11 +61,11 @@ def diff_doc(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc
     """A line for each leaf that differs, below the places where it stands; and what is said of all of them."""
     footer = _footer(diff)
     if diff.same and not full:
-        return Doc([], footer)
+        return Doc([], footer, wraps=True)
     outline = _Outline(diff, fold=not full)
     chosen = full or depth is not None
     lines = list(outline.lines(depth)) if chosen else outline.fitting(MAX_LINES - len(footer))
-    return Doc(lines, footer, right=frozenset({1, 2, 3, 4}), drop=(2, 3, 4))
+    return Doc(lines, footer, right=frozenset({1, 2, 3, 4}), drop=(2, 3, 4), wraps=True)
 
 
 class _Outline:
