@@ -392,3 +392,15 @@ class Numbered:
 def test_an_equality_of_numpy_is_one() -> None:
     assert lw.diff({"v": Numbered(1)}, {"v": Numbered(1)}).same
     assert lw.diff({"v": Numbered(1)}, {"v": Numbered(2)}).counts == {"changed": 1}
+
+
+def test_parts_of_a_leaf_that_have_nothing_in_common_are_not_tied() -> None:
+    q = torch.randn(8, 4)
+    found = lw.diff({"q": q, "k": q[2:6], "v": q[6:]}, {"k": q[2:6].clone(), "v": q[6:].clone()})
+    assert kinds(found) == {"q": ("removed",)}
+
+
+def test_the_same_part_of_a_leaf_of_another_shape_is_as_tied_as_it_was() -> None:
+    w = torch.arange(32.0).reshape(8, 4)
+    v = w.clone().reshape(4, 8)
+    assert kinds(lw.diff({"w": w, "k": w[2:4]}, {"w": v, "k": v[2:4]})) == {"w": ("reshaped",), "k": ("reshaped",)}

@@ -89,6 +89,13 @@ class Side:
         op = self.columns.row_op(row)
         return op == SAME or op.slices is not None or op.order is not None
 
+    def are_one(self, row: int, first: int | None) -> bool:
+        """Whether what a row shows is surely shown by another one of its leaf, too, or the other way round; parts of a
+        leaf may have nothing in common."""
+        if first is None:
+            return False
+        return self.sees_all(row) or self.sees_all(first) or self.seen_as(row) == self.seen_as(first)
+
     def told_by(self, row: int, first: int) -> str:
         """A row in words, by another one of the same leaf."""
         op, name = self.columns.row_op(row), self.text(first)
@@ -187,11 +194,12 @@ def _linked(one: Side, other: Side, rows: list[tuple[int, int]]) -> list[Link]:
             continue  # another name of both
         kinds, notes = set(), []
         # Where nobody can say how either sees its leaf, the values say all there is.
-        elsewhere = known is None or (view is None and one.can_say(a) and other.can_say(b))
-        if leaf in first_of_one and elsewhere:
+        said = one.can_say(a) and other.can_say(b)
+        elsewhere = known is None or (said and one.seen_as(a) != other.seen_as(b))
+        if elsewhere and one.are_one(a, first_of_one.get(leaf)):
             kinds.add("untied")
             notes.append(f"in a it is {one.told_by(a, first_of_one[leaf])}")
-        if partner in first_of_other and elsewhere:
+        if elsewhere and other.are_one(b, first_of_other.get(partner)):
             kinds.add("tied")
             notes.append(f"in b it is {other.told_by(b, first_of_other[partner])}")
         seen.setdefault((leaf, partner), set()).update([] if view is None else [view])
