@@ -168,7 +168,7 @@ def test_a_cast_is_found_both_ways(dtype: torch.dtype) -> None:
         assert found.dtype == str(a.dtype).removeprefix("torch.")
         assert found.other_dtype == str(b.dtype).removeprefix("torch.")
     changed = narrow.clone()
-    changed[1, 1] = 3.0
+    changed[1, 1] = 30.0
     found = lw.diff({"a": wide}, {"a": changed})["a"]
     assert found.kinds == ("changed",)
     assert found.comparison.largest >= 1

@@ -2,6 +2,7 @@
 
 import math
 import os
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,11 @@ def compare(one: Any, other: Any, **more: Any) -> Comparison:
 
 def assert_close(found: Comparison, right: Comparison) -> None:
     assert found[:3] == right[:3]
+    assert found.nonfinite_changed == right.nonfinite_changed
     for name in ("distance", "norm", "other_norm", "largest"):
+        if name == "largest" and right.nonfinite_changed:
+            assert math.isnan(found.largest)
+            continue
         assert math.isclose(getattr(found, name), getattr(right, name), rel_tol=1e-12), name
     assert same(found.cosine, right.cosine) or math.isclose(found.cosine, right.cosine, rel_tol=1e-12, abs_tol=1e-13)
 
@@ -76,11 +81,64 @@ def test_signs_of_zero_and_kinds_of_nan_are_bits() -> None:
     assert compare(one, one.copy()).changed == 0
 
 
-def test_what_is_not_finite_counts_as_changed_and_as_nothing_else() -> None:
+def test_what_is_not_finite_counts_as_changed_and_nobody_can_say_how_far() -> None:
     one = np.array([3.0, 4.0, np.inf, 1.0, np.nan], np.float64)
     other = np.array([3.0, 4.5, 1.0, np.nan, np.nan], np.float64)
     found = compare(one, other)
-    assert (found.changed, found.nonfinite, found.distance, found.norm, found.largest) == (3, 3, 0.5, 5.0, 0.5)
+    assert (found.changed, found.nonfinite, found.distance, found.norm) == (3, 3, 0.5, 5.0)
+    assert found.nonfinite_changed == 2
+    assert math.isnan(found.largest)
+    assert math.isnan(found.relative_l2)
+    other[2:4] = one[2:4]
+    found = compare(one, other)
+    assert (found.nonfinite, found.nonfinite_changed, found.largest, found.relative_l2) == (2, 0, 0.5, 0.5 / found.norm)
+    both = together([compare(one, np.full(5, np.nan)), found])
+    assert both.nonfinite_changed == 4
+    assert math.isnan(both.largest)
+
+
+HARD = {
+    "one huge value": ([1.0] * 1000, [1.0] * 7 + [1e200] + [1.0] * 992),
+    "small beside large": ([1e300, 1e-20], [1e300, 1.0]),
+    "tiny beside one": ([1.0, 1e-200], [1.0, 2e-200]),
+    "further apart than any number": ([1.7e308], [-1.7e308]),
+    "further apart, and more": ([1.7e308, 3.0, 5e-324], [-1.7e308, 4.0, 0.0]),
+    "subnormals beside the largest": ([1.7e308, 5e-324], [1.7e308, 0.0]),
+    "tiny and huge": ([1e-300, 2e-300], [1e300, -3e300]),
+    "zeros and huge": ([0.0, 0.0], [1e300, -3e300]),
+    "huge in another block": ([1e-250] * 5000 + [1e250], [2e-250] * 4999 + [1e250, 3e250]),
+    "tiny differences in another block": ([1e250] * 4096 + [1.0] * 9, [1e250] * 4096 + [1.0] * 8 + [1.0 + 1e-10]),
+}
+
+
+@of_the_library
+@pytest.mark.parametrize("name", HARD)
+def test_doubles_of_any_size(name: str) -> None:
+    one, other = (np.array(values) for values in HARD[name])
+    for a, b in ((one, other), (other, one), (one, other * -0.5)):
+        found = compare(a, b)
+        assert_close(found, reference.compare(a, b))
+        x, y = ([Fraction(value) for value in side.tolist()] for side in (a, b))
+        apart = [p - q for p, q in zip(x, y, strict=True)]
+        distance, norm, other_norm = (sum(value**2 for value in values) for values in (apart, x, y))
+        assert found.largest == pytest.approx(_double(max(map(abs, apart))), rel=1e-12)
+        if norm and math.isfinite(found.relative_l2):
+            smallest = Fraction(2.0**-1022) ** 2  # a smaller one cannot be told
+            if distance / norm > smallest:
+                assert float(Fraction(found.relative_l2) ** 2 * norm / distance) == pytest.approx(1, rel=1e-11)
+        else:
+            assert not norm or distance / norm > Fraction(1e308) ** 2
+        dot = sum(p * q for p, q in zip(x, y, strict=True))
+        if norm and other_norm:
+            cosine = float(dot**2 / (norm * other_norm)) ** 0.5
+            assert found.cosine == pytest.approx(cosine if dot > 0 else -cosine, abs=1e-12)
+
+
+def _double(value: Fraction) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def test_differences_of_large_whole_numbers_are_exact() -> None:

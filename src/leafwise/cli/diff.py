@@ -7,6 +7,7 @@ from leafwise.cli import target
 from leafwise.cli.printing import show
 from leafwise.cli.rename import HELP as RENAME_HELP
 from leafwise.cli.rename import renames
+from leafwise.errors import Error, QueryError
 
 
 def add_to(verbs: Any) -> None:
@@ -35,9 +36,22 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    try:
+        return _run(options)
+    except (Error, BrokenPipeError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is None:
+            raise  # what was to be printed cannot be written
+        # Python would leave with 1, which says that something differs.
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise Error(f"could not compare them: {said}") from error
+
+
+def _run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import tree
-    from leafwise.errors import Error
     from leafwise.inspect.diff import diff
+    from leafwise.inspect.pairing import RENAME_HINT
 
     if options.auto and options.rename:
         raise Error("give --rename or --auto, not both")
@@ -47,7 +61,13 @@ def run(options: argparse.Namespace) -> int:
         given = [tree(one).select(options.query) for one in given]
         if not any(map(len, given)):
             raise Error(f"no leaf of {options.a} or {options.b} matches {options.query!r}")
-    found = diff(*given, rename=rename, values=not options.structure, progress=True)
+    try:
+        found = diff(*given, rename=rename, values=not options.structure, progress=True)
+    except QueryError as error:
+        told, hint, _ = str(error).partition(RENAME_HINT)
+        if not hint:
+            raise
+        raise Error(f"{told}say what they are called in b with --rename OLD=NEW, or try --auto") from error
     if not options.quiet:
         show(found, options.json, depth=options.depth, full=options.full)
     return 0 if found.same else 1

@@ -10,8 +10,9 @@ class Comparison(NamedTuple):
 
     `distance` is the Euclidean norm of the differences, `norm` that of the first array, `other_norm` that of the
     second, `largest` the largest difference; where a norm is zero, `cosine` is nan. In `nonfinite` pairs either is nan
-    or infinite; they count as changed where their bits differ, and take no part in anything else. Where nothing
-    changed, nobody asked for the norms, and they are nan.
+    or infinite; they count as changed where their bits differ, and take no part in distances, norms and the cosine.
+    `nonfinite_changed` is how many of them changed: where any did, nobody can say how far, so that `largest` and
+    `relative_l2` are nan. Where nothing changed, nobody asked for the norms, and they are nan.
     """
 
     size: int
@@ -22,6 +23,7 @@ class Comparison(NamedTuple):
     other_norm: float = math.nan
     cosine: float = 1.0
     largest: float = 0.0
+    nonfinite_changed: int = 0
 
     @property
     def share(self) -> float:
@@ -30,7 +32,14 @@ class Comparison(NamedTuple):
 
     @property
     def relative_l2(self) -> float:
-        """The norm of the differences, measured by that of the first array; infinite where that is all zero."""
+        """The norm of the differences, measured by that of the first array; infinite where that is all zero, and nan
+        where something changed that is not finite."""
+        if self.nonfinite_changed:
+            return math.nan
+        if math.isinf(self.distance) and 0 < self.norm < math.inf and self.other_norm < math.inf:
+            # Further apart than any number: by the angle between them, which is then not small.
+            ratio = self.other_norm / self.norm
+            return math.hypot(1 - ratio * self.cosine, ratio * math.sqrt(max(0.0, 1 - self.cosine**2)))
         if not self.distance:
             return 0.0
         return self.distance / self.norm if self.norm else math.inf
@@ -49,6 +58,7 @@ def together(parts: Iterable[Comparison]) -> Comparison:
     if len(parts) < 2:
         return parts[0] if parts else Comparison(0, 0)
     norm, other_norm = (math.hypot(*(part[column] for part in parts)) for column in (4, 5))
+    lost = sum(part.nonfinite_changed for part in parts)
     cosine = math.nan
     if norm and other_norm:
         terms = (part.cosine * (part.norm / norm) * (part.other_norm / other_norm) for part in parts)
@@ -61,5 +71,6 @@ def together(parts: Iterable[Comparison]) -> Comparison:
         norm,
         other_norm,
         cosine,
-        max(part.largest for part in parts),
+        math.nan if lost else max(part.largest for part in parts),
+        lost,
     )

@@ -54,7 +54,14 @@ class Change(NamedTuple):
                 f"relative L2 {found.relative_l2:.3g}, cosine {found.cosine:.6g}, largest {found.largest:.3g}, "
                 f"{found.share:.3%} of {found.size:,}"
             )
+            if found.nonfinite_changed:
+                said.append(nonfinite_text(found))
         return f"<{place}: {'; '.join(said)}>"
+
+
+def nonfinite_text(found: Comparison) -> str:
+    """How many of those that changed are not finite: of these, figures say nothing."""
+    return f"{found.nonfinite_changed:,} of those that changed not finite"
 
 
 def in_order(kinds: "Set[str]") -> tuple[str, ...]:

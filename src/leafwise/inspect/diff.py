@@ -12,7 +12,7 @@ from leafwise.core.match import Prefix, Proposal
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.changes import KINDS, Change, in_order
-from leafwise.inspect.pairing import Held, Link, Pairing, Side, nothing_in_common, same_plain
+from leafwise.inspect.pairing import Held, Link, Pairing, Side, nothing_in_common, plain_kind
 
 
 class Diff(Shown, Sequence[Change], kind="diff"):
@@ -94,7 +94,8 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
     First by structure, from headers: leaves `added`, `removed`, `reshaped`, `tied`, `untied`. Then by values, a piece
     at a time: `same` in every bit; `changed`, with the relative L2 norm of the difference, the cosine, the largest
     difference and the share of elements that changed; `cast`, equal but for the dtype; `transposed`; and `renamed`, the
-    same values under another name. `unknown` are leaves without values. `values=False` leaves it at the structure.
+    same values under another name. `unknown` are leaves without values, and objects that do not say whether they are
+    equal. `values=False` leaves it at the structure.
 
     `rename` gives names of `a` those that they have in `b`: a mapping of names or of their fronts, a list of
     `(pattern, replacement)`, a function, or `"auto"`, which takes what is proposed. Well-known prefixes, as of a
@@ -246,11 +247,28 @@ def _plain_changes(pairing: Pairing) -> list[Change]:
     """Plain values that differ; those that are the same too, so that they are counted."""
     changes = []
     for (path, one), (other_path, other) in pairing.scalars.pairs:
-        kind = "same" if same_plain(one, other) else "changed"
-        changes.append(Change((kind,), path, other_path if other_path != path else None, values=(one, other)))
+        kind = "same" if _same_parameters(path, one, other) else plain_kind(one, other)
+        notes = (f"{type(one).__name__} objects do not say whether they are equal",) if kind == "unknown" else ()
+        place = other_path if other_path != path else None
+        changes.append(Change((kind,), path, place, values=(one, other), notes=notes))
     changes += [Change(("removed",), path, values=(value, None)) for path, value in pairing.scalars.removed]
     changes += [Change(("added",), path, values=(None, value)) for path, value in pairing.scalars.added]
     return changes
+
+
+def _same_parameters(path: str, one: Any, other: Any) -> bool:
+    """Whether the parameters of a group of an optimizer are named on one side, and numbered in order on the other, as
+    its state dict does: numbers say nothing but which comes after which."""
+    if not path.endswith(".params") or not (isinstance(one, list) and isinstance(other, list)):
+        return False
+    names, numbers = (one, other) if one and isinstance(one[0], str) else (other, one)
+    if len(names) != len(numbers) or not all(type(number) is int for number in numbers):
+        return False
+    if not all(isinstance(name, str) for name in names):
+        return False
+    if any(name.isdecimal() for name in names):
+        return names == [str(number) for number in numbers]
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
 
 
 def _unchanged(held: list[Held]) -> None:

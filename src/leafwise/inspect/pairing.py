@@ -1,7 +1,10 @@
 """Which leaf of one tree is which leaf of another, by their names; and which ties differ."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import cached_property, lru_cache
+from math import copysign
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns
@@ -23,6 +26,7 @@ class Held(NamedTuple):
     value: Any
     spec: Spec
     name: str
+    names: int = 1  # how many names its leaf has
 
 
 class Side:
@@ -55,9 +59,49 @@ class Side:
     def spec(self, row: int) -> Spec:
         return self._specs[row].spec
 
+    def leaf_shape(self, row: int) -> tuple[int, ...] | None:
+        """The shape of the leaf that a row sees, also where that is not among the rows."""
+        leaf = self.leaf(row)
+        known = self._specs.get(leaf) or self.columns.facts([leaf])[0]
+        return known.spec.shape
+
     def held(self, row: int) -> Held:
         value = self.columns.current(row)
-        return Held(row, self.columns.home(value), value, self.spec(row), self.name_of[row])
+        names = self._names[self.leaf(row)]
+        return Held(row, self.columns.home(value), value, self.spec(row), self.name_of[row], names)
+
+    @cached_property
+    def _names(self) -> Counter[int]:
+        return Counter(map(self.leaf, self.rows))
+
+    def sees_all(self, row: int) -> bool:
+        """Whether a row shows every element of its leaf, in whatever order."""
+        op = self.columns.row_op(row)
+        return op == SAME or (op.slices is None and op.order is not None)
+
+    def seen_as(self, row: int) -> str:
+        """How a row sees its leaf, in words that no other view has; by its number where nobody can say."""
+        op = self.columns.row_op(row)
+        return op.describe() if self.can_say(row) else f"row {row}"
+
+    def can_say(self, row: int) -> bool:
+        """Whether it is known just how a row sees its leaf."""
+        op = self.columns.row_op(row)
+        return op == SAME or op.slices is not None or op.order is not None
+
+    def are_one(self, row: int, first: int | None) -> bool:
+        """Whether what a row shows is surely shown by another one of its leaf, too, or the other way round; parts of a
+        leaf may have nothing in common."""
+        if first is None:
+            return False
+        return self.sees_all(row) or self.sees_all(first) or self.seen_as(row) == self.seen_as(first)
+
+    def told_by(self, row: int, first: int) -> str:
+        """A row in words, by another one of the same leaf."""
+        op, name = self.columns.row_op(row), self.text(first)
+        if self.seen_as(row) == self.seen_as(first):
+            return f"another name of {name}"
+        return f"{name}{op.describe()}" if self.columns.row_op(first) == SAME else f"one with {name}"
 
     def is_transient(self, row: int) -> bool:
         """Whether no checkpoint holds it, so that nobody misses it in one."""
@@ -108,21 +152,25 @@ class Pairing:
         return found
 
     def _left(self, side: Side, linked: list[int], which: str, besides: set[int]) -> list[int]:
-        """The first row of each leaf that found none, and is not only passing. A name that is left of a leaf that did
-        find one is told of."""
-        known = {side.leaf(row) for row in linked}
+        """The rows whose values found none, and that are not only passing; no values twice. A name that is left of
+        values that did find some is told of."""
+        known: dict[int, dict[str, int]] = {}
+        for row in linked:
+            known.setdefault(side.leaf(row), {}).setdefault(side.seen_as(row), row)
         rows = {row for row, _ in self.rows} if which == "a" else {row for _, row in self.rows}
-        left: dict[int, int] = {}
-        for row in side.rows:
-            leaf = side.leaf(row)
-            if row in rows or row in besides or side.is_transient(row):
-                continue
-            if leaf not in known:
-                left.setdefault(leaf, row)
-            elif side.columns.row_op(row) == SAME:
-                first = side.text(leaf)
-                self.notes.append(f"{side.text(row)} is only in {which}, where it is another name of {first}")
-        return list(left.values())
+        left: set[int] = set()
+        free = [row for row in side.rows if row not in rows and row not in besides and not side.is_transient(row)]
+        # Those that see all of their leaf first: what sees a part of it is then another name of that.
+        for row in sorted(free, key=lambda row: not side.sees_all(row)):
+            views = known.setdefault(side.leaf(row), {})
+            every = next((one for one in views.values() if side.sees_all(one)), None)
+            first = views.get(side.seen_as(row), every)
+            if first is None:
+                views[side.seen_as(row)] = row
+                left.add(row)
+            elif first not in left:
+                self.notes.append(f"{side.text(row)} is only in {which}, where it is {side.told_by(row, first)}")
+        return sorted(left)
 
 
 def _shapes(side: Side, numbers: list[int]) -> list[tuple[str, tuple[int, ...] | None]]:
@@ -133,29 +181,40 @@ def _linked(one: Side, other: Side, rows: list[tuple[int, int]]) -> list[Link]:
     """Each pair of leaves once, whatever its names. A leaf that meets a second one has been tied, or untied."""
     if not one.columns.ties and not other.columns.ties:
         return [Link(a, b) for a, b in rows]
-    seen: dict[tuple[int, int], Any] = {}
+    seen: dict[tuple[int, int], set[str]] = {}  # how what is compared is seen, where that is alike
     first_of_one: dict[int, int] = {}
     first_of_other: dict[int, int] = {}
     links = []
-    for a, b in rows:
+    # What sees all of a leaf first: what sees a part of it is then another name of that, or not.
+    for a, b in sorted(rows, key=lambda pair: not (one.sees_all(pair[0]) and other.sees_all(pair[1]))):
         leaf, partner = one.leaf(a), other.leaf(b)
-        op, other_op = one.columns.row_op(a), other.columns.row_op(b)
         known = seen.get((leaf, partner))
-        if known is not None and op == other_op and known in (SAME, op):
+        view = _seen_alike(one, a, other, b)
+        if known and view is not None and known & {"", view}:
             continue  # another name of both
         kinds, notes = set(), []
-        if leaf in first_of_one and (known is None or op != other_op):
+        # Where nobody can say how either sees its leaf, the values say all there is.
+        said = one.can_say(a) and other.can_say(b)
+        elsewhere = known is None or (said and one.seen_as(a) != other.seen_as(b))
+        if elsewhere and one.are_one(a, first_of_one.get(leaf)):
             kinds.add("untied")
-            notes.append(f"in a it is one with {one.text(first_of_one[leaf])}{op.describe()}")
-        if partner in first_of_other and (known is None or op != other_op):
+            notes.append(f"in a it is {one.told_by(a, first_of_one[leaf])}")
+        if elsewhere and other.are_one(b, first_of_other.get(partner)):
             kinds.add("tied")
-            notes.append(f"in b it is one with {other.text(first_of_other[partner])}{other_op.describe()}")
-        if op == other_op:
-            seen.setdefault((leaf, partner), op)
+            notes.append(f"in b it is {other.told_by(b, first_of_other[partner])}")
+        seen.setdefault((leaf, partner), set()).update([] if view is None else [view])
         first_of_one.setdefault(leaf, a)
         first_of_other.setdefault(partner, b)
         links.append(Link(a, b, frozenset(kinds), tuple(notes)))
     return links
+
+
+def _seen_alike(one: Side, row: int, other: Side, partner: int) -> str | None:
+    """How two rows see leaves of one shape, where that is surely the same."""
+    if not (one.can_say(row) and other.can_say(partner)) or one.seen_as(row) != other.seen_as(partner):
+        return None
+    whole = one.columns.row_op(row) == SAME
+    return one.seen_as(row) if whole or one.leaf_shape(row) == other.leaf_shape(partner) else None
 
 
 # -- plain values ----------------------------------------------------------------------------------------------------
@@ -196,17 +255,58 @@ def _giver(rename: Any) -> Callable[[str], str | None]:
     return lambda name: new_name(give, name)
 
 
-def same_plain(one: Any, other: Any) -> bool:
-    """Whether two plain values are the same; lists and tuples are one, and nan is itself. Of objects that nobody walks,
-    only the type is compared."""
+def plain_kind(one: Any, other: Any) -> str:
+    """Whether two plain values are the `same` or `changed`; `unknown` where their equality says nothing. Lists and
+    tuples are one, as are numbers of Python and of NumPy; nan is itself, and -0.0 is not 0.0."""
+    one, other = _as_number(one), _as_number(other)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same_plain, one, other))
-    plain = (str, bytes, int, float, complex, type(None))
-    if isinstance(one, plain) and isinstance(other, plain):
-        if isinstance(one, bool) != isinstance(other, bool):
-            return False
-        return bool(one == other or (one != one and other != other))
-    return type(one) is type(other)
+        if len(one) != len(other):
+            return "changed"
+        found = set(map(plain_kind, one, other))
+        return next((kind for kind in ("changed", "unknown") if kind in found), "same")
+    if isinstance(one, _PLAIN) and isinstance(other, _PLAIN):
+        return "same" if _same_number(one, other) else "changed"
+    if type(one) is not type(other):
+        return "changed"
+    return "same" if one is other else _equal(one, other)
+
+
+_PLAIN = (str, bytes, int, float, complex, type(None))
+
+
+def _as_number(value: Any) -> Any:
+    """A number of NumPy as one of Python."""
+    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item")
+    return value.item() if is_scalar else value
+
+
+def _same_number(one: Any, other: Any) -> bool:
+    if isinstance(one, bool) != isinstance(other, bool):
+        return False
+    if isinstance(one, complex) or isinstance(other, complex):
+        numbers = all(isinstance(value, int | float | complex) for value in (one, other))
+        return numbers and _same_number(one.real, other.real) and _same_number(one.imag, other.imag)
+    if one == other:
+        return not (isinstance(one, float) and isinstance(other, float)) or copysign(1, one) == copysign(1, other)
+    return bool(one != one and other != other)
+
+
+def _equal(one: Any, other: Any) -> str:
+    """What two objects of one type say of each other."""
+    try:
+        kind: Any = type(one)
+        if kind.__eq__ is object.__eq__:
+            # Those of which there is one for each name, such as dtypes, are told by that.
+            return "changed" if isinstance(one, Enum | type) or isinstance(one.__reduce__(), str) else "unknown"
+        equal, own = _as_number(one == other), _as_number(one == one)
+        if isinstance(equal, bool) and isinstance(own, bool):
+            return "same" if equal or (not own and other != other) else "changed"
+    except Exception:
+        pass  # of whoever wrote the objects: nothing is known, then
+    return "unknown"
+
+
+RENAME_HINT = "give rename= what they are called in b"
 
 
 def nothing_in_common(pairing: Pairing) -> QueryError:
@@ -214,8 +314,8 @@ def nothing_in_common(pairing: Pairing) -> QueryError:
     for side, which in ((pairing.one, "a"), (pairing.other, "b")):
         names = ", ".join(side.names[:3]) + (", …" if len(side.names) > 3 else "")
         sides.append(f"{which} has {names}")
-    hint = "give rename= what they are called in b"
+    hint = RENAME_HINT
     if pairing.proposals:
         proposal = pairing.proposals[0]
-        hint = f'give rename= what they are called in b, such as [(r"{proposal.pattern}", r"{proposal.replacement}")]'
+        hint = f'{RENAME_HINT}, such as [(r"{proposal.pattern}", r"{proposal.replacement}")]'
     return QueryError(f"the two trees have no leaf in common: {'; '.join(sides)}; {hint}")

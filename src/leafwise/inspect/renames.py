@@ -10,10 +10,15 @@ from leafwise.inspect.pairing import Held
 Prove = Callable[[list[tuple[Held, Held]]], list[bool]]
 Pairs = list[tuple[Held, Held]]
 
+_TRIES = 16  # how often leaves with the same statistics are tried with others
+
 
 class _Found(NamedTuple):
     held: Held
     moments: Moments
+
+
+Left = tuple[list[_Found], list[_Found]]
 
 
 def find_renamed(ones: list[Held], others: list[Held], prove: Prove, count: Callable[[int], None]) -> Pairs:
@@ -29,9 +34,30 @@ def find_renamed(ones: list[Held], others: list[Held], prove: Prove, count: Call
         unique = [(a[0].held, b[0].held) for a, b in groups if len(a) == len(b) == 1]
         found += _proven(unique, prove, mapped)
         left = _without(left, found)
-        chosen = [pair for a, b in _groups(left, key) for pair in _chosen(a, b, mapped)]
-        found += _proven(chosen, prove, mapped)
+        groups = _groups(left, key)
+        chosen = [_chosen(a, b, mapped) for a, b in groups]
+        found += _proven([pair for pairs in chosen for pair in pairs], prove, mapped)
+        rows = {one.row for one, _ in found}
+        for group, pairs in zip(groups, chosen, strict=True):
+            if any(one.row not in rows for one, _ in pairs):
+                found += _crossed(_without(group, found), prove, mapped)
         left = _without(left, found)
+    return found
+
+
+def _crossed(left: Left, prove: Prove, mapped: dict[str, str]) -> Pairs:
+    """Pairs of leaves with the same statistics that are not all the same: each is tried with one after another."""
+    found: Pairs = []
+    for _ in range(min(max(map(len, left)), _TRIES)):
+        first, second = left
+        if len(first) > len(second):
+            first = first[1:] + first[:1]
+        else:
+            second = second[1:] + second[:1]
+        found += _proven([(a.held, b.held) for a, b in zip(first, second, strict=False)], prove, mapped)
+        left = _without((first, second), found)
+        if not left[0] or not left[1]:
+            break
     return found
 
 
@@ -74,9 +100,6 @@ def _every_moment(found: _Found) -> object:
 def _in_any_order(found: _Found) -> object:
     """What does not depend on the order of values, and is exact everywhere."""
     return _facts(found.held), repr(found.moments[:8])
-
-
-Left = tuple[list[_Found], list[_Found]]
 
 
 def _groups(left: Left, key: Callable[[_Found], object]) -> list[Left]:
@@ -142,7 +165,9 @@ def _chosen(ones: list[_Found], others: list[_Found], mapped: dict[str, str]) ->
         if not take(one, places, last) and not take(one, places[:1], ""):
             later.append(one)
     # Of those that stand beside nothing known, only as many as there are: else it would be a guess.
-    if len(later) == len(free.get(("", ""), {})):
+    # A leaf of several names may be several on the other side.
+    rest = free.get(("", ""), {}).values()
+    if len(later) == len(rest) or sum(one.names for one in later) == sum(one.names for one in rest):
         for one in later:
             _ = take(one, [""], one.name.rpartition(".")[2]) or take(one, [""], "")
     return pairs

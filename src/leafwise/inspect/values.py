@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from leafwise.core.comparing import Comparison
 from leafwise.core.runs import Run, UnreadError
-from leafwise.errors import Error, FileError, WalkError
+from leafwise.errors import Error, FileError, Unsupported, WalkError
 from leafwise.inspect.pairing import Held
 from leafwise.inspect.reading import reader
 from leafwise.kernels import streams
@@ -60,7 +60,7 @@ def _is_turned(one: Held, other: Held) -> bool:
 
 def _lying(one: Held, other: Held) -> tuple[Run, Run] | None:
     """Where both lie as runs that can be compared bit by bit."""
-    if one.spec.dtype != other.spec.dtype or _is_turned(one, other):
+    if one.spec.dtype != other.spec.dtype or _is_turned(one, other) or not streams.knows(one.spec.dtype):
         return None
     run, partner = one.home.run(one.value), other.home.run(other.value)
     return None if run is None or partner is None else (run, partner)
@@ -68,7 +68,7 @@ def _lying(one: Held, other: Held) -> tuple[Run, Run] | None:
 
 def _verdict(one: Held, other: Held, found: Comparison, is_cast: bool = False) -> Verdict:
     """`is_cast` is whether casting one of them gives the other."""
-    cast = ["cast"] * (one.spec.dtype != other.spec.dtype and (is_cast or not found.changed))
+    cast = ["cast"] * (one.spec.dtype != other.spec.dtype and is_cast)
     if one.spec.shape != other.spec.shape:
         return Verdict.of("reshaped", *cast, comparison=found)
     if cast or not found.changed:
@@ -104,6 +104,23 @@ def _of_runs(pairs: list[tuple[Held, Held]], runs: dict[int, tuple[Run, Run]], c
 
 
 def _of_pieces(one: Held, other: Held, count: Counted) -> Verdict:
+    try:
+        return _of_numbers(one, other, count)
+    except Unsupported as error:
+        count(one.spec.nbytes)
+        return _of_bytes(one, other, str(error))
+
+
+def _of_bytes(one: Held, other: Held, reason: str) -> Verdict:
+    """What bytes say, where nobody can tell which numbers they are."""
+    if (one.spec.dtype, one.spec.shape) != (other.spec.dtype, other.spec.shape):
+        return Verdict.of("unknown", reason=reason)
+    if streams.same_bytes(_pieces(one), _pieces(other)):
+        return Verdict.of("same", comparison=Comparison(one.spec.size, 0))
+    return Verdict.of("changed", reason=f"by how much is not known: {reason}")
+
+
+def _of_numbers(one: Held, other: Held, count: Counted) -> Verdict:
     if _is_turned(one, other):
         turned = _turned(one, other)
         if turned is not None:
@@ -128,13 +145,13 @@ def _pieces(held: Held) -> Iterator[Any]:
 def _may_be_turned(one: Held, other: Held) -> bool:
     """Whether some elements of a square matrix are those of the other one turned."""
     shape = one.spec.shape
-    if shape is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2 or one.spec.dtype != other.spec.dtype:
+    if shape is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
         return False
     last = shape[0] - 1
     places = [(number * last // _SAMPLES, last - number * last // (2 * _SAMPLES)) for number in range(_SAMPLES)]
     read, read_other = reader(one.home, one.value), reader(other.home, other.value)
     boxes = ((slice(row, row + 1), slice(column, column + 1)) for row, column in places)
-    return all(streams.same_bits(read(box), read_other(box[::-1])) for box in boxes)
+    return all(streams.agree(read(box), read_other(box[::-1])) for box in boxes)
 
 
 def _turned(one: Held, other: Held) -> Verdict | None:

@@ -7,16 +7,20 @@
 #define STEP (16 * BLOCK)
 
 /* What is found of a chunk; the layout is known to comparing.py. Norms and the cosine are of the pairs that are finite,
-   and not there (zero) where all is the same and nobody asked for them. */
+   and not there (zero) where all is the same and nobody asked for them. The largest difference is no number where one
+   that is not finite changed: of those there are `nonfinite_changed`. */
 struct comparison {
     int64_t differs, changed, nonfinite;
     double distance, norm, other_norm, cosine, largest;
+    int64_t nonfinite_changed;
 };
 
-/* Sums so far, in units of 4 to the power `exponent`; `largest` is in units of one. */
+/* Sums so far. Squares are in units of 4 to the power of their exponent, each of its own: one side may be huge, the
+   other small, and the distances smaller than both. `dot` is in units of 2 to the power of those of both sides,
+   `largest` in units of one. */
 struct gap {
     struct apart sums;
-    int exponent;
+    int distance, norm, other_norm;
 };
 
 struct pair_room {
@@ -24,34 +28,33 @@ struct pair_room {
     double doubles[3][BLOCK]; /* of either side, and the distances */
 };
 
-static void rescale_gap(struct gap *gap, int exponent)
-{
-    int by = 2 * (gap->exponent - exponent);
-    gap->exponent = exponent;
-    if (!by)
-        return;
-    gap->sums.distance = ldexp(gap->sums.distance, by), gap->sums.square = ldexp(gap->sums.square, by);
-    gap->sums.other_square = ldexp(gap->sums.other_square, by), gap->sums.dot = ldexp(gap->sums.dot, by);
-}
-
-static void fold_gap(struct gap *into, struct gap *other)
+static void add_squares(double *sum, int *exponent, double more, int more_exponent)
 {
     /* What is all zero has no exponent that would matter. */
-    int is_zero = !(into->sums.square + into->sums.other_square),
-        adds = other->sums.square + other->sums.other_square > 0;
-    int exponent = into->exponent;
-    if (adds && (is_zero || other->exponent > exponent))
-        exponent = other->exponent;
-    rescale_gap(into, exponent), rescale_gap(other, exponent);
-    into->sums.distance += other->sums.distance, into->sums.dot += other->sums.dot;
-    into->sums.square += other->sums.square, into->sums.other_square += other->sums.other_square;
+    if (!more)
+        return;
+    int most = !*sum || more_exponent > *exponent ? more_exponent : *exponent;
+    *sum = ldexp(*sum, 2 * (*exponent - most)) + ldexp(more, 2 * (more_exponent - most));
+    *exponent = most;
+}
+
+static void fold_gap(struct gap *into, const struct gap *other)
+{
+    int before = into->norm + into->other_norm, theirs = other->norm + other->other_norm;
+    add_squares(&into->sums.distance, &into->distance, other->sums.distance, other->distance);
+    add_squares(&into->sums.square, &into->norm, other->sums.square, other->norm);
+    add_squares(&into->sums.other_square, &into->other_norm, other->sums.other_square, other->other_norm);
+    int exponent = into->norm + into->other_norm;
+    into->sums.dot = ldexp(into->sums.dot, before - exponent) + ldexp(other->sums.dot, theirs - exponent);
     into->sums.largest = other->sums.largest > into->sums.largest ? other->sums.largest : into->sums.largest;
 }
 
-static void floats_apart(const struct lanes *lanes, const float_at *x, const float_at *y, long count,
-                         struct pair_room *room, struct gap *gap, struct comparison *found)
+/* Floats, and the bytes that they were made of. */
+static void floats_apart(const struct lanes *lanes, const float_at *x, const float_at *y, const char *bytes,
+                         const char *other_bytes, int item_bytes, long count, struct pair_room *room, struct gap *gap,
+                         struct comparison *found)
 {
-    struct gap block = {{0}, 0};
+    struct gap block = {{0}, 0, 0, 0};
     lanes->apart_of_floats(x, y, count, &block.sums);
     if (!isfinite(block.sums.square + block.sums.other_square)) {
         /* Something in it is not finite: looked at again, without that. */
@@ -60,6 +63,9 @@ static void floats_apart(const struct lanes *lanes, const float_at *x, const flo
             float a = x[i], b = y[i];
             if (isfinite(a) && isfinite(b))
                 room->floats[0][kept] = a, room->floats[1][kept++] = b;
+            else
+                found->nonfinite_changed +=
+                    memcmp(bytes + i * item_bytes, other_bytes + i * item_bytes, (size_t)item_bytes) != 0;
         }
         found->nonfinite += count - kept;
         lanes->apart_of_floats(room->floats[0], room->floats[1], kept, &block.sums);
@@ -67,31 +73,53 @@ static void floats_apart(const struct lanes *lanes, const float_at *x, const flo
     fold_gap(gap, &block);
 }
 
+/* By which power of two numbers are divided so that their squares neither overflow nor vanish: none, mostly. */
+static int exponent_of(double magnitude)
+{
+    if (!(magnitude > 0) || (magnitude <= 0x1p480 && magnitude >= 0x1p-480))
+        return 0;
+    return ilogb(magnitude) < -1000 ? -1000 : ilogb(magnitude);
+}
+
+static double largest_of(const double *x, long count)
+{
+    double largest = 0;
+    for (long i = 0; i < count; i++)
+        largest = fabs(x[i]) > largest ? fabs(x[i]) : largest;
+    return largest;
+}
+
 /* Numbers as doubles, in room; their distances too, where those of whole numbers would be rounded away. */
 static void doubles_apart(struct pair_room *room, long count, int with_distances, struct gap *gap,
                           struct comparison *found)
 {
-    double *x = room->doubles[0], *y = room->doubles[1], *apart = room->doubles[2], magnitude = 0, scale = 1;
-    struct gap block = {{0}, 0};
+    double *x = room->doubles[0], *y = room->doubles[1], *apart = room->doubles[2], far;
+    struct gap block = {{0}, 0, 0, 0};
     long kept = 0;
+    int halved = 0;
     for (long i = 0; i < count; i++)
-        if (isfinite(x[i]) && isfinite(y[i])) {
-            x[kept] = x[i], y[kept] = y[i], apart[kept++] = apart[i];
-            magnitude = fmax(magnitude, fmax(fabs(x[i]), fabs(y[i])));
-        }
+        if (isfinite(x[i]) && isfinite(y[i]))
+            x[kept] = x[i], y[kept] = y[i], apart[kept] = with_distances ? apart[i] : x[i] - y[i], kept++;
+        else
+            found->nonfinite_changed += memcmp(x + i, y + i, sizeof *x) != 0;
     found->nonfinite += count - kept;
-    if (magnitude > 0 && (magnitude > 0x1p480 || magnitude < 0x1p-480)) {
-        /* Squares would overflow, or vanish. */
-        block.exponent = ilogb(magnitude) < -1000 ? -1000 : ilogb(magnitude);
-        scale = ldexp(1, -block.exponent);
+    if (isinf(far = largest_of(apart, kept))) {
+        /* Two that are finite may be further apart than any number. */
+        for (long i = 0; i < kept; i++)
+            apart[i] = x[i] / 2 - y[i] / 2;
+        halved = 1, far = largest_of(apart, kept);
     }
+    block.norm = exponent_of(largest_of(x, kept)), block.other_norm = exponent_of(largest_of(y, kept));
+    block.distance = exponent_of(far);
+    const double scale = ldexp(1, -block.norm), other_scale = ldexp(1, -block.other_norm),
+                 apart_scale = ldexp(1, -block.distance);
     for (long i = 0; i < kept; i++) {
-        double a = x[i] * scale, b = y[i] * scale, between = with_distances ? apart[i] : a - b;
+        double a = x[i] * scale, b = y[i] * other_scale, between = apart[i] * apart_scale;
         block.sums.distance += between * between;
         block.sums.square += a * a, block.sums.other_square += b * b, block.sums.dot += a * b;
-        block.sums.largest = fmax(block.sums.largest, fabs(between));
     }
-    block.sums.largest = ldexp(block.sums.largest, block.exponent);
+    block.distance += halved;
+    block.sums.largest = ldexp(far, halved);
     fold_gap(gap, &block);
 }
 
@@ -145,7 +173,7 @@ static void compare_step(const struct lanes *lanes, enum kind kind, const char *
         if (kind <= BYTE_FLOAT && kind != FLOAT64) {
             const float_at *a = as_floats(lanes, kind, x, count, values, room->floats[0]);
             const float_at *b = as_floats(lanes, kind, y, count, values, room->floats[1]);
-            floats_apart(lanes, a, b, count, room, gap, found);
+            floats_apart(lanes, a, b, x, y, bytes, count, room, gap, found);
         } else {
             decode_pairs(kind, x, y, count, room);
             doubles_apart(room, count, kind != FLOAT64, gap, found);
@@ -175,7 +203,7 @@ static int compare_chunk(const struct lanes *lanes, enum kind kind, const struct
     const char *x = NULL, *y = NULL;
     const int64_t bytes = size * item_bytes[kind], step = STEP * item_bytes[kind];
     int64_t at = 0, held = -1;
-    struct gap gap = {{0}, 0};
+    struct gap gap = {{0}, 0, 0, 0};
     memset(found, 0, sizeof *found);
     for (; at < bytes; at += step) {
         int64_t some = bytes - at < step ? bytes - at : step;
@@ -201,11 +229,11 @@ static int compare_chunk(const struct lanes *lanes, enum kind kind, const struct
     }
     double both = sqrt(gap.sums.square) * sqrt(gap.sums.other_square);
     found->differs = found->changed > 0;
-    found->distance = ldexp(sqrt(gap.sums.distance), gap.exponent);
-    found->norm = ldexp(sqrt(gap.sums.square), gap.exponent);
-    found->other_norm = ldexp(sqrt(gap.sums.other_square), gap.exponent);
+    found->distance = ldexp(sqrt(gap.sums.distance), gap.distance);
+    found->norm = ldexp(sqrt(gap.sums.square), gap.norm);
+    found->other_norm = ldexp(sqrt(gap.sums.other_square), gap.other_norm);
     found->cosine = both > 0 ? gap.sums.dot / both : NAN;
-    found->largest = gap.sums.largest;
+    found->largest = found->nonfinite_changed ? NAN : gap.sums.largest;
     return 0;
 }
 

@@ -19,6 +19,7 @@ _RESULT = np.dtype(
     [
         *((name, np.int64) for name in ("differs", "changed", "nonfinite")),
         *((name, np.float64) for name in ("distance", "norm", "other_norm", "cosine", "largest")),
+        ("nonfinite_changed", np.int64),
     ]
 )
 

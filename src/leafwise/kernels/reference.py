@@ -79,42 +79,57 @@ def compare(one: Any, other: Any) -> Comparison:
 
     >>> found = compare(np.array([3.0, 4.0, np.nan]), np.array([3.0, 0.0, 1.0]))
     >>> found.changed, found.nonfinite, found.distance, found.norm, found.cosine, found.largest
-    (2, 1, 4.0, 5.0, 0.6, 4.0)
+    (2, 1, 4.0, 5.0, 0.6, nan)
     """
     one, other = one.reshape(-1), other.reshape(-1)
-    changed = int(np.count_nonzero(_bits_differ(one, other)))
+    differ = _bits_differ(one, other)
+    is_complex = one.dtype.kind == "c"
     with np.errstate(invalid="ignore"):
-        wide = np.complex128 if one.dtype.kind == "c" else np.float64
+        wide = np.complex128 if is_complex else np.float64
         a, b = one.astype(wide), other.astype(wide)
     finite = np.isfinite(a) & np.isfinite(b)
     nonfinite = int(one.size - np.count_nonzero(finite))
+    lost = int(np.count_nonzero(differ & ~finite))
     if nonfinite:
         one, other, a, b = one[finite], other[finite], a[finite], b[finite]
-    magnitude = max(float(np.abs(a).max(initial=0)), float(np.abs(b).max(initial=0)))
-    # By a power of two, so that squares neither overflow nor vanish.
-    scale = 2.0 ** np.clip(np.frexp(magnitude)[1], -1000, 1000)
-    a, b = a / scale, b / scale
-    apart = np.abs(a - b)
+    a, b = a.view(np.float64), b.view(np.float64)
+    apart, half = _apart(a, b)
     if one.dtype.kind in "iu":  # exactly, since large ones are rounded to doubles
         apart = np.where(
             one > other,
             one.astype(np.uint64) - other.astype(np.uint64),
             other.astype(np.uint64) - one.astype(np.uint64),
-        )
-        apart = apart.astype(np.float64) / scale
-    norm, other_norm, distance = (float(np.sqrt(np.sum(np.abs(x) ** 2))) for x in (a, b, apart))
+        ).astype(np.float64)
+    # Each by a power of two of its own: one side may be huge, the other small, and what lies between smaller than both.
+    (a, a_scale), (b, b_scale), (apart, scale) = map(_scaled, (a, b, apart))
+    norm, other_norm, distance = (float(np.sqrt(np.sum(x * x))) for x in (a, b, apart))
     both = norm * other_norm
+    steps = np.hypot(apart[::2], apart[1::2]) if is_complex else np.abs(apart)
     with np.errstate(over="ignore"):  # a difference may be larger than any number
         return Comparison(
-            changed=changed,
+            changed=int(np.count_nonzero(differ)),
             size=finite.size,
             nonfinite=nonfinite,
-            distance=float(distance * scale),
-            norm=float(norm * scale),
-            other_norm=float(other_norm * scale),
-            cosine=float(np.sum((a * np.conj(b)).real)) / both if both else math.nan,
-            largest=float(apart.max(initial=0) * scale),
+            distance=float(distance * half * scale),
+            norm=float(norm * a_scale),
+            other_norm=float(other_norm * b_scale),
+            cosine=float(np.sum(a * b)) / both if both else math.nan,
+            largest=math.nan if lost else float(steps.max(initial=0) * half * scale),
+            nonfinite_changed=lost,
         )
+
+
+def _apart(a: Any, b: Any) -> tuple[Any, float]:
+    """The differences, by a factor: two that are finite may be further apart than any number."""
+    with np.errstate(over="ignore"):
+        apart = a - b
+    return (apart, 1.0) if np.isfinite(apart).all() else (a / 2 - b / 2, 2.0)
+
+
+def _scaled(x: Any) -> tuple[Any, Any]:
+    """Numbers by a power of two, so that squares neither overflow nor vanish; and that."""
+    scale = 2.0 ** np.clip(np.frexp(float(np.abs(x).max(initial=0)))[1], -1000, 1000)
+    return x / scale, scale
 
 
 def _bits_differ(one: Any, other: Any) -> Any:

@@ -1,6 +1,7 @@
 """How far arrays are apart that do not lie as runs of one dtype: a piece of either at a time."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
 from typing import Any, Literal
 
 import numpy as np
@@ -8,18 +9,32 @@ import numpy as np
 from leafwise.core.comparing import Comparison, together
 from leafwise.kernels.comparing import compare_chunk
 from leafwise.kernels.cpu import CHUNK
-from leafwise.kernels.dtypes import numpy_dtype
+from leafwise.kernels.dtypes import byte_values, numpy_dtype
 
+_INT64_MAX = np.iinfo(np.int64).max
 _TILE = 1024  # rows and columns that are turned at a time
 
 
 def arrays_of(pieces: Iterable[Any], dtype: str) -> Iterator[Any] | None:
     """Bytes, in pieces, as arrays of a dtype; None where NumPy does not know it."""
-    try:
-        known = numpy_dtype(dtype)
-    except (TypeError, AttributeError, ModuleNotFoundError):
+    if not knows(dtype):
         return None
+    known = numpy_dtype(dtype)
     return (np.frombuffer(piece, known) for piece in pieces)
+
+
+def knows(dtype: str) -> bool:
+    """Whether NumPy has a dtype, or ml_dtypes does."""
+    try:
+        return bool(numpy_dtype(dtype).itemsize)
+    except (TypeError, AttributeError, ModuleNotFoundError):
+        return False
+
+
+def same_bytes(one: Iterable[Any], other: Iterable[Any]) -> bool:
+    """Whether two streams of bytes, cut anyhow, are the same."""
+    chunks = (_chunks(np.frombuffer(piece, np.uint8) for piece in pieces) for pieces in (one, other))
+    return all(x is not None and y is not None and same_bits(x, y) for x, y in zip_longest(*chunks))
 
 
 def compare_streams(
@@ -37,12 +52,9 @@ def compare_streams(
     parts = []
     forth = back = True
     for x, y in zip(_chunks(one), _chunks(other), strict=True):
-        a, b = x, y
         if x.dtype != y.dtype:
             forth, back = forth and _gives(x, y), back and _gives(y, x)
-            wide = _wide(x.dtype, y.dtype)
-            a, b = _cast(x, wide), _cast(y, wide)
-        parts.append(compare_chunk(np.ascontiguousarray(a), np.ascontiguousarray(b)))
+        parts += [compare_chunk(np.ascontiguousarray(a), np.ascontiguousarray(b)) for a, b in _widened(x, y)]
         count(x.nbytes)
     found = together(parts)
     if not found.changed:
@@ -72,19 +84,47 @@ def same_bits(x: Any, y: Any) -> bool:
     return bool(x.dtype == y.dtype and x.tobytes() == y.tobytes())
 
 
+def agree(x: Any, y: Any) -> bool:
+    """Whether two arrays are the same, but for a cast."""
+    return _gives(x, y) or _gives(y, x)
+
+
 def _cast(array: Any, dtype: Any) -> Any:
     if array.dtype == dtype:
         return array
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        array = array.real  # NumPy would warn
     with np.errstate(all="ignore"):
         return array.astype(dtype)
+
+
+def _casts(array: Any, dtype: Any) -> Iterator[Any]:
+    """What casting an array to a dtype may give. PyTorch goes through float32 where NumPy does not, and makes the
+    largest number of a byte of what is larger, for which ml_dtypes has an infinity or nan."""
+    yield _cast(array, dtype)
+    if "c" in (array.dtype.kind, dtype.kind) or dtype.kind in "iub" or dtype.itemsize > 2:
+        return
+    single = _cast(array, np.dtype(np.float32))
+    if array.dtype.itemsize > 4 or array.dtype.kind in "iub":
+        yield _cast(single, dtype)
+    if dtype.itemsize == 1:
+        finite = np.unique(np.abs(byte_values(dtype.name)))
+        largest = finite[np.isfinite(finite)][-1]
+        yield _cast(np.clip(single, -largest, largest), dtype)
 
 
 def _gives(x: Any, y: Any) -> bool:
     """Whether casting an array gives another. Numbers may be rounded, but not to whole ones."""
     if x.dtype == y.dtype:
         return same_bits(x, y)
-    cast = _cast(x, y.dtype)
-    return _same(cast, y) and (y.dtype.kind not in "iub" or _same(_cast(cast, x.dtype), x))
+    if x.dtype.kind == "c" and y.dtype.kind != "c" and x.imag.any():
+        return False
+    if not any(_same(cast, y) for cast in _casts(x, y.dtype)):
+        return False
+    if y.dtype.kind in "iub" and not _same(_cast(y, x.dtype), x):
+        return False
+    # A negative number that wraps to a large one, and back, is another number.
+    return x.dtype.kind not in "iu" or y.dtype.kind not in "iu" or bool(((x < 0) == (y < 0)).all())
 
 
 def _same(x: Any, y: Any) -> bool:
@@ -96,10 +136,29 @@ def _same(x: Any, y: Any) -> bool:
     return bool((bits | ((x != x) & (y != y))).all())
 
 
+def _widened(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+    """Pairs of arrays as pairs of one dtype that holds the numbers of both. Large whole numbers would be rounded in
+    floats: those of int64 and uint64 are parted by which of the two they fit in, and only what fits in neither, so
+    that they differ anyhow, is compared as floats."""
+    if x.dtype == y.dtype:
+        yield x, y
+    elif {x.dtype.name, y.dtype.name} != {"int64", "uint64"}:
+        wide = _wide(x.dtype, y.dtype)
+        yield _cast(x, wide), _cast(y, wide)
+    else:
+        positive = (x >= 0) & (y >= 0)
+        small = ~positive & (x <= _INT64_MAX) & (y <= _INT64_MAX)
+        for which, wide in ((positive, np.uint64), (small, np.int64), (~positive & ~small, np.float64)):
+            if which.any():
+                yield x[which].astype(wide), y[which].astype(wide)
+
+
 def _wide(one: Any, other: Any) -> Any:
     """What holds the numbers of both."""
     if "c" in (one.kind, other.kind):
         return np.dtype(np.complex128)
+    if all(dtype.kind in "iub" for dtype in (one, other)):
+        return np.promote_types(one, other)
     narrow = all(dtype.kind not in "iub" and dtype.itemsize <= 4 for dtype in (one, other))
     return np.dtype(np.float32 if narrow else np.float64)
 

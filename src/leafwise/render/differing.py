@@ -10,13 +10,15 @@ from leafwise.core.comparing import Comparison, together
 from leafwise.core.doc import Doc, Line, Span, Style
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape, quote, split_names
-from leafwise.inspect.changes import KINDS, Change
+from leafwise.inspect.changes import KINDS, Change, nonfinite_text
 from leafwise.inspect.diff import Diff
 from leafwise.render.measuring import share_text
 from leafwise.render.outline import FOLD_FROM, MAX_LINES, follows, plural, value_text
 from leafwise.render.plain import plain_value
 
 _MAX_REMARKS = 6  # of each kind, below the outline
+_MAX_SAID = 60  # characters of what an object says of itself
+_MAX_BYTES = 64  # that JSON tells of a plain value
 _HEADER = ("", "relative L2", "cosine", "largest", "changed")
 _STYLES: dict[str, Style] = {"changed": "warn", "removed": "warn", "added": "tie", "unknown": "warn", "same": "dim"}
 
@@ -24,13 +26,14 @@ _STYLES: dict[str, Style] = {"changed": "warn", "removed": "warn", "added": "tie
 class _Node:
     """A step of paths: the changes that end here, and what goes on below."""
 
-    __slots__ = ("below", "changes", "counts", "look", "name")
+    __slots__ = ("below", "changes", "counts", "look", "name", "plain")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.changes: list[Change] = []
         self.below: dict[str, _Node] = {}
         self.counts: Counter[str] = Counter()  # by what the changes from here on are called
+        self.plain = 0  # how many of those are plain values
         self.look: object = None  # which nodes that look alike have in common
 
     @property
@@ -58,11 +61,11 @@ def diff_doc(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc
     """A line for each leaf that differs, below the places where it stands; and what is said of all of them."""
     footer = _footer(diff)
     if diff.same and not full:
-        return Doc([], footer)
+        return Doc([], footer, wraps=True)
     outline = _Outline(diff, fold=not full)
     chosen = full or depth is not None
     lines = list(outline.lines(depth)) if chosen else outline.fitting(MAX_LINES - len(footer))
-    return Doc(lines, footer, right=frozenset({1, 2, 3, 4}), drop=(2, 3, 4))
+    return Doc(lines, footer, right=frozenset({1, 2, 3, 4}), drop=(2, 3, 4), wraps=True)
 
 
 class _Outline:
@@ -98,8 +101,7 @@ class _Outline:
             level = len(stack)
             for run in stack[-1]:
                 if run.nodes[0].is_same and self.fold:
-                    count = sum(node.counts["same"] for node in run.nodes)
-                    yield Line(level, run.label, (), (Span(f"{plural(count, 'leaf', 'leaves')} same", "dim"),))
+                    yield Line(level, run.label, (), (Span(f"{_things(run.nodes)} same", "dim"),))
                     continue
                 run = self._through(run)
                 below = self._runs(run.nodes)
@@ -152,8 +154,15 @@ def _closed_line(level: int, label: tuple[Span, ...], nodes: list[_Node]) -> Lin
     every = [change for node in nodes for change in _every(node)]
     counts = Counter(change.kind for change in every)
     said = ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if kind in counts)
-    note = Span(f"▸ {plural(len(every), 'leaf', 'leaves')}: {said}", "dim")
-    return Line(level, label, (Span(""), *_figures(every)), (note,))
+    note = Span(f"▸ {_things(nodes)}: {said}", "dim")
+    return Line(level, label, (Span(""), *_figures(every)), (note, *_nonfinite(every)))
+
+
+def _things(nodes: list[_Node]) -> str:
+    """How many leaves and plain values there are below nodes."""
+    every, plain = sum(node.counts.total() for node in nodes), sum(node.plain for node in nodes)
+    parts = [plural(every - plain, "leaf", "leaves")] if every > plain or not plain else []
+    return ", ".join([*parts, plural(plain, "value", "values")] if plain else parts)
 
 
 def _grown(diff: Diff) -> _Node:
@@ -172,8 +181,10 @@ def _grown(diff: Diff) -> _Node:
     looks: dict[object, int] = {}
     for node in reversed(nodes):  # from the bottom up: what is below a node came after it
         node.counts.update("same" if change.kinds == ("same",) else change.kind for change in node.changes)
+        node.plain = sum(change.is_plain for change in node.changes)
         for child in node.below.values():
             node.counts.update(child.counts)
+            node.plain += child.plain
         look = (
             tuple((change.kinds, change.is_plain) for change in node.changes),
             tuple((child.name, child.look) for child in node.below.values()),
@@ -194,10 +205,15 @@ def _leaf_line(level: int, label: tuple[Span, ...], changes: list[Change]) -> Li
     first = changes[0]
     cells = (Span(", ".join(first.kinds), _STYLES.get(first.kind, "tie")), *_figures(changes))
     notes = [Span(escape(note), "dim") for note in _notes(changes)]
-    nonfinite = sum(change.comparison.nonfinite for change in changes if change.comparison is not None)
-    if nonfinite and first.kind != "same":
-        notes.append(Span(f"{nonfinite:,} not finite", "warn"))
-    return Line(level, label, cells, tuple(part for note in notes for part in (Span("  "), note))[1:])
+    spans = tuple(part for note in notes for part in (Span("  "), note))
+    return Line(level, label, cells, (*spans, *_nonfinite(changes))[1:])
+
+
+def _nonfinite(changes: list[Change]) -> tuple[Span, ...]:
+    """How many values are not finite, of leaves that differ; those that changed, where any did."""
+    found = together(_compared(changes))
+    told = nonfinite_text(found) if found.nonfinite_changed else f"{found.nonfinite:,} not finite"
+    return (Span("  "), Span(told, "warn")) if found.nonfinite else ()
 
 
 def _notes(changes: list[Change]) -> Iterator[str]:
@@ -207,6 +223,8 @@ def _notes(changes: list[Change]) -> Iterator[str]:
         yield f"→ {first.other}"
     if first.values is not None:
         yield _values_text(first) if len(changes) == 1 else "plain values"
+        if len({change.notes for change in changes}) == 1:
+            yield from first.notes
         return
     if len({(change.shape, change.other_shape, change.dtype, change.other_dtype) for change in changes}) == 1:
         yield from _facts(first)
@@ -229,15 +247,31 @@ def _facts(change: Change) -> Iterator[str]:
 
 def _values_text(change: Change) -> str:
     assert change.values is not None
-    one, other = map(value_text, change.values)
+    one, other = map(_value_text, change.values)
     return {"added": other, "removed": one}.get(change.kind, f"{one} → {other}")
+
+
+def _value_text(value: Any) -> str:
+    """As in an outline; but objects that differ by what they say of themselves, where that is short."""
+    text = value_text(value)
+    if not text.startswith("<"):
+        return text
+    try:
+        said = repr(value)
+    except Exception:  # of whoever wrote the object
+        return text
+    return escape(said) if len(said) <= _MAX_SAID and " at 0x" not in said else text
 
 
 def _figures(changes: list[Change]) -> tuple[Span, ...]:
     """Of leaves whose values differ, as if they were one."""
-    found = [change.comparison for change in changes if change.comparison is not None and change.comparison.changed]
+    found = _compared(changes)
     texts = _figure_texts(together(found)) if found else ("", "", "", "")
     return tuple(map(Span, texts))
+
+
+def _compared(changes: list[Change]) -> list[Comparison]:
+    return [change.comparison for change in changes if change.comparison is not None and change.comparison.changed]
 
 
 def _figure_texts(found: Comparison) -> tuple[str, str, str, str]:
@@ -256,7 +290,9 @@ def _footer(diff: Diff) -> list[tuple[Span, ...]]:
     if len(figures) > 1:
         relative, cosine, largest, share = _figure_texts(together(figures))
         norms = f"relative L2 {relative}, {f'cosine {cosine}, ' if cosine else ''}largest {largest}"
-        footer.append((Span(f"those that changed, together: {norms}, {share} of their values"),))
+        whole = (Span(f"those that changed, together: {norms}, {share} of their values"),)
+        told = together(figures)
+        footer.append((*whole, Span(f"; {nonfinite_text(told)}", "warn")) if told.nonfinite_changed else whole)
     if not diff.values:
         footer.append((Span("names, shapes and dtypes only: values were not compared", "dim"),))
     footer += [(Span(escape(prefix.describe())),) for prefix in diff.prefixes]
@@ -323,5 +359,17 @@ def _leaf_json(change: Change) -> dict[str, Any]:
 
 def _plain_json(change: Change) -> dict[str, Any]:
     assert change.values is not None
-    one, other = map(plain_value, change.values)
+    one, other = map(_json_value, change.values)
     return {"kinds": list(change.kinds), "path": change.path, "other": change.other, "values": [one, other]}
+
+
+def _json_value(value: Any) -> Any:
+    """A plain value as JSON has it; bytes as hex digits, the first of them, and what JSON lacks in words."""
+    if isinstance(value, bytes | bytearray):
+        return value[:_MAX_BYTES].hex()
+    if isinstance(value, complex):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [_json_value(item) for item in value]
+    found = plain_value(value)
+    return _value_text(value) if isinstance(found, str) and found == f"<{type(value).__name__}>" else found

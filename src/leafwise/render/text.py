@@ -18,6 +18,8 @@ _COLORS: dict[Style, str] = {
 _ASCII = str.maketrans({"├": "|", "─": "-", "└": "`", "│": "|", "→": "->", "×": "x", "…": "...", "·": "-", "▸": ">",
     "≤": "<=", "≥": ">=", "▁": ".", "▂": ":", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "█": "#"})  # fmt: skip
 _GAP = "  "
+_BRANCH = 3  # columns for each level
+_SHORTEST = 4  # columns of a name, however narrow the terminal
 _INDENT = " " * 8  # of notes that go on below
 
 
@@ -32,7 +34,10 @@ def text(doc: Doc, terminal: Terminal) -> str:
         columns.remove(drop.pop(0))
     if doc.wraps and terminal.width is not None and max(map(width_of, rows), default=0) > terminal.width:
         rows = _wrapped(doc, columns, terminal)
-    rows += [[]] * bool(doc.footer and rows) + [_spelled(line, terminal.ascii) for line in doc.footer]
+    footer = [_spelled(line, terminal.ascii) for line in doc.footer]
+    if doc.wraps and terminal.width is not None:
+        footer = [part for line in footer for part in _folded(line, terminal.width)]
+    rows += [[]] * bool(footer and rows) + footer
     return "\n".join(_written(row, terminal) for row in rows)
 
 
@@ -62,16 +67,40 @@ def _laid_out(doc: Doc, columns: Sequence[int], ascii_only: bool) -> list[list[S
 
 
 def _wrapped(doc: Doc, columns: Sequence[int], terminal: Terminal) -> list[list[Span]]:
-    """Each line without its note, and that below it, in as many lines as it needs."""
+    """Each line without its note, and that below it, in as many lines as it needs. Where names leave no room for the
+    cells, names are cut."""
     assert terminal.width is not None
     bare = doc._replace(lines=[line._replace(note=()) for line in doc.lines])
+    laid_out = _laid_out(bare, columns, terminal.ascii)
+    over = max(map(width_of, laid_out), default=0) - terminal.width
+    if over > 0:
+        laid_out = _laid_out(_with_short_names(bare, over, terminal.ascii), columns, terminal.ascii)
     rows = []
-    for row, line in zip(_laid_out(bare, columns, terminal.ascii), doc.lines, strict=True):
+    for row, line in zip(laid_out, doc.lines, strict=True):
         rows.append(row)
         words = "".join(span.text for span in _spelled(line.note, terminal.ascii))
         lines = wrap(words, max(terminal.width - len(_INDENT), 20), break_on_hyphens=False)
         rows += [[Span(_INDENT), Span(one, line.note[0].style)] for one in lines]
     return rows
+
+
+def _with_short_names(doc: Doc, over: int, ascii_only: bool) -> Doc:
+    """The same with names that take so many columns less, where those that have cells are the longest."""
+    longest = max((_BRANCH * line.level + width_of(line.label) for line in doc.lines if line.cells), default=0)
+    lines = []
+    for line in doc.lines:
+        room = max(longest - over - _BRANCH * line.level, _SHORTEST)
+        short = _cut(line.label, room, "..." if ascii_only else "…") if width_of(line.label) > room else line.label
+        lines.append(line._replace(label=tuple(short)) if line.cells else line)
+    return doc._replace(lines=lines)
+
+
+def _folded(line: list[Span], width: int) -> list[list[Span]]:
+    """A line of the footer in as many lines as it needs."""
+    if width_of(line) <= width:
+        return [line]
+    words = "".join(span.text for span in line)
+    return [[Span(one, line[0].style)] for one in wrap(words, max(width, 20), break_on_hyphens=False)]
 
 
 def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
