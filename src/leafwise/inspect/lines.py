@@ -21,11 +21,11 @@ Bands = Iterator[tuple[int, Any]]
 
 _SAMPLED = 16  # numbers of each line
 _CELL = 100 * NEAR  # how wide the cells are by which near ones are found, as a share of the typical number
-_COORDINATES = 6
+_COORDINATES = 8
 _LEAST = 2.0**-120  # a line of smaller numbers is taken for one of these
-_SHIFTS = np.array([0.0, 0.31, 0.67])  # what lies on two sides of a wall in one grid does not in another
+_SHIFTS = np.array([0.0, 0.31, 0.67], np.float32)  # what lies on two sides of a wall in one grid does not in another
 _SEED = 20_240_229
-_ODD = np.random.default_rng(_SEED).integers(1, 1 << 61, _COORDINATES + 1, np.int64) * 2 + 1
+_ODD = np.random.default_rng(_SEED).integers(1, 1 << 29, _COORDINATES + 1, np.int32) * 2 + 1
 _MOST_PAIRS = 10_000  # that are compared by their projections
 MOST_MEASURED = 20  # of them, that are read in full
 
@@ -104,11 +104,16 @@ def _suspects(numbers: Any) -> Any:
     """The lines that have another one near them, by a few of their numbers; and perhaps some that have none."""
     if len(numbers) < 2:
         return np.array([], int)
-    picked, shifts = np.linspace(0, numbers.shape[1] - 1, _COORDINATES).round().astype(int), _SHIFTS[:, None]
+    picked = numbers[:, np.linspace(0, numbers.shape[1] - 1, _COORDINATES).round().astype(int)]
     # Each line in its own measure, a power of two, so that small lines are not all in one cell.
-    measure = np.floor(np.log2(np.maximum(np.abs(numbers).max(1), _LEAST)) + shifts)
-    cells = np.floor(numbers[:, picked] / (_CELL * np.exp2(measure))[:, :, None] + shifts[:, :, None])
-    words = (cells.astype(np.int64) * _ODD[1:]).sum(2) + measure.astype(np.int64) * _ODD[0]
+    size = np.maximum(np.abs(numbers).max(1), _LEAST)
+    measure = np.frexp(size * np.exp2(_SHIFTS)[:, None])[1]
+    cells = picked.astype(np.float32) * np.ldexp(np.float32(2 / _CELL), -measure)[:, :, None]
+    cells += _SHIFTS[:, None, None]
+    words = np.floor(cells, out=cells).astype(np.int32) @ _ODD[1:] + measure * _ODD[0]
+    ordered = np.sort(words, 1)
+    if not (ordered[:, 1:] == ordered[:, :-1]).any():  # as mostly, and much faster than to find out where
+        return np.array([], int)
     order = np.argsort(words, 1)
     ordered = np.take_along_axis(words, order, 1)
     grid, place = np.nonzero(ordered[:, 1:] == ordered[:, :-1])

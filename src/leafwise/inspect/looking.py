@@ -1,6 +1,7 @@
 """What the rules of `lw.check` look at: the leaves of one walk, and, once somebody asks, one pass of statistics."""
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ from leafwise.inspect.stepped import Stepped
 from leafwise.iterate.initialisers import Drawn
 from leafwise.iterate.initializing import declared
 
+_THREADS, _LARGE = 2, 1 << 20  # for leaves that have more bytes
 _CORNER = 64  # numbers of a row and a column that are compared before all
 
 
@@ -114,14 +116,13 @@ class Looked:
         """Of each matrix and axis with lines that are alike: which are the same, and which nearly."""
         from leafwise.inspect.lines import alike
 
-        found = []
-        for seen, row in self.where(kind="parameter"):
-            if seen.is_matrix and row.finite == row.count and row.min < row.max:
-                for axis in (0, 1):
-                    same, near = alike(seen, axis)
-                    if same or near:
-                        found.append((seen, axis, same, near))
-        return found
+        fit = (seen for seen, row in self.where(kind="parameter") if row.finite == row.count and row.min < row.max)
+        places = [(seen, axis) for seen in fit if seen.is_matrix for axis in (0, 1)]
+        # Of large ones in a file, most of it is waiting for memory that is mapped; of small ones, Python.
+        large = sum(seen.spec.nbytes for seen, _ in places) > _LARGE * len(places)
+        with ThreadPoolExecutor(_THREADS if large else 1) as threads:
+            lines = (threads.map if large else map)(lambda place: alike(*place), places)
+            return [(*place, *found) for place, found in zip(places, lines, strict=True) if any(found)]
 
     @cached_property
     def equal(self) -> list[tuple[Seen, list[Seen]]]:

@@ -17,8 +17,13 @@ def reader(home: Home, value: Any) -> Read:
         whole = home.numpy(value)
         return lambda box: whole[box]
 
+    was_read = False
+
     def read(box: tuple[slice, ...]) -> Any:
-        home.let_go([value])
+        nonlocal was_read
+        if was_read:
+            home.let_go([value])
+        was_read = True
         return home.read(value, box)
 
     return read
