@@ -111,3 +111,10 @@ def test_what_is_not_finite_does_no_harm() -> None:
     alike(seen(matrix), 0)
     alike(seen(matrix), 1)
     assert zero_lines(seen(matrix), 0).sum() == 0
+
+
+def test_a_near_copy_among_rows_of_few_numbers() -> None:
+    matrix = np.eye(64, dtype=np.float32) * 0.5
+    matrix[1] = matrix[0] * 1.0005
+    [(one, other, _)] = alike(seen(matrix), 0).near
+    assert {one, other} == {0, 1}

@@ -20,11 +20,12 @@ NEAR = 1e-3  # lines are nearly the same if their distance is below so much of t
 Bands = Iterator[tuple[int, Any]]
 
 _SAMPLED = 16  # numbers of each line
-_CELL = 100 * NEAR  # how wide the cells are by which near ones are found, as a share of the typical number
+_CELL = 300 * NEAR  # how wide the cells are by which near ones are found, as a share of the length of a line
 _COORDINATES = 8
 _LEAST = 2.0**-120  # a line of smaller numbers is taken for one of these
 _SHIFTS = np.array([0.0, 0.31, 0.67], np.float32)  # what lies on two sides of a wall in one grid does not in another
 _SEED = 20_240_229
+_ONTO = np.random.default_rng(_SEED).standard_normal((_SAMPLED, _COORDINATES))
 _ODD = np.random.default_rng(_SEED).integers(1, 1 << 29, _COORDINATES + 1, np.int32) * 2 + 1
 _MOST_PAIRS = 10_000  # that are compared by their projections
 MOST_MEASURED = 20  # of them, that are read in full
@@ -104,11 +105,12 @@ def _suspects(numbers: Any) -> Any:
     """The lines that have another one near them, by a few of their numbers; and perhaps some that have none."""
     if len(numbers) < 2:
         return np.array([], int)
-    picked = numbers[:, np.linspace(0, numbers.shape[1] - 1, _COORDINATES).round().astype(int)]
-    # Each line in its own measure, a power of two, so that small lines are not all in one cell.
-    size = np.maximum(np.abs(numbers).max(1), _LEAST)
+    # Each line in its own measure, a power of two, so that small lines are not all in one cell; and by numbers that
+    # depend on all of the sample, of which most may be zero.
+    size = np.maximum(np.linalg.norm(numbers, axis=1), _LEAST)
     measure = np.frexp(size * np.exp2(_SHIFTS)[:, None])[1]
-    cells = picked.astype(np.float32) * np.ldexp(np.float32(2 / _CELL), -measure)[:, :, None]
+    mixed = (numbers @ _ONTO[: numbers.shape[1]]).astype(np.float32)
+    cells = mixed * np.ldexp(np.float32(2 / _CELL), -measure)[:, :, None]
     cells += _SHIFTS[:, None, None]
     words = np.floor(cells, out=cells).astype(np.int32) @ _ODD[1:] + measure * _ODD[0]
     ordered = np.sort(words, 1)
