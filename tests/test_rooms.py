@@ -39,7 +39,9 @@ PUBLIC = {
 
 
 # Outside of homes, files and kernels, what computes with NumPy, loaded when it is needed.
-_WITH_NUMPY = {"read.py", "drawing.py", "placing.py", "grids.py", "imaging.py", "scale.py", "lines.py", "spectrum.py"}
+_WITH_NUMPY = {
+    "read.py", "drawing.py", "placing.py", "grids.py", "bins.py", "imaging.py", "scale.py", "lines.py", "spectrum.py",
+}  # fmt: skip
 
 
 def modules() -> list[str]:

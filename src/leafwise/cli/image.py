@@ -30,9 +30,10 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.inspect.image import check_options, image, must_be_png
+    from leafwise.inspect.image import check_options, image
+    from leafwise.inspect.picture import must_be_png
 
-    check_options("value", options.limit, options.size, options.style, spelled="--{}")
+    check_options("value", options.limit, options.size, options.style, spelling="--{}")
     if options.output is not None:
         must_be_png(options.output)  # before anything is read
     found = target.resolve(options.target)

@@ -221,6 +221,15 @@ def _fetch_by_name(obj: Any, name: str) -> Any:
     return getattr(obj, name)
 
 
+def spelled(path: str) -> str:
+    """A path as a string of Python's, to be pasted; some have quotes already, around a name that is not plain.
+
+    >>> print(spelled("0.weight"), spelled('"a b".weight'))
+    "0.weight" '"a b".weight'
+    """
+    return f'"{path}"' if not set(path) & set('"\\\n') else repr(path)
+
+
 def listed(names: Sequence[str], limit: int = 8) -> str:
     """Names for a message: some of them, and how many more there are.
 

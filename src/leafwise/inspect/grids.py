@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from leafwise.inspect.bins import Bins, bin_sizes, gaps, largest_of, longer, norm_of, side, wrapped
 from leafwise.inspect.reading import Read
 
 BAND = 1 << 20  # how many values pass through memory at a time
@@ -60,7 +61,7 @@ class Grid(NamedTuple):
         blocks = self.cells.reshape(-1, rows, self.cells.shape[1] // columns, columns)
         blocks = blocks.transpose(0, 2, 1, 3).reshape(-1, rows, columns)[: self.units]
         across = min(across, self.units)
-        return self._replace(cells=_wrapped(blocks[: down * across], across), units=min(self.units, down * across))
+        return self._replace(cells=wrapped(blocks[: down * across], across), units=min(self.units, down * across))
 
 
 class _Values:
@@ -166,7 +167,7 @@ def _strip(values: _Values, size: int) -> Grid:
     """All values in their order, as one row."""
     count = math.prod(values.shape)
     shared = -(-count // size)
-    bins = _Bins(1, count, 1, shared)
+    bins = Bins(1, count, 1, shared)
     at = 0
     for _, part in values.bands():
         bins.add(0, at, part.reshape(1, -1))
@@ -180,7 +181,7 @@ def _strip(values: _Values, size: int) -> Grid:
 def _matrix(values: _Values, axis: int, axes: tuple[str, ...] | None, size: int) -> Grid:
     rows = values.shape[axis]
     columns = math.prod(values.shape) // rows
-    bins = _Bins(rows, columns, *bin_sizes(rows, columns, size, size, _KEEP))
+    bins = Bins(rows, columns, *bin_sizes(rows, columns, size, size, _KEEP))
     live_rows, live_columns = np.zeros(rows, bool), np.zeros(columns, bool)
     for row, column, part in values.rows(axis):
         bins.add(row, column, part)
@@ -201,7 +202,7 @@ def _norms(values: _Values, axis: int, size: int) -> Grid:
     finite = np.ones(len(norms), bool)
     for row, _, part in values.rows(axis):
         here = norms[row : row + len(part)]
-        here[...] = _longer(here, _norm(part, 1))
+        here[...] = longer(here, norm_of(part, 1))
         finite[row : row + len(part)] &= np.isfinite(part).all(1)
     shared = -(-len(norms) // (size * size))
     binned = np.maximum.reduceat(norms, np.arange(0, len(norms), shared))
@@ -209,7 +210,7 @@ def _norms(values: _Values, axis: int, size: int) -> Grid:
     said = [f"the norm of each of {_plural(len(norms), 'row')}, in reading order, {across:,} across"]
     if shared > 1:
         said.append(f"each cell the largest of {shared:,}")
-    cells = _wrapped(binned.reshape(-1, 1, 1), across)
+    cells = wrapped(binned.reshape(-1, 1, 1), across)
     overflown = int((np.isinf(norms) & finite).sum())  # of numbers that are finite, and that nobody counts
     return Grid(cells, tuple(said), units=len(binned), dead=_dead("row", norms != 0), infinite=overflown)
 
@@ -229,14 +230,14 @@ def _filters(values: _Values, places: list[int], size: int) -> Grid:
     high, wide = whole.shape[3:]
     across = tuple(sorted({every * wide for every in levels}))
     if bins != (1, 1):
-        said.append(_largest_of(*bins))
+        said.append(largest_of(*bins))
     whole = whole.transpose(0, 3, 1, 2, 4)
     if per_row is None:
         said[0] += ", filters down, inputs across"
         cells = whole.reshape(tiles[0] * high, tiles[1] * wide)
         return Grid(cells, tuple(said), (high,), across, dead=dead)
     blocks = whole.reshape(outs, high, ins * depth * wide)
-    return Grid(_wrapped(blocks, per_row), tuple(said), (high,), across, outs, dead)
+    return Grid(wrapped(blocks, per_row), tuple(said), (high,), across, outs, dead)
 
 
 def _tile_bins(tile: tuple[int, int], tiles: tuple[int, int], levels: list[int], size: int) -> tuple[int, int] | None:
@@ -255,7 +256,7 @@ def _tiles(
     """Each filter and input as slices of rows and columns, and which filters are all zero."""
     outs, ins = (values.shape[place] for place in places[:2])
     depth, high, wide = tile
-    binned = _Bins(high, wide, *bins, front=(outs, ins, depth))
+    binned = Bins(high, wide, *bins, front=(outs, ins, depth))
     live = np.zeros(outs, bool)
     for box, part in values.bands():
         inside = part.transpose(places)
@@ -283,113 +284,13 @@ def _filter_norms(values: _Values, places: list[int], size: int, said: list[str]
     for box, part in values.bands():
         place = box[places[0]], box[places[1]]
         inside = part.transpose(places)
-        norms[place] = _longer(norms[place], _norm(inside, space))
+        norms[place] = longer(norms[place], norm_of(inside, space))
         finite[place] &= np.isfinite(inside).all(space)
-    bins = _Bins(outs, ins, *bin_sizes(outs, ins, size, size, _KEEP))
+    bins = Bins(outs, ins, *bin_sizes(outs, ins, size, size, _KEEP))
     bins.add(0, 0, norms)
     said = [*said, "too many to draw: each as one cell, its norm, filters down, inputs across"]
     overflown = int((np.isinf(norms) & finite).sum())
     return Grid(bins.cells(), (*said, *bins.said()), dead=_dead("filter", norms.any(1)), infinite=overflown)
-
-
-# -- cells -------------------------------------------------------------------------------------------------
-
-
-class _Bins:
-    """A matrix in cells of several rows and columns, of which each keeps what is largest in magnitude.
-
-    With `front`, many matrices of one shape, which these axes count.
-    """
-
-    def __init__(self, rows: int, columns: int, down: int, across: int, front: tuple[int, ...] = ()) -> None:
-        self.down, self.across = down, across
-        shape = *front, -(-rows // down), -(-columns // across)
-        self._most, self._least = np.full(shape, -np.inf), np.full(shape, np.inf)
-
-    def add(self, row: int, column: int, part: Any, front: tuple[slice, ...] = ()) -> None:
-        down, up = _starts(row, part.shape[-2], self.down)
-        across, right = _starts(column, part.shape[-1], self.across)
-        here = *front, slice(up, up + len(down)), slice(right, right + len(across))
-        for whole, choose in ((self._most, np.maximum), (self._least, np.minimum)):
-            found = part
-            if self.across > 1:
-                found = choose.reduceat(found, across, axis=-1)
-            if self.down > 1:
-                found = choose.reduceat(found, down, axis=-2)
-            choose(whole[here], found, out=whole[here])
-
-    def cells(self) -> Any:
-        """What is no number goes first, then what is infinite; of two with one magnitude, the positive."""
-        return np.where(self._most >= -self._least, self._most, self._least)
-
-    def said(self) -> tuple[str, ...]:
-        if self.down * self.across == 1:
-            return ()
-        return (_largest_of(self.down, self.across),)
-
-
-def _largest_of(down: int, across: int) -> str:
-    return f"each cell the largest in magnitude of {down:,}×{across:,}"
-
-
-def _starts(first: int, count: int, step: int) -> tuple[Any, int]:
-    """Where bins begin in a part that begins at `first`, and the number of the bin that it begins in."""
-    number = first // step
-    begins = np.arange(number, (first + count - 1) // step + 1) * step - first
-    return np.maximum(begins, 0), number
-
-
-def binned(cells: Any, down: int, across: int) -> Any:
-    """Cells with so many others in one."""
-    rows, columns = cells.shape
-    bins = _Bins(rows, columns, down, across)
-    bins.add(0, 0, cells)
-    return bins.cells()
-
-
-def bin_sizes(rows: int, columns: int, most_down: int, most_across: int, keep: int) -> tuple[int, int]:
-    """How many rows and columns share a cell: as few as can be, and as many of one as of the other unless that would
-    leave less than `keep` cells."""
-    needed = -(-rows // most_down), -(-columns // most_across)
-    both = max(needed)
-    down, across = (max(own, min(both, count // keep)) for own, count in zip(needed, (rows, columns), strict=True))
-    return down, across
-
-
-def side(count: int, gaps: tuple[int, ...], zoom: int, gap: int) -> int:
-    """How many pixels a side has."""
-    return count * zoom + gap * sum((count - 1) // every for every in gaps)
-
-
-def gaps(levels: int, zoom: int) -> tuple[int, int]:
-    """How many pixels the narrowest gap has, down and across. Rows have but one kind, as wide as the widest of columns;
-    with three kinds of these (filters in 3-D) all are narrower, so that the picture is not mostly gaps."""
-    if levels < 3:
-        gap = max(1, round(zoom / 3))
-        return gap * levels, gap
-    return max(1, round(zoom * 2 / 5)), max(1, round(zoom / 5))
-
-
-def _wrapped(blocks: Any, across: int) -> Any:
-    """Blocks of one size in rows of so many; what is missing at the end is zero."""
-    count, rows, columns = blocks.shape
-    down = -(-count // across)
-    padded = np.zeros((down * across, rows, columns))
-    padded[:count] = blocks
-    return padded.reshape(down, across, rows, columns).transpose(0, 2, 1, 3).reshape(down * rows, across * columns)
-
-
-def _norm(part: Any, axes: int | tuple[int, ...]) -> Any:
-    """Euclidean norms along axes; the largest value is taken out first, so that no square is too large or too small."""
-    most = np.abs(part).max(axes, keepdims=True)
-    scale = np.where((most > 0) & np.isfinite(most), most, 1)
-    with np.errstate(invalid="ignore", over="ignore"):  # where something is not finite, so is the norm
-        return np.sqrt(np.square(part / scale).sum(axes)) * scale.squeeze(axes)
-
-
-def _longer(one: Any, other: Any) -> Any:
-    """The norms of what has these two parts. An infinite part makes it infinite unless another is no number."""
-    return np.where(np.isnan(one) | np.isnan(other), np.nan, np.hypot(one, other))
 
 
 def _dead(what: str, live: Any) -> tuple[str, ...]:

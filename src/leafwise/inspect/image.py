@@ -1,191 +1,28 @@
 """`lw.image`: the values of a leaf as a picture."""
 
 import math
-import operator
-import os
-import secrets
-from contextlib import suppress
 from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from leafwise.core import registry
-from leafwise.core.doc import Shown
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf, shape_text
-from leafwise.core.path import Path, listed
+from leafwise.core.path import Path, listed, spelled
 from leafwise.core.tree import Tree, tree
-from leafwise.errors import Error, FileError, PathError, QueryError, WalkError
+from leafwise.errors import Error, PathError, QueryError, WalkError
+from leafwise.inspect.picture import Image, whole_number
 from leafwise.inspect.reading import reader
 
 if TYPE_CHECKING:
-    from leafwise.inspect.grids import Grid
+    pass
 
 STYLES = ("filters", "matrix", "norms", "strip")
 _SIZE = 1024
 _FILTERS_SIZE = 2048  # so that 512 filters of 3×3, with 512 inputs each, are drawn value by value
 _SIZES = range(16, 8193)
-_GOAL = 512  # pixels that a small picture is enlarged to, by a whole factor
-_MOST_ZOOM = 32
-_STRIP = 24  # the height of a strip in pixels
-_SHORT = 48  # pixels that the short side has at least, or a fourth of the long one
 
 Style = Literal["filters", "matrix", "norms", "strip"]
-
-
-class Image(Shown, kind="image"):
-    """A leaf as a picture; see `lw.image`.
-
-    `cells` are the numbers that are drawn, as a NumPy array, `limit` is the value at the ends of the scale, `width` and
-    `height` count pixels, `caption` says what is to be seen. `png()` gives the bytes of a PNG, `save(path)` writes
-    them; it prints as text, in colour where that can be shown, and a notebook shows it.
-    """
-
-    def __init__(self, facts: dict[str, Any], grid: "Grid", limit: float | None) -> None:
-        self.path: str = facts["path"]
-        self.shape: tuple[int, ...] = facts["shape"]
-        self.dtype: str = facts["dtype"]
-        self.of: str = facts["of"]
-        self.style: str = facts["style"]
-        self._size: int = facts["size"]
-        self._grid = grid
-        largest = float(abs(grid.cells).max(initial=0, where=_finite(grid.cells)))
-        self.limit = largest if limit is None else limit
-        self._beyond = int((_finite(grid.cells) & (abs(grid.cells) > self.limit)).sum())
-
-    @property
-    def cells(self) -> Any:
-        """The numbers that are drawn, row by row."""
-        return self._grid.cells
-
-    @property
-    def width(self) -> int:
-        """How many pixels the picture is wide."""
-        return self._side(1, self._zoom[1], self._gaps)
-
-    @property
-    def height(self) -> int:
-        """How many pixels the picture is high."""
-        return self._side(0, self._zoom[0], self._gaps)
-
-    @property
-    def _zoom(self) -> tuple[int, int]:
-        """How many pixels high and wide a cell is: as many the one as the other, unless that would be a sliver."""
-        zoom = self._even_zoom
-        if self.style == "strip":
-            return max(zoom, _STRIP), zoom
-        high, wide = (self._side(axis, zoom, self._gaps) for axis in (0, 1))
-        least = min(_SHORT, max(high, wide) // 4)
-        return self._stretched(0, zoom, least), self._stretched(1, zoom, least)
-
-    @property
-    def _even_zoom(self) -> int:
-        from leafwise.inspect.grids import gaps
-
-        goal, levels = min(_GOAL, self._size), len(self._grid.across)
-        for zoom in range(_MOST_ZOOM, 1, -1):
-            if max(self._side(axis, zoom, gaps(levels, zoom)) for axis in (0, 1)) <= goal:
-                return zoom
-        return 1
-
-    def _stretched(self, axis: int, zoom: int, least: int) -> int:
-        """The next zoom with which a side has so many pixels."""
-        while self._side(axis, zoom, self._gaps) < least:
-            zoom += 1
-        return zoom
-
-    def _side(self, axis: int, zoom: int, gaps: tuple[int, int]) -> int:
-        from leafwise.inspect.grids import side
-
-        every = (self._grid.down, self._grid.across)[axis]
-        return side(self._grid.cells.shape[axis], every, zoom, gaps[axis])
-
-    @property
-    def _gaps(self) -> tuple[int, int]:
-        """How many pixels the narrowest gap has, down and across."""
-        from leafwise.inspect.grids import gaps
-
-        return gaps(len(self._grid.across), self._even_zoom)
-
-    @property
-    def caption(self) -> str:
-        """Which leaf it is, what is drawn and how, and the scale."""
-        return " · ".join([self._title, *self._grid.said, *self._grid.dead, self._scale, *self._wrong])
-
-    @property
-    def _title(self) -> str:
-        what = "" if self.of == "value" else "gradient of "
-        return f"{what}{self.path} {shape_text(self.shape)} {self.dtype}".strip()
-
-    @property
-    def _signed(self) -> bool:
-        return bool((_finite(self.cells) & (self.cells < 0)).any())
-
-    @property
-    def _scale(self) -> str:
-        low = -self.limit if self._signed else 0
-        beyond = f", {self._beyond:,} beyond" if self._beyond else ""
-        return f"{low:.3g} … {self.limit:.3g}{beyond}"
-
-    @property
-    def _wrong(self) -> list[str]:
-        counts = (("NaN", self._grid.nan), ("infinite", self._grid.infinite))
-        return [f"{count:,} {what}" for what, count in counts if count]
-
-    def png(self) -> bytes:
-        """The picture as a PNG."""
-        data: bytes = import_module("leafwise.render").png_of(self)
-        return data
-
-    def save(self, path: "str | os.PathLike[str]") -> str:
-        """Writes the picture as a PNG, whole or not at all; returns the path.
-
-        >>> import os, tempfile, torch, leafwise as lw
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     written = lw.image(torch.nn.Conv2d(3, 8, 5), "weight").save(os.path.join(folder, "filters.png"))
-        ...     os.path.basename(written)
-        'filters.png'
-        """
-        text = must_be_png(path)
-        data = self.png()
-        target = os.path.realpath(text)
-        staged = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
-        try:
-            with open(staged, "xb") as file:
-                file.write(data)
-            os.replace(staged, target)
-        except OSError as error:
-            raise FileError(f"cannot write {text!r}: {error.strerror or error}") from error
-        finally:
-            with suppress(OSError):
-                os.remove(staged)
-        return text
-
-    def text(self, *, width: int = 80) -> str:
-        """The picture in characters, no wider than this: `=` and `-` are negative, `+` and `#` positive.
-
-        >>> import torch, leafwise as lw
-        >>> print(lw.image({"w": torch.eye(4) - torch.ones(4, 4).triu(1)}).text(width=20))
-        ####============
-        ####============
-        ····####========
-        ····####========
-        ········####====
-        ········####====
-        ············####
-        ············####
-        <BLANKLINE>
-        w 4×4 float32 · 4
-        rows, 4 columns
-        -1 … 1
-        = ≤ -0.6   - ≤ -0.2
-        · about 0   + ≥ 0.2
-        # ≥ 0.6
-        """
-        count = _whole(width)
-        if count is None or count < 1:
-            raise QueryError(f"a width is a whole number from 1 on, not {width!r}")
-        return self._text(width=count)
 
 
 def image(
@@ -217,7 +54,7 @@ def image(
     leaf, opened = _leaf(x, path)
     name = str(leaf.path) if not _is_array(x) else ""
     try:
-        return _drawn(leaf, name, of, None if limit is None else float(limit), _whole(size), style)
+        return _drawn(leaf, name, of, None if limit is None else float(limit), whole_number(size), style)
     except ModuleNotFoundError as error:
         raise Error(f"lw.image needs {error.name}: pip install {error.name}") from error
     finally:
@@ -225,37 +62,20 @@ def image(
             opened.close()
 
 
-def must_be_png(path: "str | os.PathLike[str]") -> str:
-    """The path, where it is that of a PNG."""
-    try:
-        text = os.fsdecode(path)
-    except TypeError as error:
-        raise QueryError(f"a picture is written to a path such as 'filters.png', not {path!r}") from error
-    try:
-        os.fsencode(text)
-    except UnicodeEncodeError as error:
-        raise FileError(f"cannot write {text!r}: the name cannot be that of a file") from error
-    if "\0" in text:
-        raise FileError(f"cannot write {text!r}: the name of a file has no null character")
-    if not text.lower().endswith(".png"):
-        raise QueryError(f"pictures are written as PNG: {text!r} should end in .png")
-    return text
-
-
-def check_options(of: Any, limit: Any, size: Any, style: Any, spelled: str = "{}=") -> None:
-    """Raises where an option is none; `spelled` is how whoever gave them writes their names."""
+def check_options(of: Any, limit: Any, size: Any, style: Any, spelling: str = "{}=") -> None:
+    """Raises where an option is none; `spelling` is how whoever gave them writes their names."""
     if of not in ("value", "grad"):
-        raise QueryError(f'{spelled.format("of")} is "value" or "grad", not {of!r}')
+        raise QueryError(f'{spelling.format("of")} is "value" or "grad", not {of!r}')
     if limit is not None and not _is_limit(limit):
         raise QueryError(
-            f"{spelled.format('limit')} is a positive number, the value at the ends of the scale, not {_short(limit)}"
+            f"{spelling.format('limit')} is a positive number, the value at the ends of the scale, not {_short(limit)}"
         )
-    if size is not None and _whole(size) not in _SIZES:
+    if size is not None and whole_number(size) not in _SIZES:
         raise QueryError(
-            f"{spelled.format('size')} is a whole number of pixels from {_SIZES[0]} to {_SIZES[-1]}, not {_short(size)}"
+            f"{spelling.format('size')} is a whole number of pixels, {_SIZES[0]} to {_SIZES[-1]}, not {_short(size)}"
         )
     if style is not None and style not in STYLES:
-        raise QueryError(f"{spelled.format('style')} is one of {', '.join(STYLES)}, not {style!r}")
+        raise QueryError(f"{spelling.format('style')} is one of {', '.join(STYLES)}, not {style!r}")
 
 
 def _is_limit(limit: Any) -> bool:
@@ -264,14 +84,6 @@ def _is_limit(limit: Any) -> bool:
         return is_number and 0 < float(limit) < math.inf
     except OverflowError:  # a whole number that no float can hold
         return False
-
-
-def _whole(number: Any) -> int | None:
-    """A whole number of whatever kind; None of anything else."""
-    try:
-        return None if isinstance(number, bool) else operator.index(number)
-    except TypeError:
-        return None
 
 
 def _short(number: Any) -> str:
@@ -306,16 +118,16 @@ def _leaf_in(t: Tree, path: Any) -> Leaf:
     if isinstance(place, Leaf):
         return place
     if not isinstance(place, Tree):
-        raise PathError(f"{_quoted(str(path))} is a plain value, and no leaf")
+        raise PathError(f"{spelled(str(path))} is a plain value, and no leaf")
     if path is None and len(place) == 1:
         return next(iter(place))
-    names = [_quoted(str(one)) for one, _ in place.items()]
+    names = [spelled(str(one)) for one, _ in place.items()]
     if path is None:
         raise QueryError(
             f"say which leaf to draw, by its path: {listed(names, 3)}" if names else "there is no leaf here"
         )
     below = f"below it: {listed(names, 3)}" if names else "it has none"
-    raise PathError(f"{_quoted(str(path))} is a node and no leaf; {below}")
+    raise PathError(f"{spelled(str(path))} is a node and no leaf; {below}")
 
 
 def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None, style: str | None) -> Image:
@@ -384,7 +196,7 @@ def _if_sparse(name: str, of: str) -> str:
     what = "its gradient is" if of == "grad" else "it is"
     if not name:
         return f"{what} sparse; lw.image(array{'.grad' * (of == 'grad')}.to_dense()) draws it"
-    return f"{what} sparse; lw.image(leaf.{of}.to_dense()) draws it, with leaf = lw.tree(…)[{_quoted(name)}]"
+    return f"{what} sparse; lw.image(leaf.{of}.to_dense()) draws it, with leaf = lw.tree(…)[{spelled(name)}]"
 
 
 def _no_picture(home: Home, array: Any) -> str:
@@ -399,13 +211,4 @@ def _no_picture(home: Home, array: Any) -> str:
 
 
 def _called(name: str) -> str:
-    return _quoted(name) if name else "the array"
-
-
-def _quoted(path: str) -> str:
-    """A path as it can be pasted into Python; some have quotes already, around a name that is not plain."""
-    return repr(path) if '"' in path else f'"{path}"'
-
-
-def _finite(cells: Any) -> Any:
-    return abs(cells) < math.inf
+    return spelled(name) if name else "the array"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from leafwise.core.columns import Facts
 from leafwise.core.home import Axes
 from leafwise.core.leaf import Leaf
+from leafwise.core.path import spelled
 from leafwise.inspect.pairing import Held
 from leafwise.inspect.reading import Read, bands, reader
 from leafwise.inspect.rows import Row
@@ -122,12 +123,3 @@ class Seen:
         else:
             value = looked.gradients[self.leaf] if of == "grad" else looked.stepped.reached(self)
         return bands(looked.columns.home(value), value, self.shape)
-
-
-def spelled(path: str) -> str:
-    """A path as a string of Python's.
-
-    >>> print(spelled("0.weight"), spelled('"a b".weight'))
-    "0.weight" '"a b".weight'
-    """
-    return f'"{path}"' if not set(path) & set('"\\\n') else repr(path)

@@ -8,8 +8,9 @@ import numpy as np
 
 from leafwise.core.doc import Doc, Span, Style
 from leafwise.core.path import escape
-from leafwise.inspect.grids import Grid, bin_sizes, binned, side
-from leafwise.inspect.image import Image
+from leafwise.inspect.bins import bin_sizes, binned, side
+from leafwise.inspect.grids import Grid
+from leafwise.inspect.picture import Image
 from leafwise.render.outline import plural
 from leafwise.render.png import png
 from leafwise.render.scale import EMPTY, GAP, INFINITE, NAN, STEPS, numbers, palette, shares
