@@ -72,7 +72,8 @@ def check_options(of: Any, limit: Any, size: Any, style: Any, spelling: str = "{
         )
     if size is not None and whole_number(size) not in _SIZES:
         raise QueryError(
-            f"{spelling.format('size')} is a whole number of pixels, {_SIZES[0]} to {_SIZES[-1]}, not {_short(size)}"
+            f"{spelling.format('size')} is a whole number of pixels from {_SIZES[0]} to {_SIZES[-1]}, "
+            f"not {_short(size)}"
         )
     if style is not None and style not in STYLES:
         raise QueryError(f"{spelling.format('style')} is one of {', '.join(STYLES)}, not {style!r}")
