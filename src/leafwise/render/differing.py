@@ -303,7 +303,7 @@ def _footer(diff: Diff) -> list[tuple[Span, ...]]:
             count = f" and {len(proposal.pairs) - 1:,} like it" if len(proposal.pairs) > 1 else ""
             footer.append((Span(f"{words}: {escape(old)} → {escape(new)}{count} ({proposal.reason})", "tie"),))
     if diff.proposals:
-        footer.append((Span('rename="auto" takes these; or give rename= what is right', "dim"),))
+        footer.append((Span('rename="auto" (--auto) takes these; or give rename= (--rename) what is right', "dim"),))
     return footer
 
 
