@@ -93,3 +93,13 @@ def test_a_file_is_checked_without_a_framework(healthy: str) -> None:
     code = f"import sys; from leafwise.cli import main; main(['check', {healthy!r}]); print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.splitlines()[-1] == "False", run.stderr
+
+
+def test_what_nobody_foresaw_is_trouble_and_no_answer(healthy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*given: object, **options: object) -> None:
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr("leafwise.inspect.check.check", breaks)
+    monkeypatch.setattr("leafwise.inspect.diff.diff", breaks)
+    assert main(["check", healthy]) == 2
+    assert main(["diff", healthy, healthy]) == 2

@@ -52,15 +52,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except OSError as error:
         if error.filename is not None:
-            raise
+            return _unexpected(error, options)
         # What was to be printed; to print the rest at exit would fail once more.
         print(f"leafwise: cannot write: {error.strerror or error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(getattr(options, "trouble", 1))
+    except Exception as error:
+        return _unexpected(error, options)
     finally:
         warnings.showwarning = shown
         if collecting:
             gc.enable()
+
+
+def _unexpected(error: Exception, options: argparse.Namespace) -> int:
+    """What nobody foresaw is shown as Python shows it; but of a verb whose 1 is an answer, not with the status 1."""
+    trouble = int(getattr(options, "trouble", 1))
+    if trouble == 1:
+        raise error
+    said = f"{type(error).__name__}: {error}".splitlines()[0]
+    print(f"leafwise: unexpected trouble: {escape(said)}", file=sys.stderr)
+    return trouble
 
 
 def _warn(message: Warning | str, *_: object) -> None:

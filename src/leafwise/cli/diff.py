@@ -36,19 +36,6 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
-        return _run(options)
-    except (Error, BrokenPipeError):
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.filename is None:
-            raise  # what was to be printed cannot be written
-        # Python would leave with 1, which says that something differs.
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise Error(f"could not compare them: {said}") from error
-
-
-def _run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import tree
     from leafwise.inspect.diff import diff
     from leafwise.inspect.pairing import RENAME_HINT

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.core.moments import Moments, together
+from leafwise.core.moments import NOTHING, Moments, nothing, together
 from leafwise.core.runs import Run, UnreadError
 from leafwise.files.arrays import ITEM_BYTES, Coded, Storage, Stored, Strided
 from leafwise.files.filling import in_threads, unchanged
@@ -15,6 +15,7 @@ from leafwise.files.source import LocalSource
 from leafwise.kernels import cpu
 from leafwise.kernels.cpu import PIECE, lies_densely
 from leafwise.kernels.dtypes import unknown_dtype
+from leafwise.kernels.streams import regrouped
 
 # How many bytes are looked at at a time: of what is read by Python, by one thread, elsewhere by all.
 _BUNDLE = 8 << 20
@@ -129,23 +130,7 @@ def _look(parts: list[_Part], histogram: bool) -> list[list[Moments]]:
 
 def _of_parts(value: Stored, histogram: bool, count: Callable[[int], None]) -> Moments:
     """Of an array whose bytes must be put in order, or worked out."""
-    pieces = _regrouped(value.parts())
-    found = together([chunk for piece in pieces for chunk in cpu.look([cpu.run_of(piece)], histogram)[0]])
+    pieces = regrouped(value.parts(), PIECE)
+    found = [chunk for piece in pieces for chunk in cpu.look([cpu.run_of(piece)], histogram)[0]]
     count(value.spec.nbytes)
-    return found
-
-
-def _regrouped(parts: Iterator[Any]) -> Iterator[Any]:
-    """The same values in pieces of one length, so that it does not matter how they were cut."""
-    kept: list[Any] = []
-    size = 0
-    for part in parts:
-        kept.append(np.ascontiguousarray(part, part.dtype.newbyteorder("=")).reshape(-1))
-        size += part.size
-        if size >= PIECE:
-            joined = np.concatenate(kept) if len(kept) > 1 else kept[0]
-            whole = size // PIECE * PIECE
-            yield from (joined[at : at + PIECE] for at in range(0, whole, PIECE))
-            kept, size = [joined[whole:]], size - whole
-    if size or kept:
-        yield np.concatenate(kept)
+    return together(found or [nothing(NOTHING if histogram else None)])

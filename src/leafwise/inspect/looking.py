@@ -125,9 +125,9 @@ class Looked:
             return [(*place, *found) for place, found in zip(places, lines, strict=True) if any(found)]
 
     @cached_property
-    def equal(self) -> list[tuple[Seen, list[Seen]]]:
-        """Leaves that hold the same bits as another, perhaps transposed, and are not one; constants left out. What is
-        counted, extremes and histograms agree whatever the order; those that do are compared bit by bit."""
+    def equal(self) -> list[tuple[Seen, dict[Seen, bool]]]:
+        """Leaves that hold the same bits as another, each with whether transposed, and are not one; constants left out.
+        What is counted, extremes and histograms agree whatever the order; those that do are compared bit by bit."""
         agreeing: dict[object, list[Seen]] = {}
         for seen, row in self.where():
             if row.min < row.max and row.count > 2:
@@ -138,15 +138,12 @@ class Looked:
         for its in _by_corner(agreeing.values()):
             while len(its) > 1:
                 first, *rest = its
-                same = [one for one in rest if self.compared(first, one) & {"same", "transposed"}]
+                kinds = {one: self.compared(first, one) for one in rest}
+                same = {one: "transposed" in its for one, its in kinds.items() if its & {"same", "transposed"}}
                 if same and {first.leaf, *(one.leaf for one in same)} not in shared:
                     found.append((first, same))
                 its = [one for one in rest if one not in same]
         return found
-
-    def how_equal(self, one: Seen, other: Seen) -> str:
-        """What a tie of two leaves that are equal needs besides their names."""
-        return ", transpose=True" if "transposed" in self.compared(one, other) else ""
 
     def compared(self, one: Seen, other: Seen) -> frozenset[str]:
         """What the values of two leaves are to each other, in the words of `lw.diff`."""

@@ -33,7 +33,7 @@ def knows(dtype: str) -> bool:
 
 def same_bytes(one: Iterable[Any], other: Iterable[Any]) -> bool:
     """Whether two streams of bytes, cut anyhow, are the same."""
-    chunks = (_chunks(np.frombuffer(piece, np.uint8) for piece in pieces) for pieces in (one, other))
+    chunks = (regrouped(np.frombuffer(piece, np.uint8) for piece in pieces) for pieces in (one, other))
     return all(x is not None and y is not None and same_bits(x, y) for x, y in zip_longest(*chunks))
 
 
@@ -51,7 +51,7 @@ def compare_streams(
     """
     parts = []
     forth = back = True
-    for x, y in zip(_chunks(one), _chunks(other), strict=True):
+    for x, y in zip(regrouped(one), regrouped(other), strict=True):
         if x.dtype != y.dtype:
             forth, back = forth and _gives(x, y), back and _gives(y, x)
         parts += [compare_chunk(np.ascontiguousarray(a), np.ascontiguousarray(b)) for a, b in _widened(x, y)]
@@ -163,22 +163,22 @@ def _wide(one: Any, other: Any) -> Any:
     return np.dtype(np.float32 if narrow else np.float64)
 
 
-def _chunks(arrays: Iterable[Any]) -> Iterator[Any]:
-    """The same values in chunks of one length, so that it does not matter how they were cut. A chunk is good until the
+def regrouped(arrays: Iterable[Any], size: int = CHUNK) -> Iterator[Any]:
+    """The same values in pieces of one length, so that it does not matter how they were cut. A piece is good until the
     next is asked for: whoever gives the arrays may use their memory again."""
     kept: Any = None
     for array in arrays:
         flat = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1)
         at = 0
         if kept is not None:
-            at = min(CHUNK - kept.size, flat.size)
+            at = min(size - kept.size, flat.size)
             kept = np.concatenate([kept, flat[:at]])
-            if kept.size < CHUNK:
+            if kept.size < size:
                 continue
             yield kept
             kept = None
-        whole = at + (flat.size - at) // CHUNK * CHUNK
-        yield from (flat[start : start + CHUNK] for start in range(at, whole, CHUNK))
+        whole = at + (flat.size - at) // size * size
+        yield from (flat[start : start + size] for start in range(at, whole, size))
         if whole < flat.size:
             kept = flat[whole:].copy()
     if kept is not None:

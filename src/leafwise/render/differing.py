@@ -15,6 +15,7 @@ from leafwise.inspect.diff import Diff
 from leafwise.render.measuring import share_text
 from leafwise.render.outline import FOLD_FROM, MAX_LINES, follows, plural, value_text
 from leafwise.render.plain import plain_value
+from leafwise.render.planning import proposed
 
 _MAX_REMARKS = 6  # of each kind, below the outline
 _MAX_SAID = 60  # characters of what an object says of itself
@@ -297,14 +298,7 @@ def _footer(diff: Diff) -> list[tuple[Span, ...]]:
         footer.append((Span("names, shapes and dtypes only: values were not compared", "dim"),))
     footer += [(Span(escape(prefix.describe())),) for prefix in diff.prefixes]
     footer += [(Span(escape(note), "dim"),) for note in _some(diff.notes)]
-    for words, proposals in (("renamed by guess", diff.applied), ("may be renamed", diff.proposals)):
-        for proposal in proposals[:_MAX_REMARKS]:
-            old, new = proposal.pairs[0]
-            count = f" and {len(proposal.pairs) - 1:,} like it" if len(proposal.pairs) > 1 else ""
-            footer.append((Span(f"{words}: {escape(old)} → {escape(new)}{count} ({proposal.reason})", "tie"),))
-    if diff.proposals:
-        footer.append((Span('rename="auto" (--auto) takes these; or give rename= (--rename) what is right', "dim"),))
-    return footer
+    return footer + proposed(diff.applied, diff.proposals, _MAX_REMARKS)
 
 
 def _some(notes: list[str]) -> list[str]:

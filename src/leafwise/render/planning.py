@@ -5,6 +5,7 @@ from typing import Any
 from leafwise.checkpoint.plans import Feed, Plan
 from leafwise.core.doc import Doc, Line, Span
 from leafwise.core.leaf import shape_text
+from leafwise.core.match import Proposal
 from leafwise.core.path import escape
 from leafwise.render.outline import plural
 
@@ -68,14 +69,20 @@ def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
     for optimizer in plan.optimizers:
         name = optimizer.path or "the optimizer"
         footer.append((Span(f"{name}: state for {plural(len(optimizer.states), 'parameter', 'parameters')}"),))
-    for words, proposals in (("renamed by guess", plan.applied), ("may be", plan.proposals)):
-        for proposal in proposals[:limit]:
+    return footer + proposed(plan.applied, plan.proposals, limit)
+
+
+def proposed(applied: list[Proposal], proposals: list[Proposal], limit: int | None) -> list[tuple[Span, ...]]:
+    """Renames that were taken by guess, or that might be meant, and what to give for them."""
+    lines: list[tuple[Span, ...]] = []
+    for words, some in (("renamed by guess", applied), ("may be", proposals)):
+        for proposal in some[:limit]:
             old, new = proposal.pairs[0]
             count = f" and {len(proposal.pairs) - 1:,} like it" if len(proposal.pairs) > 1 else ""
-            footer.append((Span(f"{words}: {escape(old)} → {escape(new)}{count} ({proposal.reason})", "tie"),))
-    if plan.proposals:
-        footer.append((Span('rename="auto" takes these; or give rename= what is right', "dim"),))
-    return footer
+            lines.append((Span(f"{words}: {escape(old)} → {escape(new)}{count} ({proposal.reason})", "tie"),))
+    if proposals:
+        lines.append((Span('rename="auto" (--auto) takes these; or give rename= (--rename) what is right', "dim"),))
+    return lines
 
 
 def _summary(plan: Plan) -> str:

@@ -49,11 +49,10 @@ def equal_untied(looked: Looked) -> Found:
     shape; otherwise noted, since layers that are copies of each other begin so."""
     pairs = {(table.leaf, head.leaf) for table, head in looked.tables_and_heads}
     for first, others in looked.equal:
-        for other in others:
+        for other, turned in others.items():
             level: Level = "warning" if {(first.leaf, other.leaf), (other.leaf, first.leaf)} & pairs else "note"
-            how = looked.how_equal(first, other)
-            said = f"the same {first.spec.size:,} values as {first.path}{', transposed' * bool(how)}, and not tied"
-            yield told(level, other, said + _tie(looked, first, other, how))
+            said = f"the same {first.spec.size:,} values as {first.path}{', transposed' * turned}, and not tied"
+            yield told(level, other, said + _tie(looked, first, other, ", transpose=True" * turned))
 
 
 @rule("LW304", "shared memory, separate gradients")
