@@ -54,6 +54,13 @@ def cases() -> dict[str, Any]:
         sparse = normal.astype(dtype)
         sparse[::3] = 0
         found[f"sparse {name}"] = sparse
+        # The extremes of 16-bit floats are found in their bits, where the sign comes first.
+        found[f"all positive {name}"] = (np.abs(normal[:4_130]) + 0.5).astype(dtype)
+        found[f"all negative {name}"] = -found[f"all positive {name}"]
+        found[f"negative and zero {name}"] = np.concatenate([found[f"all negative {name}"], np.zeros(1, dtype)])
+        found[f"one negative {name}"] = np.concatenate([found[f"all positive {name}"], -np.ones(1, dtype)])
+        for size in (1, 31, 33, 1_023, 1_056):
+            found[f"{size} of {name}"] = -np.abs(normal[:size]).astype(dtype)
         tiny = float(ml_dtypes.finfo(dtype).smallest_subnormal)
         found[f"subnormals {name}"] = (np.arange(-40, 40) * tiny).astype(dtype)
         largest = float(ml_dtypes.finfo(dtype).max)

@@ -1,23 +1,6 @@
 /* The statistics of one chunk of an array, block by block. */
 
-enum kind {
-    FLOAT32,
-    FLOAT64,
-    BFLOAT16,
-    FLOAT16,
-    BYTE_FLOAT,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-    BOOL
-};
-
-static const int item_bytes[] = {4, 8, 2, 2, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1};
+#define STEP (16 * BLOCK) /* elements that are read from a file at a time: few enough to stay in the cache */
 
 /* What is found in a chunk; the layout is known to cpu.py. The extremes of whole numbers are exact, in `whole_least`
    and `whole_largest`; those of uint64 have their first bit flipped. */
@@ -96,48 +79,74 @@ static void extremes(const struct sums *sums, struct result *found)
     found->largest = sums->largest > found->largest ? sums->largest : found->largest;
 }
 
-static void count_exponents(const struct lanes *lanes, const float_at *x, long count, double typical, long zeros,
-                            struct room *room)
+static void count_exponents(const struct lanes *lanes, long count, double typical, long zeros, struct room *room)
 {
     /* The window ends two above the exponent of the typical magnitude. */
     int middle = typical > 0 ? ilogb(typical) + 127 : 1;
     int lowest = middle - 13 < 1 ? 1 : middle - 13 > 240 ? 240 : middle - 13;
-    lanes->count_exponents(x, count, lowest, room->exponents, room->histogram);
+    lanes->count_exponents(room->exponents, count, lowest, room->histogram);
     room->histogram[0] -= (uint32_t)zeros;
 }
 
-static void float_block(const struct lanes *lanes, const float_at *x, long count, float tiny, struct coming coming,
-                        int with_histogram, struct room *room, struct moments *moments, struct result *found)
+/* Numbers as 32-bit floats; `kind` says so from then on. */
+static const char *as_floats(const struct lanes *lanes, enum kind *kind, const char *x, long count, const float *values,
+                             float *room)
+{
+    if (*kind == FLOAT32)
+        return x;
+    lanes->decode(*kind, x, count, values, room);
+    *kind = FLOAT32;
+    return (const char *)room;
+}
+
+static void float_block(const struct lanes *lanes, enum kind kind, const char *x, long count, const float *values,
+                        float tiny, int with_histogram, struct room *room, struct moments *moments,
+                        struct result *found)
 {
     struct sums sums;
-    lanes->sums_of_floats(x, count, tiny, coming, &sums);
+    struct ahead ahead = {x + AHEAD, item_bytes[kind]};
+    if (kind == BYTE_FLOAT)
+        x = as_floats(lanes, &kind, x, count, values, room->floats);
+    if (kind == FLOAT32)
+        lanes->sums_of_floats((const float_at *)x, count, tiny, ahead, &sums);
+    else
+        lanes->sums_of_halves(kind, (const uint16_at *)x, count, &sums);
     if (!isfinite(sums.magnitude)) {
         /* Something in it is not finite: looked at again, without that. */
         long kept = 0;
+        x = as_floats(lanes, &kind, x, count, values, room->floats);
         for (long i = 0; i < count; i++) {
-            float value = x[i];
+            float value = ((const float_at *)x)[i];
             if (isfinite(value))
                 room->floats[kept++] = value;
             else
                 count_nonfinite(value, found);
         }
-        x = room->floats, count = kept;
-        lanes->sums_of_floats(x, count, tiny, coming, &sums);
+        x = (const char *)room->floats, count = kept;
+        lanes->sums_of_floats(room->floats, count, tiny, ahead, &sums);
     }
     if (!count)
         return;
-    long zeros = sums.tiny ? lanes->zeros_of_floats(x, count) : 0;
-    found->zeros += zeros, found->subnormals += sums.tiny - zeros;
+    found->zeros += sums.zeros, found->subnormals += sums.tiny - sums.zeros;
     extremes(&sums, found);
     double mean = sums.sum / count, rest = 0, deviation = sums.square - sums.sum * mean;
     if (sums.least == sums.largest)
         mean = sums.least + 0.0, deviation = 0; /* zero has no sign */
-    else if (cancels(deviation, mean, count))
-        deviation = lanes->deviation_of_floats(x, count, &mean, &rest);
+    else if (cancels(deviation, mean, count)) {
+        x = as_floats(lanes, &kind, x, count, values, room->floats);
+        deviation = lanes->deviation_of_floats((const float_at *)x, count, &mean, &rest);
+    }
     struct moments block = {count, mean, rest, deviation > 0 ? deviation : 0, sums.magnitude, sums.square, 0};
     fold(moments, &block);
-    if (with_histogram)
-        count_exponents(lanes, x, count, sums.magnitude / count, zeros, room);
+    if (!with_histogram)
+        return;
+    if (kind == BFLOAT16)
+        lanes->exponents_of_bfloat16((const uint16_at *)x, count, room->exponents);
+    else {
+        x = as_floats(lanes, &kind, x, count, values, room->floats);
+        lanes->exponents_of_floats((const float_at *)x, count, room->exponents);
+    }
+    count_exponents(lanes, count, sums.magnitude / count, sums.zeros, room);
 }
 
 static void double_block(const struct lanes *lanes, const double_at *x, long count, int with_histogram,
@@ -184,14 +193,12 @@ static void double_block(const struct lanes *lanes, const double_at *x, long cou
     fold(moments, &block);
     if (!with_histogram)
         return;
-    /* As floats that have the same exponent, or one that stands for all that are larger or smaller. */
+    /* The exponent that a float would have; the first and the last stand for all that are smaller or larger. */
     for (long i = 0; i < count; i++) {
-        int64_t bits = bits_of_double(x[i]) & (int64_t)0xfff0000000000000;
-        double power;
-        memcpy(&power, &bits, sizeof power);
-        room->floats[i] = (float)power;
+        int exponent_of_float = (int)(bits_of_double(x[i]) >> 52 & 2047) - 1023 + 127;
+        room->exponents[i] = (uint8_t)(exponent_of_float < 0 ? 0 : exponent_of_float > 255 ? 255 : exponent_of_float);
     }
-    count_exponents(lanes, room->floats, count, fmin(fmax(typical, 0x1p-126), 0x1p127), zeros, room);
+    count_exponents(lanes, count, fmin(fmax(typical, 0x1p-126), 0x1p127), zeros, room);
 }
 
 #define WHOLE_NUMBERS(type, is_negative, first_bit)                                                                    \
@@ -228,34 +235,63 @@ static void decode_whole(enum kind kind, const char *x, long count, int with_his
     found->whole_largest = largest > found->whole_largest ? largest : found->whole_largest;
 }
 
-static void measure_chunk(const struct lanes *lanes, enum kind kind, const char *x, int64_t size, const float *values,
-                          float tiny, int with_histogram, struct room *room, struct result *found)
+/* Reads so many bytes of a file; returns whether all were there. */
+static int read_all(int file, int64_t at, char *into, size_t bytes)
+{
+    while (bytes) {
+        ssize_t done = pread(file, into, bytes, (off_t)at);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return 0;
+        into += done, at += done, bytes -= (size_t)done;
+    }
+    return 1;
+}
+
+/* Where the numbers of a chunk are: in memory, or in a file from `address` on, read into `room` a step at a time. */
+struct side {
+    int64_t address;
+    int file;
+    char *room;
+};
+
+/* The bytes at an offset; NULL if they could not be read. */
+static const char *seen(const struct side *side, int64_t offset, int64_t bytes)
+{
+    if (side->file < 0)
+        return (const char *)(intptr_t)(side->address + offset);
+    return read_all(side->file, side->address + offset, side->room, (size_t)bytes) ? side->room : NULL;
+}
+
+/* Returns whether the whole chunk could be read. */
+static int measure_chunk(const struct lanes *lanes, enum kind kind, const struct side *side, int64_t size,
+                         const float *values, float tiny, int with_histogram, struct room *room, struct result *found)
 {
     struct moments moments = {0};
+    const char *x = NULL;
     memset(found, 0, sizeof *found);
     found->least = INFINITY, found->largest = -INFINITY;
     found->whole_least = INT64_MAX, found->whole_largest = INT64_MIN;
     for (int64_t start = 0; start < size; start += BLOCK, x += BLOCK * item_bytes[kind]) {
         long count = size - start < BLOCK ? (long)(size - start) : BLOCK;
-        const float_at *floats = room->floats;
         /* Of whole numbers, only those of 64 bits are more than doubles tell exactly. */
         int beyond_doubles = item_bytes[kind] == 8;
+        if (start % STEP == 0) {
+            int64_t some = size - start < STEP ? size - start : STEP;
+            if (!(x = seen(side, start * item_bytes[kind], some * item_bytes[kind])))
+                return 0;
+        }
         switch (kind) {
-        case FLOAT32: floats = (const float_at *)x; break;
-        case BFLOAT16: lanes->decode_bfloat16((const uint16_at *)x, count, room->floats); break;
-        case FLOAT16: lanes->decode_float16((const uint16_at *)x, count, room->floats); break;
-        case BYTE_FLOAT:
-            for (long i = 0; i < count; i++)
-                room->floats[i] = values[(uint8_t)x[i]];
-            break;
-        case FLOAT64: double_block(lanes, (const double_at *)x, count, with_histogram, room, &moments, found); continue;
+        case FLOAT32:
+        case BFLOAT16:
+        case FLOAT16:
+        case BYTE_FLOAT: float_block(lanes, kind, x, count, values, tiny, with_histogram, room, &moments, found); break;
+        case FLOAT64: double_block(lanes, (const double_at *)x, count, with_histogram, room, &moments, found); break;
         default:
             decode_whole(kind, x, count, with_histogram && beyond_doubles, room, found);
             double_block(lanes, room->doubles, count, with_histogram && !beyond_doubles, room, &moments, found);
-            continue;
         }
-        struct coming coming = {x + BLOCK * item_bytes[kind], item_bytes[kind]};
-        float_block(lanes, floats, count, tiny, coming, with_histogram, room, &moments, found);
     }
     found->finite = (int64_t)moments.count;
     found->mean = ldexp(moments.mean, moments.exponent), found->mean_rest = ldexp(moments.mean_rest, moments.exponent);
@@ -263,4 +299,5 @@ static void measure_chunk(const struct lanes *lanes, enum kind kind, const char 
     found->least += 0.0, found->largest += 0.0; /* zero has no sign */
     found->std = moments.count ? ldexp(sqrt(moments.deviation / moments.count), moments.exponent) : 0;
     found->l2 = ldexp(sqrt(moments.square), moments.exponent);
+    return 1;
 }

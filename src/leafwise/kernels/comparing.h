@@ -4,8 +4,6 @@
    Chunks and threads are as in cpu.c. Of a chunk, a step is read of either side and compared bit by bit; only where
    they differ are numbers made of the bits. A step of both sides stays in the cache. */
 
-#define STEP (16 * BLOCK)
-
 /* What is found of a chunk; the layout is known to comparing.py. Norms and the cosine are of the pairs that are finite,
    and not there (zero) where all is the same and nobody asked for them. The largest difference is no number where one
    that is not finite changed: of those there are `nonfinite_changed`. */
@@ -149,20 +147,6 @@ static void decode_pairs(enum kind kind, const char *x, const char *y, long coun
     }
 }
 
-static const float_at *as_floats(const struct lanes *lanes, enum kind kind, const char *x, long count,
-                                 const float *values, float *into)
-{
-    switch (kind) {
-    case FLOAT32: return (const float_at *)x;
-    case BFLOAT16: lanes->decode_bfloat16((const uint16_at *)x, count, into); break;
-    case FLOAT16: lanes->decode_float16((const uint16_at *)x, count, into); break;
-    default:
-        for (long i = 0; i < count; i++)
-            into[i] = values[(uint8_t)x[i]];
-    }
-    return into;
-}
-
 static void compare_step(const struct lanes *lanes, enum kind kind, const char *x, const char *y, int64_t size,
                          const float *values, struct pair_room *room, struct gap *gap, struct comparison *found)
 {
@@ -171,29 +155,19 @@ static void compare_step(const struct lanes *lanes, enum kind kind, const char *
         long count = size - start < BLOCK ? (long)(size - start) : BLOCK;
         found->changed += lanes->differing(x, y, count, bytes);
         if (kind <= BYTE_FLOAT && kind != FLOAT64) {
-            const float_at *a = as_floats(lanes, kind, x, count, values, room->floats[0]);
-            const float_at *b = as_floats(lanes, kind, y, count, values, room->floats[1]);
-            floats_apart(lanes, a, b, x, y, bytes, count, room, gap, found);
+            const char *sides[2] = {x, y};
+            const float_at *floats[2];
+            for (int side = 0; side < 2; side++) {
+                floats[side] = kind == FLOAT32 ? (const float_at *)sides[side] : room->floats[side];
+                if (kind != FLOAT32)
+                    lanes->decode(kind, sides[side], count, values, room->floats[side]);
+            }
+            floats_apart(lanes, floats[0], floats[1], x, y, bytes, count, room, gap, found);
         } else {
             decode_pairs(kind, x, y, count, room);
             doubles_apart(room, count, kind != FLOAT64, gap, found);
         }
     }
-}
-
-/* A side of a chunk: in memory, or from `address` on in a file, of which a step is read into `room`. */
-struct side {
-    int64_t address;
-    int file;
-    char *room;
-};
-
-/* The bytes from an offset on; NULL where they could not be read. */
-static const char *seen(const struct side *side, int64_t offset, int64_t bytes)
-{
-    if (side->file < 0)
-        return (const char *)(intptr_t)(side->address + offset);
-    return read_all(side->file, side->address + offset, side->room, (size_t)bytes) ? side->room : NULL;
 }
 
 /* Compares a chunk; says which side could not be read, 1 or 2, or 0. */

@@ -39,26 +39,12 @@ static int64_t array_of(const struct work *work, int64_t chunk)
     return low;
 }
 
-/* Whether all these bytes of a file were read. */
-static int read_all(int file, int64_t at, char *into, size_t bytes)
-{
-    while (bytes) {
-        ssize_t done = pread(file, into, bytes, (off_t)at);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return 0;
-        into += done, at += done, bytes -= (size_t)done;
-    }
-    return 1;
-}
-
 static void *run(void *given)
 {
     struct work *work = given;
     int64_t chunks = work->first_chunks[work->arrays], number;
     struct room *room = malloc(sizeof *room);
-    char *bytes = work->files ? malloc((size_t)work->chunk * 8) : NULL;
+    char *bytes = work->files ? malloc((size_t)STEP * 8) : NULL;
     fenv_t before;
     if (!room || (work->files && !bytes)) {
         free(room), free(bytes);
@@ -72,17 +58,13 @@ static void *run(void *given)
         int64_t start = (number - work->first_chunks[array]) * work->chunk, left = work->sizes[array] - start;
         enum kind kind = (enum kind)work->kinds[array];
         int64_t size = left < work->chunk ? left : work->chunk, at = work->addresses[array] + start * item_bytes[kind];
-        const char *x = (const char *)(intptr_t)at;
-        if (work->files && work->files[array] >= 0) {
-            x = bytes;
-            if (!read_all(work->files[array], at, bytes, (size_t)size * (size_t)item_bytes[kind])) {
-                __atomic_store_n(&work->unread, array + 1, __ATOMIC_RELAXED);
-                break;
-            }
-        }
+        struct side side = {at, work->files ? work->files[array] : -1, bytes};
         memset(room->histogram, 0, sizeof room->histogram);
-        measure_chunk(work->lanes, kind, x, size, work->values + BINS * work->values_of[array], work->tiny[array],
-                      work->histograms != NULL, room, work->results + number);
+        if (!measure_chunk(work->lanes, kind, &side, size, work->values + BINS * work->values_of[array],
+                           work->tiny[array], work->histograms != NULL, room, work->results + number)) {
+            __atomic_store_n(&work->unread, array + 1, __ATOMIC_RELAXED);
+            break;
+        }
         for (int bin = 0; work->histograms && bin < BINS; bin++)
             if (room->histogram[bin])
                 __atomic_fetch_add(work->histograms + array * BINS + bin, room->histogram[bin], __ATOMIC_RELAXED);

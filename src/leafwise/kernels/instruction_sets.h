@@ -24,9 +24,36 @@
 #endif
 /* clang-format on */
 
-#define LANES 8
-#define BLOCK 4096
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "files hold little-endian numbers, which this code reads as they are"
+#endif
+
+#define LANES 8        /* of sums; see lanes.h */
+#define HALF_LANES 16  /* of sums of 16-bit floats: with only 8, each addition would wait for the previous one */
+#define BLOCK 4096     /* elements that are looked at several times while they are in the cache */
+#define HALF_PART 1024 /* 16-bit floats that are widened at a time: a block and its copies then fit into 32 KiB */
+#define AHEAD 4096     /* how many bytes ahead to prefetch: hardware prefetching stops at the end of each page */
 #define BINS 256
+#define WINDOW 16 /* exponents that are counted together */
+
+enum kind {
+    FLOAT32,
+    FLOAT64,
+    BFLOAT16,
+    FLOAT16,
+    BYTE_FLOAT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    BOOL
+};
+
+static const int item_bytes[] = {4, 8, 2, 2, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1};
 
 /* Numbers at any address: those in files begin where they like. */
 typedef float float_at __attribute__((aligned(1), may_alias));
@@ -35,9 +62,16 @@ typedef uint16_t uint16_at __attribute__((aligned(1), may_alias));
 typedef uint32_t uint32_at __attribute__((aligned(1), may_alias));
 typedef uint64_t uint64_at __attribute__((aligned(1), may_alias));
 
+/* `tiny` counts zeros and subnormals, `zeros` only zeros (not filled in for doubles). */
 struct sums {
     double sum, magnitude, square, least, largest;
-    long tiny;
+    long tiny, zeros;
+};
+
+/* What to prefetch while a block is added up: `item_bytes` for each of its elements. */
+struct ahead {
+    const char *bytes;
+    int item_bytes;
 };
 
 /* Of pairs: the sums of squared distances, of the squares of either side and of products, and the largest distance. */
@@ -45,21 +79,16 @@ struct apart {
     double distance, square, other_square, dot, largest;
 };
 
-/* What is read next: memory is asked for it early, since the machine by itself stops at the end of a page. */
-struct coming {
-    const char *bytes;
-    int item_bytes;
-};
-
 struct lanes {
-    void (*sums_of_floats)(const float_at *, long, float, struct coming, struct sums *);
+    void (*decode)(enum kind, const char *, long, const float *, float *);
+    void (*sums_of_floats)(const float_at *, long, float, struct ahead, struct sums *);
+    void (*sums_of_halves)(enum kind, const uint16_at *, long, struct sums *);
     void (*sums_of_doubles)(const double_at *, long, double, struct sums *);
     double (*deviation_of_floats)(const float_at *, long, double *, double *);
     double (*deviation_of_doubles)(const double_at *, long, double, double *, double *);
-    long (*zeros_of_floats)(const float_at *, long);
-    void (*count_exponents)(const float_at *, long, int, uint8_t *, uint32_t *);
-    void (*decode_bfloat16)(const uint16_at *, long, float *);
-    void (*decode_float16)(const uint16_at *, long, float *);
+    void (*exponents_of_floats)(const float_at *, long, uint8_t *);
+    void (*exponents_of_bfloat16)(const uint16_at *, long, uint8_t *);
+    void (*count_exponents)(const uint8_t *, long, int, uint32_t *);
     void (*apart_of_floats)(const float_at *, const float_at *, long, struct apart *);
     long (*differing)(const char *, const char *, long, int);
 };
@@ -86,21 +115,32 @@ static double corrected(double sum, double square, long count, double *mean, dou
     return deviation > 0 ? deviation : 0;
 }
 
+static inline float float_of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 static void decode_float16(const uint16_at *x, long count, float *out)
 {
     for (long i = 0; i < count; i++) {
-        uint32_t sign = (uint32_t)(x[i] & 0x8000) << 16, rest = (uint32_t)(x[i] & 0x7fff) << 13, bits;
-        float value;
+        uint32_t sign = (uint32_t)(x[i] & 0x8000) << 16, rest = (uint32_t)(x[i] & 0x7fff) << 13;
         if (rest >= 0x0f800000)
-            bits = rest + 0x70000000; /* infinite, or no number */
-        else {
-            memcpy(&value, &rest, sizeof value);
-            value *= 0x1p112f; /* from a bias of 15 to one of 127; subnormals come right by themselves */
-            memcpy(&bits, &value, sizeof bits);
-        }
-        bits |= sign;
-        memcpy(out + i, &bits, sizeof bits);
+            rest += 0x70000000; /* infinite, or no number */
+        else
+            /* From a bias of 15 to one of 127; subnormals come right by themselves. */
+            rest = (uint32_t)bits_of_float(float_of_bits(rest) * 0x1p112f);
+        out[i] = float_of_bits(rest | sign);
     }
+}
+
+static float float_of_half(enum kind kind, uint16_t bits)
+{
+    float x = float_of_bits((uint32_t)bits << 16);
+    if (kind == FLOAT16)
+        decode_float16(&bits, 1, &x);
+    return x;
 }
 
 /* -- the compiler's vector types, which are SSE2, NEON, or whatever there is ----------------------------------------
@@ -108,27 +148,33 @@ static void decode_float16(const uint16_at *x, long count, float *out)
 
 #define WIDTH 16
 #define NAME(x) base_##x
-#define MIN(a, b) base_select((a) < (b), a, b)
-#define MAX(a, b) base_select((a) > (b), a, b)
+#define MIN(a, b) (base_floats) base_select((a) < (b), (base_words)(a), (base_words)(b))
+#define MAX(a, b) (base_floats) base_select((a) > (b), (base_words)(a), (base_words)(b))
+#define MIN_WORDS(a, b) base_select((a) < (b), a, b)
+#define MIN_SHORTS(a, b) (base_shorts) base_select((base_words)((a) < (b)), (base_words)(a), (base_words)(b))
+#define MAX_SHORTS(a, b) (base_shorts) base_select((base_words)((a) > (b)), (base_words)(a), (base_words)(b))
+#define MAX_UNSIGNED_SHORTS(a, b)                                                                                      \
+    (base_shorts) base_select((base_words)((base_unsigned_shorts)(a) > (base_unsigned_shorts)(b)), (base_words)(a),    \
+                              (base_words)(b))
 #define MAX_DOUBLES(a, b) base_larger(a, b)
 #define ANY(mask) base_any((base_longs)(mask))
-#define COUNT_EQUAL(counts, e, wanted) ((counts) - (base_bytes)((e) == (wanted)))
 #define PACK(x) base_pack(x)
 #define WIDEN(x) __builtin_convertvector(*(const base_half_floats *)(x), base_doubles)
 #define ADD_PRODUCT(sum, x, y) ((sum) + (x) * (y))
-#define COUNT_BELOW(counts, x, limit) ((counts) - ((x) < (limit)))
 #define DECODE_FLOAT16 decode_float16
 
 typedef float base_floats __attribute__((vector_size(16)));
 typedef float base_half_floats __attribute__((vector_size(8), aligned(1), may_alias));
 typedef int32_t base_words __attribute__((vector_size(16)));
+typedef int16_t base_shorts __attribute__((vector_size(16)));
+typedef uint16_t base_unsigned_shorts __attribute__((vector_size(16)));
 typedef double base_pair __attribute__((vector_size(16)));
 typedef int64_t base_longs __attribute__((vector_size(16)));
 typedef uint8_t base_bytes __attribute__((vector_size(16)));
 
-static inline base_floats base_select(base_words mask, base_floats yes, base_floats no)
+static inline base_words base_select(base_words mask, base_words yes, base_words no)
 {
-    return (base_floats)((mask & (base_words)yes) | (~mask & (base_words)no));
+    return (mask & yes) | (~mask & no);
 }
 
 static inline base_pair base_larger(base_pair a, base_pair b)
@@ -161,13 +207,17 @@ BEGIN_AVX2
 #define NAME(x) avx2_##x
 #define MIN(a, b) _mm256_min_ps(a, b)
 #define MAX(a, b) _mm256_max_ps(a, b)
+#define MIN_WORDS(a, b) (avx2_words) _mm256_min_epi32((__m256i)(a), (__m256i)(b))
+#define MIN_SHORTS(a, b) (avx2_shorts) _mm256_min_epi16((__m256i)(a), (__m256i)(b))
+#define MAX_SHORTS(a, b) (avx2_shorts) _mm256_max_epi16((__m256i)(a), (__m256i)(b))
+#define MAX_UNSIGNED_SHORTS(a, b) (avx2_shorts) _mm256_max_epu16((__m256i)(a), (__m256i)(b))
 #define MAX_DOUBLES(a, b) _mm256_max_pd(a, b)
 #define ANY(mask) (!_mm256_testz_si256((__m256i)(mask), (__m256i)(mask)))
-#define COUNT_EQUAL(counts, e, wanted) ((counts) - (avx2_bytes)((e) == (wanted)))
+#define LOOK_UP(table, index) (avx2_bytes) _mm256_shuffle_epi8((__m256i)(table), (__m256i)(index))
+#define ADD_UP_TO_255(a, b) (avx2_bytes) _mm256_adds_epu8((__m256i)(a), (__m256i)(b))
 #define PACK(x) (avx2_bytes) avx2_pack(x)
 #define WIDEN(x) _mm256_cvtps_pd(_mm_loadu_ps((const float *)(x)))
 #define ADD_PRODUCT(sum, x, y) _mm256_fmadd_pd(x, y, sum)
-#define COUNT_BELOW(counts, x, limit) ((counts) - ((x) < (limit)))
 #define DECODE_FLOAT16 avx2_decode_float16
 
 /* In whatever order: they are only counted. */
@@ -195,27 +245,20 @@ END
 #define NAME(x) avx512_##x
 #define MIN(a, b) _mm512_min_ps(a, b)
 #define MAX(a, b) _mm512_max_ps(a, b)
+#define MIN_WORDS(a, b) (avx512_words) _mm512_min_epi32((__m512i)(a), (__m512i)(b))
+#define MIN_SHORTS(a, b) (avx512_shorts) _mm512_min_epi16((__m512i)(a), (__m512i)(b))
+#define MAX_SHORTS(a, b) (avx512_shorts) _mm512_max_epi16((__m512i)(a), (__m512i)(b))
+#define MAX_UNSIGNED_SHORTS(a, b) (avx512_shorts) _mm512_max_epu16((__m512i)(a), (__m512i)(b))
 #define MAX_DOUBLES(a, b) _mm512_max_pd(a, b)
 #define ANY(mask) (_mm512_test_epi8_mask((__m512i)(mask), (__m512i)(mask)) != 0)
-#define COUNT_EQUAL(counts, e, wanted) (avx512_bytes) avx512_count((__m512i)(counts), (__m512i)(e), (__m512i)(wanted))
+#define LOOK_UP(table, index) (avx512_bytes) _mm512_shuffle_epi8((__m512i)(table), (__m512i)(index))
+#define ADD_UP_TO_255(a, b) (avx512_bytes) _mm512_adds_epu8((__m512i)(a), (__m512i)(b))
 #define PACK(x) (avx512_bytes) avx512_pack(x)
 #define WIDEN(x) _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(x)))
 #define ADD_PRODUCT(sum, x, y) _mm512_fmadd_pd(x, y, sum)
-#define COUNT_BELOW(counts, x, limit)                                                                                  \
-    (avx512_words) avx512_count_below((__m512i)(counts), (__m512i)(x), (__m512i)(limit))
 #define DECODE_FLOAT16 avx512_decode_float16
 
-    static inline __m512i avx512_count_below(__m512i counts, __m512i x, __m512i limit)
-{
-    return _mm512_mask_sub_epi32(counts, _mm512_cmplt_epi32_mask(x, limit), counts, _mm512_set1_epi32(-1));
-}
-
-static inline __m512i avx512_count(__m512i counts, __m512i e, __m512i wanted)
-{
-    return _mm512_mask_sub_epi8(counts, _mm512_cmpeq_epi8_mask(e, wanted), counts, _mm512_set1_epi8(-1));
-}
-
-static inline __m512i avx512_pack(const float_at *x)
+    static inline __m512i avx512_pack(const float_at *x)
 {
     __m512i e[4];
     for (int i = 0; i < 4; i++)

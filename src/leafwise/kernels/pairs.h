@@ -35,8 +35,8 @@ static void NAME(apart_of_floats)(const float_at *x, const float_at *y, long cou
     found->largest = 0;
     for (int lane = 0; lane < LANES; lane++)
         found->largest = sums[4][lane] > found->largest ? sums[4][lane] : found->largest;
-    found->distance = NAME(total)(sums[0]), found->square = NAME(total)(sums[1]);
-    found->other_square = NAME(total)(sums[2]), found->dot = NAME(total)(sums[3]);
+    found->distance = NAME(total)(sums[0], LANES), found->square = NAME(total)(sums[1], LANES);
+    found->other_square = NAME(total)(sums[2], LANES), found->dot = NAME(total)(sums[3], LANES);
 }
 
 /* In how many places the bits differ. The counts have as many bits as the numbers, and a block is short enough. */
