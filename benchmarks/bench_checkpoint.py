@@ -173,7 +173,7 @@ print(peak() - before)
 
 def peak() -> int:
     """The most memory that this process has had, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 
 
@@ -181,7 +181,7 @@ def bench_memory(folder: Path) -> bool:
     good = True
     for what, script in (("load into a model on meta: peak beyond the model", PEAK), ("save: peak", PEAK_OF_SAVE)):
         script = script.format(here=str(Path(__file__).parent), folder=str(folder))
-        found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        found = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
         good &= report(f"{what}, MB", int(found.stdout) / MB, 64)
     return good
 

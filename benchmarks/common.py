@@ -95,7 +95,7 @@ def report(what: str, ratio: float, bound: float, at_least: bool = False) -> boo
 
 
 def run(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
 
 
 def peak_memory(*command: str) -> int:

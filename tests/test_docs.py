@@ -15,7 +15,7 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 def examples(page: Path) -> str:
     """The python blocks of a page, each kept on its own lines, with blank lines of output as doctest wants them."""
-    text = page.read_text()
+    text = page.read_text("utf-8")
     lines = [""] * text[: len(text)].count("\n")
     for block in _BLOCK.finditer(text):
         first = text[: block.start(1)].count("\n")
@@ -38,19 +38,19 @@ def test_the_examples_of_a_page_give_what_it_says(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
 
 
 def test_the_readme_shows_the_two_commands() -> None:
-    first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:45])
+    first_screen = "\n".join((ROOT / "README.md").read_text("utf-8").splitlines()[:45])
     assert "make run" in first_screen
     assert "make test" in first_screen
 
 
 def test_the_roles_page_lists_every_role() -> None:
-    page = (ROOT / "docs" / "roles.md").read_text()
+    page = (ROOT / "docs" / "roles.md").read_text("utf-8")
     for _, rows in roles._TABLE:
         for role, _ in rows.values():
             assert f"`{role}`" in page

@@ -56,7 +56,7 @@ def room_of(module: str) -> str:
 
 def imports_of(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -117,7 +117,7 @@ def test_no_submodule_hides_a_public_name() -> None:
 
 def loaded_by(code: str) -> set[str]:
     script = f"{code}\nimport sys; print(' '.join(sys.modules))"
-    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True).stdout
     return set(output.splitlines()[-1].split())
 
 

@@ -23,7 +23,7 @@ def in_two_processes(script: str, folder: Path) -> None:
             str(path),
         ],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         env={"PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
         timeout=300,
         check=False,

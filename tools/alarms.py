@@ -439,9 +439,9 @@ def main() -> int:
     for one in wrong:
         print("WRONG", one)
     if options.write:
-        page = PAGE.read_text()
+        page = PAGE.read_text("utf-8")
         front, back = page.partition(START)[0], page.partition(END)[2]
-        PAGE.write_text(f"{front}{START}\n\n{text}\n\n{END}{back}")
+        PAGE.write_text(f"{front}{START}\n\n{text}\n\n{END}{back}", "utf-8")
     return bool(wrong)
 
 

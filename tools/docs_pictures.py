@@ -27,7 +27,7 @@ PICTURES = {
 def shown_by(page: Path, name: str) -> Any:
     """What an example of a page gives this name."""
     scope: dict[str, Any] = {}
-    for block in page.read_text().split("```python\n")[1:]:
+    for block in page.read_text("utf-8").split("```python\n")[1:]:
         for example in doctest.DocTestParser().get_examples(block.split("```")[0]):
             exec(example.source, scope)
         if name in scope:
@@ -40,7 +40,7 @@ def draw(picture: str, chromium: str) -> None:
     body = shown_by(DOCS / f"{page}.md", name)._repr_html_()
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "page.html")
-        source.write_text(f'<!doctype html><meta charset="utf-8"><body style="margin:12px">{body}')
+        source.write_text(f'<!doctype html><meta charset="utf-8"><body style="margin:12px">{body}', "utf-8")
         target = DOCS / "pictures" / f"{picture}.png"
         target.parent.mkdir(exist_ok=True)
         options = [

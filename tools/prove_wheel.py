@@ -19,7 +19,7 @@ def main(bin_folder: str) -> None:
         assert "6 parameters" in shown, shown
         data = json.loads(output(python, "-m", "leafwise", "show", str(file), "--json"))
         assert data["counts"]["parameters"] == 6, data
-        stats = subprocess.run([leafwise, "stats", str(file)], capture_output=True, text=True)
+        stats = subprocess.run([leafwise, "stats", str(file)], capture_output=True, encoding="utf-8")
         assert (stats.returncode, stats.stderr) == (1, "leafwise: lw.stats needs numpy: pip install numpy\n"), (
             stats.stderr
         )
@@ -30,14 +30,14 @@ def main(bin_folder: str) -> None:
     if shutil.which("cc"):
         kernels = "pathlib.Path(leafwise.__file__).parent / 'kernels'"
         output(python, "-c", f"import ctypes, leafwise, pathlib; ctypes.CDLL(str({kernels} / '_cpu.shared'))")
-    tour = subprocess.run([leafwise, "tour"], capture_output=True, text=True)
+    tour = subprocess.run([leafwise, "tour"], capture_output=True, encoding="utf-8")
     assert tour.returncode == 1
     assert "pip install 'leafwise[torch]'" in tour.stderr, tour.stderr
     print(f"proven: {output(leafwise, '--version').strip()} runs in an empty environment")
 
 
 def output(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
 
 
 if __name__ == "__main__":

@@ -379,9 +379,9 @@ def main() -> None:
     made = table()
     print(made)
     if "--write" in sys.argv:
-        before, _, rest = PAGE.read_text().partition(START)
+        before, _, rest = PAGE.read_text("utf-8").partition(START)
         _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{START}\n{made}\n{END}{after}")
+        PAGE.write_text(f"{before}{START}\n{made}\n{END}{after}", "utf-8")
 
 
 if __name__ == "__main__":

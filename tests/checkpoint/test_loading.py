@@ -267,7 +267,7 @@ print(peak() - before - sum(p.nbytes for p in model.parameters()))
 """
     big = nn.Sequential(*[nn.Linear(4096, 4096, bias=False) for _ in range(6)])
     lw.save(big, tmp_path / "big.safetensors")
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, encoding="utf-8")
     assert int(done.stdout) < 64_000_000, done.stderr
 
 

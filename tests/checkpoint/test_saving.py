@@ -179,7 +179,7 @@ def test_plain_values(tmp_path: Path) -> None:
 
 def test_shards_are_hugging_faces(tmp_path: Path) -> None:
     index = lw.save(Tied(), tmp_path / "model.safetensors", shard_size=200)
-    said = json.loads(Path(index).read_text())
+    said = json.loads(Path(index).read_text("utf-8"))
     assert said["metadata"]["total_size"] == sum(value.nbytes for value in arrays(index).values())
     files = set(said["weight_map"].values())
     assert len(files) > 1
@@ -256,7 +256,7 @@ def test_the_end_of_a_process_waits_and_tells(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
     assert lw.verify(tmp_path / "a.safetensors").leaves == 1
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "no")], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "no")], capture_output=True, encoding="utf-8")
     assert "was not saved: cannot write" in done.stderr
 
 
@@ -281,7 +281,7 @@ lw.save(state, sys.argv[1], dtype="bfloat16")
 print(peak() - before)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "a.safetensors")], capture_output=True, text=True
+        [sys.executable, "-c", script, str(tmp_path / "a.safetensors")], capture_output=True, encoding="utf-8"
     )
     assert int(done.stdout) < 64_000_000, done.stderr
     gc.collect()

@@ -83,7 +83,7 @@ def test_the_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_names_from_files_are_escaped(tmp_path: Path) -> None:
     save_file({"evil\x1b[31m\n": torch.full((4, 4), float("nan"))}, tmp_path / "a.safetensors")
     command = [sys.executable, "-m", "leafwise", "check", str(tmp_path / "a.safetensors")]
-    run = subprocess.run(command, capture_output=True, text=True)
+    run = subprocess.run(command, capture_output=True, encoding="utf-8")
     assert run.returncode == 1
     assert "\x1b" not in run.stdout
     assert "LW101" in run.stdout
@@ -91,7 +91,7 @@ def test_names_from_files_are_escaped(tmp_path: Path) -> None:
 
 def test_a_file_is_checked_without_a_framework(healthy: str) -> None:
     code = f"import sys; from leafwise.cli import main; main(['check', {healthy!r}]); print('torch' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8")
     assert run.stdout.splitlines()[-1] == "False", run.stderr
 
 

@@ -19,7 +19,7 @@ from leafwise.cli import main
 
 def run(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "leafwise", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", **options)  # type: ignore[call-overload,no-any-return]
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_show_draws_a_file_without_numpy_or_torch(saved: Path) -> None:
         "import sys; from leafwise.cli import main; status = main(['show', sys.argv[1]]);"
         "assert not {'numpy', 'torch', 'safetensors'} & set(sys.modules); sys.exit(status)"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, encoding="utf-8", check=True)
     assert "weight" in done.stdout
     assert "9 parameters" in done.stdout
     assert "\x1b" not in done.stdout
@@ -130,7 +130,7 @@ def test_groups_of_a_file_needs_no_framework(saved: Path) -> None:
         "import sys; from leafwise.cli import main; status = main(['groups', sys.argv[1]]);"
         "assert not {'numpy', 'torch'} & set(sys.modules); sys.exit(status)"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, encoding="utf-8", check=True)
     assert "3 leaves, 9 parameters · 6 decayed · 3 not decayed" in done.stdout
 
 
@@ -144,7 +144,7 @@ def test_help_and_version() -> None:
 
 def test_a_reader_that_leaves_early_is_no_failure(saved: Path) -> None:
     command = f"{shlex.quote(sys.executable)} -m leafwise show {shlex.quote(str(saved))} --json | head -1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, encoding="utf-8")
     assert done.stderr == ""
     assert done.returncode == 0
 
@@ -211,7 +211,7 @@ def test_stats_prints_a_table_of_a_file_without_torch(saved: Path) -> None:
         "import sys; from leafwise.cli import main; status = main(['stats', sys.argv[1]]);"
         "assert 'torch' not in sys.modules; sys.exit(status)"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, encoding="utf-8", check=True)
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["values", "mean", "std", "min", "max", "zeros"]
     assert "3 leaves, 9 values" in done.stdout

@@ -73,7 +73,7 @@ def test_json(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_what_is_piped_is_plain(files: tuple[str, str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "leafwise", "diff", *files], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "leafwise", "diff", *files], capture_output=True, encoding="utf-8")
     assert done.returncode == 1
     assert done.stderr == ""
     assert "\x1b" not in done.stdout

@@ -43,7 +43,7 @@ def test_image_of_a_file_needs_no_torch_and_is_plain_when_piped(saved: Path) -> 
         "import sys; from leafwise.cli import main; status = main(['image', sys.argv[1], 'conv1.weight']);"
         "assert 'torch' not in sys.modules; sys.exit(status)"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, encoding="utf-8", check=True)
     assert "\x1b" not in done.stdout
     assert "8 filters of 5×5, 3 inputs each" in done.stdout
     assert done.stderr == ""

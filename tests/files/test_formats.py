@@ -296,7 +296,7 @@ def test_folders_of_shards(tmp_path: Path) -> None:
     assert len(by_index) == 4
     assert by_index.text().startswith("2 files, safetensors")
     index = tmp_path / "a" / "model.safetensors.index.json"
-    said = json.loads(index.read_text())
+    said = json.loads(index.read_text("utf-8"))
     for change, cause in (
         ({"weight_map": {**said["weight_map"], "gone": "model-00001-of-00002.safetensors"}}, "promises 'gone' in"),
         ({"weight_map": {**said["weight_map"], "0.weight": "model-00002-of-00002.safetensors"}}, "and it is in"),

@@ -55,7 +55,7 @@ def test_several_files_switch_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
             writing.open(str(folder / "index")).write(json.dumps(names).encode())
 
     def whole(folder: Path) -> bool:
-        names = json.loads((folder / "index").read_text())
+        names = json.loads((folder / "index").read_text("utf-8"))
         return all((folder / name).read_bytes() == name.encode() * 100 for name in names)
 
     steps = steps_of(lambda: write_generation(tmp_path, 0), monkeypatch)

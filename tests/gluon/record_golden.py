@@ -14,7 +14,7 @@ from pathlib import Path
 def main() -> None:
     here = Path(__file__).parent
     for name in ("deck", "arrays"):
-        done = subprocess.run([sys.executable, here / f"{name}.py"], capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, here / f"{name}.py"], capture_output=True, encoding="utf-8", check=True)
         (here / f"{name}.golden.txt").write_text(done.stdout)
 
 

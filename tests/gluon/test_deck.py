@@ -13,14 +13,14 @@ HERE = Path(__file__).parent
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-W", "ignore", "-m", "leafwise.gluon", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
 
 
 @pytest.mark.parametrize("script", ["deck", "arrays"])
 def test_the_deck_prints_line_by_line_what_mxnet_prints(script: str) -> None:
     done = run(str(HERE / f"{script}.py"))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == (HERE / f"{script}.golden.txt").read_text().splitlines()
+    assert done.stdout.splitlines() == (HERE / f"{script}.golden.txt").read_text("utf-8").splitlines()
 
 
 def test_a_script_gets_its_arguments_its_folder_and_its_name(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def test_a_computed_tensor_has_no_gradient_of_its_own() -> None:
 
 def test_wrappers_show_in_fetch_and_code_only() -> None:
     inner = nn.Sequential(nn.Linear(2, 2))
-    wrapped = nn.DataParallel(torch.compile(inner))
+    wrapped = nn.DataParallel(torch.compile(inner, backend="eager"))
     tree = lw.tree(wrapped)
     path = tree.items()[0][0]
     assert str(path) == "0.weight"

@@ -187,7 +187,7 @@ def test_hostile_files_in_a_small_process(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         preexec_fn=limit,
         env={"PYTHONPATH": str(REPOSITORY / "src")},
         check=False,

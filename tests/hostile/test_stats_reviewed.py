@@ -205,17 +205,26 @@ def command(*arguments: str) -> list[str]:
 
 def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     path = str(lw.save(nn.Linear(2, 2), tmp_path / "model.safetensors"))
-    full = subprocess.run(f"exec {shlex.join(command(path))} > /dev/full", shell=True, capture_output=True, text=True)
+    full = subprocess.run(f"exec {shlex.join(command(path))} > /dev/full", shell=True, capture_output=True, encoding="utf-8")
     assert (full.returncode, full.stderr) == (1, "leafwise: cannot write: No space left on device\n")
-    closed = subprocess.run(f"exec {shlex.join(command(path))} >&-", shell=True, capture_output=True, text=True)
+    closed = subprocess.run(f"exec {shlex.join(command(path))} >&-", shell=True, capture_output=True, encoding="utf-8")
     assert "Traceback" not in closed.stderr
 
 
 def test_interrupting_is_one_line(tmp_path: Path) -> None:
-    pipe = tmp_path / "slow.py"
-    pipe.write_text("import time\ndef build(): time.sleep(60)\n")
-    process = subprocess.Popen(command("slow:build"), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    time.sleep(1.5)
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, time\ndef build():\n    pathlib.Path('started').touch()\n    time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        command("slow:build"),
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        # What a shell starts in the background ignores the signal, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while not (tmp_path / "started").exists() and process.poll() is None:
+        time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
     _, told = process.communicate(timeout=30)
     assert process.returncode == 130

@@ -94,14 +94,14 @@ def test_every_rule_has_a_fault_that_is_planted() -> None:
 
 
 def test_every_rule_has_a_place_in_the_docs() -> None:
-    page = alarms.PAGE.read_text()
+    page = alarms.PAGE.read_text("utf-8")
     for code, rule in all_rules().items():
         assert f"### {code} {rule.name}" in page, code
         assert f'("{code}"' in page, f"{code} has no example"
 
 
 def test_the_tables_of_the_docs_are_of_these_rules() -> None:
-    table = alarms.PAGE.read_text().partition(alarms.START)[2].partition(alarms.END)[0]
+    table = alarms.PAGE.read_text("utf-8").partition(alarms.START)[2].partition(alarms.END)[0]
     healthy = [
         line.split("|")[1:-1] for line in table.splitlines() if line.startswith(("| fresh", "| trained", "| arch"))
     ]

@@ -570,7 +570,7 @@ def test_memory_is_bounded_whatever_the_files_are(how: str, tmp_path: Path) -> N
         "[most] = [line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')];"
         "print(found['a'].kind, int(most) // 1024)"
     )
-    done = subprocess.run([sys.executable, "-c", script, one, other], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script, one, other], capture_output=True, encoding="utf-8", check=True)
     kind, megabytes = done.stdout.split()
     assert kind == how
     assert int(megabytes) < 200

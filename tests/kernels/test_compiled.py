@@ -41,5 +41,5 @@ code_of(kernels.fold_chunks, 1, arrays="i32", BLOCK=128)
 
 def test_every_kernel_compiles_for_a_gpu() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, "-c", SCRIPT, "90"], capture_output=True, text=True, env=environment)
+    done = subprocess.run([sys.executable, "-c", SCRIPT, "90"], capture_output=True, encoding="utf-8", env=environment)
     assert done.returncode == 0, done.stderr[-2_000:]

@@ -49,7 +49,7 @@ def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
     ]
     for compiler in filter(shutil.which, ("gcc", "clang")):
         command = [compiler, *options, str(source), "-o", str(tmp_path / "cpu"), "-lm", "-pthread"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8")
         assert done.returncode == 0, done.stderr
 
 
@@ -185,7 +185,7 @@ def test_the_number_of_threads_is_that_of_the_environment() -> None:
     script = "from leafwise.kernels import cpu; print(cpu.threads_here())"
     for asked, wanted in (("3", "3"), ("1", "1")):
         environment = {"OMP_NUM_THREADS": asked, "PATH": ""}
-        found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+        found = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", env=environment)
         assert found.stdout.strip() == wanted, found.stderr
 
 

@@ -56,7 +56,7 @@ def test_every_tie_survives(architecture: Architecture, operation: tie_table.Ope
 
 
 def test_the_table_in_the_docs_is_what_happens() -> None:
-    page = SHARE.read_text()
+    page = SHARE.read_text("utf-8")
     written = page.partition(tie_table.START)[2].partition(tie_table.END)[0].strip()
     assert written == tie_table.table()
     for row in written.splitlines()[2:]:

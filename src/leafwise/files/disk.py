@@ -189,6 +189,9 @@ class Disk:
 _CANNOT_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 
 
+_MOUNTS = "/proc/mounts"
+
+
 def is_far(path: str, mounts: Sequence[str] | None = None) -> bool:
     """Whether a path lies on the file system of another machine, as far as this one says.
 
@@ -197,8 +200,9 @@ def is_far(path: str, mounts: Sequence[str] | None = None) -> bool:
     """
     if mounts is None:
         try:
-            with open("/proc/mounts") as file:
-                mounts = file.readlines()
+            with open(_MOUNTS, "rb") as file:
+                # Names of folders are any bytes, whatever the locale.
+                mounts = [os.fsdecode(line) for line in file]
         except OSError:
             return False
     path = os.path.realpath(path)

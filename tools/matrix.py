@@ -1,0 +1,270 @@
+"""The tests on machines unlike this one: what docs/platforms.md says.
+
+    python -m tools.matrix                  # everything: some hours, and gigabytes for other versions of PyTorch
+    python -m tools.matrix --list
+    python -m tools.matrix threads locale   # the rows whose group or name contains one of these words
+    python -m tools.matrix --write          # and put the results into docs/platforms.md
+    python -m tools.matrix --short          # what continuous integration runs: the docs and the numeric tests
+
+Runs as root on Debian, with locales-all and the packages that tools/kernel_matrix.py names. Other versions of Python
+are looked for as python3.12 and so on, or where the variable LEAFWISE_PYTHON_3_12 says.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "platforms.md"
+# What depends on the processor, on threads and on the locale, and what a reader of the docs would run.
+NUMERIC = ["tests/test_docs.py", "tests/kernels", "tests/inspect", "tests/iterate", "tests/checkpoint/test_resume.py"]
+NOBODY = 65534
+
+
+class Row(NamedTuple):
+    """One row of the table: `run` gives what came of it, and raises Failed where something is wrong."""
+
+    group: str
+    name: str
+    run: Callable[[], str]
+
+
+class Failed(Exception):  # noqa: N818 - what happened to a row
+    pass
+
+
+class NotRun(Exception):  # noqa: N818 - why a row has no result
+    pass
+
+
+# -- running the tests -----------------------------------------------------------------------------------------------
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """The environment of this process, without what would be left over from another row."""
+    ours = ("ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "LC_ALL", "TZ")
+    return {key: value for key, value in os.environ.items() if key not in ours} | changes
+
+
+def outcome(command: Sequence[str], folder: Path, env: dict[str, str], log: str, **options: int) -> str:
+    """Runs tests, and gives pytest's last line without the time; its output is kept where Failed says."""
+    place = Path(tempfile.gettempdir(), f"leafwise-matrix-{re.sub('[^a-z0-9]+', '-', log.lower()).strip('-')}.log")
+    with place.open("wb") as output:
+        done = subprocess.run(command, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, **options)  # type: ignore[call-overload]
+    lines = place.read_text("utf-8", errors="replace").strip().splitlines() or [""]
+    summaries = [line for line in lines if re.search(r"\d+ (passed|failed|error)", line)]
+    if done.returncode or not summaries:
+        raise Failed(f"{summaries[-1] if summaries else lines[-1]} ({place})")
+    return re.sub(r"\bin [\d.]+s.*", "", summaries[-1].strip("= ")).strip()
+
+
+def suite(name: str, paths: Sequence[str] = (), options: Sequence[str] = (), **changes: str) -> str:
+    """The tests of this checkout, in its own environment, with some variables set."""
+    if changes.get("ATEN_CPU_CAPABILITY") == "avx512" and "avx512f" not in Path("/proc/cpuinfo").read_text("utf-8"):
+        raise NotRun("this processor has no AVX-512")
+    # -p no:cacheprovider: two rows may run at once.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *paths]
+    return outcome(command, ROOT, environment(**changes), name)
+
+
+def clone(folder: Path) -> Path:
+    """This checkout as it was committed, in a folder of its own."""
+    if subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, check=True).stdout:
+        print("# what is not committed is not tested in clones", file=sys.stderr)
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
+    return folder
+
+
+def in_a_clone(name: str, folder_name: str = "leafwise", **changes: str) -> str:
+    """`make test` as a stranger runs it: in a clean clone, which sets itself up."""
+    with tempfile.TemporaryDirectory() as above:
+        return outcome(["make", "test"], clone(Path(above, folder_name)), environment(**changes), name)
+
+
+def without_root(name: str) -> str:
+    """`make test` by a user who may write nothing outside of the clone and the folder for temporary files."""
+    if os.geteuid():
+        raise NotRun("only root can become another user")
+    with tempfile.TemporaryDirectory() as above:
+        home = Path(above, "home")
+        home.mkdir(mode=0o555)
+        folder = clone(Path(above, "leafwise"))
+        for path in (Path(above), folder, *folder.rglob("*")):
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        # Pythons in root's own folder are out of reach for others.
+        env = environment(HOME=str(home), PYTHON="/usr/bin/python3", PATH="/usr/local/bin:/usr/bin:/bin")
+        return outcome(["make", "-e", "test"], folder, env, name, user=NOBODY, group=NOBODY)
+
+
+def without_a_compiler(name: str) -> str:
+    """`make test` where every program is on the PATH but C compilers."""
+    compiler = re.compile(r"(.*-)?(cc|gcc|g\+\+|c\+\+|c89|c99|clang|clang\+\+|tcc|cpp|musl-gcc)(-[\d.]+)?$")
+    with tempfile.TemporaryDirectory() as programs:
+        for folder in os.environ["PATH"].split(os.pathsep):
+            for program in sorted(Path(folder).glob("*")) if Path(folder).is_dir() else ():
+                link = Path(programs, program.name)
+                if not compiler.match(program.name) and not link.is_symlink():
+                    link.symlink_to(program)
+        found = [name for name in ("cc", "gcc", "clang") if shutil.which(name, path=programs)]
+        assert not found, found
+        return in_a_clone(name, PATH=programs)
+
+
+def with_versions(name: str, python: str, *pins: str) -> str:
+    """The tests with other versions, in an environment of their own. The pins of constraints.txt do not count, and the
+    interpreter of Triton is that of the release that this PyTorch asks for."""
+    variable = f"LEAFWISE_PYTHON_{python.replace('.', '_')}"
+    interpreter = os.environ.get(variable) or shutil.which(f"python{python}")
+    if interpreter is None:
+        raise NotRun(f"there is no python{python}; {variable} may say where it is")
+    with tempfile.TemporaryDirectory() as above:
+        folder, bin_folder = clone(Path(above, "leafwise")), Path(above, "venv", "bin")
+        constraints = Path(above, "constraints.txt")
+        constraints.write_text("\n".join(pins), "utf-8")
+        subprocess.run([interpreter, "-m", "venv", str(bin_folder.parent)], check=True)
+        pip = [str(bin_folder / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+        for arguments in (
+            ["--upgrade", "pip"],
+            ["--constraint", str(constraints), *[pin for pin in pins if pin.startswith("torch==")]],
+            ["--constraint", str(constraints), "--editable", f"{folder}[torch]"],
+            ["--constraint", str(constraints), "--group", f"{folder}/pyproject.toml:dev"],
+        ):
+            done = subprocess.run([*pip, *arguments], capture_output=True, encoding="utf-8", env=environment())
+            if done.returncode:
+                raise Failed(f"not installed: {done.stderr.strip().splitlines()[-1]}")
+        command = [str(bin_folder / "python"), "-m", "pytest", "-q"]
+        result = outcome(command, folder, environment(), name)
+        packages = ("torch", "numpy", "safetensors", "transformers", "triton")
+        script = f"from importlib.metadata import version\nprint(*[p + ' ' + version(p) for p in {packages}], sep=', ')"
+        versions = subprocess.run([command[0], "-c", script], capture_output=True, encoding="utf-8", check=True).stdout
+        return f"{result} ({versions.strip()})"
+
+
+def kernels(name: str) -> str:
+    from tools import kernel_matrix
+
+    [build] = [build for build in kernel_matrix.BUILDS if build.name == name]
+    if missing := build.missing():
+        raise NotRun(f"{missing} is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder, "cases")
+        if wrong := kernel_matrix.tried(build, Path(folder), data, kernel_matrix.here(data, kernel_matrix.arrays())):
+            raise Failed(wrong)
+    return "the same bits"
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+_ENVIRONMENTS: list[tuple[str, str, dict[str, str]]] = [
+    *(
+        ("Processor", f"`ATEN_CPU_CAPABILITY={it}`", {"ATEN_CPU_CAPABILITY": it})
+        for it in ("default", "avx2", "avx512")
+    ),
+    ("Processor", "PyTorch, oneDNN and MKL limited to AVX2", AVX2),
+    *(("Threads", f"`OMP_NUM_THREADS={it}`", {"OMP_NUM_THREADS": it}) for it in ("1", "2", "16")),
+    ("Locale and time zone", "`LC_ALL=C PYTHONUTF8=0`", {"LC_ALL": "C", "PYTHONUTF8": "0"}),
+    (
+        "Locale and time zone",
+        "`LC_ALL=tr_TR.UTF-8 TZ=Asia/Kathmandu`",
+        {"LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Kathmandu"},
+    ),
+    (
+        "Locale and time zone",
+        "`LC_ALL=de_DE.ISO-8859-1 TZ=America/St_Johns`",
+        {"LC_ALL": "de_DE.ISO-8859-1", "PYTHONUTF8": "0", "TZ": "America/St_Johns"},
+    ),
+]
+_VERSIONS = [
+    ("Python 3.11 and the oldest versions that are stated", "3.11", "torch==2.9.1", "numpy==1.26.4"),
+    ("Python 3.12", "3.12", "torch==2.11.0"),
+    ("Python 3.13 and the newest versions", "3.13", "torch==2.15.0"),
+]
+
+
+def _rows() -> list[Row]:
+    from tools import kernel_matrix
+
+    rows = [Row(group, name, partial(suite, name, **changes)) for group, name, changes in _ENVIRONMENTS]
+    for seed in (1, 2):
+        options = ("--random-order", f"--random-order-seed={seed}")
+        rows.append(Row("Order", f"in random order, seed {seed}", partial(suite, f"order {seed}", options=options)))
+    places = [
+        ("a clean clone in a path with spaces", partial(in_a_clone, folder_name="a path with späces")),
+        ("a user without root, whose home folder is read-only", without_root),
+        ("without a C compiler", without_a_compiler),
+    ]
+    rows += [Row("Place", name, partial(run, name)) for name, run in places]
+    rows += [Row("Versions", name, partial(with_versions, name, *pins)) for name, *pins in _VERSIONS]
+    return rows + [Row("C code", build.name, partial(kernels, build.name)) for build in kernel_matrix.BUILDS]
+
+
+def _short() -> list[Row]:
+    """Two capabilities, one thread, and a locale that is not UTF-8, in no more than some minutes."""
+    plain = {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    return [
+        Row("Short", "default capability, one thread, C locale", partial(suite, "short default", NUMERIC, **plain)),
+        Row("Short", "AVX2, one thread", partial(suite, "short avx2", NUMERIC, OMP_NUM_THREADS="1", **AVX2)),
+    ]
+
+
+def line(row: Row, result: str) -> str:
+    return f"| {row.group} | {row.name} | {result} |"
+
+
+def write(results: list[tuple[Row, str]]) -> None:
+    """Puts results into the page: over those of the same rows, or at the end."""
+    lines = PAGE.read_text("utf-8").splitlines()
+    for row, result in results:
+        start = f"| {row.group} | {row.name} |"
+        places = [number for number, text in enumerate(lines) if text.startswith(start)]
+        if places:
+            lines[places[0]] = line(row, result)
+        else:
+            last = max(number for number, text in enumerate(lines) if text.startswith("| "))
+            lines.insert(last + 1, line(row, result))
+    PAGE.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run the tests on machines unlike this one.")
+    parser.add_argument("words", nargs="*", help="only the rows whose group or name contains one of these")
+    parser.add_argument("--short", action="store_true", help="the docs and the numeric tests, in some minutes")
+    parser.add_argument("--list", action="store_true", help="only say which rows there are")
+    parser.add_argument("--write", action="store_true", help="put the results into docs/platforms.md")
+    given = parser.parse_args()
+    rows = _short() if given.short else _rows()
+    if given.words:
+        rows = [row for row in rows if any(w.lower() in f"{row.group} {row.name}".lower() for w in given.words)]
+    if not rows:
+        parser.error("no row contains one of these words; --list shows all")
+    results, failed = [], False
+    for row in rows:
+        if given.list:
+            print(f"{row.group}: {row.name}")
+            continue
+        start = time.monotonic()
+        try:
+            result = row.run()
+        except NotRun as reason:
+            result = f"not run: {reason}"
+        except Failed as reason:
+            result, failed = f"**failed**: {reason}", True
+        results.append((row, result))
+        print(f"{line(row, result)} {time.monotonic() - start:.0f} s", flush=True)
+        if given.write:
+            write(results[-1:])
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
