@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults check format bench ties alarms wheel clean
+.PHONY: help run test faults check format bench variants matrix ties alarms wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,8 +31,14 @@ format: $(VENV)/dev.stamp  ## Put the code in order
 	@$(BIN)/ruff format .
 	@$(BIN)/clang-format -i src/leafwise/kernels/*.[ch]
 
-bench: $(VENV)/dev.stamp  ## Measure, beside the peers
-	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: $(VENV)/dev.stamp  ## Measure everything beside its peers, and print one table
+	@$(BIN)/python benchmarks/run.py
+
+variants: $(VENV)/dev.stamp  ## The docs and the numeric tests, on two CPU capabilities, one thread, another locale
+	@$(BIN)/python -m tools.matrix --short
+
+matrix: $(VENV)/dev.stamp  ## The tests on machines unlike this one, for docs/platforms.md (hours)
+	@$(BIN)/python -m tools.matrix --write
 
 ties: $(VENV)/dev.stamp  ## Take every tied architecture of transformers through what loses ties (minutes)
 	@$(BIN)/python tools/tied_transformers.py

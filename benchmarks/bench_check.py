@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 
 import torch
-from common import interleaved, machine, peak_memory, report
+from common import interleaved, machine, peak_memory
+from figures import exit_status, report
 from safetensors.torch import save_file
 from torch import nn
 
@@ -81,7 +82,7 @@ def main() -> int:
     bench_many()
     with tempfile.TemporaryDirectory() as folder:
         met = bench_file(Path(folder))
-    return 0 if all(met) else 1
+    return exit_status(met)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from typing import Any
 import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
-from common import interleaved, machine, mixture_of_experts, report
+from common import interleaved, machine, mixture_of_experts
+from figures import exit_status, report
 from torch import nn
 
 import leafwise as lw
@@ -228,7 +229,7 @@ def main() -> int:
         del net
         gc.collect()
         good &= bench_memory(folder)
-    return 0 if good else 1
+    return exit_status([good])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from common import interleaved, machine, mixture_of_experts, peak_memory, report
+from common import interleaved, machine, mixture_of_experts, peak_memory
+from figures import exit_status, report
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -107,7 +108,7 @@ def main() -> int:
     met = [bench_structure()]
     with tempfile.TemporaryDirectory() as folder:
         met += bench_files(Path(folder))
-    return 0 if all(met) else 1
+    return exit_status(met)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import interleaved, machine, peak_memory, report, run
+from common import interleaved, machine, peak_memory, run
+from figures import exit_status, report
 
 TENSORS = 46_848
 GIB = 1 << 30
@@ -117,7 +118,7 @@ def main() -> int:
         good &= report("leafwise convert .pt → safetensors / copy with fsync", times["ours"] / times["theirs"], 1.1)
         memory = peak_memory(*leafwise, "convert", str(model), str(out))
         good &= report("peak memory of leafwise convert, MB / 200 MB", memory / 200e6, 1.0)
-    return 0 if good else 1
+    return exit_status([good])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 import subprocess
 import sys
 
-from common import interleaved, machine, report
+from common import interleaved, machine
+from figures import exit_status, report
 
 
 def python(code: str) -> None:
@@ -14,7 +15,7 @@ def main() -> int:
     machine()
     python("import leafwise, sys; assert leafwise.__version__; assert not {'torch', 'numpy', 'jax'} & set(sys.modules)")
     times = interleaved(40, nothing=lambda: python("pass"), leafwise=lambda: python("import leafwise"))
-    return 0 if report("import leafwise / pass", times["leafwise"] / times["nothing"], 2.0) else 1
+    return exit_status([report("import leafwise / pass", times["leafwise"] / times["nothing"], 2.0)])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from common import interleaved, machine, mixture_of_experts, report
+from common import interleaved, machine, mixture_of_experts
+from figures import exit_status, report
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -197,7 +198,7 @@ def main() -> int:
     print(f"# on {torch.cuda.get_device_name() if DEVICE == 'cuda' else 'cpu'}")
     parts = [averages, flat_steps, clipping, initial_values] + ([groups] if DEVICE == "cpu" else [])
     met = [part() for part in parts]
-    return 0 if all(met) else 1
+    return exit_status(met)
 
 
 if __name__ == "__main__":

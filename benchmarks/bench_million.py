@@ -6,7 +6,8 @@ import tracemalloc
 from typing import Any
 
 import numpy as np
-from common import machine, report
+from common import machine
+from figures import exit_status, report
 
 import leafwise as lw
 
@@ -50,7 +51,7 @@ def main() -> int:
         report("peak bytes a leaf, every Leaf made", large_bytes, 1024),
         report("bytes a leaf, 1,000,000 against 100,000", large_bytes / small_bytes, 1.2),
     ]
-    return 0 if all(met) else 1
+    return exit_status(met)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from common import machine, report
+from common import machine
+from figures import exit_status, not_run, report
 
 import leafwise as lw
 from leafwise.core.moments import Moments
@@ -182,8 +183,7 @@ def bench_small() -> bool:
 def main() -> int:
     machine()
     if not torch.cuda.is_available():
-        print("# no GPU here: nothing is measured")
-        return 0
+        return not_run("statistics on a GPU: there is none here")
     import triton
 
     print(f"# {torch.cuda.get_device_name()}, triton {triton.__version__}")
@@ -192,7 +192,7 @@ def main() -> int:
     met = [bench_large()]
     torch.cuda.empty_cache()
     met.append(bench_small())
-    return 0 if all(met) else 1
+    return exit_status(met)
 
 
 if __name__ == "__main__":

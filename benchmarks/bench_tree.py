@@ -3,7 +3,8 @@
 import sys
 
 import torchinfo
-from common import MixtureOfExperts, in_a_process_of_its_own, interleaved, machine, mixture_of_experts, report
+from common import MixtureOfExperts, in_a_process_of_its_own, interleaved, machine, mixture_of_experts
+from figures import exit_status, report
 
 import leafwise as lw
 
@@ -48,7 +49,7 @@ def main() -> int:
         report("str(lw.tree(m)) / torchinfo.summary", times["picture"] / info, 1 / 50),
         report(f"select({GLOB!r}) / lw.tree", times["select"] / times["tree"], 0.5),
     ]
-    return 0 if all(met) else 1
+    return exit_status(met)
 
 
 if __name__ == "__main__":

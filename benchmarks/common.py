@@ -1,4 +1,4 @@
-"""What the benchmarks have in common: the model, interleaved timing, and how figures are printed."""
+"""What the benchmarks have in common: the model, interleaved timing, and memory."""
 
 import gc
 import os
@@ -84,14 +84,6 @@ def interleaved(rounds: int, **tasks: Callable[[], Any]) -> dict[str, float]:
             del result
     gc.unfreeze()
     return {name: statistics.median(found) for name, found in times.items()}
-
-
-def report(what: str, ratio: float, bound: float, at_least: bool = False) -> bool:
-    """Prints one figure beside its target, and says whether it is met."""
-    met = ratio >= bound if at_least else ratio <= bound
-    sign = "≥" if at_least else "≤"
-    print(f"{'ok  ' if met else 'MISS'}  {what}: {ratio:.3g} (target {sign} {bound:g})")
-    return met
 
 
 def run(*command: str) -> str:

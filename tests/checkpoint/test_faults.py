@@ -123,7 +123,11 @@ def script(text: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
         "from tests.checkpoint.test_faults import checkpoint, generation\n" + textwrap.dedent(text)
     )
     done = subprocess.run(
-        [sys.executable, "-c", source, *map(str, arguments)], capture_output=True, encoding="utf-8", timeout=600, check=False
+        [sys.executable, "-c", source, *map(str, arguments)],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done

@@ -128,7 +128,9 @@ TORCH = {
     "DataParallel": Case(lambda: nn.DataParallel(TiedLanguageModel()), _TIED, 60),
     "DistributedDataParallel": Case(distributed, _TIED, 60),
     "torch.compile": Case(lambda: torch.compile(TiedLanguageModel(), backend="eager"), _TIED, 60),
-    "torch.compile in DataParallel": Case(lambda: nn.DataParallel(torch.compile(TiedLanguageModel(), backend="eager")), _TIED, 60),
+    "torch.compile in DataParallel": Case(
+        lambda: nn.DataParallel(torch.compile(TiedLanguageModel(), backend="eager")), _TIED, 60
+    ),
     "a lazy model": Case(
         LazyModel,
         {

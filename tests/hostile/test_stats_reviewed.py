@@ -205,7 +205,9 @@ def command(*arguments: str) -> list[str]:
 
 def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     path = str(lw.save(nn.Linear(2, 2), tmp_path / "model.safetensors"))
-    full = subprocess.run(f"exec {shlex.join(command(path))} > /dev/full", shell=True, capture_output=True, encoding="utf-8")
+    full = subprocess.run(
+        f"exec {shlex.join(command(path))} > /dev/full", shell=True, capture_output=True, encoding="utf-8"
+    )
     assert (full.returncode, full.stderr) == (1, "leafwise: cannot write: No space left on device\n")
     closed = subprocess.run(f"exec {shlex.join(command(path))} >&-", shell=True, capture_output=True, encoding="utf-8")
     assert "Traceback" not in closed.stderr

@@ -1,0 +1,46 @@
+"""Figures beside their targets: printed one by one, and kept for the table that run.py makes."""
+
+import json
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+MISSED = 3  # the exit status of a benchmark that missed a target
+FIGURES = "LEAFWISE_FIGURES"  # the variable that says where figures are kept
+
+
+class Figure(NamedTuple):
+    """What was measured, beside its target."""
+
+    what: str
+    measured: float | None
+    target: str
+    verdict: str  # ok, MISS or not run
+
+
+def report(what: str, ratio: float, bound: float, at_least: bool = False) -> bool:
+    """Prints one figure beside its target, and says whether it is met."""
+    met = ratio >= bound if at_least else ratio <= bound
+    target = f"{'≥' if at_least else '≤'} {bound:g}"
+    print(f"{'ok  ' if met else 'MISS'}  {what}: {ratio:.3g} (target {target})")
+    _keep(Figure(what, ratio, target, "ok" if met else "MISS"))
+    return met
+
+
+def not_run(reason: str) -> int:
+    """Says why nothing is measured here; gives the exit status of that."""
+    print(f"# {reason}")
+    _keep(Figure(reason, None, "", "not run"))
+    return 0
+
+
+def exit_status(met: Iterable[bool]) -> int:
+    """0 if every target is met; Python's own status for an error is another one."""
+    return 0 if all(met) else MISSED
+
+
+def _keep(figure: Figure) -> None:
+    """For the table that run.py makes."""
+    if FIGURES in os.environ:
+        with open(os.environ[FIGURES], "a", encoding="utf-8") as file:
+            file.write(json.dumps(figure._asdict()) + "\n")

@@ -1,0 +1,45 @@
+"""The C code without Python, as tools/matrix.py runs it for other compilers and processors."""
+
+from pathlib import Path
+
+import pytest
+from tests.kernels.test_cpu import of_the_library
+from tools import kernel_matrix, matrix
+
+
+@of_the_library
+def test_the_driver_finds_what_the_library_finds_and_the_comparison_can_fail(tmp_path: Path) -> None:
+    [build] = [build for build in kernel_matrix.BUILDS if build.name == "gcc"]
+    build = build._replace(compiler="cc")
+    pairs, data = kernel_matrix.arrays(), tmp_path / "cases"
+    results, histograms, comparisons = kernel_matrix.here(data, pairs)
+    assert kernel_matrix.tried(build, tmp_path, data, (results, histograms, comparisons)) == ""
+    for wrong in (results.copy(), histograms.copy(), comparisons.copy()):
+        changed = [wrong if part.dtype == wrong.dtype else part for part in (results, histograms, comparisons)]
+        field = wrong[wrong.dtype.names[-1]] if wrong.dtype.names else wrong
+        field[-1] += 1
+        assert "found something else" in kernel_matrix.tried(build, tmp_path, data, tuple(changed))
+
+
+def test_a_result_takes_the_place_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "platforms.md"
+    page.write_text("# Where it runs\n\n| | what | result |\n|---|---|---|\n| Threads | one | 1 passed |\n\nThe end.\n")
+    monkeypatch.setattr(matrix, "PAGE", page)
+    rows = [matrix.Row("Threads", name, lambda: "") for name in ("one", "two")]
+    matrix.write([(rows[0], "3 passed"), (rows[1], "4 passed")])
+    assert page.read_text("utf-8").splitlines()[4:] == [
+        "| Threads | one | 3 passed |",
+        "| Threads | two | 4 passed |",
+        "",
+        "The end.",
+    ]
+
+
+def test_tests_that_fail_are_no_result(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it(): assert False\ndef test_that(): pass\n")
+    command = [matrix.sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    with pytest.raises(matrix.Failed, match="1 failed, 1 passed"):
+        matrix.outcome(command, tmp_path, matrix.environment(), "a test of the matrix")
+    assert matrix.outcome([*command, "-k", "that"], tmp_path, matrix.environment(), "a test of the matrix") == (
+        "1 passed, 1 deselected"
+    )
