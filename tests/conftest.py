@@ -2,7 +2,26 @@
 
 import os
 
-# Triton's kernels are run by its interpreter, which it must know before it is first imported.
-os.environ.setdefault("TRITON_INTERPRET", "1")
+import pytest
+import torch
+
+# Where there is no GPU, Triton's kernels are run by its interpreter, which it must know before it is first imported.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 # Commands write UTF-8 whatever the locale, as the tests that read them expect; a test of another encoding sets it.
 os.environ["PYTHONIOENCODING"] = "utf-8"
+
+
+@pytest.fixture(scope="session")
+def triton_runs() -> None:
+    """For tests that run Triton's kernels: older releases of its interpreter do not work with newer ones of NumPy."""
+    import numpy as np
+    import triton
+    from tests.kernels import gpu
+
+    try:
+        gpu.measure([np.ones(3, np.float32)])
+    except triton.runtime.errors.InterpreterError as error:
+        if "only 0-dimensional arrays can be converted" not in str(error):
+            raise
+        pytest.skip(f"the interpreter of Triton {triton.__version__} does not work with NumPy {np.__version__}")

@@ -167,6 +167,29 @@ def test_a_file_that_shrinks_while_it_is_open(tmp_path: Path) -> None:
         leaf.numpy()
 
 
+def test_folders_that_others_mounted_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_bytes(
+        "host:/a /dätä nfs4 rw 0 0\n".encode() + b"host:/b /\xff\xfe nfs4 rw 0 0\n/dev/sda / ext4 rw 0 0\n"
+    )
+    monkeypatch.setattr(local, "_MOUNTS", str(mounts))
+    assert is_far(os.fsdecode("/dätä/model".encode()))
+    assert is_far(os.fsdecode(b"/\xff\xfe/model"))
+    assert not is_far(str(tmp_path))
+
+
+def test_a_big_endian_machine_is_refused_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = lw.save({"w": np.ones(3, np.float32)}, tmp_path / "w.safetensors")
+    before = Path(path).read_bytes()
+    monkeypatch.setattr("sys.byteorder", "big")
+    for verb in (lambda: lw.open(path), lambda: lw.save({"w": np.zeros(3, np.float32)}, path)):
+        with pytest.raises(lw.Unsupported, match="big-endian"):
+            verb()
+    assert Path(path).read_bytes() == before
+
+
 def test_far_file_systems_are_read_and_not_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_far("/data/x", ["host:/a /data nfs4 rw 0 0", "/dev/sda / ext4 rw 0 0"])
     assert not is_far("/data/x", ["host:/a /database nfs4 rw 0 0", "/dev/sda / ext4 rw 0 0"])

@@ -1,4 +1,4 @@
-"""How tensors come to the kernels; what is for a GPU is run by Triton's interpreter on a CPU."""
+"""How tensors come to the kernels; what is for a GPU is run by Triton's interpreter where there is none."""
 
 import sys
 from collections.abc import Iterator
@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 from tests.kernels.cases import assert_agree
+from tests.kernels.gpu import DEVICE
 
 import leafwise as lw
 from leafwise.homes import torch_measuring
 from leafwise.kernels import cuda, reference
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -25,23 +24,25 @@ def _no_tables() -> Iterator[None]:
 
 def on_gpu(values: list[torch.Tensor]) -> list[Any]:
     with np.errstate(all="ignore"):
-        wait = torch_measuring._on_gpu(values, CPU, True)
+        wait = torch_measuring._on_gpu(values, DEVICE, True)
         assert wait is not None
         return wait()
 
 
+@pytest.mark.usefixtures("triton_runs")
 def test_views_of_every_kind_on_a_gpu() -> None:
-    x = torch.randn(30, 40)
-    values = [x, x.T, x[:, ::3], x[1:, 5:], x.unsqueeze(0).expand(2, -1, -1), x[:0], torch.tensor(2.5)]
+    x = torch.randn(30, 40, device=DEVICE)
+    values = [x, x.T, x[:, ::3], x[1:, 5:], x.unsqueeze(0).expand(2, -1, -1), x[:0], torch.tensor(2.5, device=DEVICE)]
     for value, found in zip(values, on_gpu(values), strict=True):
-        assert_agree(found, reference.measure(np.ascontiguousarray(value.numpy())), 2e-6)
+        assert_agree(found, reference.measure(np.ascontiguousarray(value.cpu().numpy())), 2e-6)
 
 
+@pytest.mark.usefixtures("triton_runs")
 def test_a_table_is_made_again_only_when_something_lies_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     table_of = cuda.table_of
     monkeypatch.setattr(cuda, "table_of", lambda *given: (made.append(given), table_of(*given))[1])
-    values = [torch.randn(10), torch.randn(20)]
+    values = [torch.randn(10, device=DEVICE), torch.randn(20, device=DEVICE)]
     first = on_gpu(values)
     values[0].mul_(2)
     assert on_gpu(values)[0].l1 == pytest.approx(2 * first[0].l1)
@@ -54,8 +55,9 @@ def test_a_table_is_made_again_only_when_something_lies_elsewhere(monkeypatch: p
     assert len(made) == 3
 
 
+@pytest.mark.usefixtures("triton_runs")
 def test_few_tables_are_kept() -> None:
-    values = [torch.randn(3) for _ in range(20)]
+    values = [torch.randn(3, device=DEVICE) for _ in range(20)]
     for value in values:
         on_gpu([value])
     assert len(torch_measuring._tables) == 8
@@ -91,8 +93,8 @@ def test_where_triton_finds_no_compiler_it_is_said_once(monkeypatch: pytest.Monk
     torch_measuring._say_once.cache_clear()
     monkeypatch.setattr(cuda, "measure", fails)
     with pytest.warns(UserWarning, match="Triton finds no C compiler"):
-        assert torch_measuring._on_gpu([torch.ones(3)], CPU, True) is None
-    assert torch_measuring._on_gpu([torch.ones(3)], CPU, True) is None
+        assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
+    assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
 
 
 def test_bytes_are_counted() -> None:

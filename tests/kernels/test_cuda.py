@@ -1,4 +1,4 @@
-"""The Triton kernels, run by Triton's interpreter where there is no GPU, against the reference."""
+"""The Triton kernels, on a GPU or in Triton's interpreter, against the reference."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.kernels.cases import assert_agree, cases
+from tests.kernels.gpu import CHUNK, measure, waiting
 
 from leafwise.core.moments import Moments
 from leafwise.kernels import cuda, reference
@@ -13,15 +14,8 @@ from leafwise.kernels.cpu import run_of
 
 CASES = cases()
 PRECISION = 2e-6  # of sums in 32 bits, over runs of 64 or 128
-CHUNK = 8_192  # so that small arrays have several
 
-
-def measure(arrays: list[Any], histogram: bool = True) -> list[Moments]:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kept = [torch.from_numpy(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).to(device) for array in arrays]
-    runs = [run_of(array)._replace(address=one.data_ptr()) for array, one in zip(arrays, kept, strict=True)]
-    with np.errstate(all="ignore"):  # the interpreter is NumPy, and warns of what a GPU does in silence
-        return cuda.measure(cuda.table_of(runs, device, CHUNK), histogram)()
+pytestmark = pytest.mark.usefixtures("triton_runs")
 
 
 def test_all_cases_in_one_launch() -> None:
@@ -68,8 +62,7 @@ def test_what_lies_outside_of_the_window_is_counted_too() -> None:
 def test_so_many_of_one_magnitude_that_fields_overflow() -> None:
     values = np.full(cuda.CHUNK, 0.75, np.float32)
     values[::2] *= -1
-    with np.errstate(all="ignore"):
-        [found] = cuda.measure(cuda.table_of([run_of(values)], torch.device("cpu")))()
+    [found] = measure([values], chunk=cuda.CHUNK)
     assert_agree(found, reference.measure(values), PRECISION)
 
 
@@ -98,7 +91,7 @@ def test_without_a_histogram_and_twice_the_same() -> None:
 
 def test_asking_twice_gives_the_same() -> None:
     values = CASES["normal float32"]
-    wait = cuda.measure(cuda.table_of([run_of(values)], torch.device("cpu"), CHUNK))
+    wait = waiting([values])
     assert wait() == wait()
 
 

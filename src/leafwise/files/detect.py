@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from leafwise.files import safetensors
+from leafwise.files.disk import check_byte_order
 from leafwise.files.home import StoredFile
 from leafwise.files.source import Source
 
@@ -46,6 +47,7 @@ def read(source: Source) -> StoredFile:
 
 
 def _read(source: Source) -> StoredFile:
+    check_byte_order()
     if not source.size:
         raise source.error(0, "the file is empty; was the download cut off?")
     start = bytes(source.read(0, min(64, source.size)))

@@ -4,10 +4,13 @@ import errno
 import mmap
 import os
 import stat
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+
+from leafwise.errors import Unsupported
 
 fcntl: Any
 try:
@@ -187,6 +190,12 @@ class Disk:
 
 
 _CANNOT_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
+
+
+def check_byte_order() -> None:
+    """Raises on a big-endian machine: what files hold is taken for numbers of this machine in many places."""
+    if sys.byteorder != "little":
+        raise Unsupported("leafwise", "read or write files here", "this machine is big-endian")
 
 
 _MOUNTS = "/proc/mounts"

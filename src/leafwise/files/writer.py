@@ -27,6 +27,7 @@ class Output:
     """A file that is being written, from front to back."""
 
     def __init__(self, path: str, like: str = "") -> None:
+        local.check_byte_order()
         # A link stays a link: what it points to is replaced.
         self.path = os.path.realpath(path)
         folder, name = os.path.split(self.path)

@@ -1,0 +1,27 @@
+"""Where tests run the Triton kernels: on the GPU, or in Triton's interpreter where there is none."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from leafwise.core.moments import Moments
+from leafwise.kernels import cuda
+from leafwise.kernels.cpu import run_of
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+CHUNK = 8_192  # so that small arrays have several
+
+
+def measure(arrays: Sequence[Any], histogram: bool = True, chunk: int = CHUNK) -> list[Moments]:
+    return waiting(arrays, histogram, chunk)()
+
+
+def waiting(arrays: Sequence[Any], histogram: bool = True, chunk: int = CHUNK) -> Any:
+    """The moments of NumPy arrays, when they are asked for."""
+    kept = [torch.from_numpy(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).to(DEVICE) for array in arrays]
+    runs = [run_of(array)._replace(address=one.data_ptr()) for array, one in zip(arrays, kept, strict=True)]
+    with np.errstate(all="ignore"):  # the interpreter is NumPy, and warns of what a GPU does in silence
+        wait = cuda.measure(cuda.table_of(runs, DEVICE, chunk), histogram)
+    return lambda: (kept, wait())[1]
