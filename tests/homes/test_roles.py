@@ -126,7 +126,7 @@ def build_anyhow(cls: type) -> Any:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return cls(*arguments)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, AttributeError):  # where there is a GPU, DataParallel(2) moves a number there
             continue
     return None
 
