@@ -95,7 +95,7 @@ for cell in ("RNN", "LSTM", "GRU"):
     )
 
 # Hold only layers that are listed above, and are not built from numbers alone.
-HOLD_OTHERS = {"AdaptiveLogSoftmaxWithLoss", "TransformerDecoder", "TransformerEncoder"}
+HOLD_OTHERS = {"AdaptiveLogSoftmaxWithLoss", "DataParallel", "TransformerDecoder", "TransformerEncoder"}
 CONTAINERS = {"Container", "Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"}
 BASES = {"RNNBase", "RNNCellBase"}
 
@@ -126,7 +126,7 @@ def build_anyhow(cls: type) -> Any:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return cls(*arguments)
-        except (TypeError, ValueError, AttributeError):  # where there is a GPU, DataParallel(2) moves a number there
+        except (TypeError, ValueError):
             continue
     return None
 
