@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from tests.contract.cases import TiedLanguageModel
 
 import leafwise as lw
@@ -38,11 +38,18 @@ def test_a_file_has_the_paths_of_the_model(saved: Path) -> None:
 
 def test_every_dtype_that_the_writer_knows_is_read(tmp_path: Path) -> None:
     dtypes = [
-        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
-        torch.float8_e8m0fnu, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16,
-        torch.uint32, torch.uint64, torch.bool, torch.complex64,
+        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.int64,
+        torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool,
+        torch.complex64, torch.float8_e8m0fnu,
     ]  # fmt: skip
-    state = {str(dtype).removeprefix("torch."): torch.zeros(3, dtype=dtype) for dtype in dtypes}
+    state = {}
+    for dtype in dtypes:
+        try:
+            save({"x": torch.zeros(3, dtype=dtype)})
+        except KeyError:  # an older release, which does not know the last ones
+            assert dtype in dtypes[-2:]
+            continue
+        state[str(dtype).removeprefix("torch.")] = torch.zeros(3, dtype=dtype)
     save_file(state, tmp_path / "all")
     tree = lw.tree(tmp_path / "all")
     assert {leaf.path.name: leaf.dtype for leaf in tree} == {name: name for name in state}
