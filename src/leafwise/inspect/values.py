@@ -84,7 +84,7 @@ def _of_runs(pairs: list[tuple[Held, Held]], runs: dict[int, tuple[Run, Run]], c
     numbers = list(runs)
     with ExitStack() as files:
         # Of each file a descriptor of our own: whoever closes the tree meanwhile frees the number of the other.
-        opened = {run.file: os.dup(run.file) for pair in runs.values() for run in pair if run.file >= 0}
+        opened = {file: os.dup(file) for file in {run.file for pair in runs.values() for run in pair if run.file >= 0}}
         for file in opened.values():
             files.callback(os.close, file)
         own = [
