@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,9 @@ from tests.files.writers import arrays, torch_zip
 import leafwise as lw
 from leafwise.cli import main
 from leafwise.files import disk as local
+from leafwise.files import source as source_module
 from leafwise.files.disk import Disk, is_far
+from leafwise.files.source import LocalSource
 from leafwise.files.writer import Writing, durable
 
 OLD, NEW = b"old" * 1000, b"new!" * 5000
@@ -176,6 +180,33 @@ def test_folders_that_others_mounted_may_have_any_name(tmp_path: Path, monkeypat
     assert is_far(os.fsdecode("/dätä/model".encode()))
     assert is_far(os.fsdecode(b"/\xff\xfe/model"))
     assert not is_far(str(tmp_path))
+
+
+def test_a_file_that_was_left_open_is_closed_in_silence_when_the_interpreter_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"w": torch.zeros(40_000)}, tmp_path / "w.pt")
+    # The last lines of scripts, some of which outlive the modules of leafwise.
+    for line in (
+        "t = lw.open(path)",
+        "import builtins; builtins.t = lw.open(path)",
+        "import builtins; builtins.t = lw.open(path); builtins.w = builtins.t['w'].numpy()",
+        "import gc; gc.disable(); cycle = [lw.open(path)]; cycle.append(cycle)",
+        "import builtins; builtins.t = lw.open(path); raise SystemExit",
+    ):
+        script = f"import sys, leafwise as lw; path = sys.argv[1]; {line}"
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path / "w.pt")], capture_output=True, encoding="utf-8"
+        )
+        assert (done.returncode, done.stderr) == (0, ""), line
+    # What is left of a module then; a traceback from __del__ would fail this test.
+    source = LocalSource(str(tmp_path / "w.pt"))
+    descriptor = source.descriptor()
+    with monkeypatch.context() as gone:
+        for name in [name for name in vars(source_module) if not name.startswith("__")]:
+            gone.setattr(source_module, name, None)
+        del source
+    os.close(descriptor)
 
 
 def test_a_big_endian_machine_is_refused_and_nothing_is_written(

@@ -116,8 +116,11 @@ class LocalSource(Source):
         self._map = None  # not closed: arrays may lie over it, and it goes with the last of them
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            self.close()
+        try:
+            if not self._closed:
+                self.close()
+        except Exception:
+            pass
 
 
 class RemoteSource(Source):
