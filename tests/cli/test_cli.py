@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from leafwise.cli import main
+from leafwise.cli import VERBS, main
 
 
 def run(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
@@ -181,6 +181,30 @@ def test_ascii_output_is_ascii(saved: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.isascii()
     assert "`-" in done.stdout
+
+
+@pytest.mark.parametrize("locale", ["C", "de_DE.ISO-8859-1"])
+def test_no_verb_fails_in_a_locale_without_utf_8(saved: Path, models: Path, locale: str) -> None:
+    """Where that locale is not installed, it is the C locale, too."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONIOENCODING"}
+    environment |= {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONPATH": str(models)}
+    other = saved.with_name("other.safetensors")
+    save_file({"\u4e2d\u6587.weight": torch.ones(2, 3), "a.bias": torch.ones(2)}, other)
+    files, model = [str(saved), str(other)], "mymodels:build"
+    commands = {
+        "show": [files[1]], "read": [files[0], "a.weight"], "stats": [files[1]], "check": [files[1]], "diff": files,
+        "image": [files[0], "a.weight"], "ties": [files[1]], "groups": [model], "plan": [model, files[1]],
+        "verify": [files[1]], "convert": [files[1], str(saved.with_name("out.safetensors"))], "tour": [],
+    }  # fmt: skip
+    assert list(commands) == VERBS
+    for verb, arguments in commands.items():
+        for given in (arguments, ["--help"]):
+            command = [sys.executable, "-m", "leafwise", verb, *given]
+            done = subprocess.run(command, capture_output=True, env=environment)
+            assert b"Traceback" not in done.stderr, (verb, given, done.stderr.decode(errors="replace"))
+            assert done.returncode in (0, 1), (verb, given, done.stderr)
+    shown = subprocess.run([sys.executable, "-m", "leafwise", "show", files[1]], capture_output=True, env=environment)
+    assert b"\\u4e2d\\u6587" in shown.stdout  # what cannot be written is spelled out
 
 
 def test_the_tour_shows_what_it_claims(capsys: pytest.CaptureFixture[str]) -> None:

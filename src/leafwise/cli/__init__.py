@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, cast
 
@@ -18,6 +19,18 @@ VERBS = ["show", "read", "stats", "check", "diff", "image", "ties", "groups", "p
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `leafwise`; returns the exit status."""
+    # A character that the locale cannot write is spelled out, and no reason to stop.
+    before = [(stream, getattr(stream, "errors", None)) for stream in (sys.stdout, sys.stderr)]
+    for stream, _ in before:
+        _set_errors(stream, "backslashreplace")
+    try:
+        return _run(arguments)
+    finally:
+        for stream, errors in before:
+            _set_errors(stream, errors)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(
         prog="leafwise",
         description="Parameter management for neural networks: inspect, iterate, share, save.",
@@ -63,6 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = shown
         if collecting:
             gc.enable()
+
+
+def _set_errors(stream: Any, errors: str | None) -> None:
+    with suppress(AttributeError, OSError, ValueError):  # not a text file, or closed
+        stream.reconfigure(errors=errors)
 
 
 def _unexpected(error: Exception, options: argparse.Namespace) -> int:

@@ -283,9 +283,9 @@ def run(options: argparse.Namespace) -> int:
     for number, (title, text, code) in enumerate(_numbered(STEPS)):
         print("\n" * (number > 0) + _styled(title, "1;36", terminal) if title else "")
         if text:
-            print(text)
+            print(_styled(text, "", terminal))
         play(code, scope, terminal)
-    print("\n" + END.rstrip())
+    print("\n" + _styled(END.rstrip(), "", terminal))
     return 0
 
 
@@ -312,4 +312,7 @@ def play(code: str, scope: dict[str, Any], terminal: "Terminal") -> None:
 
 
 def _styled(text: str, code: str, terminal: "Terminal") -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if terminal.color and text else text
+    from leafwise.render.text import in_ascii
+
+    text = in_ascii(text) if terminal.ascii else text
+    return f"\x1b[{code}m{text}\x1b[0m" if terminal.color and text and code else text

@@ -23,6 +23,15 @@ _SHORTEST = 4  # columns of a name, however narrow the terminal
 _INDENT = " " * 8  # of notes that go on below
 
 
+def in_ascii(text: str) -> str:
+    """The characters that leafwise draws with, and writes, in those that every terminal has.
+
+    >>> in_ascii("2×3 … → 4")
+    '2x3 ... -> 4'
+    """
+    return text.translate(_ASCII)
+
+
 def text(doc: Doc, terminal: Terminal) -> str:
     """The outline with its branches drawn and its cells aligned, then the footer."""
     columns = list(range(max((len(line.cells) for line in doc.lines), default=0)))
