@@ -23,13 +23,13 @@ faults: $(VENV)/dev.stamp  ## Kill, fill, flip and crash saves at length (minute
 check: $(VENV)/dev.stamp  ## Lint, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/clang-format --dry-run -Werror src/leafwise/kernels/*.[ch]
+	@$(BIN)/clang-format --dry-run -Werror src/leafwise/kernels/*.[ch] tools/*.c
 	@$(BIN)/mypy
 
 format: $(VENV)/dev.stamp  ## Put the code in order
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
-	@$(BIN)/clang-format -i src/leafwise/kernels/*.[ch]
+	@$(BIN)/clang-format -i src/leafwise/kernels/*.[ch] tools/*.c
 
 bench: $(VENV)/dev.stamp  ## Measure everything beside its peers, and print one table
 	@$(BIN)/python benchmarks/run.py

@@ -1,5 +1,6 @@
 """The part of the build that pyproject.toml cannot say: a library of C, without which the package works too."""
 
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,10 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 KERNELS = "src/leafwise/kernels"
+# The same bits everywhere: a product is rounded before it is added, unless the code says otherwise.
+OPTIONS = ["-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread", "-Wno-psabi"]
+if platform.machine() in ("i386", "i686"):
+    OPTIONS += ["-msse2", "-mfpmath=sse"]  # the older arithmetic of these machines rounds twice
 
 
 class BuildLibrary(build_ext):
@@ -34,8 +39,7 @@ setup(
             "leafwise.kernels._cpu",
             [f"{KERNELS}/cpu.c"],
             depends=[f"{KERNELS}/{name}.h" for name in ("instruction_sets", "lanes", "pairs", "chunk", "comparing")],
-            # The same bits everywhere: a product is rounded before it is added, unless the code says otherwise.
-            extra_compile_args=["-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread", "-Wno-psabi"],
+            extra_compile_args=OPTIONS,
             extra_link_args=["-pthread"],
             libraries=["m"],
             optional=True,  # without a compiler, NumPy does it

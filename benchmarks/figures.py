@@ -1,9 +1,14 @@
 """Figures beside their targets: printed one by one, and kept for the table that run.py makes."""
 
+import io
 import json
 import os
+import sys
 from collections.abc import Iterable
 from typing import NamedTuple
+
+if isinstance(sys.stdout, io.TextIOWrapper):
+    sys.stdout.reconfigure(errors="replace")  # a locale without ≤ is no reason to stop
 
 MISSED = 3  # the exit status of a benchmark that missed a target
 FIGURES = "LEAFWISE_FIGURES"  # the variable that says where figures are kept
@@ -22,15 +27,15 @@ def report(what: str, ratio: float, bound: float, at_least: bool = False) -> boo
     """Prints one figure beside its target, and says whether it is met."""
     met = ratio >= bound if at_least else ratio <= bound
     target = f"{'≥' if at_least else '≤'} {bound:g}"
-    print(f"{'ok  ' if met else 'MISS'}  {what}: {ratio:.3g} (target {target})")
     _keep(Figure(what, ratio, target, "ok" if met else "MISS"))
+    print(f"{'ok  ' if met else 'MISS'}  {what}: {ratio:.3g} (target {target})")
     return met
 
 
 def not_run(reason: str) -> int:
     """Says why nothing is measured here; gives the exit status of that."""
-    print(f"# {reason}")
     _keep(Figure(reason, None, "", "not run"))
+    print(f"# {reason}")
     return 0
 
 

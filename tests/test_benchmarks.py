@@ -1,9 +1,12 @@
 """`make bench`: everything runs, and one table says what came of it."""
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 FAKES = {
@@ -16,7 +19,7 @@ FAKES = {
 }
 
 
-def test_one_table_says_what_came_of_every_benchmark(tmp_path: Path) -> None:
+def test_one_table_says_what_came_of_every_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("run.py", "figures.py"):
         shutil.copy(BENCHMARKS / name, tmp_path)
     for name, code in FAKES.items():
@@ -24,7 +27,7 @@ def test_one_table_says_what_came_of_every_benchmark(tmp_path: Path) -> None:
 
     def run(*words: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, str(tmp_path / "run.py"), *words]
-        return subprocess.run(command, capture_output=True, encoding="utf-8")
+        return subprocess.run(command, capture_output=True, encoding="utf-8", env=dict(os.environ))
 
     done = run()
     table = done.stdout[done.stdout.index("verdict") :].splitlines()
@@ -42,3 +45,6 @@ def test_one_table_says_what_came_of_every_benchmark(tmp_path: Path) -> None:
     assert good.returncode == 0
     assert good.stdout.splitlines()[-1] == "1 met, 0 missed, 1 not run, 0 errors"
     assert "no benchmark" in run("nothing of that name").stderr
+    ascii_only = {key: value for key, value in os.environ.items() if key != "PYTHONIOENCODING"}
+    monkeypatch.setattr(os, "environ", ascii_only | {"LC_ALL": "C", "PYTHONUTF8": "0"})
+    assert run("miss").stdout.splitlines()[-1] == "1 met, 1 missed, 0 not run, 0 errors"

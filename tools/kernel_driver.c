@@ -18,6 +18,16 @@ static const char *take(const char **at, size_t bytes)
     return here;
 }
 
+/* A copy of an array, in memory of its own and no longer than it is: so that a checker sees who reads beyond it. */
+static int64_t copied(const char *from, size_t bytes)
+{
+    char *copy = malloc(bytes);
+    if (!copy)
+        abort();
+    memcpy(copy, from, bytes);
+    return (int64_t)(intptr_t)copy;
+}
+
 static void say(const void *bytes, size_t count)
 {
     if (fwrite(bytes, 1, count, stdout) != count)
@@ -49,8 +59,9 @@ int main(int count, char **arguments)
     if (!addresses || !other_addresses || !histograms || !in_file || !in_memory || !results || !comparisons)
         return 2;
     for (size_t array = 0; array < arrays; array++) {
-        addresses[array] = (int64_t)(intptr_t)(content + offsets[array]);
-        other_addresses[array] = (int64_t)(intptr_t)(content + others[array]);
+        size_t bytes = (size_t)(sizes[array] * item_bytes[kinds[array]]);
+        addresses[array] = copied(content + offsets[array], bytes);
+        other_addresses[array] = copied(content + others[array], bytes);
         in_file[array] = file, in_memory[array] = -1;
     }
     /* Each instruction set, with one thread and with three, from memory and from the file. */
@@ -58,8 +69,8 @@ int main(int count, char **arguments)
         for (int way = 0; way < 2; way++) {
             memset(histograms, 0, arrays * BINS * 8);
             if (leafwise_measure((int64_t)arrays, head[1], way ? offsets : addresses, sizes, first_chunks,
-                                 way ? in_file : NULL, kinds, tables_of, values, tiny, results, histograms,
-                                 way ? 3 : 1, set) ||
+                                 way ? in_file : NULL, kinds, tables_of, values, tiny, results, histograms, way ? 3 : 1,
+                                 set) ||
                 leafwise_compare((int64_t)arrays, head[1], way ? offsets : addresses, way ? others : other_addresses,
                                  sizes, first_chunks, way ? in_file : in_memory, way ? in_file : in_memory, kinds,
                                  tables_of, values, comparisons, 1, way ? 3 : 1, set))
@@ -67,6 +78,8 @@ int main(int count, char **arguments)
             say(results, chunks * sizeof *results), say(histograms, arrays * BINS * 8);
             say(comparisons, chunks * sizeof *comparisons);
         }
+    for (size_t array = 0; array < arrays; array++)
+        free((void *)(intptr_t)addresses[array]), free((void *)(intptr_t)other_addresses[array]);
     void *held[] = {content, addresses, other_addresses, histograms, in_file, in_memory, results, comparisons};
     for (size_t number = 0; number < sizeof held / sizeof *held; number++)
         free(held[number]);

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "platforms.md"
@@ -50,27 +50,45 @@ class NotRun(Exception):  # noqa: N818 - why a row has no result
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment of this process, without what would be left over from another row."""
-    ours = ("ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "LC_ALL", "TZ")
+    """The environment of this process, without what another row would set, or what changes the output of pytest."""
+    ours = (
+        "ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "LC_ALL", "TZ",
+        "PYTHONUTF8", "PYTHONIOENCODING", "FORCE_COLOR", "PY_COLORS", "PYTEST_ADDOPTS",
+    )  # fmt: skip
     return {key: value for key, value in os.environ.items() if key not in ours} | changes
 
 
-def outcome(command: Sequence[str], folder: Path, env: dict[str, str], log: str, **options: int) -> str:
-    """Runs tests, and gives pytest's last line without the time; its output is kept where Failed says."""
-    place = Path(tempfile.gettempdir(), f"leafwise-matrix-{re.sub('[^a-z0-9]+', '-', log.lower()).strip('-')}.log")
-    with place.open("wb") as output:
-        done = subprocess.run(command, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, **options)  # type: ignore[call-overload]
-    lines = place.read_text("utf-8", errors="replace").strip().splitlines() or [""]
+def outcome(command: Sequence[str], folder: Path, env: dict[str, str], name: str, **options: Any) -> str:
+    """Runs tests, and gives pytest's last line without the time. What they printed is kept if something is wrong."""
+    front = f"leafwise-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}-"
+    log, place = tempfile.mkstemp(".log", front)
+    with os.fdopen(log, "wb") as output:
+        done = subprocess.run(command, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, **options)
+    lines = Path(place).read_text("utf-8", errors="replace").strip().splitlines() or [""]
     summaries = [line for line in lines if re.search(r"\d+ (passed|failed|error)", line)]
     if done.returncode or not summaries:
+        print("\n".join(lines[-60:]), file=sys.stderr)
         raise Failed(f"{summaries[-1] if summaries else lines[-1]} ({place})")
+    os.unlink(place)
     return re.sub(r"\bin [\d.]+s.*", "", summaries[-1].strip("= ")).strip()
+
+
+def check_possible(changes: dict[str, str]) -> None:
+    """Raises NotRun where this machine cannot do what the variables ask for, and libraries would silently do less."""
+    flags = Path("/proc/cpuinfo").read_text("utf-8").split()
+    for capability, flag in (("avx2", "avx2"), ("avx512", "avx512f")):
+        if changes.get("ATEN_CPU_CAPABILITY") == capability and flag not in flags:
+            raise NotRun(f"this processor has no {capability.upper()}")
+    script = "import locale; locale.setlocale(locale.LC_ALL, '')"
+    if subprocess.run([sys.executable, "-c", script], env=environment(**changes), capture_output=True).returncode:
+        raise NotRun(f"the locale {changes.get('LC_ALL')} is not installed")
+    if "TZ" in changes and not Path("/usr/share/zoneinfo", changes["TZ"]).exists():
+        raise NotRun(f"the time zone {changes['TZ']} is not installed")
 
 
 def suite(name: str, paths: Sequence[str] = (), options: Sequence[str] = (), **changes: str) -> str:
     """The tests of this checkout, in its own environment, with some variables set."""
-    if changes.get("ATEN_CPU_CAPABILITY") == "avx512" and "avx512f" not in Path("/proc/cpuinfo").read_text("utf-8"):
-        raise NotRun("this processor has no AVX-512")
+    check_possible(changes)
     # -p no:cacheprovider: two rows may run at once.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *paths]
     return outcome(command, ROOT, environment(**changes), name)
@@ -78,7 +96,10 @@ def suite(name: str, paths: Sequence[str] = (), options: Sequence[str] = (), **c
 
 def clone(folder: Path) -> Path:
     """This checkout as it was committed, in a folder of its own."""
-    if subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, check=True).stdout:
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True)
+    if status.returncode:
+        raise NotRun("this is not a clone")
+    if status.stdout:
         print("# what is not committed is not tested in clones", file=sys.stderr)
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
     return folder
@@ -102,7 +123,7 @@ def without_root(name: str) -> str:
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         # Pythons in root's own folder are out of reach for others.
         env = environment(HOME=str(home), PYTHON="/usr/bin/python3", PATH="/usr/local/bin:/usr/bin:/bin")
-        return outcome(["make", "-e", "test"], folder, env, name, user=NOBODY, group=NOBODY)
+        return outcome(["make", "test"], folder, env, name, user=NOBODY, group=NOBODY, extra_groups=[])
 
 
 def without_a_compiler(name: str) -> str:
@@ -220,13 +241,16 @@ def _short() -> list[Row]:
 
 
 def line(row: Row, result: str) -> str:
-    return f"| {row.group} | {row.name} | {result} |"
+    """A row of the table, whatever a compiler wrote."""
+    return f"| {row.group} | {row.name} | {' '.join(result.split()).replace('|', '/')} |"
 
 
 def write(results: list[tuple[Row, str]]) -> None:
-    """Puts results into the page: over those of the same rows, or at the end."""
+    """Puts results into the page: over those of the same rows, or at the end. What was not run says nothing new."""
     lines = PAGE.read_text("utf-8").splitlines()
     for row, result in results:
+        if result.startswith("not run"):
+            continue
         start = f"| {row.group} | {row.name} |"
         places = [number for number, text in enumerate(lines) if text.startswith(start)]
         if places:
@@ -259,8 +283,9 @@ def main() -> int:
             result = row.run()
         except NotRun as reason:
             result = f"not run: {reason}"
-        except Failed as reason:
-            result, failed = f"**failed**: {reason}", True
+        except (Exception, SystemExit) as reason:  # the other rows go on
+            kind = "" if isinstance(reason, Failed) else f"{type(reason).__name__}: "
+            result, failed = f"**failed**: {kind}{reason}", True
         results.append((row, result))
         print(f"{line(row, result)} {time.monotonic() - start:.0f} s", flush=True)
         if given.write:

@@ -1,5 +1,6 @@
 """Where tests run the Triton kernels: on the GPU, or in Triton's interpreter where there is none."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ from leafwise.core.moments import Moments
 from leafwise.kernels import cuda
 from leafwise.kernels.cpu import run_of
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+# Whoever asks for the interpreter gets it, also beside a GPU.
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = torch.device("cuda" if torch.cuda.is_available() and not _INTERPRETED else "cpu")
 CHUNK = 8_192  # so that small arrays have several
 
 

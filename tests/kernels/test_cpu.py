@@ -20,8 +20,8 @@ from leafwise.kernels import cpu, reference
 CASES = cases()
 
 # Where there is a compiler, the library must have been built; elsewhere there is none to be tested.
-HAS_COMPILER = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]) is not None
-of_the_library = pytest.mark.skipif(not HAS_COMPILER, reason="there is no C compiler here")
+COMPILER = (sysconfig.get_config_var("CC") or "cc").split()[0]
+of_the_library = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="there is no C compiler here")
 
 
 def by_library(runs: list[Run], instruction_set: int, threads: int = 1) -> list[Moments]:

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from tests.kernels.test_cpu import of_the_library
+from tests.kernels.test_cpu import COMPILER, of_the_library
 from tools import kernel_matrix, matrix
 
 
 @of_the_library
 def test_the_driver_finds_what_the_library_finds_and_the_comparison_can_fail(tmp_path: Path) -> None:
     [build] = [build for build in kernel_matrix.BUILDS if build.name == "gcc"]
-    build = build._replace(compiler="cc")
+    build = build._replace(compiler=COMPILER)
     pairs, data = kernel_matrix.arrays(), tmp_path / "cases"
     results, histograms, comparisons = kernel_matrix.here(data, pairs)
     assert kernel_matrix.tried(build, tmp_path, data, (results, histograms, comparisons)) == ""
@@ -26,20 +26,33 @@ def test_a_result_takes_the_place_of_the_one_before(tmp_path: Path, monkeypatch:
     page.write_text("# Where it runs\n\n| | what | result |\n|---|---|---|\n| Threads | one | 1 passed |\n\nThe end.\n")
     monkeypatch.setattr(matrix, "PAGE", page)
     rows = [matrix.Row("Threads", name, lambda: "") for name in ("one", "two")]
-    matrix.write([(rows[0], "3 passed"), (rows[1], "4 passed")])
+    matrix.write([(rows[0], "3 passed"), (rows[1], "4\npassed | all")])
+    matrix.write([(rows[0], "not run: there is no such thing here")])
     assert page.read_text("utf-8").splitlines()[4:] == [
         "| Threads | one | 3 passed |",
-        "| Threads | two | 4 passed |",
+        "| Threads | two | 4 passed / all |",
         "",
         "The end.",
     ]
 
 
-def test_tests_that_fail_are_no_result(tmp_path: Path) -> None:
+def test_tests_that_fail_are_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
     (tmp_path / "test_it.py").write_text("def test_it(): assert False\ndef test_that(): pass\n")
     command = [matrix.sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
-    with pytest.raises(matrix.Failed, match="1 failed, 1 passed"):
+    with pytest.raises(matrix.Failed, match="1 failed, 1 passed") as failed:
         matrix.outcome(command, tmp_path, matrix.environment(), "a test of the matrix")
+    assert "def test_it" in capsys.readouterr().err
+    Path(str(failed.value).rpartition("(")[2].rstrip(")")).unlink()
     assert matrix.outcome([*command, "-k", "that"], tmp_path, matrix.environment(), "a test of the matrix") == (
         "1 passed, 1 deselected"
     )
+
+
+def test_what_this_machine_cannot_do_is_not_run() -> None:
+    for changes in ({"LC_ALL": "xx_XX.UTF-8"}, {"TZ": "Nowhere/At_All"}):
+        with pytest.raises(matrix.NotRun, match="is not installed"):
+            matrix.check_possible(changes)
+    matrix.check_possible({"LC_ALL": "C"})

@@ -4,6 +4,9 @@
    while they are looked at more than once. Blocks are folded in order within their chunk, and each chunk has a result
    of its own: so nothing depends on how many threads there are. */
 
+/* Files of more than 2 GiB, where the system would count in 32 bits. */
+#define _FILE_OFFSET_BITS 64
+
 #include <errno.h>
 #include <fenv.h>
 #include <pthread.h>
@@ -12,6 +15,8 @@
 #include <unistd.h>
 
 #include "instruction_sets.h"
+
+_Static_assert(sizeof(off_t) == 8, "an offset in a file would be cut off");
 
 #include "chunk.h"
 
