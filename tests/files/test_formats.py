@@ -1,6 +1,8 @@
 """Every format, as its real writer writes it, read bit by bit."""
 
 import json
+import pickle
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from tests.files import writers
 from tests.files.writers import FLATTENS, WRITERS, arrays, gguf_file
 from torch import nn
 
@@ -241,6 +244,29 @@ def test_numpys_other_orders(tmp_path: Path) -> None:
                 tree[name].numpy()
     np.save(tmp_path / "b.npy", values["fortran"])
     assert np.array_equal(lw.open(tmp_path / "b.npy")["array"].numpy(), values["fortran"])
+
+
+class _OldEnums(pickle.Pickler):
+    """Writes enums as Python 3.11.0 to 3.11.3 do; others write them as calls of their class."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        return (getattr, (type(obj), obj.name)) if isinstance(obj, Enum) else NotImplemented
+
+
+def test_distributed_checkpoints_of_every_python(tmp_path: Path) -> None:
+    writers.distributed(tmp_path / "dcp", arrays())
+    metadata = tmp_path / "dcp" / ".metadata"
+    content = pickle.loads(metadata.read_bytes())
+    right = lw.tree(tmp_path / "dcp").json()
+    with metadata.open("wb") as file:
+        _OldEnums(file).dump(content)
+    assert b"getattr" in metadata.read_bytes()
+    assert lw.tree(tmp_path / "dcp").json() == right
+    # An attribute of anything else is refused, and not looked up.
+    for evil in (b"cos\nsystem\n", b"cbuiltins\ngetattr\n", b"ctorch.distributed.checkpoint.metadata\nMetadata\n"):
+        metadata.write_bytes(b"cbuiltins\ngetattr\n(" + evil + b"X\x08\x00\x00\x00__name__tR.")
+        with pytest.raises(lw.FileError, match="it asks for"):
+            lw.tree(tmp_path / "dcp")
 
 
 def test_a_distributed_checkpoint_in_pieces(tmp_path: Path) -> None:

@@ -7,12 +7,22 @@ from typing import Any
 from leafwise.files.arrays import ITEM_BYTES, Pieces, Stored, counts, spec_of
 from leafwise.files.folder import Folder
 from leafwise.files.home import StoredFile
-from leafwise.files.pickled import Machine, Record, Table, record, shown
+from leafwise.files.pickled import Machine, Named, Record, Refused, Table, record, shown
 from leafwise.files.source import PartSource, Source
 from leafwise.files.torch_objects import TABLE, Dtype
 from leafwise.files.torch_zip import entries, unpickled
 
 _METADATA = "torch.distributed.checkpoint.metadata"
+_ENUM = "_MEM_FORMAT_ENCODING"
+
+
+def _member(owner: Any, name: Any) -> Record:
+    """A member of an enum, which Python 3.11.0 to 3.11.3 write as a call of getattr. Nothing is looked up."""
+    if owner != f"{_METADATA}.{_ENUM}" or not isinstance(owner, Named) or not isinstance(name, str):
+        raise Refused(f"it asks for an attribute of {shown(owner)}")
+    return Record(_ENUM, (name,))
+
+
 _DCP: Table = {
     **TABLE,
     **{
@@ -25,9 +35,10 @@ _DCP: Table = {
             "MetadataIndex",
             "TensorProperties",
             "StorageMeta",
-            "_MEM_FORMAT_ENCODING",
+            _ENUM,
         )
     },
+    ("builtins", "getattr"): _member,
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): record("_StorageInfo"),
     ("torch.distributed.checkpoint.filesystem", "StorageInfo"): record("_StorageInfo"),
 }
