@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults check format bench variants matrix ties alarms wheel clean
+.PHONY: help run test faults check format bench variants matrix metaloads ties alarms wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ matrix: $(VENV)/dev.stamp  ## The tests on machines unlike this one, for docs/pl
 
 ties: $(VENV)/dev.stamp  ## Take every tied architecture of transformers through what loses ties (minutes)
 	@$(BIN)/python tools/tied_transformers.py
+
+metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers onto meta, and compare every bit (minutes)
+	@$(BIN)/python -m tools.meta_loads
 
 alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and planted faults that it finds (minutes)
 	@$(BIN)/python -m tools.alarms

@@ -242,7 +242,7 @@ def trained(steps: int = 150) -> Iterator[Healthy]:
 
 def architectures(only: list[str] | None = None) -> Iterator[Healthy]:
     """Architectures of transformers, built small: fresh, in bfloat16, and after a step that moves every parameter."""
-    for name, config_class, model_class in _classes():
+    for name, config_class, model_class in classes():
         if only is not None and name not in only:
             continue
         torch.manual_seed(2)
@@ -254,7 +254,7 @@ def architectures(only: list[str] | None = None) -> Iterator[Healthy]:
         yield _stepped(name, model)
 
 
-def _classes() -> Iterator[tuple[str, type, type]]:
+def classes() -> Iterator[tuple[str, type, type]]:
     from transformers.models.auto import modeling_auto
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 

@@ -215,8 +215,10 @@ def test_onto_meta(tied: bool, saved: tuple[Tied, str]) -> None:
     with torch.device("meta"):
         target = Tied(tied)
     target.body.weight.requires_grad_(False)
-    with pytest.warns(UserWarning, match=r"no checkpoint holds scratch"):
+    with pytest.raises(lw.LoadError, match=r"scratch is a buffer on meta that no checkpoint holds"):
         lw.load(target, path)
+    assert all(tensor.is_meta for tensor in (*target.parameters(), *target.buffers()))
+    lw.load(target, path, allow={"missing"})
     assert target.scratch.is_meta
     assert not target.body.weight.requires_grad
     assert target.head.weight is target.embed.weight

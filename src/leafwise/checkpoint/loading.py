@@ -4,7 +4,6 @@ Everything that can fail comes first: the plan, checksums, values that must agre
 are written where they belong, so that optimizers keep their parameters.
 """
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
@@ -15,8 +14,7 @@ from leafwise.core.bars import bar
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.memory import Op
-from leafwise.core.path import listed
-from leafwise.core.rebuild import left_on_meta, rebuilt
+from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import tree
 from leafwise.errors import Error, LoadError, Unsupported
 from leafwise.files import filling
@@ -140,7 +138,6 @@ class _Load:
                 "and what comes after values (ties, states, plain values) may not all be",
                 self.plan,
             ) from error
-        self._recompute()
         return self.root
 
     # -- what must be right before anything changes -------------------------------------------------------
@@ -374,6 +371,8 @@ class _Load:
             changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
         for (node, name), value in self.plan.scalars.items():
             changes.setdefault(node, {})[name] = value
+        for row, value in self.plan.recomputed.items():
+            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
         return changes
 
     def _new_at(self, row: int, tied: dict[int, Wish]) -> Any:
@@ -458,15 +457,3 @@ class _Load:
             if self.exchanged:
                 home.exchange(optimizer, self.exchanged)
             home.restore_state(optimizer, {place: nested(state) for place, state in states.items()}, options)
-
-    # -- what no checkpoint holds ------------------------------------------------------------------------
-
-    def _recompute(self) -> None:
-        """Buffers that are not saved and have no values yet are computed by their home, or told of."""
-        left = left_on_meta(self.columns, self.plan.recomputed)
-        if left:
-            warnings.warn(
-                f"no checkpoint holds {listed(left)}, and leafwise knows no way to compute it: still on meta; "
-                "make it as the model does when it is built",
-                stacklevel=5,
-            )

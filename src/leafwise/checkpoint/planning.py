@@ -10,6 +10,7 @@ from leafwise.checkpoint.optimizers import nested, plan_optimizers
 from leafwise.checkpoint.plans import ALLOWABLE, Plan, Problem
 from leafwise.checkpoint.restoring import plan_ties
 from leafwise.core.match import match
+from leafwise.core.rebuild import recomputed
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import QueryError
 from leafwise.files import open_file
@@ -66,6 +67,7 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: bool, t
     plan.optimizers = plan_optimizers(plan, found)
     if ties == "restore":
         plan_ties(plan, found)
+    _plan_unsaved(plan)
     _conclude(plan, found)
     return plan
 
@@ -122,8 +124,21 @@ def _values_of(t: Tree, besides: list[int]) -> dict[str, tuple[int, str, Any]]:
     }
 
 
-def _conclude(plan: Plan, found: Match) -> None:
+def _plan_unsaved(plan: Plan) -> None:
+    """Buffers that no checkpoint holds, in a model on meta."""
     columns = plan.target._columns
+    rows = [row for row in plan.target._rows if columns.row_kinds[row] == "transient" and row not in columns.ties]
+    plan.recomputed, left = recomputed(columns, rows)
+    for row in left:
+        name = columns.row_text(row)
+        message = (
+            f"{name} is a buffer on meta that no checkpoint holds, and leafwise does not know how to compute it; give "
+            "it values before you load, or allow it to be missing and give it values afterwards"
+        )
+        plan.found("missing", name, message)
+
+
+def _conclude(plan: Plan, found: Match) -> None:
     wanted = bool(found.rows) or bool(plan.scalars) or bool(plan.optimizers)
     restored = any(one.states or one.options for one in plan.optimizers)
     if not (plan.feeds or plan.scalars or restored) and wanted:
@@ -131,9 +146,6 @@ def _conclude(plan: Plan, found: Match) -> None:
         plan.notes += _hints(plan)
     elif plan.problems:
         plan.notes += _hints(plan)
-    for row in plan.target._rows:
-        if columns.row_kinds[row] == "transient" and row not in columns.ties:
-            plan.recomputed.append(row)
 
 
 def _hints(plan: Plan) -> list[str]:

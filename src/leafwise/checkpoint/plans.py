@@ -72,7 +72,7 @@ class Plan(Shown, kind="plan"):
         self.back: list[Back] = []
         self.scalars: dict[tuple[int, str], Any] = {}
         self.optimizers: list[OptimizerPlan] = []
-        self.recomputed: list[int] = []  # rows that no checkpoint holds and that have no values yet
+        self.recomputed: dict[int, Any] = {}  # by row, values of buffers on meta that no checkpoint holds
         self.parameters = self.covered = self.leaves = 0
         self._allow = allow
 

@@ -183,9 +183,10 @@ class Home:
         another."""
         return owner
 
-    def recompute(self, lineage: tuple[Any, ...], names: list[str]) -> bool:
-        """Computes leaves of a node that no checkpoint holds; says whether it could. `lineage` begins with the node."""
-        return False
+    def recompute(self, places: list[tuple[tuple[Any, ...], list[str]]]) -> list[dict[str, Any]]:
+        """Values of leaves that no checkpoint holds, by name, as far as they can be computed. A place is a node, with
+        its parents up to the root, and the names of its leaves. Nothing is changed."""
+        return [{} for _ in places]
 
     def steps(self, obj: Any) -> bool:
         """Whether a node steps parameters and keeps state for each, as an optimizer does."""

@@ -45,16 +45,19 @@ def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
     return rebuilt(columns, tree._node, changes)
 
 
-def left_on_meta(columns: Columns, rows: Iterable[int]) -> list[str]:
-    """Has buffers on meta computed by their home; the paths of those that it does not know how to compute."""
+def recomputed(columns: Columns, rows: Iterable[int]) -> tuple[dict[int, Any], list[int]]:
+    """Of leaves on meta among these rows: values as their homes compute them, and the rows that they cannot compute."""
     by_node: dict[int, list[int]] = {}
     for row in rows:
         value = columns.current(row)
         if columns.home(value).spec(value).device == "meta":
             by_node.setdefault(columns.row_nodes[row], []).append(row)
-    left = []
-    for node, its in by_node.items():
-        home = columns.home(columns.node_objects[node])
-        if not home.recompute(columns.lineage(node), [columns.row_names[row] for row in its]):
-            left += [columns.row_text(row) for row in its]
-    return left
+    by_home: dict[Any, list[int]] = {}
+    for node in by_node:
+        by_home.setdefault(columns.home(columns.node_objects[node]), []).append(node)
+    values = {}
+    for home, nodes in by_home.items():
+        places = [(columns.lineage(node), [columns.row_names[row] for row in by_node[node]]) for node in nodes]
+        for node, made in zip(nodes, home.recompute(places), strict=True):
+            values.update({row: made[name] for row in by_node[node] if (name := columns.row_names[row]) in made})
+    return values, [row for its in by_node.values() for row in its if row not in values]

@@ -253,8 +253,10 @@ class TorchHome(Home):
                 torch_filling.put(owner, name, value)
         return owner
 
-    def recompute(self, lineage: tuple[Any, ...], names: list[str]) -> bool:
-        return torch_filling.recompute(lineage, names)
+    def recompute(self, places: list[tuple[tuple[Any, ...], list[str]]]) -> list[dict[str, Any]]:
+        from leafwise.homes import torch_recompute  # torch.overrides is a second of importing that few need
+
+        return [*torch_recompute.recompute(places)]
 
     # -- iterating -------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.iterating import Draw
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import listed
-from leafwise.core.rebuild import left_on_meta, with_leaves
+from leafwise.core.rebuild import recomputed, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, RuleError
 from leafwise.iterate.drawing import Key
@@ -236,10 +236,14 @@ class _Initialising:
     def _recompute(self) -> None:
         """Buffers that no rule speaks of, and that have no values yet."""
         rows = [row for row in self.tree._rows if self.columns.row_kinds[row] in ("buffer", "transient")]
-        left = left_on_meta(self.columns, rows)
+        values, left = recomputed(self.columns, rows)
+        for row, value in values.items():
+            owner = self.columns.node_objects[self.columns.row_nodes[row]]
+            self.columns.home(owner).replaced(owner, {self.columns.row_names[row]: value})
         if left:
+            names = listed([self.columns.row_text(row) for row in left])
             warnings.warn(
-                f"no rule says how to initialise the buffers {listed(left)}, and leafwise knows no way to compute "
+                f"no rule says how to initialise the buffers {names}, and leafwise does not know how to compute "
                 "them: still on meta; make them as the model does when it is built",
                 stacklevel=4,
             )
