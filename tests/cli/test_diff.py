@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.messages import said
 
 from leafwise.cli import main
 
@@ -75,7 +76,7 @@ def test_json(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> Non
 def test_what_is_piped_is_plain(files: tuple[str, str]) -> None:
     done = subprocess.run([sys.executable, "-m", "leafwise", "diff", *files], capture_output=True, encoding="utf-8")
     assert done.returncode == 1
-    assert done.stderr == ""
+    assert said(done.stderr) == ""
     assert "\x1b" not in done.stdout
     assert "before.safetensors → after.safetensors" in done.stdout
 

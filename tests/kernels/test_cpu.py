@@ -13,9 +13,10 @@ import pytest
 import torch
 from tests.kernels.cases import assert_agree, cases
 
+import leafwise as lw
 from leafwise.core.moments import Moments, together
 from leafwise.core.runs import Run
-from leafwise.kernels import cpu, reference
+from leafwise.kernels import comparing, cpu, reference
 
 CASES = cases()
 
@@ -147,6 +148,23 @@ def test_pieces_are_cut_where_it_does_not_matter() -> None:
     assert repr(pieces) == repr(cpu.measure([cpu.run_of(np.ascontiguousarray(array))]))
 
 
+def test_without_the_library_a_thread_that_takes_subnormals_for_zeros_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cpu, "_load", lambda: None)
+    array = np.full(5_000, 1e-40, np.float32)
+    torch.set_flush_denormal(True)
+    try:
+        with pytest.raises(lw.Unsupported, match=r"torch.set_flush_denormal\(False\)"):
+            cpu.measure([cpu.run_of(array)])
+        with pytest.raises(lw.Unsupported, match=r"torch.set_flush_denormal\(False\)"):
+            comparing.compare([(cpu.run_of(array), cpu.run_of(array * 2))])
+    finally:
+        torch.set_flush_denormal(False)
+    assert cpu.measure([cpu.run_of(array)])[0].subnormals == 5_000
+
+
+@of_the_library
 def test_subnormals_count_where_the_thread_takes_them_for_zeros() -> None:
     array = np.full(5_000, 1e-40, np.float32)
     before = cpu.measure([cpu.run_of(array)])
@@ -189,7 +207,10 @@ def test_the_number_of_threads_is_that_of_the_environment() -> None:
         assert found.stdout.strip() == wanted, found.stderr
 
 
+@pytest.mark.parametrize("has_library", [True, False])
 @pytest.mark.parametrize("dtype", ["complex64", "complex128", "timedelta64[s]"])
-def test_what_no_kernel_knows_is_refused(dtype: str) -> None:
+def test_what_no_kernel_knows_is_refused(dtype: str, has_library: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has_library:
+        monkeypatch.setattr(cpu, "_load", lambda: None)
     with pytest.raises(TypeError, match="there are no statistics of"):
         cpu.measure([cpu.run_of(np.zeros(3, dtype))])

@@ -110,6 +110,8 @@ def _item_bytes(dtype: str) -> int:
 def _look(pairs: Sequence[Pair], parts: list[_Part], always: bool, threads: int | None) -> list[Looked]:
     """What is found of each part; of those that are the same only that, unless `always`."""
     library = cpu.loaded()
+    if library is None:
+        cpu.check_subnormals()
     known = [] if library is None else [part for part in parts if not unknown_dtype(pairs[part.pair][0].dtype)]
     found = dict(zip(known, _by_library(library, pairs, known, always, threads or threads_here()), strict=True))
     return [found[part] if part in found else _by_reference(pairs, part, always) for part in parts]

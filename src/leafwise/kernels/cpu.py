@@ -12,6 +12,7 @@ import numpy as np
 
 from leafwise.core.moments import LOWEST, NOTHING, Histogram, Moments, none_finite, nothing, together
 from leafwise.core.runs import Run, UnreadError
+from leafwise.errors import Unsupported
 from leafwise.kernels import reference
 from leafwise.kernels.dtypes import (
     BYTE_FLOAT,
@@ -60,6 +61,8 @@ def look(runs: Sequence[Run], histogram: bool, *, threads: int | None = None) ->
     The histogram of a run is with the first of its chunks."""
     library = loaded()
     if library is None:
+        check_known({run.dtype for run in runs})
+        check_subnormals()
         return [_by_reference(run, histogram) for run in runs]
     batches = [runs[at : at + _AT_ONCE] for at in range(0, len(runs), _AT_ONCE)]
     return [found for batch in batches for found in _by_library(library, batch, histogram, threads or threads_here())]
@@ -94,6 +97,17 @@ def _say_once() -> None:
         "with one, pip install --force-reinstall --no-deps --no-binary leafwise leafwise makes them fast",
         stacklevel=2,
     )
+
+
+def check_subnormals() -> None:
+    """Raises where this thread takes subnormals for zeros: the C code sees to that itself, NumPy cannot."""
+    if np.float32(1e-40) * np.float32(1) == 0:
+        raise Unsupported(
+            "leafwise",
+            "measure or compare values here",
+            "without its C code it cannot see subnormals while PyTorch flushes them to zero; call "
+            "torch.set_flush_denormal(False) first, or install leafwise where there is a C compiler",
+        )
 
 
 @cache
