@@ -206,7 +206,7 @@ _ENVIRONMENTS: list[tuple[str, str, dict[str, str]]] = [
     ),
 ]
 # The oldest of everything that pyproject.toml states for users, and what the tests need beside it.
-_OLDEST = "torch==2.9.1 numpy==1.26.4 ml_dtypes==0.5.0 xxhash==3.4.1 fsspec==2024.6.0 gguf==0.10.0 safetensors==0.5.0"
+_OLDEST = "torch==2.9.1 numpy==1.26.4 ml_dtypes==0.5.0 xxhash==3.4.1 fsspec==2024.6.0 gguf==0.11.0 safetensors==0.5.0"
 _VERSIONS = [
     ("Python 3.11 and the oldest versions that are stated", "3.11", *_OLDEST.split()),
     ("Python 3.12", "3.12", "torch==2.11.0"),
