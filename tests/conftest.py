@@ -4,6 +4,11 @@ import os
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow, and no failure.
+settings.register_profile("leafwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("leafwise")
 
 # Where there is no GPU, Triton's kernels are run by its interpreter, which it must know before it is first imported.
 if not torch.cuda.is_available():
