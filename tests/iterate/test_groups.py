@@ -81,8 +81,13 @@ def test_a_rule_that_matches_nothing_is_named() -> None:
         lw.groups(two_layers(), [lw.Rule("2.wieght", lr=1.0)])
     with pytest.raises(lw.RuleError, match=r"matches no parameter; it matches 0.running_mean"):
         lw.groups(nn.Sequential(nn.BatchNorm1d(3)), [lw.Rule("**.running_mean", lr=1.0)])
-    with pytest.raises(lw.RuleError, match=r"no_decay\(\) matches nothing"):
-        lw.groups(nn.Linear(3, 3, bias=False), [lw.no_decay()])
+
+
+def test_a_model_without_biases_and_norms_needs_no_other_rules() -> None:
+    groups = lw.groups(nn.Linear(3, 3, bias=False), [lw.no_decay()], weight_decay=0.1)
+    assert [group["weight_decay"] for group in groups] == [0.1]
+    [no_decay, *_] = [line for line in groups.text().splitlines() if "no_decay()" in line]
+    assert no_decay.split()[-2:] == ["0", "0"]
 
 
 def test_what_no_rule_covers_takes_the_defaults_and_is_listed() -> None:

@@ -147,6 +147,8 @@ class _Grouping:
         ties = self.columns.ties
         for rule, matched in zip(self.rules, self.cascade.matched, strict=True):
             if not matched:
+                if rule.may_match_nothing:
+                    continue
                 raise matches_nothing(self.tree, rule, "parameter")
             frozen = [row for row in matched if ties.get(row, row) in self.frozen]
             # Nothing to be decayed needs no decay; everything else would have no effect.

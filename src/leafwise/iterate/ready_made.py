@@ -20,9 +20,9 @@ _NOT_DECAYED = re.compile(r"norm\..*|(.*\.)?bias(_\w+)?|activation\.slope")
 
 
 def no_decay() -> Rule:
-    """No weight decay for biases, norms and scalars, told by their roles, whatever they are called.
+    """No weight decay for biases, norms and scalars, identified by role, whatever they are called.
 
-    A leaf without a role is decayed if it has at least two axes that are longer than one: a scale or a temperature is
+    A model may have none of them: then the rule matches nothing, and the account says so. A leaf without a role is decayed if it has at least two axes that are longer than one: a scale or a temperature is
     not, whether its shape is `()`, `(8,)` or `(8, 1, 1)`.
 
     >>> import torch, leafwise as lw
@@ -34,6 +34,8 @@ def no_decay() -> Rule:
 
 
 class _NoDecay(Rule):
+    may_match_nothing = True  # there are models without biases and without scales in their norms
+
     def __init__(self) -> None:
         super().__init__(Query("no_decay()", _rows_not_decayed), weight_decay=0.0)
 

@@ -29,6 +29,8 @@ class Rule:
     Rule('**.bias', weight_decay=0)
     """
 
+    may_match_nothing = False  # a rule that somebody wrote for leaves that are not there is a mistake
+
     def __init__(self, where: Any, /, *, wins: bool = False, **options: Any) -> None:
         if not options and not wins:
             raise RuleError(f"Rule({where!r}) says nothing; give it options, such as Rule({where!r}, lr=1e-4)")
