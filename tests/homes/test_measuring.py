@@ -97,6 +97,16 @@ def test_where_triton_finds_no_compiler_it_is_said_once(monkeypatch: pytest.Monk
     assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
 
 
+def test_where_triton_cannot_write_what_it_compiles_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", "/home/me/.triton")
+
+    torch_measuring._say_once.cache_clear()
+    monkeypatch.setattr(cuda, "measure", fails)
+    with pytest.warns(UserWarning, match="Triton cannot write /home/me/.triton; set TRITON_CACHE_DIR"):
+        assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
+
+
 def test_bytes_are_counted() -> None:
     counted: list[int] = []
     torch_measuring.measure([torch.zeros(10), torch.zeros(6, dtype=torch.int64)], False, counted.append)

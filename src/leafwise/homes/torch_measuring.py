@@ -110,6 +110,9 @@ def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -
                 raise
             _say_once("Triton finds no C compiler")
             return None
+        except PermissionError as error:
+            _say_once(f"Triton cannot write {error.filename}; set TRITON_CACHE_DIR to a folder that it can write to")
+            return None
     if all(one is value for one, value in zip(kept, values, strict=True)):
         return wait
     return lambda: (kept, wait())[1]  # copies live until they were looked at
