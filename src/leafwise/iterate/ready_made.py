@@ -22,8 +22,9 @@ _NOT_DECAYED = re.compile(r"norm\..*|(.*\.)?bias(_\w+)?|activation\.slope")
 def no_decay() -> Rule:
     """No weight decay for biases, norms and scalars, identified by role, whatever they are called.
 
-    A model may have none of them: then the rule matches nothing, and the account says so. A leaf without a role is decayed if it has at least two axes that are longer than one: a scale or a temperature is
-    not, whether its shape is `()`, `(8,)` or `(8, 1, 1)`.
+    A model may have none of them: then the rule matches nothing, and the account says so. A leaf without a role is
+    decayed if it has at least two axes that are longer than one: a scale or a temperature is not, whether its shape
+    is `()`, `(8,)` or `(8, 1, 1)`.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm([2, 4]))
