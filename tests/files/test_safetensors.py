@@ -37,17 +37,18 @@ def test_a_file_has_the_paths_of_the_model(saved: Path) -> None:
 
 
 def test_every_dtype_that_the_writer_knows_is_read(tmp_path: Path) -> None:
-    dtypes = [
+    always = [
         torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
-        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
-        torch.bool, torch.complex64, torch.float8_e8m0fnu,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
     ]  # fmt: skip
+    # Not known to safetensors 0.5.
+    newer = [torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.float8_e8m0fnu]
     state = {}
-    for dtype in dtypes:
+    for dtype in always + newer:
         try:
             save({"x": torch.zeros(3, dtype=dtype)})
-        except KeyError:  # an older release, which does not know the last ones
-            assert dtype in dtypes[-2:]
+        except KeyError:
+            assert dtype in newer
             continue
         state[str(dtype).removeprefix("torch.")] = torch.zeros(3, dtype=dtype)
     save_file(state, tmp_path / "all")
