@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 .PHONY: help run test faults check format bench variants matrix metaloads ties alarms wheel clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/run.stamp  ## Set up what the tour needs, and take it
 	@$(BIN)/leafwise tour
@@ -34,16 +34,16 @@ format: $(VENV)/dev.stamp  ## Put the code in order
 bench: $(VENV)/dev.stamp  ## Measure everything beside its peers, and print one table
 	@$(BIN)/python benchmarks/run.py
 
-variants: $(VENV)/dev.stamp  ## The docs and the numeric tests, on two CPU capabilities, one thread, another locale
+variants: $(VENV)/dev.stamp  ## Docs and numeric tests: other CPU capabilities, one thread, C locale
 	@$(BIN)/python -m tools.matrix --short
 
 matrix: $(VENV)/dev.stamp  ## The tests on machines unlike this one, for docs/platforms.md (hours)
 	@$(BIN)/python -m tools.matrix --write
 
-ties: $(VENV)/dev.stamp  ## Take every tied architecture of transformers through what loses ties (minutes)
+ties: $(VENV)/dev.stamp  ## Every tied architecture of transformers through what loses ties
 	@$(BIN)/python tools/tied_transformers.py
 
-metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers onto meta, and compare every bit (minutes)
+metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers onto meta (minutes)
 	@$(BIN)/python -m tools.meta_loads
 
 alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and planted faults that it finds (minutes)
