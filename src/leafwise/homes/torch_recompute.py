@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from leafwise.homes.torch_values import same_bits
 from leafwise.homes.torch_views import plain_class
 
 Buffers = dict[str, torch.Tensor]
@@ -49,7 +50,8 @@ class _Copies:
         if id(model) not in self._buffers:
             self._buffers[id(model)] = _buffers_of_a_copy(model)
             self._paths[id(model)] = {id(one): path for path, one in model.named_modules()}
-        return self._buffers[id(model)].get(self._paths[id(model)].get(id(module), ""), {})
+        path = self._paths[id(model)].get(id(module))
+        return {} if path is None else self._buffers[id(model)].get(path, {})
 
 
 def _by_constructor(lineage: tuple[Any, ...], names: list[str], copies: _Copies) -> Buffers:
@@ -78,7 +80,7 @@ def _buffers_of_a_copy(model: nn.Module) -> dict[str, Buffers]:
     except Exception:
         return {}  # a constructor that needs more than a config
     return {
-        path: {name: made for name, made in buffers.items() if _same(made, other.get(path, {}).get(name))}
+        path: {name: made for name, made in buffers.items() if _is_same(made, other.get(path, {}).get(name))}
         for path, buffers in one.items()
     }
 
@@ -88,7 +90,7 @@ def _copy(model: nn.Module, seed: int) -> dict[str, Buffers]:
     config = copy.deepcopy(_config(model))
     build = cls.from_config if hasattr(cls, "load_config") else cls  # diffusers, transformers
     with torch.random.fork_rng(devices=[]), torch.device("cpu"), _ParametersOnMeta(), torch.no_grad():
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # not those of GPUs, whose state would be lost
         made = build(config)
     return {
         path: {name: one for name, one in module._buffers.items() if one is not None and not one.is_meta}
@@ -96,8 +98,8 @@ def _copy(model: nn.Module, seed: int) -> dict[str, Buffers]:
     }
 
 
-def _same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
-    return other is not None and one.shape == other.shape and bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
+def _is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    return other is not None and same_bits(one, other)
 
 
 class _ParametersOnMeta(TorchFunctionMode):
