@@ -158,9 +158,9 @@ static void compare_step(const struct lanes *lanes, enum kind kind, const char *
             const char *sides[2] = {x, y};
             const float_at *floats[2];
             for (int side = 0; side < 2; side++) {
-                floats[side] = kind == FLOAT32 ? (const float_at *)sides[side] : room->floats[side];
-                if (kind != FLOAT32)
-                    lanes->decode(kind, sides[side], count, values, room->floats[side]);
+                enum kind its_kind = kind;
+                floats[side] =
+                    (const float_at *)as_floats(lanes, &its_kind, sides[side], count, values, room->floats[side]);
             }
             floats_apart(lanes, floats[0], floats[1], x, y, bytes, count, room, gap, found);
         } else {
