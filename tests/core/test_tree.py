@@ -106,9 +106,13 @@ def test_an_object_nobody_walks_is_shown_as_itself() -> None:
     assert tree["fn"] is print
 
 
-def test_keys_with_one_name_are_an_error() -> None:
-    with pytest.raises(lw.WalkError, match=r"keys 1 and '1' have one name"):
-        lw.tree({1: torch.zeros(1), "1": torch.zeros(1)})
+def test_keys_that_print_alike_have_names_of_their_own() -> None:
+    obj = {1: torch.zeros(1), "1": torch.ones(1), True + 1: torch.zeros(2), "True": 5}
+    tree = lw.tree({**obj, False: "no", "False": "text"})
+    assert {str(path): leaf.shape for path, leaf in tree.items()} == {"1": (1,), "1 (int)": (1,), "2": (2,)}
+    assert tree["1"].value is obj["1"]
+    assert tree["1 (int)"].value is obj[1]
+    assert (tree["False"], tree["False (bool)"], tree["True"]) == ("text", "no", 5)
 
 
 def test_a_flat_mapping_is_split_and_keeps_its_raw_names() -> None:

@@ -1,14 +1,16 @@
 """`lw.plan`: what a load would do, leaf by leaf, from headers alone."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from leafwise.checkpoint.leaves import plan_leaves
 from leafwise.checkpoint.names import Match
-from leafwise.checkpoint.optimizers import nested, plan_optimizers
+from leafwise.checkpoint.optimizers import plan_optimizers
 from leafwise.checkpoint.plans import ALLOWABLE, Plan, Problem
 from leafwise.checkpoint.restoring import plan_ties
+from leafwise.checkpoint.values import PlainValue, PlainValues
+from leafwise.core.columns import Columns
 from leafwise.core.match import match
 from leafwise.core.rebuild import recomputed
 from leafwise.core.tree import Tree, tree
@@ -76,33 +78,83 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: bool, t
 
 
 def _plan_scalars(plan: Plan, found: Match) -> None:
-    wanted = _values_of(plan.target, found.target_nodes)
-    values = {key: value for key, (_, _, value) in _values_of(plan.source, []).items() if not found.is_optimizers(key)}
+    ours = PlainValues(plan.target)
+    wanted = _values_of(plan.target, ours, found.target_nodes)
+    nodes = ours.node_keys()
+    theirs = PlainValues(plan.source, apart=lambda key: found.give(key) in nodes)
+    values = {key: one.value for key, one in _values_of(plan.source, theirs).items() if not found.is_optimizers(key)}
     given = {new: value for key, value in values.items() if (new := found.give(key)) is not None}
     keys, their_keys = list(wanted), list(given)
     sources = match(keys, their_keys).sources if keys else {}
+    is_known = _known_in_pieces(plan, found, theirs)
     taken: set[str] = set()
-    for number, (key, (node, name, now)) in enumerate(wanted.items()):
+    for number, (key, (_, node, name, now)) in enumerate(wanted.items()):
         inside = {one[len(key) + 1 :]: value for one, value in given.items() if one.startswith(f"{key}.")}
         if number in sources:
             taken.add(their_keys[sources[number]])
             plan.scalars[node, name] = given[their_keys[sources[number]]]
-        elif inside and (now is None or (isinstance(now, list | tuple | dict) and not now)):
-            # An empty container is a template for whatever was in it.
+        elif inside and not is_known(key) and set(inside) == (parts := _parts(now)).keys():
+            # A container that is in pieces in the source, as earlier versions of leafwise saved it, and whole here.
             taken.update(f"{key}.{one}" for one in inside)
-            plan.scalars[node, name] = nested(inside)
+            plan.scalars[node, name] = _with_parts(now, {parts[one]: value for one, value in inside.items()})
+        elif inside:
+            taken.update(f"{key}.{one}" for one in inside)
+            plan.found("missing", key, _in_pieces_message(key, now, list(inside), is_known(key)))
         else:
             plan.found("missing", key, f"no value in the source for {key}")
     _tell_unused(plan, [key for key in given if key not in taken])
 
 
+def _known_in_pieces(plan: Plan, found: Match, theirs: PlainValues) -> Callable[[str], bool]:
+    """Whether the source says of a container that it holds arrays, or is of a type that no file can make."""
+    known = [*theirs.node_types(), *found_names(plan.source)]
+    renamed = [new for key in known if (new := found.give(key)) is not None]
+    return lambda key: any(one == key or one.startswith(f"{key}.") for one in renamed)
+
+
+def _in_pieces_message(key: str, now: Any, parts: list[str], known: bool) -> str:
+    some = ", ".join(f"{key}.{part}" for part in parts[:3]) + (", …" if len(parts) > 3 else "")
+    why = (
+        "because it held arrays, or was of a type that a file cannot make; the target needs one like it"
+        if known
+        else "and nothing says what it was; the target needs a value with just these pieces"
+    )
+    return f"{key} is in pieces in the source ({some}), {why}, and has {now!r:.60}"
+
+
+Steps = tuple[Any, ...]
+_NEVER_IN_PIECES = frozenset({str, int, float, complex, bool, bytes, type(None)})  # of which a list is one value
+
+
+def _parts(value: Any, steps: Steps = (), names: tuple[str, ...] = ()) -> dict[str, Steps]:
+    """The steps to each value inside a container, by their names joined with dots, as a walk would name them."""
+    items: Iterable[tuple[str, Any, Any]] = ()
+    if type(value) is dict:
+        items = [(str(key), key, one) for key, one in value.items()]
+    elif type(value) in (list, tuple) and not _NEVER_IN_PIECES.issuperset(map(type, value)):
+        items = [(str(number), number, one) for number, one in enumerate(value)]
+    found: dict[str, Steps] = {}
+    for name, step, one in items:
+        found |= _parts(one, (*steps, step), (*names, name))
+    return found or {".".join(names): steps}
+
+
+def _with_parts(value: Any, new: dict[Steps, Any], steps: Steps = ()) -> Any:
+    """A container with other values at the end of these steps."""
+    if steps in new:
+        return new[steps]
+    if type(value) is dict:
+        return {key: _with_parts(one, new, (*steps, key)) for key, one in value.items()}
+    return type(value)(_with_parts(one, new, (*steps, number)) for number, one in enumerate(value))
+
+
 def _tell_unused(plan: Plan, unused: list[str]) -> None:
-    """What nobody takes is noted; below something that takes back its state, it would be lost, and is a problem."""
+    """What nobody takes. A value of its own is noted; one that belongs into a container which the target has would be
+    lost from it, and is a problem."""
     columns = plan.target._columns
     keys = columns.node_keys(plan.target._node) if unused else {}
-    nodes = columns.nodes_where(lambda home, obj: home.takes_back(obj), plan.target._node) if unused else []
-    taking = [keys[node] for node in nodes]
-    lost = [key for key in unused if any(key.startswith(f"{front}.") for front in taking if front)]
+    holding = {key for node, key in keys.items() if key and _must_be_whole(columns, node)}
+    lost = [key for key in unused if any(key.startswith(f"{front}.") for front in holding)]
     for key in lost:
         plan.found("unexpected", key, f"the source has a value {key}, which the target has no place for")
     unused = [key for key in unused if key not in lost]
@@ -111,16 +163,24 @@ def _tell_unused(plan: Plan, unused: list[str]) -> None:
         plan.notes.append(f"{len(unused):,} plain value{'s' if len(unused) > 1 else ''} of the source not used: {some}")
 
 
-def _values_of(t: Tree, besides: list[int]) -> dict[str, tuple[int, str, Any]]:
+def _must_be_whole(columns: Columns, node: int) -> bool:
+    """Whether a node of the target is something that comes back as it was saved: a container below the outermost one,
+    or something that takes back its state."""
+    obj = columns.node_objects[node]
+    home = columns.home(obj)
+    return home.takes_back(obj) or home.is_container(obj)
+
+
+def _values_of(t: Tree, values: PlainValues, besides: Iterable[int] = ()) -> dict[str, PlainValue]:
     """The plain values of a tree by their names; but not what a file says of itself, nor those below some nodes."""
-    columns = t._columns
     if not t._whole:
         return {}
-    skipped = [range(node, columns.node_ends[node]) for node in besides]
+    skipped = [range(node, t._columns.node_ends[node]) for node in besides]
     return {
-        key: (node, name, value)
-        for key, node, name, value in columns.scalar_items(t._node)
-        if not any(node in nodes for nodes in skipped) and not (t.is_file and key.startswith("__metadata__."))
+        value.key: value
+        for value in values.items
+        if not any(value.node in nodes for nodes in skipped)
+        and not (t.is_file and (value.key + ".").startswith("__metadata__."))
     }
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from leafwise.checkpoint.values import PlainValues
 from leafwise.core.bars import bar
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.memory import SAME, Op
@@ -20,7 +21,8 @@ from leafwise.errors import Error, FileError, QueryError, WalkError
 from leafwise.files import store
 from leafwise.files.arrays import ITEM_BYTES
 from leafwise.files.folder import INDEX
-from leafwise.files.record import KEY, KINDS, TieRow, encoded
+from leafwise.files.plain import encoded
+from leafwise.files.record import KEY, KINDS, NodeType, TieRow
 from leafwise.files.safetensors import CODES
 from leafwise.files.source import is_url
 
@@ -65,7 +67,9 @@ def save(
     if ties not in ("once", "copy"):
         raise QueryError(f'ties= takes "once" or "copy", not {ties!r}')
     collected = _collected(tree(obj), only, _fractional(dtype), ties == "copy")
-    checkpoint = store.Checkpoint([], collected.ties, collected.tie_roles, collected.scalars, _metadata(metadata))
+    checkpoint = store.Checkpoint(
+        [], collected.ties, collected.tie_roles, collected.scalars, collected.nodes, _metadata(metadata)
+    )
     values = collected.snapshot() if background else collected.values
     checkpoint.items.extend(collected.items(values))
     total = sum(item.nbytes for item in checkpoint.items)
@@ -163,6 +167,7 @@ class _Collected:
         self.ties: list[TieRow] = []
         self.tie_roles: list[Any] = []
         self.scalars: dict[str, Any] = {}
+        self.nodes: dict[str, NodeType] = {}
 
     @property
     def values(self) -> list[Any]:
@@ -228,7 +233,9 @@ def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collecte
         found.ties.append((names[row], names[source], op))
         found.tie_roles.append(columns.row_role(row))
     if only is None and t._whole:
-        found.scalars = _scalars(columns, t._node)
+        values = PlainValues(t)
+        found.scalars = _scalars(columns, values)
+        found.nodes = values.node_types()
     _check(found)
     return found
 
@@ -264,15 +271,16 @@ def _dtype(facts: Facts, asked: str | None) -> str:
     return asked if asked is not None and facts.kind != "state" and own.startswith(("float", "bfloat")) else own
 
 
-def _scalars(columns: Columns, below: int) -> dict[str, Any]:
+def _scalars(columns: Columns, values: PlainValues) -> dict[str, Any]:
     scalars: dict[str, Any] = {}
-    for key, node, name, value in columns.scalar_items(below):
+    for key, node, name, value in values.items:
         try:
             encoded(value)
-        except (TypeError, ValueError, RecursionError) as error:
+        except (TypeError, ValueError) as error:
             raise WalkError(
-                f"cannot save {columns.scalar_path(node, name, value)}, a {type(value).__name__}: beside arrays a file "
-                "holds numbers, text, bytes, None, and lists and tuples of those; leave it out, or save its state"
+                f"cannot save {columns.scalar_path(node, name, value)}: a file has no place for {error}. Besides "
+                "arrays it holds numbers, also NumPy's, text, bytes, None, and lists, tuples, sets and dicts of those; "
+                "leave it out, or make it one of them"
             ) from error
         if key in scalars:
             raise WalkError(f"cannot save {columns.scalar_path(node, name, value)}: {key!r} names another value, too")
@@ -291,6 +299,26 @@ def _check(found: _Collected) -> None:
     for name, _, _ in found.ties:
         if name in found.scalars:
             raise WalkError(f"cannot save {escape(name)}: there is a plain value of the same name")
+    containers = {name for name, value in found.scalars.items() if isinstance(value, list | tuple | dict) and value}
+    for name in [*found.scalars, *(array.name for array in found.arrays)] if containers else ():
+        front = next((front for front in _fronts(name) if front in containers), None)
+        if front is not None:
+            raise WalkError(
+                f"cannot save {escape(name)}: {escape(front)} is a {type(found.scalars[front]).__name__} with names of "
+                "its own; rename one of them"
+            )
+
+
+def _fronts(name: str) -> Iterator[str]:
+    """All that comes before a dot of a name.
+
+    >>> list(_fronts("a.b.c"))
+    ['a', 'a.b']
+    """
+    at = name.find(".")
+    while at >= 0:
+        yield name[:at]
+        at = name.find(".", at + 1)
 
 
 def _cannot_be_saved(array: _Array, taken: set[str]) -> str:

@@ -163,6 +163,16 @@ class Home:
         """What a node holds that the walk does not list, so that it cannot be saved; empty where that is nothing."""
         return ""
 
+    def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
+        """What a checkpoint must know of a node to make it again, or to tell it from another: the name of its type,
+        and for a dict whose keys are not all names, the name that each key has in a path, with the key. None where its
+        names say it all."""
+        return None
+
+    def is_container(self, obj: Any) -> bool:
+        """Whether a node is nothing but what it holds, as a dict is."""
+        return False
+
     def takes_back(self, obj: Any) -> bool:
         """Whether what a node shows below it are copies, that must be handed back to it when they are changed."""
         return False

@@ -5,19 +5,17 @@ text, the mark, and the checksums of all its blocks. Text and mark each tell tha
 single flipped bit makes it look like one that has no checksums.
 """
 
-import base64
 import json
 import re
-from collections.abc import Iterable, Mapping
-from enum import Enum
-from math import isfinite
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from leafwise.core.home import Axes, LeafKind
 from leafwise.core.memory import SAME, Op
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays import Stored, Strided, sliced, spec_of
 from leafwise.files.checksums import DIGITS, Sums, checksummer, count, flipped_byte
+from leafwise.files.plain import decoded, encoded
 from leafwise.files.source import Source
 
 KEY = "leafwise"
@@ -118,14 +116,24 @@ Role = tuple[str | None, Axes]
 TieRow = tuple[str, str, Op]  # a name, the name it is tied to, and how it sees it
 
 
+class NodeType(NamedTuple):
+    """What a node was when it was saved: the name of its type, and for a dict whose keys are not all names, the name
+    that each key has in a path, with the key itself."""
+
+    type: str
+    keys: tuple[tuple[str, Any], ...] | None = None
+
+
 class Record:
-    """What the entry says besides the checksums: kinds and roles by name, ties, and plain values by name."""
+    """What the entry says besides the checksums: kinds and roles by name, ties, plain values by name, and types of
+    nodes."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, LeafKind] = {}
         self.roles: dict[str, Role] = {}
         self.ties: list[TieRow] = []
         self.scalars: dict[str, Any] = {}
+        self.nodes: dict[str, NodeType] = {}
 
     def merge(self, other: "Record") -> None:
         """Takes in what another file of the same checkpoint says."""
@@ -133,6 +141,7 @@ class Record:
         self.roles |= other.roles
         self.ties += other.ties
         self.scalars |= other.scalars
+        self.nodes |= other.nodes
 
 
 def text_of(
@@ -144,6 +153,7 @@ def text_of(
     ties: Iterable[TieRow] = (),
     tie_roles: Iterable[Role] = (),
     scalars: dict[str, Any] | None = None,
+    nodes: dict[str, NodeType] | None = None,
 ) -> str:
     """The entry as text, column by column; see `read_record`. Columns with nothing in them are left out."""
     table: dict[Role, int] = {}
@@ -158,6 +168,7 @@ def text_of(
         "role_table": [[role, axes and list(axes)] for role, axes in table],
         "scalars": list(scalars or ()),
         "values": [encoded(value) for value in (scalars or {}).values()],
+        "nodes": [_node_row(name, node) for name, node in (nodes or {}).items()],
     }
     return json.dumps({name: column for name, column in columns.items() if column}, separators=(",", ":"))
 
@@ -192,8 +203,27 @@ def _read_record(text: str, arrays: dict[str, Stored]) -> Record:
     record.ties = [(name, of, _op(slices, order)) for name, of, slices, order in rows]
     record.roles |= {name: table[role] for name, role in zip(tied, tie_roles, strict=True)}
     record.scalars = {name: decoded(value) for name, value in zip(names, values, strict=True)}
+    record.nodes = dict(map(_node, _column(said, "nodes", list)))
     _give_sums(said.get("sums", ""), said.get("chunk", 0), arrays)
     return record
+
+
+def _node_row(name: str, node: NodeType) -> list[Any]:
+    keys = [] if node.keys is None else [[[one, encoded(key)] for one, key in node.keys]]
+    return [name, node.type, *keys]
+
+
+def _node(row: Any) -> tuple[str, NodeType]:
+    name, kind, *more = row
+    if type(name) is not str or type(kind) is not str or len(more) > 1:
+        raise ValueError("a type of a node that is none")
+    keys = tuple((one, decoded(key)) for one, key in more[0]) if more else None
+    if keys is not None:
+        if not all(type(one) is str for one, _ in keys) or len({one for one, _ in keys}) < len(keys):
+            raise ValueError("keys of a dict without names of their own")
+        if len(dict.fromkeys(key for _, key in keys)) < len(keys):
+            raise ValueError("a dict that holds a key twice")
+    return name, NodeType(kind, keys)
 
 
 def _column(said: Any, name: str, kind: type) -> Any:
@@ -272,58 +302,3 @@ def _op(slices: Any, order: Any) -> Op:
         raise ValueError("slices or an order of axes that are none")
     parts = None if slices is None else tuple(one if type(one) is int else slice(*one) for one in slices)
     return Op("transpose" if parts is None else "view", slices=parts, order=None if order is None else tuple(order))
-
-
-# -- plain values ------------------------------------------------------------------------------------------
-
-
-def encoded(value: Any) -> Any:
-    """A plain value as JSON has it; what JSON lacks becomes an object with one key that names it. Raises TypeError."""
-    if isinstance(value, Enum) or (isinstance(value, int) and value.bit_length() > 10_000):
-        raise TypeError(type(value).__name__)
-    if value is None or type(value) in (bool, int, str):
-        return value
-    if type(value) is float:
-        return value if isfinite(value) else {"float": repr(value)}
-    if isinstance(value, bytes):
-        return {"bytes": base64.b64encode(value).decode()}
-    if isinstance(value, complex):
-        return {"complex": [encoded(value.real), encoded(value.imag)]}
-    if isinstance(value, list | tuple | Mapping):
-        return _encoded_container(value)
-    for plain in (bool, int, float, str):
-        if isinstance(value, plain):  # of a subclass, such as a NumPy float
-            return encoded(plain(value))
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():
-        return encoded(value.item())
-    raise TypeError(type(value).__name__)
-
-
-def _encoded_container(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        if value:
-            raise TypeError("a dict, whose values have names of their own")
-        return {"dict": []}
-    items = [encoded(one) for one in value]
-    return {"tuple": items} if isinstance(value, tuple) else items
-
-
-def decoded(value: Any) -> Any:
-    """What `encoded` was given."""
-    if isinstance(value, list):
-        return [decoded(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    ((kind, inner),) = value.items()
-    if kind == "float" and inner in ("nan", "inf", "-inf"):
-        return float(inner)
-    if kind == "bytes":
-        return base64.b64decode(inner, validate=True)
-    if kind == "complex":
-        real, imaginary = inner
-        return complex(decoded(real), decoded(imaginary))
-    if kind == "tuple":
-        return tuple(decoded(one) for one in inner)
-    if kind == "dict" and inner == []:
-        return {}
-    raise ValueError(f"a plain value of unknown kind {kind!r:.50}")

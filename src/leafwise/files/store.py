@@ -18,7 +18,7 @@ from leafwise.files import record
 from leafwise.files.arrays import ITEM_BYTES
 from leafwise.files.checksums import CHUNK, DIGITS, Summing, checksum, count
 from leafwise.files.folder import INDEX
-from leafwise.files.record import Role, TieRow
+from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.safetensors import rows_of
 from leafwise.files.writer import Output, Writing, remove_abandoned
 
@@ -52,6 +52,7 @@ class Checkpoint(NamedTuple):
     ties: list[TieRow]
     tie_roles: list[Role]
     scalars: dict[str, Any]
+    nodes: dict[str, NodeType]
     metadata: dict[str, str]
 
 
@@ -73,7 +74,7 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
     names = [f"{front}-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
     with Writing(lambda: _remove_earlier(path, in_shards=True)) as writing:
         for its_name, items in zip(names, shards, strict=True):
-            part = Checkpoint(items, [], [], {}, checkpoint.metadata)
+            part = Checkpoint(items, [], [], {}, {}, checkpoint.metadata)
             _write_tensors(writing.open(os.path.join(folder, its_name), like), part, progress)
         writing.open(whole + INDEX, like).write(_index(checkpoint, names, shards))
     return whole + INDEX if os.path.islink(path) else path + INDEX
@@ -101,7 +102,9 @@ def _shards(items: list[Item], shard_size: int | None) -> list[list[Item]]:
 
 
 def _index(checkpoint: Checkpoint, names: list[str], shards: list[list[Item]]) -> bytes:
-    said = record.text_of(ties=checkpoint.ties, tie_roles=checkpoint.tie_roles, scalars=checkpoint.scalars)
+    said = record.text_of(
+        ties=checkpoint.ties, tie_roles=checkpoint.tie_roles, scalars=checkpoint.scalars, nodes=checkpoint.nodes
+    )
     rest = {
         "metadata": {"total_size": sum(item.nbytes for item in checkpoint.items)},
         "weight_map": {item.name: name for name, items in zip(names, shards, strict=True) for item in items},
@@ -129,6 +132,7 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, progress: Progress) -
         ties=checkpoint.ties,
         tie_roles=checkpoint.tie_roles,
         scalars=checkpoint.scalars,
+        nodes=checkpoint.nodes,
     )
     more = "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in checkpoint.metadata.items())
     text = json.dumps(in_order, separators=(",", ":"), ensure_ascii=False)[1:]

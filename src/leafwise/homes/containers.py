@@ -7,7 +7,6 @@ from leafwise.core import registry as homes
 from leafwise.core.flat import Group, split
 from leafwise.core.home import Home, Visit
 from leafwise.core.path import Entry
-from leafwise.errors import WalkError
 
 _PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None)})
 
@@ -50,6 +49,20 @@ class ContainersHome(Home):
 
     def type_name(self, obj: Any) -> str:
         return "" if isinstance(obj, Group) else type(obj).__name__
+
+    def is_container(self, obj: Any) -> bool:
+        return not isinstance(obj, Group)
+
+    def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
+        if isinstance(obj, Group):
+            return None
+        kind = type(obj)
+        name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        if not isinstance(obj, Mapping):
+            return name, None
+        if all(type(key) is str and "." not in key for key in obj):
+            return None if kind is dict else (name, None)
+        return name, tuple(_keys_by_name(obj).items())
 
     def replaced(self, owner: Any, changes: dict[str, Any]) -> Any:
         if isinstance(owner, Group):
@@ -134,16 +147,15 @@ def _is_flat(items: Collection[tuple[str, Any]]) -> bool:
 
 
 def _keys_by_name(obj: Mapping[Any, Any]) -> dict[str, Any]:
-    """The keys of a mapping under the names that paths give them."""
-    keys: dict[str, Any] = {}
+    """The keys of a mapping under the names that paths give them. Where 1 and "1" are both keys, the text keeps its
+    name, and the other says what it is."""
+    keys: dict[str, Any] = {key: key for key in obj if isinstance(key, str)}
     for key in obj:
-        name = key if isinstance(key, str) else str(key)
-        if name in keys:
-            raise WalkError(
-                f"cannot walk a {type(obj).__name__} whose keys {keys[name]!r} and {key!r} have one name, {name!r}; "
-                "rename one of them"
-            )
-        keys[name] = key
+        if not isinstance(key, str):
+            name = str(key)
+            while name in keys:
+                name = f"{name} ({type(key).__name__})"
+            keys[name] = key
     return keys
 
 

@@ -396,7 +396,8 @@ def bytes_text(count: int) -> str:
 
 def value_text(value: Any) -> str:
     """A plain value on one line; an object nobody walks by its type."""
-    if not isinstance(value, str | int | float | complex | bool | bytes | list | tuple | None):
+    readable = isinstance(value, str | int | float | complex | bool | bytes | list | tuple | range | None)
+    if not readable and not _is_small(value):
         return f"<{escape(type(value).__name__)}>"
     if isinstance(value, list | tuple):
         value = value[:_VALUE_CHARS]
@@ -405,6 +406,13 @@ def value_text(value: Any) -> str:
     except ValueError:  # Python writes no numbers of more than some thousand digits
         text = f"<{type(value).__name__}, too long to write>"
     return text if len(text) <= _VALUE_CHARS else text[: _VALUE_CHARS - 1] + "…"
+
+
+def _is_small(value: Any) -> bool:
+    """Whether a value of some other type prints itself in a few words: a scalar of NumPy, a small set."""
+    if type(value) in (set, frozenset, dict):
+        return len(value) < _VALUE_CHARS
+    return type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
 
 
 def follows(a: str, b: str) -> bool:

@@ -1,0 +1,96 @@
+"""Plain values of a tree, each as large as it can be: a list of dicts of numbers is one value.
+
+A container that holds nothing but plain values is saved and loaded as one value, so that it comes back as it was. A
+container that also holds arrays is taken apart; what it was is recorded under the key that leads to it.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from leafwise.core.columns import Columns
+from leafwise.core.tree import Tree
+from leafwise.errors import WalkError
+from leafwise.files.home import StoredFile
+from leafwise.files.plain import TooDeepError, encoded
+from leafwise.files.record import NodeType
+
+
+class PlainValue(NamedTuple):
+    """A plain value: its key as seen from the tree, the node that holds it, its name there, and the value itself."""
+
+    key: str
+    node: int
+    name: str
+    value: Any
+
+
+class PlainValues:
+    """The plain values of a tree in the order of the walk, and the types of the containers that are none.
+
+    What is in `apart`, by key, is taken apart although it is plain: another tree has a node there."""
+
+    def __init__(self, t: Tree, apart: Callable[[str], bool] = lambda key: False) -> None:
+        self._tree, self._columns, self._apart = t, t._columns, apart
+        self._fronts = self._columns.node_keys(t._node)
+        self._inside: set[int] = set()  # nodes that are, or are part of, a plain value
+        self.items: list[PlainValue] = self._found()
+
+    def _found(self) -> list[PlainValue]:
+        columns, fronts = self._columns, self._fronts
+        found: list[tuple[int, PlainValue]] = []
+        for node, key in fronts.items():
+            parent = columns.node_parents[node]
+            if parent in self._inside:
+                self._inside.add(node)
+            elif key and not self._apart(key) and _is_plain(columns, node):
+                self._inside.add(node)
+                value = PlainValue(key, parent, columns.node_names[node], columns.node_objects[node])
+                found.append((node, value))
+        for node, name, value in columns.scalars:
+            if node in fronts and node not in self._inside:
+                key = f"{fronts[node]}.{name}" if fronts[node] else name
+                found.append((node, PlainValue(key, node, name, value)))
+        return [value for _, value in sorted(found, key=lambda one: one[0])]
+
+    def node_keys(self) -> set[str]:
+        """The keys of all nodes that are not part of a plain value."""
+        return {key for node, key in self._fronts.items() if node not in self._inside}
+
+    def node_types(self) -> dict[str, NodeType]:
+        """What containers and optimizers are, by key; of a file, what they were when it was saved. A dict whose keys
+        are all names is not listed."""
+        columns = self._columns
+        root = columns.node_objects[0]
+        if isinstance(root, StoredFile) and root.record is not None:
+            front = "".join(f"{name}." for name in self._tree.path.names)
+            return {key.removeprefix(front): kind for key, kind in root.record.nodes.items() if key.startswith(front)}
+        found = {}
+        for node, key in self._fronts.items():
+            obj = columns.node_objects[node]
+            kind = None if node in self._inside else columns.home(obj).node_type(obj)
+            if kind is not None:
+                found[key] = NodeType(kind[0], _encodable(kind[1]))
+        return found
+
+
+def _is_plain(columns: Columns, node: int) -> bool:
+    """Whether a node is a container that comes back from JSON as it is, with all that it holds."""
+    first, last = columns.row_ranges[node]
+    if first < last:
+        return False
+    try:
+        encoded(columns.node_objects[node])
+    except TooDeepError as error:
+        raise WalkError(f"{columns.node_text(node)} is no plain value that can be saved or loaded: {error}") from error
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _encodable(keys: tuple[tuple[str, Any], ...] | None) -> tuple[tuple[str, Any], ...] | None:
+    try:
+        for _, key in keys or ():
+            encoded(key)
+    except (TypeError, ValueError):
+        return None
+    return keys

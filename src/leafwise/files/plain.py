@@ -1,0 +1,211 @@
+"""Plain values as JSON, and back: equal in value and in type.
+
+JSON has text, numbers, true, false, null and lists. Everything else becomes an object with one key, which names its
+type. What is not in the table below raises `TypeError`, also where it is a subclass of something that is: a value that
+came back as another type would be wrong in silence.
+"""
+
+import base64
+import json
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from math import isfinite
+from typing import Any
+
+MAX_DEPTH = 100  # containers in containers; Python's own JSON reader gives up at some hundreds
+_MAX_BITS = 10_000  # of a whole number; Python refuses to read longer ones as text
+_FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}
+_NUMPY_KINDS = "biufcSUMm"
+
+
+class TooDeepError(TypeError):
+    """Containers nested too deeply, or one that holds itself."""
+
+
+def encoded(value: Any, depth: int = 0) -> Any:
+    """A plain value as JSON has it. Raises TypeError for everything that would not come back equal."""
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
+        return value
+    if kind is int:
+        if value.bit_length() > _MAX_BITS:
+            raise TypeError(f"a whole number of {value.bit_length():,} bits")
+        return value
+    if kind is float:
+        return value if isfinite(value) else {"float": repr(value)}
+    if depth >= MAX_DEPTH:
+        raise TooDeepError(f"more than {MAX_DEPTH} containers inside each other")
+    if kind is list:
+        return [encoded(one, depth + 1) for one in value]
+    if kind in _WRITERS:
+        return {kind.__name__: _WRITERS[kind](value, depth + 1)}
+    if kind.__module__ in ("numpy", "ml_dtypes") and hasattr(value, "dtype"):
+        return {"numpy": _numpy_scalar(value)}
+    if kind.__module__ == "torch" and kind.__name__ == "Size":
+        return {"torch.Size": [*value]}
+    raise TypeError(_type_text(kind))
+
+
+def _type_text(kind: type) -> str:
+    return kind.__name__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _items(value: Iterable[Any], depth: int) -> list[Any]:
+    return [encoded(one, depth) for one in value]
+
+
+def _unordered(value: Iterable[Any], depth: int) -> list[Any]:
+    # In an order of their own, so that equal sets give equal files.
+    return sorted(_items(value, depth), key=lambda one: json.dumps(one, sort_keys=True))
+
+
+def _pairs(value: Any, depth: int) -> list[Any]:
+    return [[encoded(key, depth), encoded(one, depth)] for key, one in value.items()]
+
+
+def _defaulting(value: Any, depth: int) -> list[Any]:
+    factory = value.default_factory
+    name: str = "" if factory is None else getattr(factory, "__name__", "")
+    if factory is not None and _FACTORIES.get(name) is not factory:
+        raise TypeError(f"a defaultdict that makes its values with {factory!r:.60}")
+    return [name or None, _pairs(value, depth)]
+
+
+def _base64(value: "bytes | bytearray", depth: int) -> str:
+    return base64.b64encode(value).decode()
+
+
+_WRITERS: dict[type, Callable[[Any, int], Any]] = {
+    bytes: _base64,
+    bytearray: _base64,
+    complex: lambda value, depth: [encoded(value.real), encoded(value.imag)],
+    tuple: _items,
+    set: _unordered,
+    frozenset: _unordered,
+    deque: lambda value, depth: [_items(value, depth), value.maxlen],
+    range: lambda value, depth: [value.start, value.stop, value.step],
+    dict: _pairs,
+    OrderedDict: _pairs,
+    Counter: _pairs,
+    defaultdict: _defaulting,
+}
+
+
+def _numpy_scalar(value: Any) -> list[str]:
+    dtype = value.dtype
+    if value.ndim or not hasattr(value, "tobytes") or not hasattr(type(value), "__array_priority__"):
+        raise TypeError(_type_text(type(value)))  # an array, whose home is elsewhere
+    if dtype.kind in _NUMPY_KINDS:
+        if dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big"):
+            raise TypeError(f"a NumPy scalar of {dtype}")
+        return [dtype.str, _base64(value.tobytes(), 0)]
+    if type(value).__module__ == "ml_dtypes":
+        return [dtype.name, _base64(value.tobytes(), 0)]
+    raise TypeError(f"a NumPy scalar of {dtype}")
+
+
+# -- and back ------------------------------------------------------------------------------------------------
+
+
+def decoded(value: Any) -> Any:
+    """What `encoded` was given. Raises ValueError, or whatever comes of it, where nothing that it made looks so."""
+    if isinstance(value, list):
+        return [decoded(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, inner),) = value.items()
+    if kind not in _READERS:
+        raise ValueError(f"a plain value of unknown kind {kind!r:.50}")
+    return _READERS[kind](inner)
+
+
+def _decoded_float(inner: Any) -> float:
+    if inner not in ("nan", "inf", "-inf"):
+        raise ValueError(f"{inner!r:.50} is no number that JSON lacks")
+    return float(inner)
+
+
+def _bytes(inner: Any) -> bytes:
+    return base64.b64decode(inner, validate=True)
+
+
+def _list(inner: Any) -> list[Any]:
+    if type(inner) is not list:
+        raise ValueError(f"{inner!r:.50} is no list")
+    return [decoded(one) for one in inner]
+
+
+def _distinct(inner: Any) -> set[Any]:
+    items = _list(inner)
+    found = set(items)
+    if len(found) < len(items) and not any(one != one for one in items):
+        raise ValueError("a set that holds something twice")
+    return found
+
+
+def _mapping(inner: Any) -> dict[Any, Any]:
+    found = {decoded(key): decoded(one) for key, one in inner}
+    if len(found) < len(inner):
+        raise ValueError("a dict that holds a key twice")
+    return found
+
+
+def _decoded_complex(inner: Any) -> complex:
+    real, imaginary = inner
+    return complex(decoded(real), decoded(imaginary))
+
+
+def _decoded_deque(inner: Any) -> deque[Any]:
+    items, longest = inner
+    return deque(_list(items), longest)
+
+
+def _decoded_default(inner: Any) -> defaultdict[Any, Any]:
+    name, pairs = inner
+    return defaultdict(None if name is None else _FACTORIES[name], _mapping(pairs))
+
+
+def _decoded_numpy(inner: Any) -> Any:
+    name, data = inner
+    np = import_module("numpy")
+    if name[:1] in "<|>=":
+        dtype = np.dtype(name)
+        if dtype.kind not in _NUMPY_KINDS:
+            raise ValueError(f"a NumPy scalar of {name!r:.50}")
+    else:
+        dtype = np.dtype(getattr(import_module("ml_dtypes"), name))
+    found = np.frombuffer(_bytes(data), dtype)
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} NumPy scalars in the place of one")
+    return found[0]
+
+
+def _decoded_size(inner: Any) -> Any:
+    sizes = _list(inner)
+    if not all(type(size) is int for size in sizes):
+        raise ValueError("a torch.Size of something other than whole numbers")
+    try:
+        return import_module("torch").Size(sizes)
+    except ImportError:
+        return tuple(sizes)  # which is all that it is where there is no PyTorch
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "float": _decoded_float,
+    "bytes": _bytes,
+    "bytearray": lambda inner: bytearray(_bytes(inner)),
+    "complex": _decoded_complex,
+    "tuple": lambda inner: tuple(_list(inner)),
+    "set": _distinct,
+    "frozenset": lambda inner: frozenset(_distinct(inner)),
+    "deque": _decoded_deque,
+    "range": lambda inner: range(*inner),
+    "dict": _mapping,
+    "OrderedDict": lambda inner: OrderedDict(_mapping(inner)),
+    "Counter": lambda inner: Counter(_mapping(inner)),
+    "defaultdict": _decoded_default,
+    "numpy": _decoded_numpy,
+    "torch.Size": _decoded_size,
+}

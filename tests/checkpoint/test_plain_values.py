@@ -1,0 +1,211 @@
+"""Plain values beside arrays come back equal, in value and in type; or somebody says why not."""
+
+import math
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Hashable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import leafwise as lw
+
+
+def identical(one: Any, other: Any) -> bool:
+    """Equal in value and in type, all the way down."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        if isinstance(one, defaultdict) and one.default_factory is not other.default_factory:
+            return False
+        pairs = zip(one.items(), other.items(), strict=False)
+        same = all(identical(a, b) and identical(x, y) for (a, x), (b, y) in pairs)
+        return len(one) == len(other) and same  # in their order, too
+    if isinstance(one, deque) and one.maxlen != other.maxlen:
+        return False
+    if isinstance(one, list | tuple | deque):
+        return len(one) == len(other) and all(map(identical, one, other))
+    if isinstance(one, set | frozenset):
+        marks = [{(type(item).__name__, repr(item)) for item in items} for items in (one, other)]
+        return marks[0] == marks[1]
+    if isinstance(one, float | complex | np.generic):
+        return repr(one) == repr(other)  # NaN and -0.0 included
+    return bool(one == other)
+
+
+numpy_scalars = st.one_of(
+    st.floats(width=32).map(np.float32),
+    st.floats().map(np.float64),
+    st.integers(-(2**63), 2**63 - 1).map(np.int64),
+    st.integers(0, 255).map(np.uint8),
+    st.booleans().map(np.bool_),
+    st.complex_numbers(width=64).map(np.complex64),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).map(np.str_),
+    st.floats(-100, 100).map(ml_dtypes.bfloat16),
+)
+hashable: st.SearchStrategy[Hashable] = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary(),
+    st.complex_numbers(allow_nan=False), st.tuples(st.integers(), st.text()), st.frozensets(st.integers(), max_size=3),
+)  # fmt: skip
+atoms = st.one_of(
+    hashable, st.floats(), numpy_scalars, st.binary().map(bytearray),
+    st.builds(range, st.integers(-9, 9), st.integers(-9, 9)),
+    st.sets(hashable, max_size=3), st.lists(st.integers(0, 9), max_size=3).map(torch.Size),
+)  # fmt: skip
+
+
+def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    dicts = st.dictionaries(hashable, inner, max_size=4)
+    return st.one_of(
+        st.lists(inner, max_size=4),
+        st.lists(inner, max_size=4).map(tuple),
+        dicts,
+        dicts.map(OrderedDict),
+        dicts.map(lambda found: defaultdict(list, found)),
+        st.dictionaries(hashable, st.integers(), max_size=4).map(Counter),
+        st.lists(inner, max_size=4).map(lambda items: deque(items, 7)),
+    )
+
+
+nested = st.recursive(atoms, containers, max_leaves=12)
+
+
+@given(value=nested)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_was_saved_comes_back_equal_and_of_the_same_type(
+    value: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("values", numbered=True) / "a.safetensors"
+    lw.save({"w": torch.ones(2), "x": value}, path)
+    empty = type(value)() if isinstance(value, list | tuple | dict | set) else 0
+    for target in (value, empty, None, {"another": [1]}, [{"thing": 5}]):
+        loaded = lw.load({"w": torch.zeros(2), "x": target}, path)
+        assert identical(loaded["x"], value)
+        assert torch.equal(loaded["w"], torch.ones(2))
+
+
+@given(values=st.lists(nested, min_size=1, max_size=4))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_values_between_arrays_come_back_in_containers_of_their_own(
+    values: list[Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("values", numbered=True) / "a.safetensors"
+
+    def mixed(parts: list[Any], number: float) -> Any:
+        """Containers that hold arrays beside the values, so that they are nodes of the tree."""
+        array = torch.full((2,), number)
+        return {"list": [array, *parts], "deep": {"tuple": (array, [*parts, array])}, 3: array, "by number": {7: parts}}
+
+    lw.save(mixed(values, 1.0), path)
+    for parts in (values, [None] * len(values)):
+        loaded = lw.load(mixed(parts, 0.0), path)
+        assert identical(loaded["list"][1:], values)
+        assert identical(loaded["deep"]["tuple"][1][:-1], values)
+        assert identical(loaded["by number"], {7: values})
+
+
+def test_the_values_of_the_issue(tmp_path: Path) -> None:
+    net = nn.Linear(2, 2)
+    log, best = [{"loss": 1.0}, {"loss": 2.0}], {"a": 1, "b": 2}
+    path = lw.save({"m": net, "log": log, "best": best}, tmp_path / "a.safetensors")
+    loaded = lw.load({"m": net, "log": [], "best": {"a": 0}}, path)
+    assert (loaded["log"], loaded["best"]) == (log, best)
+
+
+@pytest.mark.parametrize("shards", [None, 8])
+def test_pytorch_files_and_shards_give_the_same_values(shards: int | None, tmp_path: Path) -> None:
+    values = {"log": [{"loss": 1.0}, {"n": (1, [None, {}])}], "by number": {1: "a", True + 1: "b"}, "none": None}
+    state = {"w": torch.ones(2), "v": torch.ones(3), **values}
+    torch.save(state, tmp_path / "a.pt")
+    template = {"w": torch.zeros(2), "v": torch.zeros(3), **dict.fromkeys(values)}
+    from_torch = lw.load({**template}, tmp_path / "a.pt")
+    ours = lw.load({**template}, lw.save(state, tmp_path / "b.safetensors", shard_size=shards))
+    for name, value in values.items():
+        assert identical(ours[name], value)
+        assert identical(from_torch[name], value)
+
+
+Point = namedtuple("Point", "x y")
+
+
+class Config(dict):  # type: ignore[type-arg]
+    """A dict of somebody's own making."""
+
+
+@pytest.mark.parametrize(
+    "value", [[Point(1, 2)], Config(a=1, b=[2]), MappingProxyType({"a": 1}), defaultdict(lambda: 3, a=1)]
+)
+def test_types_that_a_file_cannot_make_come_back_into_one_of_their_own(value: Any, tmp_path: Path) -> None:
+    path = lw.save({"w": torch.ones(2), "x": value}, tmp_path / "a.safetensors")
+    loaded = lw.load({"w": torch.zeros(2), "x": value}, path)
+    assert type(loaded["x"]) is type(value)
+    assert loaded["x"] == value
+    for target in (None, [], {}, {"a": 0}):
+        plan = lw.plan({"w": torch.zeros(2), "x": target}, path)
+        assert not plan.holds
+        assert "x is in pieces in the source" in plan.problems[0].message
+
+
+def test_a_value_that_a_container_of_the_target_has_no_place_for_is_a_problem(tmp_path: Path) -> None:
+    path = lw.save({"part": {"w": torch.ones(2), "a": 1, "b": 2}, "epoch": 3}, tmp_path / "a.safetensors")
+    target = {"part": {"w": torch.zeros(2), "a": 0}}
+    plan = lw.plan(target, path)
+    assert [problem.name for problem in plan.problems] == ["part.b"]
+    assert plan.notes == ["1 plain value of the source not used: epoch"]
+    assert lw.load(target, path, allow={"unexpected"})["part"]["a"] == 1
+
+
+def test_arrays_do_not_come_back_into_a_plain_value(tmp_path: Path) -> None:
+    path = lw.save({"w": torch.ones(2), "log": [{"loss": torch.ones(1), "n": 1}]}, tmp_path / "a.safetensors")
+    for target in ([], None, [{"n": 0}]):
+        plan = lw.plan({"w": torch.zeros(2), "log": target}, path, allow={"unexpected"})
+        assert not plan.holds
+
+
+@pytest.mark.parametrize(
+    ("value", "cause"),
+    [
+        ({"a": {1, object()}}, "cannot save x.a: a file has no place for object"),
+        (type("Number", (int,), {})(5), "Number"),
+    ],
+)
+def test_what_would_not_come_back_is_refused_by_name(value: Any, cause: str, tmp_path: Path) -> None:
+    with pytest.raises(lw.WalkError, match=cause):
+        lw.save({"w": torch.ones(1), "x": value}, tmp_path / "a.safetensors")
+
+
+def test_values_nested_too_deeply_or_in_themselves_are_refused(tmp_path: Path) -> None:
+    deep: Any = 1
+    for _ in range(99):
+        deep = {"in": [deep]} if isinstance(deep, int) else [deep]
+    path = lw.save({"w": torch.ones(1), "x": deep}, tmp_path / "a.safetensors")
+    assert identical(lw.load({"w": torch.ones(1), "x": None}, path)["x"], deep)
+    loop: list[Any] = [1]
+    loop.append(loop)
+    for value in ([deep, [deep]], [[deep]] and [[[deep]]], loop):
+        with pytest.raises(lw.WalkError, match=r"x is no plain value that can be saved or loaded: more than 100"):
+            lw.save({"w": torch.ones(1), "x": value}, tmp_path / "b.safetensors")
+
+
+def test_files_of_earlier_versions_load_into_a_value_with_the_same_pieces(tmp_path: Path) -> None:
+    # As leafwise wrote them before: each piece under a name of its own.
+    path = lw.save({"w": torch.ones(1), "x.0.loss": 1.5, "x.1.loss": 2.5, "x.1.n": [1, 2]}, tmp_path / "a.safetensors")
+    target = {"w": torch.zeros(1), "x": [{"loss": 0.0}, {"loss": 0.0, "n": []}]}
+    assert lw.load(target, path)["x"] == [{"loss": 1.5}, {"loss": 2.5, "n": [1, 2]}]
+    for value in ([], None, [{"loss": 0.0}]):
+        plan = lw.plan({"w": torch.zeros(1), "x": value}, path)
+        assert [problem.kind for problem in plan.problems] == ["missing"]
+        assert "in pieces in the source (x.0.loss, x.1.loss, x.1.n)" in plan.problems[0].message
+
+
+def test_nan_and_signed_zero_are_kept(tmp_path: Path) -> None:
+    values = [math.nan, -math.inf, -0.0, np.float16("nan"), complex(math.nan, -0.0)]
+    path = lw.save({"w": torch.ones(1), "x": values}, tmp_path / "a.safetensors")
+    assert identical(lw.load({"w": torch.ones(1), "x": []}, path)["x"], values)
