@@ -281,7 +281,7 @@ def test_where_it_cannot_hold_is_an_error_naming_the_leaf_and_nothing_changes() 
         lw.flat(lw.freeze(net(), "**"))
     quantised = nn.Linear(3, 3)
     quantised.weight.SCB = torch.ones(3)
-    with pytest.raises(lw.WalkError, match="cannot flatten weight: it is quantised"):
+    with pytest.raises(lw.WalkError, match="cannot flatten weight: bitsandbytes keeps it packed"):
         lw.flat(quantised)
 
 

@@ -62,6 +62,12 @@ def _fed(plan: Plan, found: Match, one: _Chosen, given: Facts, axes: "_Axes", ca
     columns, theirs = plan.target._columns, plan.source._columns
     leaf, row, facts, source, order, _ = one
     name = found.name_of[leaf if leaf in found.name_of else row]
+    if reason := plan.foreign.get(leaf):
+        plan.found("unsupported", name, f"{name}: {reason}")
+        return None
+    if reason := plan.foreign_sources.get(theirs.ties.get(source, source)):
+        plan.found("unsupported", name, f"{found.source_name_of[source]} of the source: {reason}")
+        return None
     shape, has = facts.spec.shape, given.spec.shape
     order = order or axes.turn(row, source, has)
     if has is not None and order is not None:

@@ -70,6 +70,7 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: bool, t
     if ties == "restore":
         plan_ties(plan, found)
     _plan_unsaved(plan)
+    _refuse_unlisted(plan)
     _conclude(plan, found)
     return plan
 
@@ -198,11 +199,21 @@ def _plan_unsaved(plan: Plan) -> None:
         plan.found("missing", name, message)
 
 
+def _refuse_unlisted(plan: Plan) -> None:
+    """Nodes, on either side, that keep what is theirs where no walk finds it."""
+    for t, whose in ((plan.target, ""), (plan.source, " of the source")):
+        for node, reason in t._unlisted().items():
+            name = t._columns.node_text(node)
+            plan.found("unsupported", name, f"{name or 'the model'}{whose}: {reason}")
+
+
 def _conclude(plan: Plan, found: Match) -> None:
     wanted = bool(found.rows) or bool(plan.scalars) or bool(plan.optimizers)
     restored = any(one.states or one.options for one in plan.optimizers)
-    if not (plan.feeds or plan.scalars or restored) and wanted:
-        plan.problems.append(Problem("nothing", "", "nothing in the source fits anything in the target"))
+    unsupported = any(problem.kind == "unsupported" for problem in plan.problems)  # which says it all
+    if not (plan.feeds or plan.scalars or restored or unsupported) and wanted:
+        why = "".join(f"; {reason}" for reason in {*plan.foreign.values(), *plan.foreign_sources.values()})
+        plan.problems.append(Problem("nothing", "", f"nothing in the source fits anything in the target{why}"))
         plan.notes += _hints(plan)
     elif plan.problems:
         plan.notes += _hints(plan)

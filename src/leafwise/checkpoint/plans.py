@@ -11,7 +11,7 @@ from leafwise.share.binding import Wish
 if TYPE_CHECKING:
     from leafwise.checkpoint.optimizers import OptimizerPlan
 
-Kind = Literal["missing", "unexpected", "shape", "dtype", "tie", "nothing"]
+Kind = Literal["missing", "unexpected", "shape", "dtype", "tie", "unsupported", "nothing"]
 ALLOWABLE = ("missing", "unexpected", "shape")
 
 
@@ -52,6 +52,11 @@ class Back(NamedTuple):
     rows: tuple[int, int] | None
 
 
+def _foreign(t: Tree) -> dict[int, str]:
+    ties = t._columns.ties
+    return {ties.get(row, row): reason for row, reason in t._not_understood().items()}
+
+
 class Plan(Shown, kind="plan"):
     """What a load would do. Prints as a table; see `lw.plan`.
 
@@ -73,6 +78,8 @@ class Plan(Shown, kind="plan"):
         self.scalars: dict[tuple[int, str], Any] = {}
         self.optimizers: list[OptimizerPlan] = []
         self.recomputed: dict[int, Any] = {}  # by row, values of buffers on meta that no checkpoint holds
+        # By leaf, what leafwise does not understand of either side.
+        self.foreign, self.foreign_sources = _foreign(target), _foreign(source)
         self.parameters = self.covered = self.leaves = 0
         self._allow = allow
 

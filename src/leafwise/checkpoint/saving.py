@@ -168,6 +168,7 @@ class _Collected:
         self.tie_roles: list[Any] = []
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
+        self.not_understood: dict[int, str] = {}
 
     @property
     def values(self) -> list[Any]:
@@ -219,15 +220,13 @@ def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collecte
     found = _Collected(columns)
     rows = t._rows if only is None else Query.of(only).names(columns, t._node, t._rows)
     rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
-    for node in columns.nodes_where(lambda home, obj: home.unlisted(obj), t._node):
-        obj = columns.node_objects[node]
-        if t._whole or node in t._node_numbers():
-            raise WalkError(f"cannot save {columns.node_text(node) or 'this'}: {columns.home(obj).unlisted(obj)}")
+    t._check_listed("save")
     if not rows and only is not None:
         raise QueryError(f"no leaf matches only={only!r}; nothing was saved")
     stored, tied = _stored(columns, rows, copies)
     names = dict(zip(rows, columns.keys(rows, t._node), strict=True))
     facts = columns.facts(stored)
+    found.not_understood = t._not_understood() if only is None else t.select(only)._not_understood()
     found.arrays = [_Array(row, names[row], its, _dtype(its, dtype)) for row, its in zip(stored, facts, strict=True)]
     for row, (source, op) in tied.items():
         found.ties.append((names[row], names[source], op))
@@ -293,7 +292,7 @@ def _scalars(columns: Columns, values: PlainValues) -> dict[str, Any]:
 def _check(found: _Collected) -> None:
     taken: set[str] = set(found.scalars)
     for array in found.arrays:
-        if reason := _cannot_be_saved(array, taken):
+        if reason := found.not_understood.get(array.row) or _cannot_be_saved(array, taken):
             raise WalkError(f"cannot save {escape(found.columns.row_text(array.row))}: {reason}")
         taken.add(array.name)
     for name, _, _ in found.ties:

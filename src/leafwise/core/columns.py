@@ -361,6 +361,10 @@ class Columns:
             found.setdefault(self.home(value), []).append(number)
         return dict(found)
 
+    def homes_of(self, objects: Sequence[Any]) -> set[Home]:
+        """The homes of nodes or leaves."""
+        return {self.home(example) for example in {type(obj): obj for obj in objects}.values()}
+
     def remember_home(self, cls: type, home: Home) -> None:
         self._homes[cls] = home
 
@@ -412,7 +416,7 @@ class Columns:
         self, rows: Sequence[int], values: list[Any], what: str, ask: Callable[[Home, list[Any]], list[T]]
     ) -> list[T]:
         """What the homes of the values say; almost always they have one home, which is asked once for all."""
-        asked = {self.home(example) for example in {type(value): value for value in values}.values()}
+        asked = self.homes_of(values)
         try:
             if len(asked) == 1:
                 return ask(asked.pop(), values)

@@ -159,9 +159,15 @@ class Home:
         """Why values cannot be written into an array that has memory; empty where they can."""
         return ""
 
-    def unlisted(self, obj: Any) -> str:
-        """What a node holds that the walk does not list, so that it cannot be saved; empty where that is nothing."""
-        return ""
+    def not_understood(self, values: list[Any]) -> dict[int, str]:
+        """Arrays whose bytes here are not their values, as of a library that shards or quantises them: by their number
+        in the list, what they are and what to call instead."""
+        return {}
+
+    def unlisted(self, objects: list[Any]) -> dict[int, str]:
+        """Nodes that hold what the walk does not list: by their number in the list, which may have nodes of other
+        homes, what that is and what to do about it."""
+        return {}
 
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
         """What a checkpoint must know of a node to make it again, or to tell it from another: the name of its type,

@@ -13,7 +13,7 @@ from leafwise.core.columns import Columns, tally
 from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME
-from leafwise.core.path import Path, quote
+from leafwise.core.path import Path, escape, quote
 from leafwise.core.query import Query
 from leafwise.core.walk import walk
 from leafwise.errors import PathError, QueryError, TieWarning, WalkError
@@ -250,6 +250,30 @@ class Tree(Shown, kind="tree"):
         """Every node, parameterless ones too; of a selection, those that lead to its leaves."""
         columns = self._columns
         return [Node(columns, node) for node in self._node_numbers() if not columns.hidden(node)]
+
+    def _unlisted(self) -> dict[int, str]:
+        """Nodes that hold what the walk does not list, with what that is."""
+        columns, numbers = self._columns, self._node_numbers()
+        objects = [columns.node_objects[node] for node in numbers]
+        found: dict[int, str] = {}
+        for home in columns.homes_of(objects):
+            found |= {numbers[number]: reason for number, reason in home.unlisted(objects).items()}
+        return {node: reason for node, reason in found.items() if columns.node_parents[node] not in found}
+
+    def _check_listed(self, verb: str) -> None:
+        """Raises where a node holds what the walk does not list, and what `verb` would leave out in silence."""
+        for node, reason in self._unlisted().items():
+            raise WalkError(f"cannot {verb} {escape(self._columns.node_text(node)) or 'this'}: {reason}")
+
+    def _not_understood(self) -> dict[int, str]:
+        """First names of leaves whose bytes here are not their values, with what they are."""
+        columns, rows = self._columns, self._first_rows
+        values = [columns.current(row) for row in rows]
+        found: dict[int, str] = {}
+        for home, numbers in columns.by_home(values).items() if values else ():
+            reasons = home.not_understood([values[number] for number in numbers])
+            found |= {rows[numbers[number]]: reason for number, reason in reasons.items()}
+        return found
 
     def _node_numbers(self) -> Sequence[int]:
         columns = self._columns

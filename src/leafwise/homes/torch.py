@@ -25,6 +25,7 @@ from leafwise.homes import (
     torch_arrays,
     torch_filling,
     torch_flat,
+    torch_foreign,
     torch_freezing,
     torch_initial,
     torch_keepers,
@@ -35,7 +36,7 @@ from leafwise.homes import (
 )
 from leafwise.homes.roles import role_of
 from leafwise.homes.torch_arrays import dtype_name
-from leafwise.homes.torch_filling import holds_nothing, is_lazy
+from leafwise.homes.torch_filling import is_lazy
 
 # Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
 # that live in modules of their own are found where the program has imported those.
@@ -53,7 +54,6 @@ _WRAPPERS = (
 
 
 _EXTRA = "_extra_state"  # what PyTorch calls what a module saves besides parameters and buffers
-_PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized")
 
 
 class TorchHome(Home):
@@ -168,14 +168,18 @@ class TorchHome(Home):
         if value.is_nested:
             size = value.numel()
             return Spec(None, dtype_name(value.dtype), str(value.device), size, size * value.element_size(), trainable)
+        if (facts := torch_foreign.facts(value)) is not None:
+            shape, dtype, size, nbytes = facts
+            return Spec(shape, dtype or dtype_name(value.dtype), str(value.device), size, nbytes, trainable)
         # Models repeat a few shapes thousands of times over.
         return _spec(value.shape, value.dtype, value.device, trainable)
 
     def specs(self, values: list[torch.Tensor]) -> list[Spec]:
         # A plain parameter needs none of the questions that other tensors do.
+        marked = torch_foreign.may_be_marked()
         return [
             _spec(value.shape, value.dtype, value.device, value.requires_grad)
-            if type(value) is nn.Parameter
+            if type(value) is nn.Parameter and not (marked and value.__dict__)
             else self.spec(value)
             for value in values
         ]
@@ -230,10 +234,14 @@ class TorchHome(Home):
     def run(self, value: torch.Tensor) -> Run | None:
         return torch_arrays.run_of(value)
 
-    def unlisted(self, obj: Any) -> str:
-        if type(obj).__module__.startswith(_PACKED):
-            return f"a {type(obj).__name__} keeps its weights packed, outside of the tree"
-        return ""
+    def unlisted(self, objects: list[Any]) -> dict[int, str]:
+        return torch_foreign.kept_elsewhere(objects)
+
+    def not_understood(self, values: list[torch.Tensor]) -> dict[int, str]:
+        if not torch_foreign.has_marks(values):
+            return {}
+        found = ((number, torch_foreign.not_understood(value)) for number, value in enumerate(values))
+        return {number: reason for number, reason in found if reason}
 
     def takes_back(self, obj: Any) -> bool:
         cls: Any = type(obj)
@@ -380,7 +388,7 @@ class TorchHome(Home):
         return torch_values.same_bits(a, b)
 
     def fingerprint(self, value: torch.Tensor) -> tuple[int, bool] | None:
-        return None if holds_nothing(value) else torch_values.fingerprint(value)
+        return None if torch_filling.cannot_read(value) else torch_values.fingerprint(value)
 
     def seen_through(self, value: torch.Tensor, op: Op) -> torch.Tensor:
         return torch_values.seen_through(value, op)

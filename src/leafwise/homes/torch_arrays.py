@@ -8,6 +8,7 @@ import torch
 from leafwise.core.runs import Run
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.torch_filling import cannot_read, holds_nothing, tensor_over
+from leafwise.homes.torch_foreign import not_understood
 
 
 @cache
@@ -18,7 +19,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def as_numpy(value: torch.Tensor) -> Any:
     """A tensor as a NumPy array: over the same memory where it can be."""
-    if reason := holds_nothing(value):
+    if reason := not_understood(value) or holds_nothing(value):
         raise Unsupported("torch", "give a NumPy array", reason)
     if value.layout != torch.strided or value.is_nested or value.is_quantized:
         kind = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)

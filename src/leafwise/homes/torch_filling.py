@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from leafwise.errors import Unsupported
+from leafwise.homes.torch_foreign import not_understood
 from leafwise.homes.torch_keepers import bonds_at
 
 _PIECE = 8 << 20  # how many bytes are copied at a time where memory cannot be read as it lies
@@ -27,24 +28,21 @@ def holds_nothing(value: torch.Tensor) -> str:
 
 def cannot_read(value: torch.Tensor) -> str:
     """Why the bytes of a tensor are not all there is to it; empty where they are."""
-    if reason := holds_nothing(value):
+    if reason := not_understood(value) or holds_nothing(value):
         return reason
-    if value.is_quantized or hasattr(value, "quant_state") or hasattr(value, "SCB"):
+    if value.is_quantized:
         return "it is quantised: its values mean nothing without their scales, which are not in the tree"
     if value.layout != torch.strided or value.is_nested:
         return "a nested or sparse tensor has no plain memory; make it dense first"
-    # One that is made of other tensors says how it is taken apart.
-    if type(value) not in (torch.Tensor, nn.Parameter) and hasattr(value, "__tensor_flatten__"):
-        return f"a {type(value).__name__} is made of other tensors; make it a plain tensor first"
     return ""
 
 
 def cannot_write(value: torch.Tensor) -> str:
     """Why values cannot be written into a tensor; empty where they can."""
+    if reason := not_understood(value):
+        return reason
     if value.is_inference() and not torch.is_inference_mode_enabled():
         return "it was made in inference mode, outside of which it cannot be written; load inside of it"
-    if type(value) not in (torch.Tensor, nn.Parameter) and hasattr(value, "__tensor_flatten__"):
-        return f"a {type(value).__name__} is made of other tensors, and values cannot be written into it as a whole"
     if value.layout != torch.strided or value.is_nested or value.is_quantized:
         return "it is sparse, nested or quantised, and values cannot be written into it"
     if any(size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)):
@@ -107,6 +105,8 @@ def snapshot(values: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def blank(value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """A tensor with memory, in place of one that has none; on the device that PyTorch would choose now."""
+    if reason := not_understood(value):
+        raise Unsupported("torch", "be given memory", reason)
     made = torch.empty(shape, dtype=value.dtype)
     if isinstance(value, nn.Parameter):
         made = nn.Parameter(made, requires_grad=value.requires_grad)

@@ -135,6 +135,8 @@ def _called(given: Any, t: Tree) -> str:
 
 
 def _compared(a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool) -> Diff:
+    for one in (a, b):
+        one._check_listed("compare")
     pairing = Pairing(a, b, rename)
     found = _Changes(pairing)
     if values:

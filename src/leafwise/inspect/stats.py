@@ -180,6 +180,7 @@ def stats(x: Any, of: Literal["value", "grad"] = "value", histogram: bool = True
 
 
 def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
+    t._check_listed("measure")
     columns = t._columns
     ties = columns.ties
     leaves = [ties.get(row, row) for row in t._first_rows]

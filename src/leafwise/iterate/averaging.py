@@ -211,6 +211,7 @@ def _is_alike(a: Columns, b: Columns) -> bool:
 
 def _sorted_leaves(t: Tree, buffers: str) -> tuple[dict[str, int], list[_Part]]:
     """Each leaf by its key, and the leaves that are averaged and that are copied, by home."""
+    t._check_listed("average")
     columns = t._columns
     keys: dict[str, int] = {}
     by_home: dict[tuple[Home, bool], list[int]] = {}

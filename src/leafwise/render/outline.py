@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from leafwise.core.columns import Facts
 from leafwise.core.doc import Doc, Line, Span
 from leafwise.core.leaf import shape_text
-from leafwise.core.path import escape, quote
+from leafwise.core.path import escape, listed, quote
 from leafwise.core.tree import Counts
 
 if TYPE_CHECKING:
@@ -374,12 +374,24 @@ def _footer(tree: "Tree", counts: Counts, facts: Collection[Facts]) -> list[tupl
         footer.append(
             (Span(f"{plural(counts.unknown, 'leaf', 'leaves')} without a shape until the first forward", "warn"),)
         )
+    footer += [(Span(escape(line), "warn"),) for line in _out_of_reach(tree)]
     footer += [(Span(escape(str(undone)), "warn"),) for undone in tree.undone[:2]]
     for shared in tree.shared_memory[:2]:
         paths = [escape(str(leaf.path)) for leaf in shared.leaves[:4]]
         more = f" and {len(shared.leaves) - 4:,} more" if len(shared.leaves) > 4 else ""
         footer.append((Span(f"{shared.reason}: {', '.join(paths)}{more}", "warn"),))
     return footer
+
+
+def _out_of_reach(tree: "Tree") -> list[str]:
+    """What verbs refuse to look at, a line for each reason."""
+    columns = tree._columns
+    by_reason: dict[str, list[str]] = {}
+    for node, reason in tree._unlisted().items():
+        by_reason.setdefault(reason, []).append(columns.node_text(node) or "this")
+    for row, reason in tree._not_understood().items():
+        by_reason.setdefault(reason, []).append(columns.row_text(row))
+    return [f"not understood: {listed(paths, 3)}: {reason}" for reason, paths in by_reason.items()]
 
 
 def bytes_text(count: int) -> str:

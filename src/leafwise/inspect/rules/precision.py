@@ -74,7 +74,8 @@ def mixed_dtypes(looked: Looked) -> Found:
     """Parameters of one layer with different floating dtypes."""
     layers: dict[int, list[Seen]] = {}
     for seen in looked.leaves:
-        if seen.kind == "parameter" and seen.is_float and seen.role is not None:
+        plain = seen.spec.dtype.startswith(("float", "bfloat"))  # and not the name of something quantised
+        if seen.kind == "parameter" and plain and seen.role is not None:
             for row in looked.columns.rows_of(seen.leaf):
                 layers.setdefault(looked.columns.row_nodes[row], []).append(seen)
     for its in layers.values():

@@ -1,0 +1,140 @@
+"""Tensors and modules whose values are not where PyTorch says, or are not all there is to them.
+
+Libraries that shard, offload or quantise a model leave `nn.Parameter`s in it that hold a piece, nothing, or packed
+bits. Each is known here by the marks that its library leaves, and refused with what to call instead.
+"""
+
+import sys
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+
+_PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized")
+# What leaves its marks on plain parameters; where none of these is imported, a plain parameter is just that.
+_MARKING = ("torch.distributed.fsdp", "deepspeed")
+
+_FSDP1 = (
+    "a parameter of FSDP1, which keeps a piece of it in each process; save and compare what FSDP gives with "
+    "FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT): model.state_dict(), or use FSDP2 (fully_shard)"
+)
+_ZERO3 = (
+    "a parameter of DeepSpeed ZeRO-3, which keeps a piece of it in each process; work inside "
+    "deepspeed.zero.GatheredParameters(model.parameters()), or use engine.save_16bit_model and engine.load_checkpoint"
+)
+_DTENSOR = (
+    "a DTensor is spread over the processes of a mesh; use its full_tensor(), or "
+    "torch.distributed.checkpoint.state_dict.get_model_state_dict and set_model_state_dict with full_state_dict=True"
+)
+_FUNCTORCH = (
+    "a tensor inside of a function transform (vmap, grad, …) has no values of its own; call leafwise outside of it"
+)
+_FAKE = "a FakeTensor has a shape and no values; call leafwise outside of FakeTensorMode"
+_BITSANDBYTES = (
+    "bitsandbytes keeps it packed, and its scales outside of the tree; save with model.save_pretrained, or make it a "
+    "plain tensor with bitsandbytes.functional.dequantize_4bit or int8_vectorwise_dequant"
+)
+_OFFLOADED = (
+    "accelerate has offloaded its values, and puts them back for each forward; take the hooks off with "
+    "accelerate.hooks.remove_hook_from_module(model, recurse=True), or load before you dispatch the model"
+)
+
+
+def may_be_marked() -> bool:
+    """Whether there may be plain parameters that are something else."""
+    return any(name in sys.modules for name in _MARKING)
+
+
+def has_marks(values: Iterable[torch.Tensor]) -> bool:
+    """Whether any of these may be something else than it seems; plain parameters need no further look."""
+    types = {type(value) for value in values}
+    return bool(types - {nn.Parameter}) or may_be_marked()
+
+
+def not_understood(value: torch.Tensor) -> str:
+    """What a tensor is, where its bytes in this process are not its values; empty where they are."""
+    kind = type(value)
+    if kind is nn.Parameter and not value.__dict__:
+        return ""
+    if getattr(value, "_fsdp_flattened", False) or getattr(value, "_is_flat_param", False):
+        return _FSDP1
+    if is_partitioned(value):
+        return _ZERO3
+    if is_packed(value):
+        return _BITSANDBYTES
+    if kind not in (torch.Tensor, nn.Parameter):
+        return _of_a_subclass(value)
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
+        return _FUNCTORCH
+    return ""
+
+
+def _of_a_subclass(value: torch.Tensor) -> str:
+    kind = type(value)
+    if kind.__name__ == "FakeTensor":
+        return _FAKE
+    if hasattr(value, "device_mesh") and hasattr(value, "to_local"):
+        return _DTENSOR
+    if hasattr(value, "__tensor_flatten__"):  # which says how it is taken apart
+        return f"{kind.__name__} is a tensor made of other tensors; make it a plain one first"
+    return ""
+
+
+def is_partitioned(value: torch.Tensor) -> bool:
+    """Whether DeepSpeed has taken away all but a piece of a parameter."""
+    return hasattr(value, "ds_id") and getattr(getattr(value, "ds_status", None), "name", "") != "AVAILABLE"
+
+
+def is_packed(value: torch.Tensor) -> bool:
+    """Whether bitsandbytes has packed a parameter; one that it will pack on its way to a GPU is still plain."""
+    if type(value).__name__ == "Int8Params" and value.dtype == torch.int8:
+        return True  # after a forward, the scales are in the layer
+    return any(getattr(value, name, None) is not None for name in ("quant_state", "SCB", "CB"))
+
+
+def facts(value: torch.Tensor) -> tuple[tuple[int, ...], str | None, int, int] | None:
+    """Shape, dtype, number of elements and of bytes, where a tensor says other things of itself than it should; the
+    dtype is None where it tells the truth. None where all of it is true."""
+    if is_partitioned(value):
+        shape = tuple(value.ds_shape)  # type: ignore[attr-defined]
+        return shape, None, prod(shape), prod(shape) * value.element_size()
+    state = getattr(value, "quant_state", None)
+    if state is not None:
+        shape = tuple(state.shape)
+        return shape, str(state.quant_type), prod(shape), value.nbytes
+    if hasattr(value, "__tensor_flatten__") and not hasattr(value, "device_mesh"):
+        nbytes = _inner_bytes(value)
+        if nbytes != value.numel() * value.element_size():
+            return tuple(value.shape), type(value).__name__, value.numel(), nbytes
+    return None
+
+
+def _inner_bytes(value: Any) -> int:
+    """How many bytes the tensors have that a tensor is made of."""
+    if not hasattr(value, "__tensor_flatten__"):
+        return int(value.nbytes)
+    names, _ = value.__tensor_flatten__()
+    return sum(_inner_bytes(getattr(value, name)) for name in names)
+
+
+def kept_elsewhere(objects: list[Any]) -> dict[int, str]:
+    """Modules that have what is not in their parameters and buffers: by their number, what that is."""
+    packed = {kind for kind in set(map(type, objects)) if kind.__module__.startswith(_PACKED)}
+    found = {}
+    if packed:
+        found = {
+            number: f"{type(one).__name__} keeps its weights packed, outside of the tree; take the model before it"
+            " was quantised"
+            for number, one in enumerate(objects)
+            if type(one) in packed
+        }
+    if "accelerate" in sys.modules:
+        found |= {number: _OFFLOADED for number, one in enumerate(objects) if _is_offloaded(one)}
+    return found
+
+
+def _is_offloaded(module: Any) -> bool:
+    hook = vars(module).get("_hf_hook") if isinstance(module, nn.Module) else None
+    return hook is not None and any(getattr(one, "offload", False) for one in (hook, *getattr(hook, "hooks", ())))

@@ -1,0 +1,233 @@
+"""Models whose values other libraries shard, offload or pack: every verb that reads or writes values refuses them by
+name, and says what to call instead. With the real libraries, and their own marks."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import leafwise as lw
+from tests.torchrun import in_two_processes
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+
+
+def refused(model: nn.Module, other: nn.Module, plain: nn.Module, folder: Path, match: str) -> None:
+    """Saving, loading into it and from it, and averaging raise; statistics and a diff raise, or leave it out by name."""
+    verbs: dict[str, Callable[[], Any]] = {
+        "save": lambda: lw.save(model, folder / "a.safetensors"),
+        "load into": lambda: lw.load(model, plain),
+        "load from": lambda: lw.load(plain, model),
+        "average": lambda: lw.Average(model, 0.9),
+    }
+    for name, verb in verbs.items():
+        with pytest.raises(lw.Error, match=match):
+            verb()
+            pytest.fail(f"{name} did not refuse")
+    assert not list(folder.iterdir())
+    kinds = {problem.kind for problem in lw.plan(model, plain, allow={"missing", "unexpected", "shape"}).problems}
+    assert kinds == {"unsupported"}
+    try:
+        assert match in str(lw.stats(model).skipped.values())
+    except lw.WalkError as error:
+        assert match in str(error)
+    try:
+        found = lw.diff(model, other)
+        assert not found.same
+        assert match in str(found)
+    except lw.WalkError as error:
+        assert match in str(error)
+    assert match in str(lw.tree(model))
+
+
+def test_dynamic_int8_of_pytorch(tmp_path: Path) -> None:
+    one, other = (torch.ao.quantization.quantize_dynamic(net()) for _ in range(2))
+    refused(one, other, net(), tmp_path, "keeps its weights packed")
+    with pytest.raises(lw.WalkError, match="cannot check 0: Linear keeps its weights packed"):
+        lw.check(one)
+
+
+def test_accelerate_offload(tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    model = net()
+    accelerate.cpu_offload(model, execution_device="cpu")
+    refused(model, net(), net(), tmp_path, "accelerate has offloaded its values")
+    (tmp_path / "run").mkdir()
+    mapped = net()
+    accelerate.dispatch_model(
+        mapped, {"0": "cpu", "2": "disk"}, main_device="cpu", offload_dir=tmp_path / "disk", force_hooks=True
+    )
+    with pytest.raises(lw.LoadError, match=r"  2: accelerate has offloaded its values"):
+        lw.load(mapped, net())
+    # What is not offloaded, and the model without its hooks, are what they seem.
+    assert lw.stats(lw.tree(mapped)["0"]).total.count == 64 * 65
+    accelerate.hooks.remove_hook_from_module(mapped, recurse=True)
+    source = net()
+    assert lw.diff(lw.load(mapped, source), source).same
+
+
+def test_bitsandbytes_4_and_8_bits(tmp_path: Path) -> None:
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    four = nn.Sequential(bitsandbytes.nn.Linear4bit(64, 64))
+    assert torch.equal(lw.load(four, nn.Sequential(nn.Linear(64, 64)))[0].weight, four[0].weight)  # not packed yet
+    four[0].weight = four[0].weight._quantize("cpu")
+    refused(four, four, nn.Sequential(nn.Linear(64, 64)), tmp_path, "bitsandbytes keeps it packed")
+    leaf = lw.tree(four)["0.weight"]
+    assert (leaf.shape, leaf.size, leaf.nbytes) == ((64, 64), 64 * 64, 64 * 64 // 2)
+    eight = nn.Sequential(bitsandbytes.nn.Linear8bitLt(64, 64, has_fp16_weights=False))
+    eight[0].weight = eight[0].weight._quantize("cpu")
+    for _ in range(2):  # the first forward takes the scales away from the weight
+        refused(eight, eight, nn.Sequential(nn.Linear(64, 64)), tmp_path, "bitsandbytes keeps it packed")
+        eight(torch.ones(2, 64))
+
+
+def test_torchao(tmp_path: Path) -> None:
+    torchao = pytest.importorskip("torchao.quantization")
+    model = net()
+    torchao.quantize_(model, torchao.Int8WeightOnlyConfig())
+    refused(model, model, net(), tmp_path, "is a tensor made of other tensors")
+    leaf = lw.tree(model)["0.weight"]
+    assert leaf.dtype == type(model[0].weight).__name__
+    assert leaf.size == 64 * 64
+    assert 64 * 64 < leaf.nbytes < 2 * 64 * 64  # a byte for each, and scales
+    assert not lw.check(model, select=["LW511"])
+
+
+def test_tensors_inside_of_a_function_transform(tmp_path: Path) -> None:
+    model, seen = net(), []
+
+    def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        inside = nn.ParameterDict()
+        inside._parameters.update(parameters)  # type: ignore[arg-type]
+        with pytest.raises(lw.WalkError, match="inside of a function transform"):
+            lw.save(inside, tmp_path / "a.safetensors")
+        with pytest.raises(lw.WalkError, match="inside of a function transform"):
+            lw.stats(inside)
+        seen.append(True)
+        return torch.func.functional_call(model, parameters, torch.ones(1, 64)).sum()
+
+    torch.func.grad(loss)({name: value.detach() for name, value in model.named_parameters()})
+    assert seen
+
+
+def test_fake_tensors(tmp_path: Path) -> None:
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        model = net()
+    refused(model, model, net(), tmp_path, "a FakeTensor has a shape and no values")
+
+
+FSDP = """
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+import leafwise as lw
+
+distributed.init_process_group("gloo")
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 4)))
+
+def refused(model, match, part=None):
+    verbs = {
+        "save": lambda: lw.save(model, f"rank{distributed.get_rank()}.safetensors"),
+        "load": lambda: lw.load(model, net(), allow={"missing", "unexpected", "shape"}),
+        "load from": lambda: lw.load(net(), model, allow={"missing", "unexpected", "shape"}),
+        "stats": lambda: lw.stats(model),
+        "diff": lambda: lw.diff(model, model),
+        "average": lambda: lw.Average(model, 0.9),
+    }
+    for name, verb in verbs.items():
+        try:
+            verb()
+        except lw.Error as error:
+            assert match in str(error), (name, error)
+        else:
+            raise AssertionError(f"{name} did not refuse")
+    assert match in str(lw.tree(model))
+
+for own in (True, False):
+    refused(FSDP(net(), use_orig_params=own, device_id=torch.device("cpu")), "a parameter of FSDP1")
+# A part of it, in which the wrapper is not to be seen.
+refused(FSDP(net(), use_orig_params=True, device_id=torch.device("cpu")).module[1], "a parameter of FSDP1")
+
+mesh = init_device_mesh("cpu", (2,))
+model = net()
+fully_shard(model, mesh=mesh)
+refused(model, "a DTensor is spread over the processes")
+with torch.device("meta"):
+    model = net()
+fully_shard(model, mesh=mesh)
+kinds = [type(parameter) for parameter in model.parameters()]
+refused(model, "a DTensor is spread over the processes")
+assert [type(parameter) for parameter in model.parameters()] == kinds
+assert all(parameter.is_meta for parameter in model.parameters())
+print(f"rank {distributed.get_rank()} done\\n", end="")
+distributed.destroy_process_group()
+"""
+
+
+def test_fsdp1_and_fsdp2_also_on_meta(tmp_path: Path) -> None:
+    in_two_processes(FSDP, tmp_path)
+
+
+ZERO3 = """
+import os
+os.environ["DS_ACCELERATOR"] = "cpu"
+import deepspeed, torch
+from torch import distributed, nn
+import leafwise as lw
+
+def net():
+    return nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 8))
+
+deepspeed.init_distributed("gloo")
+stage = {"stage": 3, "stage3_param_persistence_threshold": 0}
+with deepspeed.zero.Init(config_dict_or_path={"train_batch_size": 2, "zero_optimization": stage}):
+    model = net()
+assert lw.tree(model)["0.weight"].shape == (64, 64)
+mine = f"rank{distributed.get_rank()}.safetensors"
+for verb in (lambda: lw.save(model, mine), lambda: lw.load(model, net()), lambda: lw.load(net(), model),
+             lambda: lw.stats(model), lambda: lw.diff(model, model)):
+    try:
+        verb()
+    except lw.Error as error:
+        assert "a parameter of DeepSpeed ZeRO-3" in str(error), error
+    else:
+        raise AssertionError("not refused")
+with deepspeed.zero.GatheredParameters(list(model.parameters()), modifier_rank=0):
+    assert lw.stats(lw.open(lw.save(model, mine))).total.count == 64 * 65 + 8 * 65
+print(f"rank {distributed.get_rank()} done\\n", end="")
+distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
+def test_deepspeed_zero_3(tmp_path: Path) -> None:
+    in_two_processes(ZERO3, tmp_path)
+
+
+def test_the_marks_of_deepspeed_zero_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What DeepSpeed writes on parameters, where it is not installed."""
+    import sys
+    from types import ModuleType, SimpleNamespace
+
+    monkeypatch.setitem(sys.modules, "deepspeed", ModuleType("deepspeed"))
+    model = net()
+    for number, parameter in enumerate(model.parameters()):
+        parameter.ds_id, parameter.ds_shape = number, parameter.shape  # type: ignore[attr-defined]
+        parameter.ds_status = SimpleNamespace(name="NOT_AVAILABLE")  # type: ignore[attr-defined]
+        parameter.data = torch.empty(0)
+    assert lw.tree(model).counts.parameters == 2 * 64 * 65
+    refused(model, model, net(), tmp_path, "a parameter of DeepSpeed ZeRO-3")

@@ -1,0 +1,233 @@
+"""Every optimizer of PyTorch, timm and pytorch_optimizer that constructs with defaults: saved, loaded, resumed.
+
+A run of some steps is saved with `lw.save` and loaded into a fresh model and optimizer; both go on for some steps more
+with the same batches. The parameters must then be equal, bit for bit; or the save must have been refused. Beside it
+stands what `state_dict()` and `load_state_dict()` alone achieve, which is the most that anybody can.
+
+    python -m tools.optimizers [--only NAME] [--markdown]
+"""
+
+import argparse
+import copy
+import inspect
+import random
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+import leafwise as lw
+
+BEFORE, AFTER = 4, 4  # steps before the save, and after it
+Make = Callable[[nn.Module], Any]
+
+
+class Case(NamedTuple):
+    library: str
+    name: str
+    make: Make
+
+
+class Outcome(NamedTuple):
+    """`kind`: exact, refused, wrong, or cannot run; `native`: whether PyTorch's own way resumes exactly."""
+
+    kind: str
+    native: bool | None
+    why: str = ""
+
+
+def build() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 8, bias=False), nn.Linear(8, 3))
+
+
+def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(number)
+    return torch.randn(8, 6, generator=generator), torch.randn(8, 3, generator=generator)
+
+
+def steps(model: nn.Module, optimizer: Any, numbers: range) -> None:
+    """Steps as a user of the optimizer makes them: with a closure, which every optimizer takes or ignores."""
+    for number in numbers:
+        random.seed(number)
+        torch.manual_seed(number)
+        x, y = batch(number)
+
+        def closure(x: torch.Tensor = x, y: torch.Tensor = y) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = (model(x) - y).pow(2).mean()
+            loss.backward(create_graph=_needs_graph(optimizer))
+            return loss
+
+        _step(optimizer, closure)
+
+
+def _needs_graph(optimizer: Any) -> bool:
+    return type(optimizer).__name__ in ("AdaHessian", "Adahessian", "SophiaH")
+
+
+def _step(optimizer: Any, closure: Callable[[], torch.Tensor]) -> None:
+    name = type(optimizer).__name__
+    if name in ("LBFGS", "SAM", "GSAM", "WSAM", "BSAM", "LookSAM", "AliG", "FriendlySAM"):
+        with torch.enable_grad():
+            closure()
+        optimizer.step(closure)
+        return
+    closure()
+    if name == "AliG":
+        optimizer.step(closure)
+    else:
+        optimizer.step()
+
+
+# -- the optimizers ------------------------------------------------------------------------------------------
+
+
+def cases() -> Iterator[Case]:
+    yield from _of_torch()
+    yield from _of_timm()
+    yield from _of_pytorch_optimizer()
+
+
+def _of_torch() -> Iterator[Case]:
+    for name, cls in vars(torch.optim).items():
+        if isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer:
+            yield Case("torch", name, _maker(cls))
+
+
+def _of_timm() -> Iterator[Case]:
+    try:
+        optim = import_module("timm.optim")
+    except ImportError:
+        return
+    for name in optim.list_optimizers():
+        yield Case("timm", name, lambda model, name=name: optim.create_optimizer_v2(model, opt=name, lr=1e-3))
+    yield Case(
+        "timm", "lookahead_adamw", lambda model: optim.create_optimizer_v2(model, opt="lookahead_adamw", lr=1e-3)
+    )
+
+
+def _of_pytorch_optimizer() -> Iterator[Case]:
+    try:
+        library = import_module("pytorch_optimizer")
+    except ImportError:
+        return
+    for name, cls in sorted(library.OPTIMIZERS.items()):
+        yield Case("pytorch_optimizer", name, _maker(cls))
+    base = library.AdamP
+    wrappers: dict[str, Make] = {
+        "Lookahead(AdamP)": lambda model: library.Lookahead(base(model.parameters())),
+        "OrthoGrad(AdamP)": lambda model: library.OrthoGrad(base(model.parameters())),
+        "ScheduleFreeWrapper(AdamP)": lambda model: library.ScheduleFreeWrapper(base(model.parameters())),
+        "PCGrad(AdamP)": lambda model: library.PCGrad(base(model.parameters())),
+        "TRAC(AdamP)": lambda model: library.TRAC(base(model.parameters())),
+        "SAM(AdamP)": lambda model: library.SAM(model.parameters(), base),
+    }
+    for name, make in wrappers.items():
+        yield Case("pytorch_optimizer", name, make)
+
+
+def _maker(cls: type) -> Make:
+    def make(model: nn.Module) -> Any:
+        parameters = inspect.signature(cls).parameters
+        options: dict[str, Any] = {"lr": 1e-3} if "lr" in parameters and cls.__name__ == "SGD" else {}
+        if "model" in parameters and "params" not in parameters:
+            return cls(model, **options)
+        if cls.__name__ == "Muon" and cls.__module__.startswith("torch."):
+            model.requires_grad_(False)
+            model[3].requires_grad_(True)
+            return cls([model[3].weight], **options)
+        return cls(model.parameters(), **options)
+
+    return make
+
+
+# -- resuming --------------------------------------------------------------------------------------------------
+
+
+def outcome(case: Case, folder: Path) -> Outcome:
+    torch.manual_seed(0)
+    try:
+        model = build()
+        optimizer = case.make(model)
+        steps(model, optimizer, range(BEFORE))
+    except Exception as error:
+        return Outcome("cannot run", None, f"{type(error).__name__}: {error}".splitlines()[0])
+    native = _native(case, model, optimizer)
+    path = folder / f"{case.name}.safetensors"
+    try:
+        lw.save({"model": model, "optimizer": optimizer}, path)
+    except lw.Error as error:
+        return Outcome("refused", native, str(error).splitlines()[0])
+    torch.manual_seed(1)
+    fresh = build()
+    other = case.make(fresh)
+    try:
+        lw.load({"model": fresh, "optimizer": other}, path)
+    except lw.Error as error:
+        return Outcome("refused at load", native, " | ".join(str(error).splitlines()[:3]))
+    try:
+        return Outcome(*_went_on(model, optimizer, fresh, other, native))
+    except Exception as error:
+        return Outcome("wrong", native, f"after the load: {type(error).__name__}: {error}".splitlines()[0])
+
+
+def _went_on(model: nn.Module, optimizer: Any, fresh: nn.Module, other: Any, native: bool | None) -> tuple[Any, ...]:
+    numbers = range(BEFORE, BEFORE + AFTER)
+    steps(model, optimizer, numbers)
+    steps(fresh, other, numbers)
+    differing = [
+        name
+        for (name, one), two in zip(model.named_parameters(), fresh.parameters(), strict=True)
+        if not torch.equal(one, two)
+    ]
+    return ("wrong", native, f"differs in {', '.join(differing)}") if differing else ("exact", native)
+
+
+def _native(case: Case, model: nn.Module, optimizer: Any) -> bool | None:
+    """Whether the optimizer's own state resumes exactly; None where it cannot even be given back."""
+    model, optimizer = copy.deepcopy((model, optimizer))
+    torch.manual_seed(1)
+    fresh = build()
+    other = case.make(fresh)
+    try:
+        fresh.load_state_dict(copy.deepcopy(model.state_dict()))
+        other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        return bool(_went_on(model, optimizer, fresh, other, None)[0] == "exact")
+    except Exception:
+        return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="only optimizers whose name contains this")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    counts: dict[str, dict[str, int]] = {}
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases():
+            if options.only not in f"{case.library}.{case.name}":
+                continue
+            found = outcome(case, Path(folder))
+            its = counts.setdefault(case.library, {})
+            its[found.kind] = its.get(found.kind, 0) + 1
+            wrong += found.kind in ("wrong", "refused at load")
+            if found.kind != "exact" or found.native is not True:
+                native = {True: "exact", False: "different", None: "fails"}[found.native]
+                print(
+                    f"{case.library:18} {case.name:28} {found.kind:15} by itself {native:10} {found.why[:170]}",
+                    flush=True,
+                )
+    for library, its in counts.items():
+        print(f"{library}: " + ", ".join(f"{count} {kind}" for kind, count in sorted(its.items())))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
