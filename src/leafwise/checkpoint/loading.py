@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from leafwise.checkpoint.optimizers import OptimizerPlan, nested
 from leafwise.checkpoint.planning import make_plan, opened
 from leafwise.checkpoint.plans import Back, Feed, Plan
+from leafwise.checkpoint.values import assembled
 from leafwise.core.bars import bar
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
@@ -20,6 +21,7 @@ from leafwise.errors import Error, LoadError, Unsupported
 from leafwise.files import filling
 from leafwise.files.arrays import Stored, Strided, agree_in_memory, cast_to, keeps_values, same_values
 from leafwise.files.filling import Run
+from leafwise.files.home import StoredFile
 from leafwise.files.source import LocalSource
 from leafwise.share.binding import Wish, bind
 
@@ -109,6 +111,7 @@ class _Load:
         self.exchanged: dict[int, Any] = {}  # by the identity of an array without memory, the one that has some
         self.staged: dict[int, Any] = {}  # by the row of the target, what came from another machine
         self.states: list[tuple[OptimizerPlan, dict[Any, dict[str, Any]], dict[int, dict[str, Any]]]] = []
+        self.own_states: dict[int, Any] = {}  # by node, what only an optimizer itself knows the meaning of
         self.root = self.columns.node_objects[plan.target._node]
 
     def apply(self) -> Any:
@@ -409,9 +412,12 @@ class _Load:
     def _read_states(self) -> None:
         """Reads the state of optimizers into memory of its own, and compares checksums on the way."""
         runs: list[Run] = []
+        flats: list[tuple[OptimizerPlan, dict[str, Any]]] = []
         casts: list[tuple[dict[str, Any], str, str]] = []
         turns: list[tuple[dict[str, Any], list[str], tuple[int, ...]]] = []
         for one in self.plan.optimizers:
+            own = one.own or one.more
+            flats.append((one, self._arrays(own.rows, runs)))
             states = {place: self._arrays(rows, runs) for place, rows in one.states.items()}
             turns += [(states[place], *turn) for place, turn in one.turns.items() if place in states]
             casts += [
@@ -427,6 +433,13 @@ class _Load:
                 options.setdefault(which, {}).update(values)
             self.states.append((one, states, options))
         filling.fill(runs, self.verify, self.progress)
+        for one, flat in flats:
+            own = one.own or one.more
+            self._lying_as_before(flat, own.rows)
+            self.own_states[one.node] = assembled({**flat, **own.values}, own.types)
+        for one, states, _ in self.states:
+            for place, rows in one.states.items():
+                self._lying_as_before(states[place], rows)
         for state, keys, order in turns:
             state.update({key: state[key].transpose(order).copy() for key in keys if key in state})
         for state, key, dtype in casts:
@@ -446,9 +459,19 @@ class _Load:
                 runs.append(Run(run[0], run[1], view, self.theirs.row_text(row)))
             else:
                 self._prove_rows([(row, self.theirs.row_text(row))])
-                array = self._array(row).copy()
+                array = self._array(row).copy(order="K")
             found[key] = array
         return found
+
+    def _lying_as_before(self, states: dict[str, Any], rows: dict[str, int]) -> None:
+        """Lets arrays lie in memory as they did when they were saved."""
+        root = self.theirs.node_objects[0]
+        orders = root.record.orders if isinstance(root, StoredFile) and root.record is not None else {}
+        for key, row in rows.items() if orders else ():
+            order = orders.get(self.theirs.keys([row])[0])
+            if order is not None and len(order) == states[key].ndim:
+                back = tuple(order.index(axis) for axis in range(len(order)))
+                states[key] = states[key].transpose(order).copy().transpose(back)
 
     def _restore_optimizers(self) -> None:
         for one, states, options in self.states:
@@ -456,4 +479,11 @@ class _Load:
             home = self.columns.home(optimizer)
             if self.exchanged:
                 home.exchange(optimizer, self.exchanged)
-            home.restore_state(optimizer, {place: nested(state) for place, state in states.items()}, options)
+            if one.own is not None:
+                home.restore_own_state(optimizer, self.own_states[one.node])
+                continue
+            whole = {
+                place: assembled(state, one.types.get(place, {})) if one.knows_types else nested(state)
+                for place, state in states.items()
+            }
+            home.restore_state(optimizer, whole, options, one.whole, self.own_states[one.node])

@@ -32,6 +32,7 @@ class Match:
         # Where the source keeps the optimizers of the target: by the front in the target, the one in the source.
         self.optimizer_fronts = _optimizer_fronts(s, self.give) if fronts else {}
         self.optimizer_fronts = {new: raw for new, raw in self.optimizer_fronts.items() if new in fronts}
+        self.optimizer_fronts |= _own_fronts(s, self.source_names, self.give, fronts - self.optimizer_fronts.keys())
         if self.optimizer_fronts:
             kept = [
                 (row, name)
@@ -96,6 +97,20 @@ def _optimizer_fronts(s: Tree, give: Callable[[str], str | None]) -> dict[str, s
             new = give(key)
             if new is not None and f".{new}".endswith(".param_groups.0.params"):
                 found[new.removesuffix("param_groups.0.params")] = front
+    return found
+
+
+def _own_fronts(s: Tree, names: list[str], give: Callable[[str], str | None], fronts: set[str]) -> dict[str, str]:
+    """Where the source keeps the state dicts of optimizers that write their own; these have no groups to know them
+    by, and are looked for where the target has them."""
+    found: dict[str, str] = {}
+    for key in [*names, *(key for key, _, _, _ in s._columns.scalar_items(s._node))] if fronts else ():
+        new = give(key)
+        for front in fronts - found.keys() if new is not None else ():
+            assert new is not None
+            rest = new[len(front) :]
+            if new.startswith(front) and key.endswith(rest):
+                found[front] = key.removesuffix(rest)
     return found
 
 

@@ -1,21 +1,27 @@
 """The state of an optimizer by the names of its parameters, whatever their order and their groups."""
 
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from leafwise.checkpoint.names import Match
 from leafwise.checkpoint.plans import Plan
+from leafwise.checkpoint.values import PlainValues, can_be_made
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import Path
 from leafwise.core.tree import Tree
+from leafwise.files.home import StoredFile
+from leafwise.files.record import NodeType
 
 Place = tuple[int, int]  # the group, and the position in it
 Order = tuple[int, ...]
 
 # Options that schedulers add to groups, which a new optimizer may not have yet.
 _OF_SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"})
-# What is no option, or tells one optimizer from another.
-_NOT_TAKEN = frozenset({"params", "param_names", "decoupled_weight_decay"})
+GLOBAL = "global_state"  # what belongs to no parameter
+PARAMETERS = "parameters"  # the names of parameters, beside the state dict of an optimizer that numbers them
+# What tells one optimizer from another.
+_NOT_TAKEN = frozenset({"decoupled_weight_decay"})
 
 
 class OptimizerPlan:
@@ -31,6 +37,20 @@ class OptimizerPlan:
         self.option_rows: dict[int, dict[str, int]] = {}
         self.casts: dict[Place, dict[str, str]] = {}  # the dtype that state gets whose parameter is cast
         self.turns: dict[Place, tuple[list[str], Order]] = {}  # state that is turned with its parameter
+        self.types: dict[Place, dict[str, NodeType]] = {}  # what containers in a state were
+        self.knows_types = False  # whether the source says so at all
+        self.whole = False  # whether options of groups are all that they shall have
+        self.more = OwnState({}, {}, {})  # state that belongs to no parameter
+        self.own: OwnState | None = None  # of an optimizer that writes its own state dict
+
+
+class OwnState(NamedTuple):
+    """State that nobody but the optimizer knows the meaning of: rows and plain values of the source by key, and what
+    containers were."""
+
+    rows: dict[str, int]
+    values: dict[str, Any]
+    types: dict[str, NodeType]
 
 
 class _Target:
@@ -40,6 +60,7 @@ class _Target:
         columns = plan.target._columns
         optimizer = columns.node_objects[node]
         self.home = columns.home(optimizer)
+        self.type = type(optimizer).__qualname__
         self.groups = _groups(plan.target, node)
         self.places = [(which, at) for which, names in enumerate(self.groups) for at in range(len(names))]
         self.names = dict(zip(self.places, [name for names in self.groups for name in names], strict=True))
@@ -51,26 +72,107 @@ class _Target:
 def plan_optimizers(plan: Plan, found: Match) -> list[OptimizerPlan]:
     if not found.target_nodes:
         return []
-    fronts = plan.target._columns.node_keys(plan.target._node)
-    source = _Source(plan.source)
-    return [_planned(plan, node, fronts[node], source, found) for node in found.target_nodes]
+    columns = plan.target._columns
+    fronts = columns.node_keys(plan.target._node)
+    source = _Source(plan.source, list(found.optimizer_fronts.values()))
+    planned = []
+    for node in found.target_nodes:
+        optimizer = columns.node_objects[node]
+        make = _planned_own if columns.home(optimizer).keeps_own_state(optimizer) else _planned
+        planned.append(make(plan, node, fronts[node], source, found))
+    return planned
+
+
+def _planned_own(plan: Plan, node: int, path: str, source: "_Source", match: Match) -> OptimizerPlan:
+    """The state dict of an optimizer that writes its own, all of it or nothing: what its parts mean it alone knows."""
+    found = OptimizerPlan(node, path)
+    columns = plan.target._columns
+    who, kind = path or "the optimizer", type(columns.node_objects[node]).__qualname__
+    front = match.optimizer_fronts.get(f"{path}." if path else "")
+    if front is None:
+        plan.found("missing", who, f"no optimizer in the source for {path or 'this one'}")
+        return found
+    saved = source.types.get(front.removesuffix("."))
+    if saved is None and source.is_own_file:
+        message = f"{who} was saved by an earlier leafwise, which did not save all that a {kind} keeps"
+        plan.found("unsupported", who, message)
+        return found
+    if saved is not None and saved.type != kind:
+        plan.found("unsupported", who, f"{who} is a {kind}, and in the source a {saved.type}, which keeps other things")
+        return found
+    listed: list[str] = next((value for name, value in columns.own_scalars.get(node, ()) if name == PARAMETERS), [])
+    ours = [_seen_from(plan.target.path.names, name) for name in listed]
+    given = source.whole_values.get(f"{front}{PARAMETERS}")
+    if given is not None:
+        theirs = [_seen_from(plan.source.path.names, str(name)) for name in given]
+        renamed = [match.give(name) for name in theirs]
+        if ours != renamed and not all(name.isdecimal() for name in (*ours, *theirs)):
+            message = f"{who} has other parameters than in the source, or another order; a {kind} only numbers them"
+            plan.found("unsupported", who, message)
+            return found
+    types = _below(source.types, front)
+    unknown = {kind.type for kind in types.values() if not can_be_made(kind)}
+    if unknown:
+        plan.found(
+            "unsupported", who, f"{who} of the source holds a {', '.join(sorted(unknown))}, which cannot be made again"
+        )
+        return found
+    values = {key: value for key, value in _below(source.whole_values, front).items() if key != PARAMETERS}
+    found.own = OwnState(_below(source.rows, front), values, types)
+    return found
+
+
+def _below(flat: dict[str, Any], front: str) -> dict[str, Any]:
+    """What stands below a front, by what comes after it."""
+    return {key[len(front) :]: value for key, value in flat.items() if key.startswith(front) and key != front}
 
 
 class _Source:
     """Rows and plain values of the source, by name."""
 
-    def __init__(self, s: Tree) -> None:
+    def __init__(self, s: Tree, fronts: list[str]) -> None:
         columns = s._columns
         self.rows = dict(zip(columns.keys(s._rows, s._node), s._rows, strict=True))
-        self.values = {key: value for key, _, _, value in columns.scalar_items(s._node)}
         self._here = s.path.names
+        fine = {key: value for key, _, _, value in columns.scalar_items(s._node)}
+        apart = {front.removesuffix(".") for front in fronts}
+        for front in fronts:
+            apart |= {f"{front}param_groups", f"{front}state"}
+            for which, names in enumerate(self._groups(fine, front)):
+                apart.add(f"{front}param_groups.{which}")
+                apart.update(_lineage(f"{front}state", names))
+        self._tree, self._fronts = s, {front.removesuffix(".") for front in fronts}
+        found = PlainValues(s, apart=apart.__contains__)
+        self.values = {value.key: value.value for value in found.items}
+        self.types = found.node_types()
+        root = columns.node_objects[0]
+        self.is_own_file = isinstance(root, StoredFile) and root.record is not None
+
+    @cached_property
+    def whole_values(self) -> dict[str, Any]:
+        """Plain values as they were saved, also where they belong to an optimizer."""
+        return {value.key: value.value for value in PlainValues(self._tree, apart=self._fronts.__contains__).items}
 
     def groups(self, front: str) -> list[list[str]]:
         """The names of the parameters of each group of an optimizer, seen from the tree."""
+        return self._groups(self.values, front)
+
+    def _groups(self, values: dict[str, Any], front: str) -> list[list[str]]:
         groups: list[list[str]] = []
-        while (params := self.values.get(f"{front}param_groups.{len(groups)}.params")) is not None:
+        while (params := values.get(f"{front}param_groups.{len(groups)}.params")) is not None:
             groups.append([_seen_from(self._here, str(name)) for name in params])
         return groups
+
+
+def _lineage(front: str, names: list[str]) -> set[str]:
+    """The keys of all that leads to the state of parameters, and of these states."""
+    found = set()
+    for name in names:
+        key = front
+        for part in name.split("."):
+            key = f"{key}.{part}"
+            found.add(key)
+    return found
 
 
 def _seen_from(here: tuple[str, ...], name: str) -> str:
@@ -88,6 +190,9 @@ def _planned(plan: Plan, node: int, path: str, source: _Source, match: Match) ->
     if not theirs or their_front is None:
         plan.found("missing", who, f"no optimizer in the source for {path or 'this one'}")
         return found
+    saved = source.types.get(their_front.removesuffix("."))
+    found.whole = saved is not None and saved.type == target.type
+    found.knows_types = saved is not None or not source.is_own_file
     places = _places(plan, who, target, theirs, source, match)
     found.reset = {place for place in places.values() if place is not None}
     for place in target.places:
@@ -95,6 +200,7 @@ def _planned(plan: Plan, node: int, path: str, source: _Source, match: Match) ->
             name = target.names[place]
             message = f"{who} of the source does not step {name}: no state for it"
             plan.found("missing", f"{front}state.{name}", message)
+    _plan_more(found, their_front, source, places)
     _plan_states(plan, found, their_front, source, places)
     _check_states(plan, found, target, source, match, places)
     _plan_options(plan, found, their_front, source, theirs, places, target)
@@ -149,6 +255,20 @@ def _groups(t: Tree, node: int) -> list[list[str]]:
     return found
 
 
+def _plan_more(found: OptimizerPlan, front: str, source: _Source, places: dict[str, Place | None]) -> None:
+    """State that belongs to no parameter. leafwise keeps it by itself; a state dict of PyTorch, which numbers
+    parameters, among the states of these."""
+    begin = f"{front}{GLOBAL}."
+    found.more = OwnState(*(_below(flat, begin) for flat in (source.rows, source.whole_values, source.types)))
+    whole = source.whole_values.get(begin.removesuffix("."))
+    if isinstance(whole, dict):
+        found.more.values.update(whole)
+    if all(name.isdecimal() for name in places):
+        for flat, taken in ((source.rows, found.more.rows), (source.values, found.more.values)):
+            below = _below(flat, f"{front}state.")
+            taken.update({key: value for key, value in below.items() if not key.partition(".")[0].isdecimal()})
+
+
 def _plan_states(
     plan: Plan, found: OptimizerPlan, front: str, source: _Source, places: dict[str, Place | None]
 ) -> None:
@@ -161,12 +281,20 @@ def _plan_states(
             parameter, key = _split(name[len(begin) :], places)
             place = places.get(parameter)
             if place is None:
-                if kind is source.rows:
+                if kind is source.rows and name[len(begin) :] not in found.more.rows:
                     unknown.setdefault(parameter or name[len(begin) :], name)
             elif kind is source.rows:
                 found.states.setdefault(place, {})[key] = source.rows[name]
             else:
                 found.values.setdefault(place, {})[key] = source.values[name]
+    for name, node_type in source.types.items():
+        parameter, key = _split(name[len(begin) :], places) if name.startswith(begin) else ("", "")
+        place = places.get(parameter)
+        if place is not None and not can_be_made(node_type):
+            message = f"{name} of the source is a {node_type.type}, which cannot be made again"
+            plan.found("unsupported", name, message)
+        elif place is not None:
+            found.types.setdefault(place, {})[key] = node_type
     for parameter, name in unknown.items():
         plan.found(
             "unexpected",
@@ -202,9 +330,10 @@ def _check_states(
             shape = fact.spec.shape or ()
             if not target.home.like_parameter(key) or not shape:
                 continue
-            alike.append((key, fact.spec.dtype))
             turned = shape if order is None or len(order) != len(shape) else tuple(shape[axis] for axis in order)
-            if turned != spec.shape:
+            if turned == spec.shape:
+                alike.append((key, fact.spec.dtype))
+            elif not found.whole:  # an optimizer that knows itself may keep what it likes
                 message = f"{key} of {ours} is {shape_text(turned)}, and {ours} is {shape_text(spec.shape)}"
                 plan.found("shape", f"{found.path}.state.{ours}.{key}", message)
         if order is not None:
@@ -247,6 +376,7 @@ def _plan_options(
     target: _Target,
 ) -> None:
     by_members = {frozenset(places[name] for name in names): which for which, names in enumerate(theirs)}
+    takes_all = found.whole or not source.is_own_file or _has_all_options(plan, found, front, source)
     for which, names in enumerate(target.groups):
         same = by_members.get(frozenset((which, at) for at in range(len(names))))
         if same is None:
@@ -259,13 +389,21 @@ def _plan_options(
         for kind, taken in ((source.values, found.options), (source.rows, found.option_rows)):
             for name, value in kind.items():
                 key = name[len(begin) :] if name.startswith(begin) else ""
-                if not key or key in _NOT_TAKEN:
+                if not key or key in ("params", "param_names") or (key in _NOT_TAKEN and not found.whole):
                     continue
-                if key not in known and key not in _OF_SCHEDULERS:
+                if key not in known and key not in _OF_SCHEDULERS and not takes_all:
                     what = f"the source has the option {key}, which {found.path or 'the optimizer'} has not"
                     plan.found("unexpected", name, f"{what}; is it another kind of optimizer?")
                     continue
                 taken.setdefault(which, {})[key] = value
+
+
+def _has_all_options(plan: Plan, found: OptimizerPlan, front: str, source: _Source) -> bool:
+    """Whether the first group of the source has every option that the target's has; then it is of the same kind, and
+    what it has more are values that change as it steps. Only of files that do not say what kind it was."""
+    begin = f"{front}param_groups.0."
+    given = {name[len(begin) :].partition(".")[0] for name in (*source.values, *source.rows) if name.startswith(begin)}
+    return bool(given) and _options(plan.target, found.node, 0) <= given
 
 
 def _options(t: Tree, node: int, which: int) -> set[str]:

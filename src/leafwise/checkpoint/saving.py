@@ -68,7 +68,13 @@ def save(
         raise QueryError(f'ties= takes "once" or "copy", not {ties!r}')
     collected = _collected(tree(obj), only, _fractional(dtype), ties == "copy")
     checkpoint = store.Checkpoint(
-        [], collected.ties, collected.tie_roles, collected.scalars, collected.nodes, _metadata(metadata)
+        [],
+        collected.ties,
+        collected.tie_roles,
+        collected.scalars,
+        collected.nodes,
+        collected.orders(),
+        _metadata(metadata),
     )
     values = collected.snapshot() if background else collected.values
     checkpoint.items.extend(collected.items(values))
@@ -173,6 +179,18 @@ class _Collected:
     @property
     def values(self) -> list[Any]:
         return [self.columns.current(array.row) for array in self.arrays]
+
+    def orders(self) -> dict[str, tuple[int, ...]]:
+        """Of state that does not lie in C order, how it lies: an optimizer may go on otherwise in the last bit if not.
+        Parameters and buffers are written into memory that is there."""
+        found = {}
+        for array in self.arrays:
+            if array.facts.kind == "state" and len(array.facts.spec.shape or ()) > 1:
+                value = self.columns.current(array.row)
+                order = self.columns.home(value).axis_order(value)
+                if order is not None:
+                    found[array.name] = order
+        return found
 
     def snapshot(self) -> list[Any]:
         """Copies of all values, so that what happens to them later does not show."""

@@ -4,7 +4,8 @@ A container that holds nothing but plain values is saved and loaded as one value
 container that also holds arrays is taken apart; what it was is recorded under the key that leads to it.
 """
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns
@@ -71,6 +72,49 @@ class PlainValues:
             if kind is not None:
                 found[key] = NodeType(kind[0], _encodable(kind[1]))
         return found
+
+
+# Types of containers that can be made of what they held; of the others, one must be there already.
+_MAKERS: dict[str, Callable[[dict[Any, Any]], Any]] = {
+    "dict": dict,
+    "list": lambda found: [found[str(number)] for number in range(len(found))],
+    "tuple": lambda found: tuple(found[str(number)] for number in range(len(found))),
+    "collections.OrderedDict": OrderedDict,
+    "collections.defaultdict": dict,  # whoever takes back a state dict looks for keys, and makes none
+}
+
+
+def can_be_made(kind: NodeType) -> bool:
+    """Whether a container of this type can be made of what it held."""
+    return kind.type in _MAKERS
+
+
+def assembled(flat: Mapping[str, Any], types: Mapping[str, NodeType]) -> Any:
+    """Containers put together again from what they held, by keys with dots, and from what they were.
+
+    >>> types = {"old": NodeType("list"), "by": NodeType("dict", (("7", 7),))}
+    >>> assembled({"step": 1, "old.0": 2, "old.1": 3, "by.7": 4}, types)
+    {'step': 1, 'old': [2, 3], 'by': {7: 4}}
+    """
+    below: dict[str, dict[str, None]] = {}
+    for key in (*flat, *types):
+        front = ""
+        for name in key.split("."):
+            below.setdefault(front, {})[name] = None
+            front = f"{front}.{name}" if front else name
+
+    def made(key: str) -> Any:
+        if key in flat:
+            return flat[key]
+        kind = types.get(key)
+        front = f"{key}." if key else ""
+        if kind is not None and kind.keys is not None:
+            found = {original: made(front + name) for name, original in kind.keys}
+        else:
+            found = {name: made(front + name) for name in below.get(key, ())}
+        return found if kind is None else _MAKERS[kind.type](found)
+
+    return made("")
 
 
 def _is_plain(columns: Columns, node: int) -> bool:

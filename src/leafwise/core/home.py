@@ -143,6 +143,10 @@ class Home:
         """The values in C order as bytes, in this dtype: as they lie, or copied piece by piece."""
         raise Unsupported(self.name, "be saved")
 
+    def axis_order(self, value: Any) -> tuple[int, ...] | None:
+        """The order of axes in which an array lies densely; None where that is C order, or none."""
+        return None
+
     def snapshot(self, values: list[Any]) -> list[Any]:
         """Copies of arrays, which nobody else has."""
         raise Unsupported(self.name, "be copied")
@@ -221,10 +225,25 @@ class Home:
         return False
 
     def restore_state(
-        self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]], options: dict[int, dict[str, Any]]
+        self,
+        optimizer: Any,
+        states: dict[tuple[int, int], dict[str, Any]],
+        options: dict[int, dict[str, Any]],
+        whole: bool,
+        more: dict[Any, Any],
     ) -> None:
         """Gives an optimizer the state of its parameters, by group and position in it, and the options of groups, by
-        their numbers. Arrays come as NumPy arrays. A parameter that is not given keeps the state that it has."""
+        their numbers; where `whole`, these are all options that a group shall have. `more` is state that belongs to no
+        parameter. Arrays come as NumPy arrays. A parameter that is not given keeps the state that it has."""
+        raise Unsupported(self.name, "take the state of an optimizer")
+
+    def keeps_own_state(self, optimizer: Any) -> bool:
+        """Whether an optimizer keeps more than the state of its parameters and options of groups, so that only its own
+        state dict is all of it."""
+        return False
+
+    def restore_own_state(self, optimizer: Any, state: Any) -> None:
+        """Gives such an optimizer back what its state dict was. Arrays come as NumPy arrays."""
         raise Unsupported(self.name, "take the state of an optimizer")
 
     # -- iterating; see `leafwise.iterate` ---------------------------------------------------------------

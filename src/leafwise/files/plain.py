@@ -45,6 +45,8 @@ def encoded(value: Any, depth: int = 0) -> Any:
         return {"numpy": _numpy_scalar(value)}
     if kind.__module__ == "torch" and kind.__name__ == "Size":
         return {"torch.Size": [*value]}
+    if kind.__module__ == "torch" and kind.__name__ == "dtype":
+        return {"torch.dtype": str(value).removeprefix("torch.")}
     raise TypeError(_type_text(kind))
 
 
@@ -192,6 +194,14 @@ def _decoded_size(inner: Any) -> Any:
         return tuple(sizes)  # which is all that it is where there is no PyTorch
 
 
+def _decoded_dtype(inner: Any) -> Any:
+    torch = import_module("torch")
+    found = getattr(torch, inner, None)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"{inner!r:.50} is no dtype of PyTorch")
+    return found
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
     "float": _decoded_float,
     "bytes": _bytes,
@@ -208,4 +218,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "defaultdict": _decoded_default,
     "numpy": _decoded_numpy,
     "torch.Size": _decoded_size,
+    "torch.dtype": _decoded_dtype,
 }

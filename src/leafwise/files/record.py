@@ -134,6 +134,7 @@ class Record:
         self.ties: list[TieRow] = []
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
+        self.orders: dict[str, tuple[int, ...]] = {}  # of arrays that did not lie in C order: that of their axes
 
     def merge(self, other: "Record") -> None:
         """Takes in what another file of the same checkpoint says."""
@@ -142,6 +143,7 @@ class Record:
         self.ties += other.ties
         self.scalars |= other.scalars
         self.nodes |= other.nodes
+        self.orders |= other.orders
 
 
 def text_of(
@@ -154,6 +156,7 @@ def text_of(
     tie_roles: Iterable[Role] = (),
     scalars: dict[str, Any] | None = None,
     nodes: dict[str, NodeType] | None = None,
+    orders: dict[str, tuple[int, ...]] | None = None,
 ) -> str:
     """The entry as text, column by column; see `read_record`. Columns with nothing in them are left out."""
     table: dict[Role, int] = {}
@@ -168,6 +171,7 @@ def text_of(
         "role_table": [[role, axes and list(axes)] for role, axes in table],
         "scalars": list(scalars or ()),
         "values": [encoded(value) for value in (scalars or {}).values()],
+        "orders": [[name, *order] for name, order in (orders or {}).items()],
         "nodes": [_node_row(name, node) for name, node in (nodes or {}).items()],
     }
     return json.dumps({name: column for name, column in columns.items() if column}, separators=(",", ":"))
@@ -203,9 +207,17 @@ def _read_record(text: str, arrays: dict[str, Stored]) -> Record:
     record.ties = [(name, of, _op(slices, order)) for name, of, slices, order in rows]
     record.roles |= {name: table[role] for name, role in zip(tied, tie_roles, strict=True)}
     record.scalars = {name: decoded(value) for name, value in zip(names, values, strict=True)}
+    record.orders = dict(map(_order, _column(said, "orders", list)))
     record.nodes = dict(map(_node, _column(said, "nodes", list)))
     _give_sums(said.get("sums", ""), said.get("chunk", 0), arrays)
     return record
+
+
+def _order(row: Any) -> tuple[str, tuple[int, ...]]:
+    name, *order = row
+    if type(name) is not str or sorted(order) != list(range(len(order))):
+        raise ValueError("an order of axes that is none")
+    return name, tuple(order)
 
 
 def _node_row(name: str, node: NodeType) -> list[Any]:

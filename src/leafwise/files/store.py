@@ -53,6 +53,7 @@ class Checkpoint(NamedTuple):
     tie_roles: list[Role]
     scalars: dict[str, Any]
     nodes: dict[str, NodeType]
+    orders: dict[str, tuple[int, ...]]
     metadata: dict[str, str]
 
 
@@ -74,7 +75,7 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
     names = [f"{front}-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
     with Writing(lambda: _remove_earlier(path, in_shards=True)) as writing:
         for its_name, items in zip(names, shards, strict=True):
-            part = Checkpoint(items, [], [], {}, {}, checkpoint.metadata)
+            part = Checkpoint(items, [], [], {}, {}, {}, checkpoint.metadata)
             _write_tensors(writing.open(os.path.join(folder, its_name), like), part, progress)
         writing.open(whole + INDEX, like).write(_index(checkpoint, names, shards))
     return whole + INDEX if os.path.islink(path) else path + INDEX
@@ -103,7 +104,11 @@ def _shards(items: list[Item], shard_size: int | None) -> list[list[Item]]:
 
 def _index(checkpoint: Checkpoint, names: list[str], shards: list[list[Item]]) -> bytes:
     said = record.text_of(
-        ties=checkpoint.ties, tie_roles=checkpoint.tie_roles, scalars=checkpoint.scalars, nodes=checkpoint.nodes
+        ties=checkpoint.ties,
+        tie_roles=checkpoint.tie_roles,
+        scalars=checkpoint.scalars,
+        nodes=checkpoint.nodes,
+        orders=checkpoint.orders,
     )
     rest = {
         "metadata": {"total_size": sum(item.nbytes for item in checkpoint.items)},
@@ -133,6 +138,7 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, progress: Progress) -
         tie_roles=checkpoint.tie_roles,
         scalars=checkpoint.scalars,
         nodes=checkpoint.nodes,
+        orders=checkpoint.orders,
     )
     more = "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in checkpoint.metadata.items())
     text = json.dumps(in_order, separators=(",", ":"), ensure_ascii=False)[1:]

@@ -204,6 +204,9 @@ class TorchHome(Home):
     def pieces(self, value: torch.Tensor, dtype: str) -> Iterator[Any]:
         return torch_filling.pieces(value, dtype)
 
+    def axis_order(self, value: torch.Tensor) -> tuple[int, ...] | None:
+        return torch_filling.axis_order(value)
+
     def snapshot(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
         return torch_filling.snapshot(values)
 

@@ -64,6 +64,15 @@ def buffer(value: torch.Tensor) -> memoryview | None:
     return flat.view(torch.uint8).numpy().data
 
 
+def axis_order(value: torch.Tensor) -> tuple[int, ...] | None:
+    """The order of axes in which a tensor lies densely; None where that is C order, or none."""
+    if cannot_read(value) or value.is_contiguous():
+        return None
+    strides = value.stride()
+    order = tuple(sorted(range(value.dim()), key=lambda axis: -strides[axis]))
+    return order if value.permute(order).is_contiguous() else None
+
+
 def pieces(value: torch.Tensor, dtype: str) -> Iterator[memoryview]:
     """The values as bytes in C order, in this dtype; as they lie where that is possible, else copied piece by piece."""
     if reason := cannot_read(value):

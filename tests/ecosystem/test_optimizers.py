@@ -1,0 +1,185 @@
+"""Optimizers of PyTorch, timm and pytorch_optimizer: a run goes on bit for bit, or its save is refused. All of them are
+in tools/optimizers.py (`make optimizers`); here are PyTorch's own and those of the others that keep state in ways of
+their own."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tools import optimizers
+from torch import nn
+
+import leafwise as lw
+from leafwise.checkpoint import saving
+from leafwise.checkpoint.values import PlainValue
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CASES = {f"{case.library}.{case.name}": case for case in optimizers.cases()}
+# Running values in groups, in the state of no parameter, in wrappers, in layouts, in lists and tuples.
+SOME = [
+    "timm.adafactor",
+    "timm.adamp",
+    "timm.adan",
+    "timm.kron",
+    "timm.lamb",
+    "timm.laprop",
+    "timm.lion",
+    "timm.lookahead_adamw",
+    "timm.madgrad",
+    "timm.muon",
+    "timm.nadamw",
+    "timm.novograd",
+    "timm.sgdp",
+    "pytorch_optimizer.adabelief",
+    "pytorch_optimizer.adafactor",
+    "pytorch_optimizer.adammini",
+    "pytorch_optimizer.came",
+    "pytorch_optimizer.flashadamw",
+    "pytorch_optimizer.galore",
+    "pytorch_optimizer.lamb",
+    "pytorch_optimizer.lorarite",
+    "pytorch_optimizer.madgrad",
+    "pytorch_optimizer.magma",
+    "pytorch_optimizer.muon",
+    "pytorch_optimizer.nero",
+    "pytorch_optimizer.prodigy",
+    "pytorch_optimizer.ranger21",
+    "pytorch_optimizer.sara",
+    "pytorch_optimizer.schedulefreeadamw",
+    "pytorch_optimizer.shampoo",
+    "pytorch_optimizer.soap",
+    "pytorch_optimizer.spam",
+    "pytorch_optimizer.splus",
+    "pytorch_optimizer.Lookahead(AdamP)",
+    "pytorch_optimizer.OrthoGrad(AdamP)",
+    "pytorch_optimizer.PCGrad(AdamP)",
+    "pytorch_optimizer.SAM(AdamP)",
+    "pytorch_optimizer.ScheduleFreeWrapper(AdamP)",
+    "pytorch_optimizer.TRAC(AdamP)",
+]
+TORCH = [
+    name for name in CASES if name.startswith("torch.") and name != "torch.SparseAdam"
+]  # which wants sparse gradients
+REFUSED = {
+    "timm.adahessian": "draws from random numbers of its own",
+    "pytorch_optimizer.adashift": "grad_queue",
+    "pytorch_optimizer.scalableshampoo": "pre_conditioner",
+    "pytorch_optimizer.scion": "norm_type",
+}
+
+
+@pytest.mark.parametrize("name", [*TORCH, *SOME])
+def test_a_run_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
+    found = optimizers.outcome(CASES[name], tmp_path)
+    assert found.kind == "exact", found
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_go_on_otherwise_is_refused_when_it_is_saved(name: str, tmp_path: Path) -> None:
+    found = optimizers.outcome(CASES[name], tmp_path)
+    assert found.kind == "refused", found
+    assert REFUSED[name] in found.why
+
+
+def stepped(name: str) -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    model = optimizers.build()
+    optimizer = CASES[name].make(model)
+    optimizers.steps(model, optimizer, range(3))
+    return model, optimizer
+
+
+class _AsBefore:
+    """Plain values as leafwise saved them until November 2026: each under a name of its own, and no types."""
+
+    def __init__(self, t: lw.Tree) -> None:
+        self.items = [PlainValue(*item) for item in t._columns.scalar_items(t._node)]
+
+    def node_types(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize("name", ["torch.AdamW", "torch.SGD", "torch.LBFGS", "timm.lamb", "pytorch_optimizer.adan"])
+def test_files_that_were_saved_before_still_load(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = stepped(name)
+    with monkeypatch.context() as patch:
+        patch.setattr(saving, "PlainValues", _AsBefore)
+        path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
+    assert lw.open(path)._columns.node_objects[0].record.nodes == {}
+    torch.manual_seed(1)
+    fresh = optimizers.build()
+    other = CASES[name].make(fresh)
+    lw.load({"model": fresh, "optimizer": other}, path)
+    assert optimizers._went_on(model, optimizer, fresh, other, None)[0] == "exact"
+
+
+def test_a_lookahead_that_was_saved_before_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = stepped("timm.lookahead_adamw")
+    with monkeypatch.context() as patch:
+        patch.setattr(saving, "PlainValues", _AsBefore)
+        path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
+    with pytest.raises(lw.LoadError, match="an earlier leafwise, which did not save all that a Lookahead keeps"):
+        lw.load({"model": model, "optimizer": optimizer}, path)
+
+
+def test_an_optimizer_that_numbers_its_parameters_needs_them_in_their_order(tmp_path: Path) -> None:
+    model, optimizer = stepped("timm.lookahead_adamw")
+    path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
+    base = torch.optim.AdamW(list(model.parameters())[::-1])
+    turned = type(optimizer)(base)
+    with pytest.raises(lw.LoadError, match="another order; a Lookahead only numbers them"):
+        lw.load({"model": model, "optimizer": turned}, path)
+    other = {"model": model, "optimizer": torch.optim.AdamW(model.parameters())}
+    plain = lw.save(other, tmp_path / "b.safetensors")
+    with pytest.raises(lw.LoadError, match="optimizer is a Lookahead, and in the source a AdamW"):
+        lw.load({"model": model, "optimizer": optimizer}, plain)
+
+
+@pytest.mark.parametrize(
+    "name", ["timm.lookahead_adamw", "pytorch_optimizer.Lookahead(AdamP)", "pytorch_optimizer.madgrad"]
+)
+def test_state_dicts_that_pytorch_wrote(name: str, tmp_path: Path) -> None:
+    model, optimizer = stepped(name)
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "a.pt")
+    torch.manual_seed(1)
+    fresh = optimizers.build()
+    other = CASES[name].make(fresh)
+    lw.load({"model": fresh, "optimizer": other}, tmp_path / "a.pt")
+    assert optimizers._went_on(model, optimizer, fresh, other, None)[0] == "exact"
+
+
+def test_another_kind_of_optimizer_is_refused(tmp_path: Path) -> None:
+    model, optimizer = stepped("torch.AdamW")
+    path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
+    with pytest.raises(lw.LoadError, match="is it another kind of optimizer"):
+        lw.load({"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}, path)
+
+
+def test_running_values_that_the_saved_run_did_not_have_yet_go_away(tmp_path: Path) -> None:
+    model = optimizers.build()
+    make = CASES["timm.lamb"].make
+    path = lw.save({"model": model, "optimizer": make(model)}, tmp_path / "a.safetensors")
+    model, optimizer = stepped("timm.lamb")
+    assert "step" in optimizer.param_groups[0]
+    lw.load({"model": model, "optimizer": optimizer}, path)
+    assert "step" not in optimizer.param_groups[0]
+
+
+def test_state_of_another_precision_than_its_parameter_keeps_it(tmp_path: Path) -> None:
+    """PyTorch casts state to the dtype of the parameter when it takes a state dict."""
+    name = "pytorch_optimizer.Lookahead(AdamP)"
+    model, optimizer = stepped(name)
+    state = optimizer.state_dict()
+    first = next(iter(state["base_optimizer"]["state"].values()))
+    wide = {key: value.double() for key, value in first.items() if isinstance(value, torch.Tensor)}
+    first.update(wide)
+    path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
+    other = CASES[name].make(model)
+    lw.load({"model": model, "optimizer": other}, path)
+    found = next(iter(other.state_dict()["base_optimizer"]["state"].values()))
+    assert wide
+    for key, value in wide.items():
+        assert found[key].dtype == torch.float64
+        assert torch.equal(found[key], value)
