@@ -38,16 +38,25 @@ def operand(value: Any, sign: str) -> Operand:
 
 def binary(sign: str, left: Operand, right: Operand) -> torch.Tensor:
     """`left sign right`, where at least one of both is a tensor."""
+    try:
+        return _binary(sign, left, right)
+    except (RuntimeError, NotImplementedError) as error:
+        raise error if isinstance(error, MXNetError) else MXNetError(f"ndarray {sign}: {error}") from None
+
+
+def _binary(sign: str, left: Operand, right: Operand) -> torch.Tensor:
     if sign in _COMPARISONS:
         _check_bool_comparison(left, right)
         return _COMPARISONS[sign](*_of_one_dtype(left, right))
     if sign in _BITWISE:
+        _check_bool_bits(sign, left, right)
         return _BITWISE[sign](*_of_one_dtype(left, right))
     if sign == "@":
         return matmul(left, right)
     if sign == "/":
         _check_division(left, right)
         return torch.true_divide(*_of_one_dtype(left, right, floats=torch.float32))
+    left, right = (int(side) if isinstance(side, bool) else side for side in (left, right))  # in sums, True is 1
     return _ARITHMETIC[sign](*_of_one_dtype(left, right))
 
 
@@ -79,6 +88,17 @@ def _check_bool_comparison(left: Operand, right: Operand) -> None:
             raise refusal(
                 f"a comparison of bool with {number}", "MXNet takes it for True; use .astype('float32') first"
             )
+
+
+def _check_bool_bits(sign: str, left: Operand, right: Operand) -> None:
+    """MXNet takes numbers beside bool for True or False, and does not shift bool."""
+    sides = (left, right)
+    if not any(isinstance(side, torch.Tensor) and side.dtype == torch.bool for side in sides):
+        return
+    if sign in ("<<", ">>"):
+        raise MXNetError(f"ndarray {sign} has no meaning for bool")
+    if any(not isinstance(side, torch.Tensor | bool) for side in sides):
+        raise refusal(f"ndarray {sign} of bool and a number", "use True or False")
 
 
 def _check_division(left: Operand, right: Operand) -> None:
@@ -125,11 +145,15 @@ def _remainder(left: Any, right: Any) -> torch.Tensor:
 
 
 def _power(left: Any, right: Any) -> torch.Tensor:
+    if _is_floating(left, right):
+        return torch.pow(left, right)
     if all(isinstance(side, torch.Tensor) and side.dtype == torch.bool for side in (left, right)):
         raise refusal("ndarray ** of bool", "use .astype('int32') first")
-    if isinstance(left, torch.Tensor) and not _is_floating(left, right) and not isinstance(right, torch.Tensor):
-        if right < 0:
-            raise refusal("ndarray ** of integers and a negative number", "use .astype('float32') first")
+    # MXNet computes powers of integers in float32: they are exact up to 2**24, and accidents beyond and below one.
+    base, exponent = (side.double() if isinstance(side, torch.Tensor) else side for side in (left, right))
+    size = torch.pow(base, exponent).abs()
+    if bool(((size > 2**24) | (torch.as_tensor(exponent) < 0)).any()):
+        raise refusal("ndarray ** of integers above 2**24 or with negative exponents", "use .astype('float64') first")
     return torch.pow(left, right)
 
 
@@ -168,7 +192,8 @@ def dot(left: Operand, right: Operand) -> torch.Tensor:
     assert isinstance(right, torch.Tensor)
     if not (left.ndim and right.ndim):
         return left * right
-    return torch.tensordot(left, right, dims=([-1], [-2 if right.ndim > 1 else -1]))
+    found: torch.Tensor = torch.tensordot(left, right, dims=([-1], [-2 if right.ndim > 1 else -1]))
+    return found
 
 
 def _check_product(name: str, left: Operand, right: Operand) -> None:
@@ -192,6 +217,11 @@ def extremum(name: str, left: Operand, right: Operand) -> torch.Tensor:
         raise MXNetError(f"np.{name} takes arrays of one dtype, not {left.dtype} and {right.dtype}; use .astype()")
     if any(isinstance(side, torch.Tensor) and side.dtype == torch.bool for side in (left, right)):
         raise MXNetError(f"np.{name} has no meaning for bool; use | and &")
+    left, right = (int(side) if isinstance(side, bool) else side for side in (left, right))
+    array, number = (left, right) if isinstance(left, torch.Tensor) else (right, left)
+    if isinstance(array, torch.Tensor) and isinstance(number, int) and not array.dtype.is_floating_point:
+        if not torch.iinfo(array.dtype).min <= number <= torch.iinfo(array.dtype).max:
+            raise refusal(f"np.{name} of {array.dtype} and {number}", "use .astype('int64') first")
     # Where both are equal the whole gradient is the array's, and the first one's of two arrays; PyTorch halves it.
     first: Any
     second: Any

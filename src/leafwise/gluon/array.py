@@ -399,14 +399,15 @@ class ndarray(torch.Tensor):  # noqa: N801
     __truediv__, __rtruediv__, __itruediv__ = _operator("/"), _reflected("/"), _in_place("/")
     __floordiv__, __rfloordiv__, __ifloordiv__ = _operator("//"), _reflected("//"), _in_place("//")
     __mod__, __rmod__, __imod__ = _operator("%"), _reflected("%"), _in_place("%")
-    __pow__, __rpow__, __ipow__ = _operator("**"), _reflected("**"), _in_place("**")
+    __pow__, __ipow__ = _operator("**"), _in_place("**")  # type: ignore[assignment]
+    __rpow__ = _reflected("**")
     __matmul__, __rmatmul__ = _operator("@"), _reflected("@")
     __and__, __rand__, __iand__ = _operator("&"), _reflected("&"), _in_place("&")
     __or__, __ror__, __ior__ = _operator("|"), _reflected("|"), _in_place("|")
     __xor__, __rxor__, __ixor__ = _operator("^"), _reflected("^"), _in_place("^")
     __lshift__, __rlshift__, __ilshift__ = _operator("<<"), _reflected("<<"), _in_place("<<")
     __rshift__, __rrshift__, __irshift__ = _operator(">>"), _reflected(">>"), _in_place(">>")
-    __eq__, __ne__ = _operator("=="), _operator("!=")  
+    __eq__, __ne__ = _operator("=="), _operator("!=")
     __lt__, __le__, __gt__, __ge__ = _operator("<"), _operator("<="), _operator(">"), _operator(">=")
 
     def __imatmul__(self, other: Any) -> Any:

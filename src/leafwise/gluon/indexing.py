@@ -238,9 +238,7 @@ def _as_source(value: Any, target: torch.Tensor) -> torch.Tensor:
         raise refusal("ndarray[key] = None", "assign np.nan")
     if isinstance(value, torch.Tensor):
         if target.dtype == torch.bool and value.dtype != torch.bool:
-            raise MXNetError(
-                f"an array of {value.dtype} cannot be assigned to one of bool; compare it first, as in != 0"
-            )
+            raise refusal(f"an assignment of {value.dtype} to an ndarray of bool", "compare it first, as in != 0")
         source = value.detach().to(target.dtype)
         overlaps = source.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
         return source.clone() if overlaps else source

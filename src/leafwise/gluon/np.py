@@ -246,6 +246,8 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
         raise MXNetError("np.where takes arrays of one dtype; use .astype()")
     dtype = arrays[0].dtype if arrays else torch.float32
     for side in sides:
+        if isinstance(side, int) and dtype in (torch.int8, torch.uint8):
+            raise refusal(f"np.where of {dtype} and a number", "use .astype('int32') first")
         if isinstance(side, float) and not dtype.is_floating_point:
             raise refusal("np.where of integers and a float", "use .astype('float32') first")
         if not isinstance(side, torch.Tensor | bool | int | float):
