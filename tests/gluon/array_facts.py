@@ -7,6 +7,7 @@
 import copy
 import math
 import pickle
+import re
 from pathlib import Path
 
 import numpy
@@ -94,7 +95,9 @@ class Facts:
 
     def _fresh(self, text):
         names = dict(self._names)
-        exec(ARRAYS + (LAYER if "layer" in text else ""), names)
+        words = set(re.findall(r"\w+", text))
+        needed = [line for line in ARRAYS.strip().splitlines() if line.partition(" = ")[0] in words]
+        exec("\n".join(needed) + (LAYER if "layer" in words else ""), names)
         return names
 
     def _evaluated(self, text):
@@ -104,7 +107,8 @@ class Facts:
         names = self._fresh(text)
         code, _, looked_at = text.rpartition(" -> ")
         if recording:
-            names["x"].attach_grad()
+            if "x" in names:
+                names["x"].attach_grad()
             with self.autograd.record():
                 exec(code, names)
         else:

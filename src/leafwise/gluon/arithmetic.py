@@ -40,8 +40,10 @@ def binary(sign: str, left: Operand, right: Operand) -> torch.Tensor:
     """`left sign right`, where at least one of both is a tensor."""
     try:
         return _binary(sign, left, right)
-    except (RuntimeError, NotImplementedError) as error:
-        raise error if isinstance(error, MXNetError) else MXNetError(f"ndarray {sign}: {error}") from None
+    except (MXNetError, torch.OutOfMemoryError):
+        raise
+    except RuntimeError as error:  # of PyTorch, which does not say which operation it was
+        raise MXNetError(f"ndarray {sign}: {error}") from error
 
 
 def _binary(sign: str, left: Operand, right: Operand) -> torch.Tensor:

@@ -188,6 +188,8 @@ class ndarray(torch.Tensor):  # noqa: N801
         return plain(self).detach().cpu().numpy().copy()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if copy is False:
+            raise ValueError("an array of NumPy that is made from an ndarray is always a copy")
         return self.asnumpy() if dtype is None else self.asnumpy().astype(dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
