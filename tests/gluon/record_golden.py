@@ -1,4 +1,4 @@
-"""Records what real MXNet prints for deck.py and arrays.py, into files beside them.
+"""Records what real MXNet prints for deck.py and arrays.py, and the facts about array_cases.txt, in files beside them.
 
 Run it with an interpreter that has MXNet, in an environment of its own (Python 3.11):
 
@@ -6,13 +6,36 @@ Run it with an interpreter that has MXNet, in an environment of its own (Python 
     mx/bin/python tests/gluon/record_golden.py
 """
 
+import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+
+
+def facts() -> str:
+    """The facts about every case as JSON, one case a line."""
+    import array_facts
+    import mxnet
+    from mxnet import autograd, init, np, npx
+    from mxnet.gluon import nn
+
+    npx.set_np()
+    measured = array_facts.Facts(np, npx, autograd, nn, init)
+    groups: dict[str, list[str]] = {}
+    for group, text in array_facts.cases():
+        line = f"    {json.dumps(text)}: {json.dumps(measured.of(group, text), separators=(',', ':'))}"
+        groups.setdefault(group, []).append(line)
+        npx.waitall()  # so that what fails later is not taken for the fault of the next case
+    sections = [f"  {json.dumps(group)}: {{\n" + ",\n".join(lines) + "\n  }" for group, lines in groups.items()]
+    return f'{{\n  "MXNet": {json.dumps(mxnet.__version__)},\n' + ",\n".join(sections) + "\n}\n"
 
 
 def main() -> None:
     here = Path(__file__).parent
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (here / "array_facts.golden.json").write_text(facts(), encoding="utf-8")
     for name in ("deck", "arrays"):
         done = subprocess.run([sys.executable, here / f"{name}.py"], capture_output=True, encoding="utf-8", check=True)
         (here / f"{name}.golden.txt").write_text(done.stdout)

@@ -4,6 +4,7 @@ import copy
 import pickle
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from leafwise.gluon import (
     np,
     npx,
 )
+from leafwise.gluon.array import wrap
 
 
 @pytest.fixture
@@ -226,7 +228,6 @@ def test_arrays_print_and_default_as_in_mxnet() -> None:
     assert np.array([1, 2]).dtype == "float32"
     x = np.array([[1, 2], [3, 4]])
     assert (x.shape, x.size, x.ndim) == ((2, 2), 4, 2)
-    assert x.size(0) == 2
     assert repr(x > 2) == "array([[False, False],\n       [ True,  True]])"
     assert isinstance(x @ x, np.ndarray)
     assert isinstance(x[0], np.ndarray)
@@ -344,13 +345,36 @@ def test_a_parameter_read_by_a_block_of_ones_own_gets_its_gradient() -> None:
 
 def test_an_array_is_a_leaf_of_a_container() -> None:
     x = np.array([[1, 2], [3, 4]])
-    tree = lw.tree({"x": x, "y": x.T})
+    tree = lw.tree({"x": x, "y": wrap(x.tensor.T)})
     assert tree["x"].value is x
     assert (tree["x"].shape, tree["x"].dtype, tree["x"].nbytes) == ((2, 2), "float32", 16)
     assert [str(name.op) for name in tree["x"].names] == ["same", "transpose"]
     assert tree["x"].numpy().tolist() == [[1, 2], [3, 4]]
     tree["y"].write(np.array([[5, 6], [7, 8]]))
     assert x.tolist() == [[5, 7], [6, 8]]
+
+
+def test_leafwises_verbs_reach_arrays_in_a_container(tmp_path: Path) -> None:
+    x = np.array([[1, 2], [3, 4]])
+    x.attach_grad()
+    with autograd.record():
+        y = (x * x).sum()
+    y.backward()
+    tree = lw.tree({"x": x, "row": x[0], "column": x[:, 0]})
+    assert [str(name.path) for name in tree["x"].names] == ["x", "row"]
+    assert tree["x"].trainable
+    assert tree["x"].grad.tolist() == [[2, 4], [6, 8]]
+    assert lw.stats({"x": x})["x"].mean == 2.5
+    assert lw.stats({"x": x}, of="grad")["x"].mean == 5
+    assert "1 leaf: 1 changed" in lw.diff({"x": x}, {"x": x + 1}).text()
+    lw.save({"x": x}, tmp_path / "x.safetensors")
+    x[:] = 0
+    lw.load({"x": x}, tmp_path / "x.safetensors")
+    assert x.tolist() == [[1, 2], [3, 4]]
+    assert lw.clip({"x": x}, 1.0).total == pytest.approx(120**0.5)
+    assert float((x.grad**2).sum()) == pytest.approx(1)
+    with pytest.raises(lw.Error, match=r"cannot freeze x: it is an array; use attach_grad\(\) and drop_grad\(\)"):
+        lw.freeze({"x": x}, "**")
 
 
 def test_leafwise_sees_a_shared_parameter_as_a_tie(net: Any) -> None:

@@ -10,7 +10,7 @@ from leafwise.errors import WalkError
 # Framework module → the modules of its homes, asked in this order. Only what the program has already
 # imported is looked at, so that a walk never imports a framework.
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
-    "leafwise.gluon": ("leafwise.gluon.home",),
+    "leafwise.gluon": ("leafwise.gluon.home", "leafwise.gluon.array_home"),
     "torch": ("leafwise.homes.torch", "leafwise.homes.optimizer"),
     "numpy": ("leafwise.homes.numpy",),
     "leafwise.files": ("leafwise.files.home",),

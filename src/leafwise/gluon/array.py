@@ -1,24 +1,60 @@
 """Arrays that behave as MXNet's `np.ndarray` and are tensors all the same.
 
-They print as NumPy's, default to float32, and are differentiated only where `autograd.record()` says so.
-Whatever PyTorch does with a tensor works on them, and gives such an array again.
+They print as NumPy's, default to float32, and are differentiated only where `autograd.record()` says so. Their methods
+are those of MXNet, with its dtypes, results and copies. Every other name of `torch.Tensor` is refused, since it may
+mean something else than the code was written for. PyTorch's functions take arrays as tensors, and give arrays.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 import numpy
 import torch
 
-from leafwise.gluon.base import MXNetError
+from leafwise.gluon import arithmetic, indexing, reductions, shaping
+from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.dtypes import asked, numpy_dtype, torch_dtype
+from leafwise.gluon.gradients import backward, check_grad_req
+from leafwise.gluon.refused import refusal_of, refuse_the_rest
 from leafwise.gluon.state import differentiating
 
-_GRAD_REQS = ("write", "add", "null")
 _TENSOR: Any = torch.Tensor  # its own properties, beneath those that an ndarray has otherwise
 
 
+def _operator(sign: str) -> Callable[[Any, Any], Any]:
+    def operate(self: Any, other: Any) -> Any:
+        return wrap(arithmetic.binary(sign, plain(self), arithmetic.operand(plain(other), sign)))
+
+    return operate
+
+
+def _reflected(sign: str) -> Callable[[Any, Any], Any]:
+    def operate(self: Any, other: Any) -> Any:
+        return wrap(arithmetic.binary(sign, arithmetic.operand(plain(other), sign), plain(self)))
+
+    return operate
+
+
+def _in_place(sign: str) -> Callable[[Any, Any], Any]:
+    def operate(self: Any, other: Any) -> Any:
+        self._check_write(f"{sign}=", other)
+        target = plain(self)
+        result = arithmetic.binary(sign, target, arithmetic.operand(plain(other), f"{sign}="))
+        if result.dtype != target.dtype:
+            raise MXNetError(f"ndarray {sign}=: a result of {result.dtype} does not fit an array of {target.dtype}")
+        if result.shape != target.shape:
+            shapes = f"{tuple(result.shape)} does not fit an array of shape {tuple(target.shape)}"
+            raise MXNetError(f"ndarray {sign}=: a result of shape {shapes}")
+        with torch.no_grad():
+            target.copy_(result)
+        return self
+
+    return operate
+
+
 class ndarray(torch.Tensor):  # noqa: N801
-    """An array as `mxnet.np` has it; a tensor underneath.
+    """An array as `mxnet.np` has it; a tensor underneath, which `tensor` gives.
 
     >>> from leafwise.gluon import np
     >>> x = np.array([[1, 2], [3, 4]])
@@ -29,12 +65,27 @@ class ndarray(torch.Tensor):  # noqa: N801
     ((2, 2), dtype('float32'))
     """
 
+    # Set on arrays that stand for something else: where the gradient is, and what it is that cannot be written.
+    gradient_of: "Callable[[], ndarray | None] | None" = None
+    read_only: str | None = None
+
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, FunctionType):
+            return through_torch(func, *args, **(kwargs or {}))
         with torch.set_grad_enabled(differentiating()):
             return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
-    # -- what NumPy says otherwise than PyTorch ------------------------------------------------------
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(refusal_of(name), name=name, obj=self)
+
+    # -- what it is ------------------------------------------------------------------------------------
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The same memory as a plain `torch.Tensor`, with everything that PyTorch has."""
+        beneath: torch.Tensor = plain(self)
+        return beneath
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -45,92 +96,361 @@ class ndarray(torch.Tensor):  # noqa: N801
         return numpy_dtype(_TENSOR.dtype.__get__(self))
 
     @property
-    def size(self) -> Any:
-        return _Size(self)
+    def size(self) -> int:  # type: ignore[override]
+        return int(_TENSOR.numel(self))
+
+    @property
+    def ndim(self) -> int:  # type: ignore[override]
+        return int(_TENSOR.dim(self))
+
+    @property
+    def stype(self) -> str:
+        return "default"
 
     @property
     def ctx(self) -> str:
         return str(_TENSOR.device.__get__(self))
 
+    context = ctx
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    __hash__ = object.__hash__  # MXNet has none; PyTorch keeps tensors in sets
+
+    # -- as text and as Python values --------------------------------------------------------------------
+
     def __repr__(self) -> str:  # type: ignore[override]
         values = self.asnumpy()
         text = numpy.array2string(values, separator=", ", prefix="array(")
+        if not values.size and values.shape != (0,):
+            text += f", shape={values.shape}"
         return f"array({text})" if values.dtype.name in ("float32", "bool") else f"array({text}, dtype={values.dtype})"
 
     def __str__(self) -> str:
         return str(self.asnumpy())
 
     def __format__(self, spec: str) -> str:
-        return format(self.asnumpy()[()], spec) if not self.ndim else format(str(self), spec)
+        if not self.ndim:
+            return format(self.asnumpy()[()], spec)
+        if spec:
+            raise TypeError(f"Cannot format mxnet.numpy.ndarray with format_spec {spec!r}")
+        return str(self)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.ndim:
-            raise TypeError("iteration over a 0-d array")
+            raise TypeError("the Gluon front end does not iterate over an array without axes; use .item()")
         return (self[index] for index in range(self.shape[0]))
+
+    def __reversed__(self) -> Iterator[Any]:
+        return (self[index] for index in reversed(range(len(self))))
+
+    def __contains__(self, item: Any) -> bool:
+        return any(entry is item or bool(entry == item) for entry in self)
+
+    def __bool__(self) -> bool:
+        if self.size == 1:
+            return bool(self.item())
+        if not self.size:
+            raise ValueError("the Gluon front end does not have bool() of an empty array; compare its size with 0")
+        raise ValueError("The truth value of an ndarray with multiple elements is ambiguous; use x.any() or x.all()")
+
+    def __int__(self) -> int:
+        return int(self._scalar())
+
+    def __float__(self) -> float:
+        return float(self._scalar())
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar())
+
+    def __index__(self) -> int:
+        if self.size != 1 or self.dtype.kind not in "iu":
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return int(self.item())
+
+    def _scalar(self) -> Any:
+        if self.size != 1:
+            raise TypeError("only size-1 arrays can be converted to Python scalars")
+        return self.item()
+
+    def item(self, *args: Any) -> Any:
+        """An element as a number of Python: the only one, or by position."""
+        return self.asnumpy().item(*args)
+
+    def tolist(self) -> Any:
+        return self.asnumpy().tolist()
 
     def asnumpy(self) -> Any:
         """A NumPy copy."""
         return plain(self).detach().cpu().numpy().copy()
 
-    def asscalar(self) -> Any:
-        return self.item()
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if copy is False:
+            raise ValueError("an array of NumPy that is made from an ndarray is always a copy")
+        return self.asnumpy() if dtype is None else self.asnumpy().astype(dtype)
 
-    def astype(self, dtype: Any, copy: bool = True) -> "ndarray":
-        return wrap(plain(self).to(torch_dtype(dtype), copy=copy))
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        sign = _UFUNCS.get(ufunc.__name__)
+        if method != "__call__" or kwargs or sign is None:
+            raise TypeError(
+                f"the Gluon front end does not have numpy.{ufunc.__name__} of an array; use np.{ufunc.__name__}, "
+                "or x.asnumpy()"
+            )
+        left, right = (arithmetic.operand(plain(side), sign) for side in inputs)
+        return wrap(arithmetic.binary(sign, left, right))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        name = func.__name__
+        raise TypeError(f"the Gluon front end does not have numpy.{name} of an array; use np.{name}, or x.asnumpy()")
+
+    # -- copies and conversions ----------------------------------------------------------------------------
+
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> "ndarray":
+        target = torch_dtype(dtype)
+        if (order, casting, subok) != ("K", "unsafe", True):
+            raise refusal("ndarray.astype with order, casting or subok", "leave them out")
+        if not copy and target == _TENSOR.dtype.__get__(self):
+            return self
+        return wrap(plain(self).to(target, copy=True))
 
     def copy(self) -> "ndarray":
         return wrap(plain(self).clone())
 
+    def copyto(self, other: Any) -> "ndarray":
+        """Writes the values into another array, which is returned."""
+        if not isinstance(other, ndarray) or other.shape != self.shape or other.dtype != self.dtype:
+            raise refusal("ndarray.copyto to another shape, dtype or device", "use other[:] = x")
+        other[() if not other.ndim else slice(None)] = self
+        return other
+
     def __copy__(self) -> "ndarray":
-        return self.copy()
+        return wrap(plain(self).detach().clone())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ndarray":
-        copied: ndarray = memo.setdefault(id(self), wrap(plain(self).detach().clone()))
+        copied: ndarray = memo.setdefault(id(self), self.__copy__())
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _from_numpy, (self.asnumpy(),)
 
-    # -- indices and reductions, as NumPy has them -----------------------------------------------------
-
-    def __getitem__(self, key: Any) -> Any:
-        return super().__getitem__(_index(key, self.shape))
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if not isinstance(value, torch.Tensor | int | float | bool):
-            value = torch.as_tensor(numpy.asarray(value), dtype=_TENSOR.dtype.__get__(self))
-        super().__setitem__(_index(key, self.shape), value)
-
-    def max(self, *args: Any, **options: Any) -> Any:
-        return torch.amax(self, **_as_dim(options)) if "axis" in options else super().max(*args, **options)
-
-    def min(self, *args: Any, **options: Any) -> Any:
-        return torch.amin(self, **_as_dim(options)) if "axis" in options else super().min(*args, **options)
-
-    def var(self, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:  # type: ignore[override]
-        return torch.var(self, dim=axis, correction=ddof, keepdim=keepdims)
-
-    def std(self, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:  # type: ignore[override]
-        return torch.std(self, dim=axis, correction=ddof, keepdim=keepdims)
-
-    def transpose(self, *axes: Any) -> Any:
-        if len(axes) == 2:
-            return super().transpose(*axes)  # of a matrix the same, and PyTorch's own code calls it so
-        order = axes[0] if len(axes) == 1 else axes
-        return torch.permute(self, tuple(order) or tuple(reversed(range(self.ndim))))
-
-    def dot(self, other: Any) -> Any:
-        return dot(self, other)
-
     def detach(self) -> "ndarray":
+        """The same memory, outside of what is differentiated."""
         return wrap(plain(self).detach())
 
     def as_in_ctx(self, ctx: Any) -> "ndarray":
+        """The array itself where it is on that device already, and a copy on it elsewhere."""
+        target = torch.device(ctx)
+        here = plain(self).device
+        if target.type == here.type and target.index in (None, here.index):
+            return self
+        return wrap(plain(self).to(target))
+
+    to_device = as_in_ctx
+
+    def as_in_context(self, context: Any) -> "ndarray":
+        """As `to_device`, but never the same object."""
+        return wrap(plain(self.to_device(context)))
+
+    def as_np_ndarray(self) -> "ndarray":
         return self
 
-    as_in_context = to_device = as_in_ctx
+    def wait_to_read(self) -> None:
+        """MXNet computes behind one's back; here everything has been computed."""
 
-    # -- gradients -----------------------------------------------------------------------------------
+    # -- indices -------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Any:
+        found = indexing.read(plain(self), _plain_key(key))
+        return self if found is None else wrap(found)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._check_write("[key] =", value)
+        with torch.no_grad():
+            indexing.write(plain(self), _plain_key(key), plain(value))
+
+    def __delitem__(self, key: Any) -> None:
+        raise AttributeError("__delitem__")
+
+    def _check_write(self, operation: str, value: Any) -> None:
+        if self.read_only is not None:
+            raise refusal(f"{self.read_only} as an array to write into", "it is zeros that are not stored yet")
+        if differentiating() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in (self, value)):
+            raise MXNetError(
+                f"the Gluon front end has no ndarray {operation} under autograd.record() where gradients pass; "
+                "compute a new array, or write under autograd.pause()"
+            )
+
+    # -- shapes: each of these copies -----------------------------------------------------------------------
+
+    @property
+    def T(self) -> "ndarray":  # type: ignore[override]  # noqa: N802
+        return wrap(shaping.transposed(plain(self)))
+
+    @property
+    def mT(self) -> "ndarray":  # type: ignore[override]  # noqa: N802
+        if self.ndim < 2:
+            raise MXNetError("ndarray.mT takes an array of two axes or more")
+        return wrap(shaping.swapped(plain(self), -1, -2))
+
+    def transpose(self, *axes: Any) -> "ndarray":
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+        return wrap(shaping.transposed(plain(self), order))
+
+    def swapaxes(self, axis1: int, axis2: int) -> "ndarray":  # type: ignore[override]
+        return wrap(shaping.swapped(plain(self), axis1, axis2))
+
+    def reshape(self, *shape: Any, order: str = "C") -> "ndarray":
+        return wrap(shaping.reshaped("ndarray.reshape", plain(self), _shape(shape), order))
+
+    def reshape_view(self, *shape: Any, order: str = "C") -> "ndarray":
+        """As `reshape`, but the same memory."""
+        return wrap(shaping.viewed("ndarray.reshape_view", plain(self), _shape(shape), order))
+
+    def flatten(self, order: str = "C") -> "ndarray":  # type: ignore[override]
+        return wrap(shaping.reshaped("ndarray.flatten", plain(self), -1, order))
+
+    def squeeze(self, axis: Any = None) -> "ndarray":  # type: ignore[override]
+        return wrap(shaping.squeezed(plain(self), axis))
+
+    def broadcast_to(self, shape: Any) -> "ndarray":  # type: ignore[override]
+        return wrap(shaping.broadcast(plain(self), shape))
+
+    def repeat(self, repeats: Any, axis: int | None = None) -> "ndarray":  # type: ignore[override]
+        return wrap(shaping.repeated(plain(self), repeats, axis))
+
+    def tile(self, reps: Any) -> "ndarray":  # type: ignore[override]
+        return wrap(shaping.tiled(plain(self), reps))
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> "ndarray":
+        return wrap(shaping.diagonal(plain(self), offset, axis1, axis2))
+
+    # -- reductions ------------------------------------------------------------------------------------------
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
+        _check_out("sum", out)
+        return wrap(reductions.sum(plain(self), axis, asked(dtype), keepdims))
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
+        _check_out("mean", out)
+        return wrap(reductions.mean(plain(self), axis, asked(dtype), keepdims))
+
+    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":  # type: ignore[override]
+        _check_out("max", out)
+        return wrap(reductions.extremum("max", plain(self), axis, keepdims))
+
+    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":  # type: ignore[override]
+        _check_out("min", out)
+        return wrap(reductions.extremum("min", plain(self), axis, keepdims))
+
+    def std(  # type: ignore[override]
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+    ) -> "ndarray":
+        _check_out("std", out)
+        return wrap(reductions.moment("std", plain(self), axis, asked(dtype), ddof, keepdims))
+
+    def var(  # type: ignore[override]
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+    ) -> "ndarray":
+        _check_out("var", out)
+        return wrap(reductions.moment("var", plain(self), axis, asked(dtype), ddof, keepdims))
+
+    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
+        _check_out("all", out)
+        return wrap(reductions.truth("all", plain(self), axis, keepdims))
+
+    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
+        _check_out("any", out)
+        return wrap(reductions.truth("any", plain(self), axis, keepdims))
+
+    def argmax(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
+        _check_out("argmax", out)
+        return wrap(reductions.position("argmax", plain(self), axis, keepdims))
+
+    def argmin(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
+        _check_out("argmin", out)
+        return wrap(reductions.position("argmin", plain(self), axis, keepdims))
+
+    def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> "ndarray":
+        _check_out("cumsum", out)
+        return wrap(reductions.cumsum(plain(self), axis, asked(dtype)))
+
+    # -- sorting and searching -------------------------------------------------------------------------------
+
+    def sort(self, axis: Any = -1, descending: bool = False) -> "ndarray":  # type: ignore[override]
+        return wrap(reductions.sort(plain(self), axis, descending, positions=False))
+
+    def argsort(self, axis: Any = -1, descending: bool = False) -> "ndarray":  # type: ignore[override]
+        return wrap(reductions.sort(plain(self), axis, descending, positions=True))
+
+    def nonzero(self) -> tuple["ndarray", ...]:  # type: ignore[override]
+        return tuple(wrap(found) for found in reductions.nonzero(plain(self)))
+
+    def take(self, indices: Any, axis: int | None = None, mode: str | None = "raise") -> "ndarray":
+        return wrap(reductions.take(plain(self), plain(indices), axis, mode))
+
+    # -- arithmetic ------------------------------------------------------------------------------------------
+
+    __add__, __radd__, __iadd__ = _operator("+"), _reflected("+"), _in_place("+")
+    __sub__, __rsub__, __isub__ = _operator("-"), _reflected("-"), _in_place("-")
+    __mul__, __rmul__, __imul__ = _operator("*"), _reflected("*"), _in_place("*")
+    __truediv__, __rtruediv__, __itruediv__ = _operator("/"), _reflected("/"), _in_place("/")
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operator("//"), _reflected("//"), _in_place("//")
+    __mod__, __rmod__, __imod__ = _operator("%"), _reflected("%"), _in_place("%")
+    __pow__, __ipow__ = _operator("**"), _in_place("**")  # type: ignore[assignment]
+    __rpow__ = _reflected("**")
+    __matmul__, __rmatmul__ = _operator("@"), _reflected("@")
+    __and__, __rand__, __iand__ = _operator("&"), _reflected("&"), _in_place("&")
+    __or__, __ror__, __ior__ = _operator("|"), _reflected("|"), _in_place("|")
+    __xor__, __rxor__, __ixor__ = _operator("^"), _reflected("^"), _in_place("^")
+    __lshift__, __rlshift__, __ilshift__ = _operator("<<"), _reflected("<<"), _in_place("<<")
+    __rshift__, __rrshift__, __irshift__ = _operator(">>"), _reflected(">>"), _in_place(">>")
+    __eq__, __ne__ = _operator("=="), _operator("!=")
+    __lt__, __le__, __gt__, __ge__ = _operator("<"), _operator("<="), _operator(">"), _operator(">=")
+
+    def __imatmul__(self, other: Any) -> Any:
+        raise refusal("ndarray @=", "write x = x @ y")
+
+    def __neg__(self) -> "ndarray":
+        return wrap(torch.neg(plain(self)))
+
+    def __pos__(self) -> "ndarray":
+        return self.copy()
+
+    def __invert__(self) -> "ndarray":
+        return wrap(torch.bitwise_not(plain(self)))
+
+    def __abs__(self) -> "ndarray":
+        return wrap(arithmetic.elementwise("abs", plain(self)))
+
+    def __round__(self, ndigits: int = 0) -> "ndarray":
+        return self.round(ndigits)
+
+    def __floor__(self) -> "ndarray":
+        return self if self.dtype.kind == "i" else wrap(arithmetic.elementwise("floor", plain(self)))
+
+    def __ceil__(self) -> "ndarray":
+        return self if self.dtype.kind == "i" else wrap(arithmetic.elementwise("ceil", plain(self)))
+
+    def __trunc__(self) -> "ndarray":
+        return wrap(arithmetic.elementwise("trunc", plain(self)))
+
+    def dot(self, b: Any) -> "ndarray":
+        return wrap(arithmetic.dot(plain(self), plain(b)))
+
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> "ndarray":
+        _check_out("clip", out)
+        return wrap(arithmetic.clipped(plain(self), min, max))
+
+    def round(self, decimals: int = 0, out: Any = None) -> "ndarray":
+        _check_out("round", out)
+        return wrap(arithmetic.rounded(plain(self), decimals))
+
+    # -- gradients -------------------------------------------------------------------------------------------
 
     def attach_grad(self, grad_req: str = "write") -> None:
         """Asks for the gradient with respect to this array; it is zeros before any backward."""
@@ -140,15 +460,22 @@ class ndarray(torch.Tensor):  # noqa: N801
                 "the Gluon front end cannot attach a gradient to an array that was computed under record(); "
                 "write y = y.detach(); y.attach_grad()"
             )
-        self.requires_grad_(grad_req != "null")
+        if self.dtype.kind != "f":
+            raise refusal(f"ndarray.attach_grad of {self.dtype}", "use .astype('float32') first")
+        _TENSOR.requires_grad_(self, grad_req != "null")
         self.grad_req = grad_req
+        _TENSOR.grad.__set__(self, torch.zeros_like(plain(self).detach()))
+
+    def drop_grad(self) -> None:
+        """Takes back what `attach_grad` asked for."""
+        _TENSOR.requires_grad_(self, False)
         _TENSOR.grad.__set__(self, None)
 
     @property
     def grad(self) -> "ndarray | None":  # type: ignore[override]
-        found = _TENSOR.grad.__get__(self)
-        if found is None and self.requires_grad and self.is_leaf:
-            found = torch.zeros_like(plain(self))
+        if self.gradient_of is not None:
+            return self.gradient_of()
+        found = _TENSOR.grad.__get__(self) if self.is_leaf else None
         return None if found is None else wrap(found)
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:  # type: ignore[override]
@@ -156,114 +483,86 @@ class ndarray(torch.Tensor):  # noqa: N801
         backward([self], None if out_grad is None else [out_grad], retain_graph)
 
 
-class _Size(int):
-    """`x.size` is a number, as in NumPy; PyTorch's own code goes on calling it."""
+refuse_the_rest(ndarray)
 
-    def __new__(cls, array: ndarray) -> "_Size":
-        size = super().__new__(cls, array.numel())
-        size.array = array  # type: ignore[attr-defined]
-        return size
+_UFUNCS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "true_divide": "/",
+    "floor_divide": "//",
+    "remainder": "%",
+    "power": "**",
+    "matmul": "@",
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
 
-    def __call__(self, dim: int | None = None) -> Any:
-        shape = self.array.shape  # type: ignore[attr-defined]
-        return torch.Size(shape) if dim is None else shape[dim]
+
+# -- arrays and tensors -------------------------------------------------------------------------------------------
 
 
-def plain(array: torch.Tensor) -> torch.Tensor:
-    """The same tensor without the manners of an ndarray; the graph is kept, where there is one."""
+def plain(value: Any) -> Any:
+    """An array as the tensor that it is, the graph kept where there is one; anything else as it is."""
+    if not isinstance(value, ndarray):
+        return value
     with torch._C.DisableTorchFunctionSubclass(), torch.set_grad_enabled(differentiating()):
-        return array.as_subclass(torch.Tensor) if isinstance(array, ndarray) else array
+        return _TENSOR.as_subclass(value, torch.Tensor)
 
 
 def wrap(tensor: torch.Tensor) -> ndarray:
     """The same tensor with the manners of an ndarray; the graph is kept."""
     with torch._C.DisableTorchFunctionSubclass():
-        return tensor.as_subclass(ndarray)
+        return _TENSOR.as_subclass(tensor, ndarray)  # type: ignore[no-any-return]
 
 
-def dot(a: Any, b: Any) -> Any:
-    """The product of vectors and matrices, as NumPy has it."""
-    if not (a.ndim and b.ndim):
-        return a * b
-    return torch.tensordot(a, b, dims=([-1], [-2 if b.ndim > 1 else -1]))
+def through_torch(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls Python code of PyTorch with tensors in place of arrays, and gives arrays in place of tensors."""
+    given: dict[int, Any] = {}
+
+    def without(value: Any) -> Any:
+        tensor = plain(value)
+        if tensor is not value:
+            given[id(tensor)] = (tensor, value)
+        return tensor
+
+    def with_manners(value: Any) -> Any:
+        if id(value) in given:
+            return given[id(value)][1]  # what was written in place is the array itself
+        return wrap(value) if isinstance(value, torch.Tensor) else value
+
+    with torch.set_grad_enabled(differentiating()):
+        return _mapped(with_manners, func(*_mapped(without, args), **_mapped(without, kwargs)))
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_mapped(change, item) for item in value))
+    if type(value) in (tuple, list):
+        return type(value)(_mapped(change, item) for item in value)
+    if type(value) is dict:
+        return {name: _mapped(change, item) for name, item in value.items()}
+    return change(value)
+
+
+def _plain_key(key: Any) -> Any:
+    return tuple(plain(part) for part in key) if isinstance(key, tuple) else plain(key)
+
+
+def _shape(given: tuple[Any, ...]) -> Any:
+    """A shape from the arguments of `reshape`: integers, or one tuple of them."""
+    return given[0] if len(given) == 1 and isinstance(given[0], int | tuple) else given
+
+
+def _check_out(name: str, out: Any) -> None:
+    if out is not None:
+        raise refusal(f"ndarray.{name} with out", f"write y[:] = x.{name}(...)")
 
 
 def _from_numpy(values: Any) -> ndarray:
     return wrap(torch.from_numpy(values))
-
-
-def _as_dim(options: dict[str, Any]) -> dict[str, Any]:
-    names = {"axis": "dim", "keepdims": "keepdim"}
-    given = {names.get(name, name): value for name, value in options.items()}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _index(key: Any, shape: tuple[int, ...]) -> Any:
-    """An index as PyTorch takes it: slices that run backwards, and float arrays, are whole numbers there."""
-    if isinstance(key, tuple):
-        if any(part is Ellipsis or part is None for part in key):
-            return key
-        return tuple(_index(part, shape[axis:]) for axis, part in enumerate(key))
-    if isinstance(key, slice) and key.step is not None and key.step < 0 and shape:
-        return torch.tensor(range(*key.indices(shape[0])), dtype=torch.int64)
-    if isinstance(key, ndarray) and _TENSOR.dtype.__get__(key).is_floating_point:
-        return plain(key).long()
-    return plain(key) if isinstance(key, ndarray) else key
-
-
-def numpy_dtype(dtype: torch.dtype) -> Any:
-    if dtype is torch.bfloat16:
-        import ml_dtypes
-
-        return numpy.dtype(ml_dtypes.bfloat16)
-    return numpy.dtype(str(dtype).removeprefix("torch."))
-
-
-def torch_dtype(dtype: Any) -> torch.dtype:
-    """A dtype as PyTorch has it, from a name, a NumPy type or a torch.dtype; float32 for None."""
-    if dtype is None:
-        return torch.float32
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    name = dtype if isinstance(dtype, str) else numpy.dtype(dtype).name
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise MXNetError(f"unknown dtype {dtype!r}")
-    return found
-
-
-def check_grad_req(grad_req: str) -> None:
-    assert grad_req in _GRAD_REQS, f"grad_req must be one of 'write', 'add', or 'null', but got '{grad_req}'"
-
-
-def backward(heads: Iterable[torch.Tensor], head_grads: Any = None, retain_graph: bool = False) -> None:
-    """Backward from arrays. A gradient is overwritten, unless its `grad_req` is 'add'."""
-    with torch._C.DisableTorchFunctionSubclass():
-        tensors = [head.as_subclass(torch.Tensor) for head in heads]
-    if not all(tensor.requires_grad for tensor in tensors):
-        raise MXNetError(
-            "Cannot differentiate node because it is not in a computational graph. You need to use autograd.record() "
-            "to save computational graphs for backward. If you want to differentiate the same graph twice, you need "
-            "to pass retain_graph=True to backward."
-        )
-    grads = [None] * len(tensors) if head_grads is None else list(head_grads)
-    ones = [torch.ones_like(t) if g is None else plain(g) for t, g in zip(tensors, grads, strict=True)]
-    for leaf in _leaves_of(tensors):
-        if getattr(leaf, "grad_req", "add") == "write":
-            _TENSOR.grad.__set__(leaf, None)
-    torch.autograd.backward(tensors, ones, retain_graph=retain_graph)
-
-
-def _leaves_of(tensors: list[torch.Tensor]) -> list[Any]:
-    """The tensors whose gradients a backward from here would add to."""
-    found, seen = [], set()
-    stack = [tensor.grad_fn for tensor in tensors]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            found.append(node.variable)
-        stack.extend(following for following, _ in node.next_functions)
-    return found

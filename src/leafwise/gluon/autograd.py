@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from leafwise.gluon.array import backward
 from leafwise.gluon.base import missing
+from leafwise.gluon.gradients import backward
 from leafwise.gluon.state import STATE
 
 __all__ = ["backward", "is_recording", "is_training", "pause", "predict_mode", "record", "train_mode"]

@@ -16,6 +16,11 @@ class DeferredInitializationError(MXNetError):
     """A parameter was read while its shape was still to be inferred from the first forward."""
 
 
+def refusal(operation: str, instead: str) -> MXNetError:
+    """The error for an operation that MXNet has and the front end does not do: its name, and what to do instead."""
+    return MXNetError(f"the Gluon front end does not have {operation}; {instead}")
+
+
 def missing(module: str, instead: Mapping[str, str], otherwise: str) -> Callable[[str], NoReturn]:
     """A `__getattr__` for a module: names what is not there, and what to use instead."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from leafwise.gluon.array import ndarray, through_torch
 from leafwise.gluon.base import MXNetError, missing
 from leafwise.gluon.block import Block, HybridBlock
 from leafwise.gluon.parameter import Parameter
@@ -46,7 +47,9 @@ class Sequential(Block):
 
     def forward(self, x: Any, *args: Any) -> Any:
         for block in self._modules.values():
-            x = block(x, *args)  # type: ignore[misc]
+            # Plain modules are PyTorch's own code: they get tensors, and what they give are arrays again.
+            is_plain = isinstance(x, ndarray) and not isinstance(block, Block)
+            x = through_torch(block, x, *args) if is_plain else block(x, *args)  # type: ignore[arg-type, misc]
             args = ()
         return x
 
@@ -139,7 +142,7 @@ class Dense(HybridBlock):
                 f"Shape inconsistent, Provided = [{units},{width}], inferred shape=({units},{self._in_units(x)}): "
                 f"an input of shape {tuple(x.shape)} does not fit a weight of shape {(units, width)}"
             )
-        flat = x.reshape(x.shape[0], width) if self._flatten else x
+        flat = torch.reshape(x, (x.shape[0], width)) if self._flatten else x
         y = torch.nn.functional.linear(flat, weight, bias)
         return y if self.act is None else self.act(y)
 

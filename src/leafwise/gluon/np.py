@@ -1,14 +1,15 @@
 """`mxnet.np`: arrays that look like NumPy's and default to float32, as far as the deck and its neighbourhood go."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
 import torch
 
-from leafwise.gluon import random
-from leafwise.gluon.array import dot, ndarray, plain, torch_dtype, wrap
-from leafwise.gluon.base import missing
+from leafwise.gluon import arithmetic, random, shaping
+from leafwise.gluon.array import ndarray, plain, wrap
+from leafwise.gluon.base import MXNetError, missing, refusal
+from leafwise.gluon.dtypes import numpy_dtype, torch_dtype
 
 pi, e, inf, nan, newaxis = numpy.pi, numpy.e, numpy.inf, numpy.nan, None
 # dtypes, not types, as in MXNet: so that they equal the names, and print as them.
@@ -19,21 +20,30 @@ uint8, bool_ = numpy.dtype("uint8"), numpy.dtype("bool")
 _Shape = int | Sequence[int]
 
 
+# -- making arrays -----------------------------------------------------------------------------------------------
+
+
 def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:
-    """An array of numbers, in float32 unless told otherwise.
+    """An array of numbers, in float32 unless told otherwise; arrays and scalars of NumPy's types keep their dtype.
 
     >>> from leafwise.gluon import np
     >>> np.array([1, 2])
     array([1., 2.])
     """
     if isinstance(object, torch.Tensor):
-        return wrap(plain(object).clone().to(_own_dtype(object) if dtype is None else torch_dtype(dtype)))
+        tensor = plain(object)
+        return wrap(tensor.clone() if dtype is None else tensor.to(_dtype(dtype), copy=True))
     given = numpy.array(_unwrapped(object))
-    return wrap(torch.from_numpy(given).to(torch_dtype(dtype)))
+    if isinstance(object, numpy.generic) and dtype is None:
+        dtype = given.dtype
+    if given.dtype.kind not in "biuf":
+        raise TypeError(f"np.array takes numbers, not {object!r}")
+    return wrap(torch.from_numpy(given).to(_dtype(dtype)))
 
 
-def _own_dtype(tensor: torch.Tensor) -> torch.dtype:
-    return plain(tensor).dtype
+def _dtype(dtype: Any) -> torch.dtype:
+    """A dtype as `np.array` and `np.eye` take it: Python's `float` is float32, as None is."""
+    return torch.float32 if dtype is float else torch_dtype(dtype)
 
 
 def _unwrapped(object: Any) -> Any:
@@ -51,6 +61,12 @@ def ones(shape: _Shape = (), dtype: Any = None, ctx: Any = None, device: Any = N
 
 
 def full(shape: _Shape, fill_value: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:
+    if dtype is float:
+        raise refusal("np.full with dtype=float", "MXNet ignores it; write dtype='float32' or dtype='float64'")
+    if isinstance(fill_value, ndarray):
+        return fill_value.astype(fill_value.dtype if dtype is None else dtype).broadcast_to(shape)
+    if not isinstance(fill_value, bool | int | float):
+        raise MXNetError(f"np.full takes a number or an array, not {type(fill_value).__name__}")
     own = torch.int64 if type(fill_value) is int else torch.bool if type(fill_value) is bool else torch.float32
     return wrap(torch.full(_sizes(shape), fill_value, dtype=own if dtype is None else torch_dtype(dtype)))
 
@@ -63,61 +79,247 @@ def arange(
 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:  # noqa: N803
-    return wrap(torch.from_numpy(numpy.eye(N, M, k)).to(torch_dtype(dtype)))
+    return wrap(torch.from_numpy(numpy.eye(N, M, k)).to(_dtype(dtype)))
 
 
 def _sizes(shape: _Shape) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-def zeros_like(a: ndarray) -> ndarray:
-    return torch.zeros_like(a)  # type: ignore[return-value]
+def zeros_like(a: ndarray, dtype: Any = None) -> ndarray:
+    tensor = _tensor(a, "zeros_like")
+    return wrap(torch.zeros_like(tensor, dtype=None if dtype is None else torch_dtype(dtype)))
 
 
-def ones_like(a: ndarray) -> ndarray:
-    return torch.ones_like(a)  # type: ignore[return-value]
+def ones_like(a: ndarray, dtype: Any = None) -> ndarray:
+    tensor = _tensor(a, "ones_like")
+    return wrap(torch.ones_like(tensor, dtype=None if dtype is None else torch_dtype(dtype)))
 
 
-def concatenate(seq: Sequence[ndarray], axis: int = 0) -> ndarray:
-    return torch.cat(list(seq), dim=axis)  # type: ignore[return-value]
+def _tensor(a: Any, name: str) -> torch.Tensor:
+    if not isinstance(a, torch.Tensor):
+        raise TypeError(f"np.{name} takes an array, not {type(a).__name__}; use np.array(values)")
+    return plain(a)  # type: ignore[no-any-return]
+
+
+def _array(a: Any, name: str) -> ndarray:
+    return wrap(_tensor(a, name))
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------
+
+
+def concatenate(seq: Sequence[ndarray], axis: int | None = 0) -> ndarray:
+    tensors = _of_one_dtype(seq, "concatenate")
+    if axis is None:
+        tensors, axis = [one.reshape(-1) for one in tensors], 0
+    return wrap(torch.cat(tensors, dim=axis))
 
 
 def stack(arrays: Sequence[ndarray], axis: int = 0) -> ndarray:
-    return torch.stack(list(arrays), dim=axis)  # type: ignore[return-value]
+    return wrap(torch.stack(_of_one_dtype(arrays, "stack"), dim=axis))
+
+
+def _of_one_dtype(arrays: Sequence[Any], name: str) -> list[torch.Tensor]:
+    tensors = [_tensor(array, name) for array in arrays]
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        dtypes = ", ".join(str(numpy_dtype(tensor.dtype)) for tensor in tensors)
+        raise MXNetError(f"np.{name} takes arrays of one dtype, not {dtypes}; use .astype()")
+    return tensors
 
 
 def expand_dims(a: ndarray, axis: int) -> ndarray:
-    return torch.unsqueeze(a, axis)  # type: ignore[return-value]
+    return wrap(shaping.expanded(_tensor(a, "expand_dims"), axis))
 
 
-def reshape(a: ndarray, newshape: _Shape) -> ndarray:
-    return torch.reshape(a, _sizes(newshape))  # type: ignore[return-value]
+def reshape(a: ndarray, newshape: _Shape, order: str = "C") -> ndarray:
+    return wrap(shaping.reshaped("np.reshape", _tensor(a, "reshape"), newshape, order))
 
 
 def transpose(a: ndarray, axes: Sequence[int] | None = None) -> ndarray:
-    return torch.permute(a, tuple(reversed(range(a.ndim))) if axes is None else tuple(axes))  # type: ignore[return-value]
+    return wrap(shaping.transposed(_tensor(a, "transpose"), axes))
 
 
-def array_equal(a: ndarray, b: ndarray) -> bool:
-    return torch.equal(plain(a), plain(b))
+def squeeze(x: ndarray, axis: Any = None) -> ndarray:
+    return _array(x, "squeeze").squeeze(axis)
 
 
-# What PyTorch has under the same name, with NumPy's `axis` and `keepdims` understood.
-abs, exp, log, sqrt, square, sign = torch.abs, torch.exp, torch.log, torch.sqrt, torch.square, torch.sign
-sin, cos, tanh, matmul, where, allclose = torch.sin, torch.cos, torch.tanh, torch.matmul, torch.where, torch.allclose
-sum, mean, max, min, argmax, argmin = torch.sum, torch.mean, torch.amax, torch.amin, torch.argmax, torch.argmin
+def swapaxes(a: ndarray, axis1: int, axis2: int) -> ndarray:
+    return _array(a, "swapaxes").swapaxes(axis1, axis2)
 
 
-def maximum(x1: Any, x2: Any) -> ndarray:
-    return torch.maximum(*_both(x1, x2))  # type: ignore[return-value]
+def ravel(x: ndarray, order: str = "C") -> ndarray:
+    return _array(x, "ravel").flatten(order)
 
 
-def minimum(x1: Any, x2: Any) -> ndarray:
-    return torch.minimum(*_both(x1, x2))  # type: ignore[return-value]
+def repeat(a: ndarray, repeats: Any, axis: int | None = None) -> ndarray:
+    return _array(a, "repeat").repeat(repeats, axis)
 
 
-def _both(x1: Any, x2: Any) -> tuple[Any, Any]:
-    return tuple(x if isinstance(x, torch.Tensor) else array(x) for x in (x1, x2))  # type: ignore[return-value]
+def tile(A: ndarray, reps: Any) -> ndarray:  # noqa: N803
+    return _array(A, "tile").tile(reps)
+
+
+def broadcast_to(array: ndarray, shape: Any) -> ndarray:
+    return _array(array, "broadcast_to").broadcast_to(shape)
+
+
+def copy(a: ndarray) -> ndarray:
+    return _array(a, "copy").copy()
+
+
+# -- reductions, sorting and searching -----------------------------------------------------------------------------
+
+
+def sum(a: ndarray, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> ndarray:
+    return _array(a, "sum").sum(axis, dtype, out, keepdims)
+
+
+def mean(a: ndarray, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> ndarray:
+    return _array(a, "mean").mean(axis, dtype, out, keepdims)
+
+
+def max(a: ndarray, axis: Any = None, out: Any = None, keepdims: bool = False) -> ndarray:
+    return _array(a, "max").max(axis, out, keepdims)
+
+
+def min(a: ndarray, axis: Any = None, out: Any = None, keepdims: bool = False) -> ndarray:
+    return _array(a, "min").min(axis, out, keepdims)
+
+
+def std(
+    a: ndarray, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+) -> ndarray:
+    return _array(a, "std").std(axis, dtype, out, ddof, keepdims)
+
+
+def var(
+    a: ndarray, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+) -> ndarray:
+    return _array(a, "var").var(axis, dtype, out, ddof, keepdims)
+
+
+def all(a: ndarray, axis: Any = None, out: Any = None, keepdims: bool = False) -> ndarray:
+    return _array(a, "all").all(axis, out, keepdims)
+
+
+def any(a: ndarray, axis: Any = None, out: Any = None, keepdims: bool = False) -> ndarray:
+    return _array(a, "any").any(axis, out, keepdims)
+
+
+def argmax(a: ndarray, axis: Any = None, out: Any = None, keepdims: bool = False) -> ndarray:
+    return _array(a, "argmax").argmax(axis, out, keepdims)
+
+
+def argmin(a: ndarray, axis: Any = None, out: Any = None, keepdims: bool = False) -> ndarray:
+    return _array(a, "argmin").argmin(axis, out, keepdims)
+
+
+def cumsum(a: ndarray, axis: Any = None, dtype: Any = None, out: Any = None) -> ndarray:
+    return _array(a, "cumsum").cumsum(axis, dtype, out)
+
+
+def sort(a: ndarray, axis: Any = -1, descending: bool = False) -> ndarray:
+    return _array(a, "sort").sort(axis, descending)
+
+
+def argsort(a: ndarray, axis: Any = -1, descending: bool = False) -> ndarray:
+    return _array(a, "argsort").argsort(axis, descending)
+
+
+def nonzero(a: ndarray) -> tuple[ndarray, ...]:
+    return _array(a, "nonzero").nonzero()
+
+
+def take(a: ndarray, indices: Any, axis: int | None = None, mode: str | None = "raise") -> ndarray:
+    return _array(a, "take").take(indices, axis, mode)
+
+
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """Elements of `x` where the condition holds and of `y` elsewhere; without them, where it holds."""
+    mask = _tensor(condition, "where") != 0
+    if x is None and y is None:
+        return wrap(mask).nonzero()
+    sides = [plain(side) for side in (x, y)]
+    arrays = [side for side in sides if isinstance(side, torch.Tensor)]
+    if len({side.dtype for side in arrays}) > 1:
+        raise MXNetError("np.where takes arrays of one dtype; use .astype()")
+    dtype = arrays[0].dtype if arrays else torch.float32
+    for side in sides:
+        if isinstance(side, int) and dtype in (torch.int8, torch.uint8):
+            raise refusal(f"np.where of {dtype} and a number", "use .astype('int32') first")
+        if isinstance(side, float) and not dtype.is_floating_point:
+            raise refusal("np.where of integers and a float", "use .astype('float32') first")
+        if not isinstance(side, torch.Tensor | bool | int | float):
+            raise TypeError(f"np.where takes arrays and numbers, not {type(side).__name__}")
+    first, second = (side if isinstance(side, torch.Tensor) else torch.tensor(side, dtype=dtype) for side in sides)
+    return wrap(torch.where(mask, first, second))
+
+
+def array_equal(a: Any, b: Any) -> bool:
+    first, second = (plain(side) if isinstance(side, torch.Tensor) else plain(array(side)) for side in (a, b))
+    return first.shape == second.shape and bool((first == second).all())
+
+
+def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    first, second = (side.asnumpy() if isinstance(side, ndarray) else numpy.asarray(side) for side in (a, b))
+    return bool(numpy.allclose(first, second, rtol, atol, equal_nan))
+
+
+# -- elementwise -------------------------------------------------------------------------------------------------
+
+
+def _elementwise(name: str) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        if isinstance(x, int | float | numpy.generic):
+            return getattr(numpy, name)(x)
+        if name in ("floor", "ceil") and isinstance(x, ndarray) and x.dtype.kind == "i":
+            return x
+        return wrap(arithmetic.elementwise(name, _tensor(x, name)))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`{name}` of every element, or of a number."
+    return function
+
+
+abs, exp, log, sqrt = _elementwise("abs"), _elementwise("exp"), _elementwise("log"), _elementwise("sqrt")
+square, sign, floor, ceil = _elementwise("square"), _elementwise("sign"), _elementwise("floor"), _elementwise("ceil")
+sin, cos, tanh, log1p = _elementwise("sin"), _elementwise("cos"), _elementwise("tanh"), _elementwise("log1p")
+
+
+def round(x: ndarray, decimals: int = 0, out: Any = None) -> ndarray:
+    return _array(x, "round").round(decimals, out)
+
+
+def clip(a: ndarray, a_min: Any, a_max: Any, out: Any = None) -> ndarray:
+    return _array(a, "clip").clip(a_min, a_max, out)
+
+
+def dot(a: Any, b: Any) -> ndarray:
+    """The product of vectors and matrices."""
+    return wrap(arithmetic.dot(plain(a), plain(b)))
+
+
+def matmul(a: Any, b: Any) -> ndarray:
+    """The matrix product, as `@` is."""
+    return wrap(arithmetic.matmul(plain(a), plain(b)))
+
+
+def maximum(x1: Any, x2: Any) -> Any:
+    return _extremum("maximum", x1, x2)
+
+
+def minimum(x1: Any, x2: Any) -> Any:
+    return _extremum("minimum", x1, x2)
+
+
+def _extremum(name: str, x1: Any, x2: Any) -> Any:
+    if isinstance(x1, int | float) and isinstance(x2, int | float):
+        return getattr(numpy, name)(x1, x2)
+    if isinstance(x1, numpy.ndarray) or isinstance(x2, numpy.ndarray):
+        raise TypeError(f"np.{name} does not take arrays of NumPy; use np.array(values)")
+    sides = [arithmetic.operand(plain(side), f"np.{name}") for side in (x1, x2)]
+    return wrap(arithmetic.extremum(name, *sides))
 
 
 __getattr__ = missing("np", {}, "arrays are tensors: torch.{name}, if PyTorch has it, takes and gives them")

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from leafwise.gluon import random
-from leafwise.gluon.array import ndarray
-from leafwise.gluon.base import MXNetError, missing
+from leafwise.gluon.array import ndarray, plain, wrap
+from leafwise.gluon.base import MXNetError, missing, refusal
 
 __all__ = ["cpu", "gpu", "num_gpus", "random", "relu", "reset_np", "set_np", "sigmoid", "softmax", "waitall"]
 
@@ -22,15 +22,24 @@ def reset_np() -> None:
 
 
 def relu(data: ndarray) -> ndarray:
-    return torch.relu(data)  # type: ignore[return-value]
+    return wrap(torch.relu(plain(data)))
 
 
 def sigmoid(data: ndarray) -> ndarray:
-    return torch.sigmoid(data)  # type: ignore[return-value]
+    return wrap(torch.sigmoid(_floating("sigmoid", data)))
 
 
-def softmax(data: ndarray, axis: int = -1) -> ndarray:
-    return torch.softmax(data, dim=axis)  # type: ignore[return-value]
+def softmax(data: ndarray, length: Any = None, axis: int = -1) -> ndarray:
+    if length is not None:
+        raise MXNetError("the Gluon front end has no npx.softmax with length; write softmax(data, axis=...)")
+    return wrap(torch.softmax(_floating("softmax", data), dim=axis))
+
+
+def _floating(name: str, data: ndarray) -> torch.Tensor:
+    tensor: torch.Tensor = plain(data)
+    if not tensor.dtype.is_floating_point:
+        raise refusal(f"npx.{name} of integers", "use .astype('float32') first")
+    return tensor
 
 
 def cpu(device_id: int = 0) -> torch.device:

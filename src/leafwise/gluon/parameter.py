@@ -8,8 +8,10 @@ import torch
 from torch.nn.parameter import UninitializedParameter
 
 from leafwise.gluon import init as initializers
-from leafwise.gluon.array import check_grad_req, ndarray, numpy_dtype, plain, torch_dtype, wrap
+from leafwise.gluon.array import ndarray, plain, wrap
 from leafwise.gluon.base import DeferredInitializationError
+from leafwise.gluon.dtypes import numpy_dtype, torch_dtype
+from leafwise.gluon.gradients import check_grad_req
 from leafwise.gluon.state import differentiating
 
 
@@ -26,6 +28,8 @@ class Parameter:
     array([[0., 0.],
            [0., 0.]])
     """
+
+    _array: ndarray | None = None  # what `data()` gave last
 
     def __init__(
         self,
@@ -52,6 +56,9 @@ class Parameter:
 
     def __repr__(self) -> str:
         return f"Parameter (shape={self.shape}, dtype={self.dtype})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_array"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copy of a tensor does not take along what was written on it.
@@ -194,7 +201,18 @@ class Parameter:
     def data(self, device: Any = None, ctx: Any = None) -> ndarray:
         """The live array: what is written into it, every use of the parameter sees."""
         self._check_initialized()
-        return wrap(self.tensor if differentiating() else self.tensor.detach())
+        if differentiating():
+            return self._with_gradient(wrap(self.tensor))
+        # One object for as long as it shows the parameter's memory, which `net.double()` and loading may replace.
+        held = None if self._array is None else self._array.tensor
+        if held is None or held.dtype != self.tensor.dtype or not held.is_set_to(self.tensor):
+            self._array = self._with_gradient(wrap(self.tensor.detach()))
+        assert self._array is not None
+        return self._array
+
+    def _with_gradient(self, array: ndarray) -> ndarray:
+        array.gradient_of = lambda: None if self._grad_req == "null" else self.grad()
+        return array
 
     def grad(self, device: Any = None, ctx: Any = None) -> ndarray:
         """The gradient; zeros before any backward."""
@@ -202,7 +220,9 @@ class Parameter:
         if self._grad_req == "null":
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
         if self.tensor.grad is None:
-            return wrap(torch.zeros_like(self.tensor, requires_grad=False))
+            zeros = wrap(torch.zeros((), dtype=self.tensor.dtype, device=self.tensor.device).expand(self.tensor.shape))
+            zeros.read_only = "Parameter.grad() before any backward"
+            return zeros
         return wrap(self.tensor.grad)
 
     def list_data(self) -> list[ndarray]:

@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 
-from leafwise.gluon.array import ndarray, torch_dtype, wrap
+from leafwise.gluon.array import ndarray, wrap
 from leafwise.gluon.base import missing
+from leafwise.gluon.dtypes import torch_dtype
 from leafwise.gluon.stream import STREAM
 
 __all__ = ["normal", "rand", "randn", "seed", "uniform"]

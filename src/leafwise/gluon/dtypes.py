@@ -1,0 +1,33 @@
+"""Dtypes by the names of NumPy, which MXNet uses, and as PyTorch has them."""
+
+from typing import Any
+
+import numpy
+import torch
+
+from leafwise.gluon.base import MXNetError
+
+
+def numpy_dtype(dtype: torch.dtype) -> Any:
+    if dtype is torch.bfloat16:
+        import ml_dtypes
+
+        return numpy.dtype(ml_dtypes.bfloat16)
+    return numpy.dtype(str(dtype).removeprefix("torch."))
+
+
+def torch_dtype(dtype: Any) -> torch.dtype:
+    """A dtype as PyTorch has it, from a name, a NumPy type or a torch.dtype; float32 for None."""
+    if dtype is None:
+        return torch.float32
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    name = dtype if isinstance(dtype, str) else numpy.dtype(dtype).name
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise MXNetError(f"unknown dtype {dtype!r}")
+    return found
+
+
+def asked(dtype: Any) -> torch.dtype | None:
+    return None if dtype is None else torch_dtype(dtype)

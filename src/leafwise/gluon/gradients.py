@@ -1,0 +1,70 @@
+"""Backward with MXNet's rules: gradients are overwritten, in place, unless they are to be added up."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from leafwise.gluon.base import MXNetError
+
+_GRAD_REQS = ("write", "add", "null")
+_TENSOR: Any = torch.Tensor  # its own properties, beneath those that an ndarray has otherwise
+
+
+def check_grad_req(grad_req: str) -> None:
+    assert grad_req in _GRAD_REQS, f"grad_req must be one of 'write', 'add', or 'null', but got '{grad_req}'"
+
+
+def backward(heads: Iterable[torch.Tensor], head_grads: Any = None, retain_graph: bool = False) -> None:
+    """Backward from arrays. A gradient is overwritten, unless its `grad_req` is 'add'."""
+    tensors = [_beneath(head) for head in heads]
+    if not all(tensor.requires_grad for tensor in tensors):
+        raise MXNetError(
+            "Cannot differentiate node because it is not in a computational graph. You need to use autograd.record() "
+            "to save computational graphs for backward. If you want to differentiate the same graph twice, you need "
+            "to pass retain_graph=True to backward."
+        )
+    grads = [None] * len(tensors) if head_grads is None else list(head_grads)
+    ones = [torch.ones_like(t) if g is None else _beneath(g) for t, g in zip(tensors, grads, strict=True)]
+    overwritten = []
+    for leaf in _leaves_of(tensors):
+        if getattr(leaf, "grad_req", "add") == "write":
+            overwritten.append((leaf, _TENSOR.grad.__get__(leaf)))
+            _TENSOR.grad.__set__(leaf, None)
+    try:
+        torch.autograd.backward(tensors, ones, retain_graph=retain_graph)
+    finally:
+        for leaf, before in overwritten:
+            _write_gradient(leaf, before)
+
+
+def _write_gradient(leaf: Any, before: Any) -> None:
+    """Puts a new gradient into the memory of the one before, which somebody may hold."""
+    after = _TENSOR.grad.__get__(leaf)
+    if before is None or (after is not None and before.dtype != after.dtype):
+        return
+    if after is not None:
+        with torch.no_grad():
+            _beneath(before).copy_(_beneath(after))
+    _TENSOR.grad.__set__(leaf, before)
+
+
+def _beneath(array: Any) -> torch.Tensor:
+    """An array as a plain tensor, in the graph if it was."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return _TENSOR.as_subclass(array, torch.Tensor)  # type: ignore[no-any-return]
+
+
+def _leaves_of(tensors: list[torch.Tensor]) -> list[Any]:
+    """The tensors whose gradients a backward from here would add to."""
+    found, seen = [], set()
+    stack = [tensor.grad_fn for tensor in tensors]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        stack.extend(following for following, _ in node.next_functions)
+    return found

@@ -1,0 +1,182 @@
+"""Reductions, sorting and searching with MXNet's dtypes, over plain tensors."""
+
+from typing import Any
+
+import torch
+
+from leafwise.gluon.base import MXNetError, refusal
+
+Axis = int | tuple[int, ...] | list[int] | None
+
+
+def _axes(name: str, tensor: torch.Tensor, axis: Axis) -> tuple[int, ...]:
+    """The axes as numbers from 0; all of them for None."""
+    if axis is None:
+        return tuple(range(tensor.ndim))
+    given = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    for one in given:
+        if isinstance(one, bool) or not isinstance(one, int):
+            raise MXNetError(f"ndarray.{name}: an axis must be an integer, not {one!r}")
+        if not -tensor.ndim <= one < tensor.ndim:
+            raise MXNetError(f"ndarray.{name}: axis {one} is out of bounds for array of dimension {tensor.ndim}")
+    return tuple(one % tensor.ndim for one in given)
+
+
+def _reduced(found: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
+    """Drops the axes of size one that a reduction with `keepdim=True` left."""
+    if keepdims:
+        return found
+    return found.reshape([size for axis, size in enumerate(found.shape) if axis not in axes])
+
+
+def sum(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: bool) -> torch.Tensor:
+    """Integers keep their dtype, and overflow as they do in MXNet; bool is counted in int64."""
+    axes = _axes("sum", tensor, axis)
+    dtype = dtype or (torch.int64 if tensor.dtype == torch.bool else tensor.dtype)
+    if not dtype.is_floating_point:
+        tensor = tensor.detach()
+    if not axes:
+        return tensor.to(dtype, copy=True)
+    return _reduced(torch.sum(tensor, axes, keepdim=True, dtype=dtype), axes, keepdims)
+
+
+def mean(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: bool) -> torch.Tensor:
+    """In float32, whatever the array's dtype, unless another one is asked for."""
+    axes = _axes("mean", tensor, axis)
+    dtype = dtype or torch.float32
+    if not dtype.is_floating_point:
+        raise refusal("ndarray.mean in integers", "take the mean in float32, then .astype()")
+    wide = tensor.to(torch.promote_types(tensor.dtype, dtype))
+    found = torch.mean(wide, axes, keepdim=True) if axes else wide.clone()
+    return _reduced(found, axes, keepdims).to(dtype)
+
+
+def extremum(name: str, tensor: torch.Tensor, axis: Axis, keepdims: bool) -> torch.Tensor:
+    axes = _axes(name, tensor, axis)
+    if not tensor.numel():
+        raise MXNetError(f"ndarray.{name} of an empty array")
+    if not axes:
+        return tensor.clone()
+    found: torch.Tensor = _Extremum.apply(tensor, name, axes)  # type: ignore[no-untyped-call]
+    return _reduced(found, axes, keepdims)
+
+
+class _Extremum(torch.autograd.Function):
+    """`max` or `min` with the whole gradient for each of several equal elements, where PyTorch divides it."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, name: str, axes: tuple[int, ...]) -> torch.Tensor:
+        found = (torch.amax if name == "max" else torch.amin)(tensor, axes, keepdim=True)
+        ctx.save_for_backward(tensor, found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        tensor, found = ctx.saved_tensors
+        return grads[0] * (tensor == found), None, None
+
+
+def moment(
+    name: str, tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, ddof: int, keepdims: bool
+) -> torch.Tensor:
+    """`std` and `var`."""
+    axes = _axes(name, tensor, axis)
+    if dtype is None and not tensor.dtype.is_floating_point:
+        raise refusal(f"ndarray.{name} of integers", "MXNet truncates it; use .astype('float32') first")
+    if dtype is not None and not dtype.is_floating_point:
+        raise MXNetError(f"ndarray.{name} has no dtype {dtype}")
+    if tensor.dtype == torch.bool:
+        raise MXNetError(f"ndarray.{name} has no meaning for bool")
+    _check_gradient(f"ndarray.{name}", tensor)
+    wide = tensor if dtype is None else tensor.to(dtype)
+    if not axes:
+        return torch.zeros_like(wide)
+    reduce = torch.std if name == "std" else torch.var
+    return _reduced(reduce(wide, axes, correction=ddof, keepdim=True), axes, keepdims)
+
+
+def _check_gradient(name: str, tensor: torch.Tensor) -> None:
+    """MXNet differentiates some operations as if they were constant; neither that nor another gradient is given."""
+    if tensor.requires_grad:
+        raise refusal(
+            f"the gradient of {name}",
+            "MXNet gives zeros for it; compute it from x.mean(), or use x.detach() where no gradient is meant",
+        )
+
+
+def truth(name: str, tensor: torch.Tensor, axis: Axis, keepdims: bool) -> torch.Tensor:
+    """`all` and `any`."""
+    axes = _axes(name, tensor, axis)
+    is_true = tensor != 0
+    if not axes:
+        return is_true
+    reduce = torch.all if name == "all" else torch.any
+    return _reduced(reduce(is_true, axes, keepdim=True), axes, keepdims)
+
+
+def position(name: str, tensor: torch.Tensor, axis: Any, keepdims: bool) -> torch.Tensor:
+    """`argmax` and `argmin`: the first of several; what is not a number counts for nothing."""
+    if not tensor.numel():
+        raise MXNetError(f"ndarray.{name} of an empty array")
+    if axis is not None and len(_axes(name, tensor, axis)) != 1:
+        raise MXNetError(f"ndarray.{name} takes one axis, not {axis}")
+    if isinstance(axis, tuple | list):
+        raise MXNetError(f"ndarray.{name} takes an integer as axis, not {axis}")
+    if tensor.dtype.is_floating_point:
+        tensor = torch.nan_to_num(tensor, nan=float("-inf" if name == "argmax" else "inf"))
+    elif tensor.dtype == torch.bool:
+        tensor = tensor.to(torch.uint8)
+    find = torch.argmax if name == "argmax" else torch.argmin
+    if axis is None:
+        found = find(tensor)
+        return found.reshape([1] * tensor.ndim) if keepdims else found
+    return find(tensor, axis, keepdim=keepdims)
+
+
+def cumsum(tensor: torch.Tensor, axis: Any, dtype: torch.dtype | None) -> torch.Tensor:
+    if axis is None:
+        tensor, axis = tensor.reshape(-1), 0
+    elif isinstance(axis, bool) or not isinstance(axis, int) or not 0 <= axis < tensor.ndim:
+        raise MXNetError(f"ndarray.cumsum: axis must be from 0 to {tensor.ndim - 1}, or None, not {axis}")
+    dtype = dtype or (torch.int64 if tensor.dtype == torch.bool else tensor.dtype)
+    return torch.cumsum(tensor, axis, dtype=dtype)
+
+
+def sort(tensor: torch.Tensor, axis: Any, descending: Any, positions: bool) -> torch.Tensor:
+    """Sorted values, or with `positions` where they were, in int64."""
+    name = "argsort" if positions else "sort"
+    if tensor.dtype == torch.bool:
+        raise MXNetError(f"ndarray.{name} has no meaning for bool")
+    if axis is None:
+        tensor, axis = tensor.reshape(-1), -1
+    if tensor.ndim == 0:
+        raise refusal(f"ndarray.{name} of an array without axes", "there is nothing to sort")
+    (axis,) = _axes(name, tensor, axis)
+    values, indices = torch.sort(tensor, dim=axis, descending=bool(descending), stable=True)
+    return indices if positions else values
+
+
+def nonzero(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.nonzero(tensor, as_tuple=True)
+
+
+def take(tensor: torch.Tensor, indices: Any, axis: Any, mode: str | None) -> torch.Tensor:
+    if not isinstance(indices, torch.Tensor):
+        raise MXNetError(f"ndarray.take takes an array of indices, not {type(indices).__name__}; use np.array(indices)")
+    if indices.dtype == torch.bool:
+        raise refusal("ndarray.take with a mask", "use x[mask]")
+    if axis is None:
+        tensor, axis = tensor.reshape(-1), 0
+    (axis,) = _axes("take", tensor, axis)
+    size = tensor.shape[axis]
+    at = indices.long()
+    if mode == "clip":
+        at = at.clamp(0, size - 1)
+    elif mode == "wrap":
+        at = at % size
+    elif mode not in (None, "raise"):
+        raise MXNetError(f"ndarray.take: unknown mode {mode!r}")
+    elif at.numel() and not 0 <= int(at.min()) <= int(at.max()) < size:
+        raise MXNetError(f"ndarray.take: an index is out of bounds for axis {axis} with size {size}")
+    found = torch.index_select(tensor, axis, at.reshape(-1))
+    return found.reshape(*tensor.shape[:axis], *at.shape, *tensor.shape[axis + 1 :])

@@ -1,0 +1,65 @@
+"""The names of `torch.Tensor` that arrays do not have: MXNet's arrays do not, or mean something else by them."""
+
+from typing import Any
+
+import torch
+
+# What says where an array is and how it is differentiated: facts that MXNet's arrays have, too, and no values.
+_FACTS = {"device", "grad_fn", "is_leaf", "requires_grad"}
+_INSTEAD = {
+    "amax": "use x.max(axis)",
+    "amin": "use x.min(axis)",
+    "clamp": "use x.clip(min, max)",
+    "clone": "use x.copy()",
+    "dim": "use x.ndim",
+    "eq": "use ==",
+    "equal": "use np.array_equal(x, y)",
+    "expand": "use x.broadcast_to(shape)",
+    "expand_dims": "use np.expand_dims(x, axis)",
+    "asscalar": "use x.item()",
+    "float": "use x.astype('float32')",
+    "gather": "use x.take(indices, axis)",
+    "int": "use x.astype('int32')",
+    "long": "use x.astype('int64')",
+    "matmul": "use x @ y",
+    "mm": "use x @ y",
+    "numpy": "use x.asnumpy()",
+    "permute": "use x.transpose(axes)",
+    "pow": "use x ** y",
+    "requires_grad_": "use x.attach_grad()",
+    "t": "use x.T",
+    "to": "use x.astype(dtype) or x.to_device(device)",
+    "unsqueeze": "use np.expand_dims(x, axis)",
+    "view": "use x.reshape(shape), which copies, or x.reshape_view(shape)",
+    "zero_": "use x[:] = 0",
+}
+
+
+def refusal_of(name: str) -> str:
+    from leafwise.gluon import np
+
+    use = _INSTEAD.get(name, f"use np.{name}(x)" if name in vars(np) else "")
+    if not use:
+        has = f"x.tensor.{name} is PyTorch's" if hasattr(torch.Tensor, name) else "x.tensor is the torch.Tensor beneath"
+        use = f"{has}, if that is what you want"
+    return f"the Gluon front end has no ndarray.{name}; {use}"
+
+
+class _Refused:
+    """A name of `torch.Tensor` that an array does not have."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, array: Any, owner: Any) -> Any:
+        raise AttributeError(refusal_of(self.name), name=self.name)
+
+    def __set__(self, array: Any, value: Any) -> None:
+        raise AttributeError(refusal_of(self.name), name=self.name)
+
+
+def refuse_the_rest(cls: type) -> None:
+    """Makes the public names of `torch.Tensor` that a class does not define errors that say what to write."""
+    for name in [*dir(torch.Tensor), *_INSTEAD]:
+        if not name.startswith("_") and name not in vars(cls) and name not in _FACTS:
+            setattr(cls, name, _Refused(name))

@@ -1,0 +1,102 @@
+"""Changes of shape, over plain tensors. Each gives memory of its own, as in MXNet: an edit reaches no other array."""
+
+from typing import Any
+
+import torch
+
+from leafwise.gluon.base import MXNetError, refusal
+
+
+def _check_order(name: str, order: Any) -> None:
+    if order != "C":
+        raise NotImplementedError(f"the Gluon front end does not have {name} with order {order!r}; it has 'C' only")
+
+
+def viewed(name: str, tensor: torch.Tensor, shape: Any, order: Any = "C") -> torch.Tensor:
+    """The same elements in another shape; a view where the tensor underneath allows it."""
+    _check_order(name, order)
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(isinstance(size, bool) or not isinstance(size, int) for size in sizes):
+        raise MXNetError(f"{name}: a shape must hold integers, not {sizes}")
+    if any(size < -1 for size in sizes):
+        raise refusal(f"{name} to {sizes}: MXNet's codes below -1", "write the shape out")
+    try:
+        return tensor.reshape(sizes)
+    except RuntimeError as error:
+        raise MXNetError(
+            f"{name}: an array of shape {tuple(tensor.shape)} cannot be given the shape {sizes}"
+        ) from error
+
+
+def reshaped(name: str, tensor: torch.Tensor, shape: Any, order: Any = "C") -> torch.Tensor:
+    return owned(viewed(name, tensor, shape, order))
+
+
+def owned(result: torch.Tensor) -> torch.Tensor:
+    """A copy in row-major order; gradients pass through it."""
+    return result.clone(memory_format=torch.contiguous_format)
+
+
+def _axis(name: str, axis: Any, ndim: int) -> int:
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -ndim <= axis < ndim:
+        raise MXNetError(f"{name}: axis {axis} is out of bounds for array of dimension {ndim}")
+    return axis % ndim
+
+
+def transposed(tensor: torch.Tensor, axes: Any = None) -> torch.Tensor:
+    if axes is None:
+        order = tuple(reversed(range(tensor.ndim)))
+    else:
+        order = tuple(_axis("ndarray.transpose", axis, tensor.ndim) for axis in axes)
+        if sorted(order) != list(range(tensor.ndim)):
+            raise MXNetError(
+                f"ndarray.transpose: axes {tuple(axes)} do not name every axis of {tuple(tensor.shape)} once"
+            )
+    return owned(tensor.permute(order))
+
+
+def swapped(tensor: torch.Tensor, axis1: int, axis2: int) -> torch.Tensor:
+    first, second = (_axis("ndarray.swapaxes", axis, tensor.ndim) for axis in (axis1, axis2))
+    return owned(tensor.transpose(first, second))
+
+
+def squeezed(tensor: torch.Tensor, axis: Any = None) -> torch.Tensor:
+    if axis is None:
+        return owned(tensor.squeeze())
+    axes = tuple(_axis("ndarray.squeeze", one, tensor.ndim) for one in (axis if isinstance(axis, tuple) else (axis,)))
+    for one in axes:
+        if tensor.shape[one] != 1:
+            raise MXNetError(f"ndarray.squeeze: axis {one} of {tuple(tensor.shape)} does not have size 1")
+    return owned(tensor.squeeze(axes))
+
+
+def expanded(tensor: torch.Tensor, axis: Any) -> torch.Tensor:
+    return owned(tensor.unsqueeze(_axis("np.expand_dims", axis, tensor.ndim + 1)))
+
+
+def broadcast(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    try:
+        return owned(tensor.broadcast_to(sizes))
+    except RuntimeError as error:
+        raise MXNetError(f"ndarray.broadcast_to: {tuple(tensor.shape)} cannot be broadcast to {sizes}") from error
+
+
+def repeated(tensor: torch.Tensor, repeats: Any, axis: Any = None) -> torch.Tensor:
+    if axis is None:
+        tensor, axis = tensor.reshape(-1), 0
+    axis = _axis("ndarray.repeat", axis, tensor.ndim)
+    if tensor.requires_grad:
+        raise refusal("the gradient of ndarray.repeat", "MXNet gives zeros for it; use np.stack, or x.detach().repeat")
+    counts = torch.tensor(repeats, device=tensor.device) if isinstance(repeats, list | tuple) else repeats
+    return torch.repeat_interleave(tensor, counts, axis)
+
+
+def tiled(tensor: torch.Tensor, reps: Any) -> torch.Tensor:
+    return torch.tile(tensor, (reps,) if isinstance(reps, int) else tuple(reps))
+
+
+def diagonal(tensor: torch.Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> torch.Tensor:
+    if tensor.ndim < 2:
+        raise MXNetError("ndarray.diagonal takes an array of two axes or more")
+    return owned(torch.diagonal(tensor, offset, axis1, axis2))
