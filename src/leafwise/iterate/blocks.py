@@ -2,7 +2,6 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from os.path import commonprefix
@@ -34,15 +33,23 @@ def depths(tree: Tree, rows: Sequence[int], blocks: str | None) -> Depths:
     """The depths of rows that stand in order: by blocks that match a glob, by the model itself, or by blocks that are
     found in the tree."""
     columns = tree._columns
-    advising = [] if blocks is not None else advisers(columns, tree._node, lambda home, cls: home.depths_by(cls))
-    search = _Search(columns, rows, advising)
     if blocks is not None:
+        search = _Search(columns, rows, [])
         return _by_stages(columns, rows, [[block] for block in _named(search, tree, blocks)], [], blocks)
-    stack = _largest(search, tree._node)
-    if stack[0] in advising:
-        return _by_model(columns, stack[0], rows)
-    stages = search.stages(stack)
-    return _by_stages(columns, rows, stages, search.beside(stack, stages))
+    advising = advisers(columns, tree._node, lambda home, cls: home.depths_by(cls))
+    silent = ""
+    while True:
+        search = _Search(columns, rows, advising)
+        stack = _largest(search, tree._node)
+        if stack[0] not in advising:
+            stages = search.stages(stack)
+            found = _by_stages(columns, rows, stages, search.beside(stack, stages))
+            return found._replace(by=found.by + silent)
+        by_model = _by_model(columns, stack[0], rows)
+        if by_model is not None:
+            return by_model
+        silent = f": {_matcher(columns, stack[0])} matches no parameter"
+        advising.remove(stack[0])
 
 
 def advisers(columns: Columns, node: int, ask: Callable[[Home, type], object]) -> list[int]:
@@ -59,32 +66,32 @@ def advisers(columns: Columns, node: int, ask: Callable[[Home, type], object]) -
 # -- by the model ----------------------------------------------------------------------------------------------
 
 
-def _by_model(columns: Columns, node: int, rows: Sequence[int]) -> Depths:
-    """Where leaves are chosen, the others count as well: the rate of a leaf does not depend on who else is asked for."""
+def _by_model(columns: Columns, node: int, rows: Sequence[int]) -> Depths | None:
+    """What the model says; None where it says nothing about any of its leaves. All of its leaves count, so that the
+    depth of one does not depend on which others are asked for."""
     obj = columns.node_objects[node]
     ask = columns.home(obj).depths_by(type(obj))
     assert ask is not None
     first, last = columns.row_ranges[node]
     below = [row for row in range(first, last) if columns.row_kinds[row] == "parameter"]
-    where = f"{columns.type_name(node)}.group_matcher()"
     try:
         levels = dict(zip(below, ask(obj, columns.keys(below, node)), strict=True))
     except Exception as error:  # of somebody's method
-        raise BlocksError(f"{where} cannot be used: {type(error).__name__}: {error}") from error
+        raise BlocksError(f"{_matcher(columns, node)} cannot be used: {type(error).__name__}: {error}") from error
     known = [level for level in levels.values() if level is not None]
     if not known:
-        raise BlocksError(f"{where} matches none of the {len(below):,} parameters below {_at(columns, node)}")
+        return None
     top = max(known) + (len(known) < len(below) or rows[-1] >= last)
     found = {}
     for row in rows:
         # What comes before the model is at its lowest level, as its stem is; what comes after it is at the top.
         level = 0 if row < first else top if row >= last else levels[row]
         found[row] = top - (top if level is None else level)
-    return Depths(found, where)
+    return Depths(found, _matcher(columns, node))
 
 
-def _at(columns: Columns, node: int) -> str:
-    return columns.node_text(node) or "the root"
+def _matcher(columns: Columns, node: int) -> str:
+    return f"{columns.type_name(node)}.group_matcher()"
 
 
 # -- by blocks -------------------------------------------------------------------------------------------------
@@ -148,10 +155,14 @@ def _common(names: Sequence[str]) -> str:
 
 
 def _largest(search: "_Search", node: int) -> list[int]:
-    stacks = sorted(search.stacks(node), key=search.total, reverse=True)
+    stacks = search.stacks(node)
+    # A head of several layers may be larger than all blocks before it.
+    stacks = [stack for stack in stacks if all(map(search.is_layered, stack))] or stacks
+    stacks.sort(key=search.total, reverse=True)
     if not stacks:
         raise BlocksError("there are no repeated blocks here")
-    rivals = [stack for stack in stacks if 2 * search.total(stack) >= search.total(stacks[0])]
+    most, matrices = search.total(stacks[0]), search.matrices(stacks[0])
+    rivals = [stack for stack in stacks if 2 * search.total(stack) >= most or search.matrices(stack) >= matrices]
     if len(rivals) > 1:
         fronts = [search.front(stack) for stack in sorted(rivals)]
         raise BlocksError(f"there are several stacks of blocks: {', '.join(fronts)}", fronts)
@@ -209,84 +220,103 @@ class _Search:
 
     # -- runs ------------------------------------------------------------------------------------------------
 
-    def _run(self, node: int) -> list[int]:
-        """Children that repeat, and hold most of what is below the node."""
-        runs = self._runs(node)
-        (_, front), run = max(runs.items(), key=lambda one: self.total(one[1]), default=((None, ""), []))
-        if len(run) > 1 and all(map(self._is_layered, run)):
-            # Layers of several types in one list, as in models with state spaces and attention. Not what comes
-            # after the last of the type: that may be the head.
-            run = sorted(
-                child
-                for (_, its_front), its in runs.items()
-                for child in its
-                if child in run or (its_front == front and child < run[-1] and self._is_layered(child))
-            )
-        return run if len(run) > 1 and 2 * self.total(run) > self.size(node) else []
+    def is_layered(self, node: int) -> bool:
+        """Whether a node holds several matrices, as blocks do; a layer, or one with its norm, holds one."""
+        return self.matrices([node]) > 1
 
-    def _runs(self, node: int) -> dict[tuple[type, str], list[int]]:
-        """The numbered children of a node by their types, and by what stands before the number."""
-        columns = self._columns
-        found: dict[tuple[type, str], list[int]] = {}
-        for child in columns.children(node):
-            numbered = re.fullmatch(r"(.*?)\d+", columns.node_names[child])
-            if numbered and self.size(child):
-                found.setdefault((type(columns.node_objects[child]), numbered[1]), []).append(child)
+    def matrices(self, nodes: Sequence[int]) -> int:
+        before, ranges = self._matrices_before, self._columns.row_ranges
+        return sum(before[ranges[node][1]] - before[ranges[node][0]] for node in nodes)
+
+    def _numbered(self, node: int) -> dict[str, list[int]]:
+        """The numbered children of a node, by their names without the numbers."""
+        found: dict[str, list[int]] = {}
+        for child in self._columns.children(node):
+            name = self._columns.node_names[child]
+            if name[-1:].isdecimal() and self.size(child):
+                found.setdefault(re.sub(r"\d+", "#", name), []).append(child)
         return found
 
-    def _is_layered(self, node: int) -> bool:
-        """Whether a node holds several matrices, as blocks do; a layer, or one with its norm, holds one."""
-        first, last = self._columns.row_ranges[node]
-        return self._matrices_before[last] - self._matrices_before[first] > 1
+    def _run(self, node: int) -> list[int]:
+        """Children that repeat, and hold most of what is below the node."""
+        runs: dict[tuple[str, type], list[int]] = {}
+        numbered = self._numbered(node)
+        for name, children in numbered.items():
+            for child in children:
+                runs.setdefault((name, type(self._columns.node_objects[child])), []).append(child)
+        if not runs:
+            return []
+        (name, _), run = max(runs.items(), key=lambda one: self.total(one[1]))
+        if len(run) > 1 and all(map(self.is_layered, run)):
+            # Layers of several types in one list, as in models with state spaces and attention. Not what comes
+            # after the last of the type: that may be the head.
+            run = [one for one in numbered[name] if one in run or (one < run[-1] and self.is_layered(one))]
+        return run if len(run) > 1 and 2 * self.total(run) > self.size(node) else []
 
     # -- stages ----------------------------------------------------------------------------------------------
 
-    def stages(self, run: list[int]) -> list[list[_Block]]:
+    def stages(self, run: list[int], inner: bool = False) -> list[list[_Block]]:
         """The blocks of each stage of a run; where they are blocks and not stages, each is alone. What else a stage
-        holds, as what makes pictures smaller, goes with its first block, or if it comes after all, with its last."""
-        found = []
-        for node, inside in zip(run, self._inside(run), strict=True):
+        holds, as what makes pictures smaller, goes with its first block, or if it comes after all, with its last. What
+        comes before the first block of all is the stem."""
+        found: list[list[_Block]] = []
+        for node, inside in zip(run, self._inside(run, inner), strict=True):
             first, last = self._columns.row_ranges[node]
-            blocks = [block for stage in self.stages(inside) for block in stage]
+            blocks = [block for stage in self.stages(inside, inner=True) for block in stage]
             if blocks:
-                blocks[0] = blocks[0]._replace(first=first)
+                if found or inner:
+                    blocks[0] = blocks[0]._replace(first=first)
                 blocks[-1] = blocks[-1]._replace(last=last)
             found.append(blocks or [_Block(node, first, last)])
         return found
 
-    def _inside(self, run: list[int]) -> list[list[int]]:
+    def _inside(self, run: list[int], inner: bool) -> list[list[int]]:
         """The blocks inside each of a run, if these are stages: where every one is nothing but a run itself; or where
-        they are not alike, since stages differ in width, and most hold runs of layered blocks."""
+        they are not alike, since stages differ in width, and most hold runs of layered blocks. Layers with names, such
+        as `conv1` and `conv2`, are no blocks inside of a block."""
         if len(run) > 1:
             pure = [self._run(node) for node in run]
-            if all(its and self.total(its) == self.size(node) for node, its in zip(run, pure, strict=True)):
+            if all(
+                its and self.total(its) == self.size(node) and (self._are_listed(its) or not inner)
+                for node, its in zip(run, pure, strict=True)
+            ) and all(self._are_listed(its) or all(map(self.is_layered, its)) for its in pure):
                 return pure
             if not self._are_alike(run):
-                inside = [self._layered_run(node) for node in run]
-                holding = self.total([node for node, its in zip(run, inside, strict=True) if its])
-                if 2 * holding > self.total(run) and max(map(len, inside)) > 1:
+                inside = [self._layered_run(node, inner) for node in run]
+                holding = [node for node, its in zip(run, inside, strict=True) if its]
+                if 2 * self.total(holding) > self.total(run) and max(map(len, inside)) > 1:
                     return inside
         return [[] for _ in run]
 
+    def _are_listed(self, run: list[int]) -> bool:
+        """Whether nothing but numbers tells them apart, as in a list."""
+        return all(self._columns.node_names[node].isdecimal() for node in run)
+
     def _are_alike(self, run: list[int]) -> bool:
-        """Whether most have the same leaves, in name and shape, as another: then they are blocks."""
+        """Whether most have more than half of their leaves, in name and shape, in common with the next or the one
+        before: then they are blocks."""
         columns = self._columns
-        kinds = []
+        leaves = []
         for node in run:
             rows = [row for row in range(*columns.row_ranges[node]) if row in self._shapes]
-            kinds.append(tuple(zip(columns.keys(rows, node), map(self._shapes.__getitem__, rows), strict=True)))
-        return 2 * sum(count for count in Counter(kinds).values() if count > 1) > len(run)
+            leaves.append(set(zip(columns.keys(rows, node), map(self._shapes.__getitem__, rows), strict=True)))
+        alike = [2 * len(one & other) > len(one | other) for one, other in pairwise(leaves)]
+        return 2 * sum(map(max, [False, *alike], [*alike, False])) > len(run)
 
-    def _layered_run(self, stage: int) -> list[int]:
+    def _layered_run(self, stage: int, inner: bool) -> list[int]:
         """Layered blocks that hold most of a stage: its own children, or those of what holds most of it."""
         node: int | None = stage
         while node is not None:
-            run = max(self._runs(node).values(), key=self.total, default=[])
-            if 2 * self.total(run) > self.size(stage) and all(map(self._is_layered, run)):
-                return run
-            children = (child for child in self._columns.children(node) if 2 * self.size(child) > self.size(stage))
-            node = next(children, None)
+            for run in self._numbered(node).values():
+                layered = [one for one in run if self.is_layered(one)]
+                if self._hold_most(layered, stage) and (self._are_listed(run) or not inner):
+                    return layered
+            node = next((child for child in self._columns.children(node) if self._hold_most([child], stage)), None)
         return []
+
+    def _hold_most(self, nodes: list[int], stage: int) -> bool:
+        """By size, or by the number of matrices: an embedding of positions may be larger than blocks."""
+        return 2 * self.total(nodes) > self.size(stage) or 2 * self.matrices(nodes) > self.matrices([stage])
 
     def beside(self, run: list[int], stages: list[list[_Block]]) -> list[tuple[int, int, int]]:
         """The rows of lists beside the stages that have an entry for each stage, as embeddings of patches and norms do,
@@ -307,8 +337,8 @@ class _Search:
     def _parallels(self, run: list[int]) -> list[list[int]]:
         columns = self._columns
         parent = columns.node_parents[run[0]]
-        found = list(self._runs(parent).values())
+        found = list(self._numbered(parent).values())
         above = columns.node_parents[parent]
         if above >= 0 and self.total(run) == self.size(parent):
-            found += [its for node in columns.children(above) for its in self._runs(node).values()]
-        return [its for its in found if len(its) == len(run) and its != run]
+            found += [its for node in columns.children(above) for its in self._numbered(node).values()]
+        return [its for its in found if len(its) == len(run) and its[0] not in run]
