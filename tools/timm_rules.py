@@ -38,7 +38,7 @@ DECAY = 0.75
 
 def import_timm() -> Any:
     """timm, also where torchvision is not installed, as next to a torch for CPUs: what timm takes from it while it is
-    imported are transforms of pictures, data sets and a frozen batch norm, and no model that is built here uses them."""
+    imported are transforms of pictures, data sets and a frozen batch norm, which no model needs to be built."""
     with warnings.catch_warnings(), _torchvision():
         warnings.simplefilter("ignore")
         import timm
@@ -116,7 +116,7 @@ def scales(model: nn.Module, *more: lw.Rule) -> dict[str, float]:
 
 def scales_by_tree(model: nn.Module) -> dict[str, float]:
     """Without the word of the model: by the blocks that are found."""
-    with mock.patch.object(torch_advice, "says_depths", lambda cls: False):
+    with mock.patch.object(torch_advice, "says_depths", return_value=False):
         return scales(model)
 
 
@@ -197,7 +197,8 @@ def line(family: str, found: list[Compared]) -> str:
     smallest = min(found, key=lambda one: one.parameters)
     differing = {one.why for one in found if one.why}
     count = sum(bool(one.why) for one in found)
-    rates = "; ".join(sorted(differing)) + (f" ({count} models)" if count < len(found) else "") if differing else "equal"
+    rates = "; ".join(sorted(differing)) or "equal"
+    rates += f" ({count} models)" if 0 < count < len(found) else ""
     also = sorted({f"`{name.rpartition('.')[2]}`" for one in found for name in one.only_timm})
     models_with = sum(bool(one.only_timm) for one in found)
     decay = f"also not {', '.join(also)}" if also else "equal"
@@ -232,8 +233,8 @@ def main() -> int:
     )  # fmt: skip
     text = "\n".join(
         [
-            f"timm {import_timm().__version__}: {len(everything):,} models of {len(lines)} families. Rates are equal in "
-            f"{same_rates:,} of them, decay in {same_decay:,}.",
+            f"timm {import_timm().__version__}: {len(everything):,} models of {len(lines)} families. Rates are equal "
+            f"in {same_rates:,} of them, decay in {same_decay:,}.",
             "",
             *HEAD,
             *lines,

@@ -4,7 +4,6 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from os.path import commonprefix
 from typing import NamedTuple
 
 from leafwise.core.columns import Columns
@@ -40,7 +39,8 @@ def depths(tree: Tree, rows: Sequence[int], blocks: str | None) -> Depths:
     silent = ""
     while True:
         search = _Search(columns, rows, advising)
-        stack = _largest(search, tree._node)
+        # Where what is looked at is a part of a model that says for itself, that is above it.
+        stack = advising[:1] if advising and advising[0] < tree._node else _largest(search, tree._node)
         if stack[0] not in advising:
             stages = search.stages(stack)
             found = _by_stages(columns, rows, stages, search.beside(stack, stages))
@@ -112,8 +112,8 @@ def _by_stages(
     beside: list[tuple[int, int, int]],
     pattern: str | None = None,
 ) -> Depths:
-    """What comes before the first block is a step below it, what comes after the last is at the top. Between blocks, and
-    inside of them, a leaf is as deep as the block that began last."""
+    """What comes before the first block is a step below it, what comes after the last is at the top. Between blocks,
+    and inside of them, a leaf is as deep as the block that began last."""
     blocks = [block for stage in stages for block in stage]
     begins = [block.first for block in blocks]
     top = len(blocks) + 1
@@ -151,7 +151,10 @@ def _pattern(paths: list[str]) -> str:
 
 
 def _common(names: Sequence[str]) -> str:
-    return names[0] if len(set(names)) == 1 else f"{commonprefix(list(names))}*"
+    if len(set(names)) == 1:
+        return names[0]
+    without_numbers = {re.sub(r"\d+", "*", name) for name in names}
+    return without_numbers.pop() if len(without_numbers) == 1 else "*"
 
 
 def _largest(search: "_Search", node: int) -> list[int]:
@@ -200,8 +203,6 @@ class _Search:
 
     def stacks(self, node: int) -> list[list[int]]:
         """The outermost stacks below a node, each the list of its blocks, or of its stages."""
-        if self._advising and self._advising[0] < node:
-            return [self._advising[:1]]  # a part of what says for itself
         while True:
             if node in self._advising:
                 return [[node]]
@@ -238,20 +239,18 @@ class _Search:
         return found
 
     def _run(self, node: int) -> list[int]:
-        """Children that repeat, and hold most of what is below the node."""
-        runs: dict[tuple[str, type], list[int]] = {}
-        numbered = self._numbered(node)
-        for name, children in numbered.items():
-            for child in children:
-                runs.setdefault((name, type(self._columns.node_objects[child])), []).append(child)
-        if not runs:
-            return []
-        (name, _), run = max(runs.items(), key=lambda one: self.total(one[1]))
-        if len(run) > 1 and all(map(self.is_layered, run)):
-            # Layers of several types in one list, as in models with state spaces and attention. Not what comes
-            # after the last of the type: that may be the head.
-            run = [one for one in numbered[name] if one in run or (one < run[-1] and self.is_layered(one))]
-        return run if len(run) > 1 and 2 * self.total(run) > self.size(node) else []
+        """Children that repeat, and hold most of what is below the node: numbered ones of one type; or layered ones of
+        several types, as in models with state spaces and attention, up to the last whose type repeats. What comes
+        after that may be the head."""
+        runs: list[list[int]] = []
+        for children in self._numbered(node).values():
+            types = [type(self._columns.node_objects[child]) for child in children]
+            repeated = {cls: [one for one, its in zip(children, types, strict=True) if its is cls] for cls in types}
+            runs += repeated.values()
+            layered = [child for its in repeated.values() if len(its) > 1 for child in its if self.is_layered(child)]
+            runs.append([child for child in children if child <= max(layered, default=-1) and self.is_layered(child)])
+        run = max((run for run in runs if len(run) > 1), key=self.total, default=[])
+        return run if self._hold_most(run, node) else []
 
     # -- stages ----------------------------------------------------------------------------------------------
 
@@ -314,9 +313,10 @@ class _Search:
             node = next((child for child in self._columns.children(node) if self._hold_most([child], stage)), None)
         return []
 
-    def _hold_most(self, nodes: list[int], stage: int) -> bool:
-        """By size, or by the number of matrices: an embedding of positions may be larger than blocks."""
-        return 2 * self.total(nodes) > self.size(stage) or 2 * self.matrices(nodes) > self.matrices([stage])
+    def _hold_most(self, nodes: list[int], above: int) -> bool:
+        """Whether they hold most of what is below a node, by size or by the number of matrices: a head, or an embedding
+        of positions, may be larger than all blocks."""
+        return 2 * self.total(nodes) > self.size(above) or 2 * self.matrices(nodes) > self.matrices([above])
 
     def beside(self, run: list[int], stages: list[list[_Block]]) -> list[tuple[int, int, int]]:
         """The rows of lists beside the stages that have an entry for each stage, as embeddings of patches and norms do,

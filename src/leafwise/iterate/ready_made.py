@@ -88,9 +88,9 @@ def _rows_wished(columns: Columns, node: int, rows: Collection[int]) -> set[int]
             answers = ask(obj, columns.keys(below, adviser))
         except Exception as error:  # of somebody's method
             raise RuleError(
-                f"no_decay() cannot ask {columns.type_name(adviser)} at {columns.node_text(adviser) or 'the root'} which "
-                f"leaves it wants without decay: {type(error).__name__}: {error}; without its answer: "
-                'lw.Rule("**.bias", weight_decay=0.0), or another rule in place of no_decay()'
+                f"no_decay() cannot ask {columns.type_name(adviser)} at {columns.node_text(adviser) or 'the root'} "
+                f"which leaves it wants without decay: {type(error).__name__}: {error}; repair the method, or write "
+                'rules in place of no_decay(): lw.Rule("**.bias", weight_decay=0.0)'
             ) from error
         leaves.update(columns.ties.get(row, row) for row, wished in zip(below, answers, strict=True) if wished)
     return {row for row in rows if columns.ties.get(row, row) in leaves} if leaves else set()

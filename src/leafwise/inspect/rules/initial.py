@@ -14,17 +14,17 @@ from leafwise.iterate.initialisers import InitialiserError, Orthogonal, Padded, 
 
 _DRAWN_SO = "lw.initialize(model, rules) draws it so, and all others anew"
 _OFF = 0.05  # from the identity; in bfloat16, rounding makes a hundredth
-# How many times what the nearest of the usual initialisers gives: what is far, and what is surely wrong. Siblings of
-# trained models differ by ten to thirty times, so that they too are asked only about what is a hundred times larger.
+# How many times what the nearest of the usual initialisers gives: what is far, and what is surely wrong. The latter
+# also of siblings: those of trained models differ by ten to thirty times, of some fresh ones by fifty.
 _SMALL, _LARGE, _HUGE = 1 / 50, 8.0, 100.0
 _SIBLINGS = 2  # that there must be, for them to say what is usual
 
 
 @rule("LW201", "scale")
 def scale(looked: Looked) -> Found:
-    """A weight much larger or smaller than the usual initialisers make it for its fan-in and fan-out, or much larger
-    than its siblings, the weights of the same role in layers of the same type: activations would explode, or vanish. Not
-    of what is frozen, or a byte each and scaled elsewhere. A warning when it is a hundred times too large by either,
+    """A weight much larger or smaller than the usual initialisers make it for its fan-in and fan-out: activations would
+    explode, or vanish. Not of what is frozen, or a byte each and scaled elsewhere. A warning when it is a hundred times
+    too large, or a hundred times as large as its siblings, the weights of the same role in layers of the same type;
     otherwise noted: models that are only ever loaded begin with anything."""
     weights = [weight for seen, row in looked.where(kind="parameter") if (weight := _weight(looked, seen, row))]
     beside = _beside_siblings(weights)
@@ -34,15 +34,15 @@ def scale(looked: Looked) -> Found:
             continue
         near = nearest(row.std, fan_in, fan_out)
         times = row.std / near.std
-        siblings = beside.get(seen.leaf)
-        if _SMALL < times < _LARGE and siblings is None:
+        if _SMALL < times < _LARGE:
             continue
+        siblings = beside.get(seen.leaf, "") if times > 1 else ""
         level: Level = "warning" if times > _HUGE or siblings else "note"
         factor = f"{times:.3g} ×" if times > 1 else f"1/{1 / times:.3g} of"
         yield told(
             level,
             seen,
-            f"std {row.std:.3g} is {f'{siblings}, and ' if siblings else ''}{factor} that of {near.name} "
+            f"std {row.std:.3g} is {siblings}{factor} that of {near.name} "
             f"({near.std:.3g}), the nearest of the usual for fan-in {fan_in:,} and fan-out {fan_out:,}; its shape is "
             f"{shape_of(row)}; {seen.drawn_anew}",
         )
@@ -88,7 +88,7 @@ def _beside_siblings(weights: list[_Weight]) -> dict[int, str]:
             if times > _HUGE:
                 found[weight.seen.leaf] = (
                     f"{times:.3g} × that of its siblings (the median of {len(its) - 1:,} other {role} of {owner} is "
-                    f"{medians[0]:.3g})"
+                    f"{medians[0]:.3g}), and "
                 )
     return found
 
