@@ -73,7 +73,7 @@ def _by_model(columns: Columns, node: int, rows: Sequence[int]) -> Depths | None
     ask = columns.home(obj).depths_by(type(obj))
     assert ask is not None
     first, last = columns.row_ranges[node]
-    below = [row for row in range(first, last) if columns.row_kinds[row] == "parameter"]
+    below = [row for row in range(first, last) if columns.row_kinds[row] in ("parameter", "array")]
     try:
         levels = dict(zip(below, ask(obj, columns.keys(below, node)), strict=True))
     except Exception as error:  # of somebody's method
@@ -245,25 +245,25 @@ class _Search:
         runs: list[list[int]] = []
         for children in self._numbered(node).values():
             types = [type(self._columns.node_objects[child]) for child in children]
-            repeated = {cls: [one for one, its in zip(children, types, strict=True) if its is cls] for cls in types}
-            runs += repeated.values()
-            layered = [child for its in repeated.values() if len(its) > 1 for child in its if self.is_layered(child)]
-            runs.append([child for child in children if child <= max(layered, default=-1) and self.is_layered(child)])
-        run = max((run for run in runs if len(run) > 1), key=self.total, default=[])
+            by_type = [[one for one, its in zip(children, types, strict=True) if its is cls] for cls in set(types)]
+            layered = [child for child in children if self.is_layered(child)]
+            last = max((run[-1] for run in by_type if len(run) > 1), default=-1)
+            runs += [*by_type, [child for child in layered if child <= last]]
+        run = max((run for run in runs if len(run) > 1), key=lambda run: (self.total(run), len(run)), default=[])
         return run if self._hold_most(run, node) else []
 
     # -- stages ----------------------------------------------------------------------------------------------
 
     def stages(self, run: list[int], inner: bool = False) -> list[list[_Block]]:
         """The blocks of each stage of a run; where they are blocks and not stages, each is alone. What else a stage
-        holds, as what makes pictures smaller, goes with its first block, or if it comes after all, with its last. What
-        comes before the first block of all is the stem."""
+        holds, as what makes pictures smaller, goes with its first block, or if it comes after all, with its last. Where
+        nothing comes before the stages, what comes before the first block of the first is the stem."""
         found: list[list[_Block]] = []
         for node, inside in zip(run, self._inside(run, inner), strict=True):
             first, last = self._columns.row_ranges[node]
             blocks = [block for stage in self.stages(inside, inner=True) for block in stage]
             if blocks:
-                if found or inner:
+                if found or inner or self._sizes_before[first]:
                     blocks[0] = blocks[0]._replace(first=first)
                 blocks[-1] = blocks[-1]._replace(last=last)
             found.append(blocks or [_Block(node, first, last)])
@@ -275,17 +275,19 @@ class _Search:
         as `conv1` and `conv2`, are no blocks inside of a block."""
         if len(run) > 1:
             pure = [self._run(node) for node in run]
-            if all(
-                its and self.total(its) == self.size(node) and (self._are_listed(its) or not inner)
-                for node, its in zip(run, pure, strict=True)
-            ) and all(self._are_listed(its) or all(map(self.is_layered, its)) for its in pure):
+            if all(self._are_whole(its, node, inner) for node, its in zip(run, pure, strict=True)):
                 return pure
             if not self._are_alike(run):
-                inside = [self._layered_run(node, inner) for node in run]
+                inside = self._alike_inside(run, [self._layered_run(node, inner) for node in run])
                 holding = [node for node, its in zip(run, inside, strict=True) if its]
                 if 2 * self.total(holding) > self.total(run) and max(map(len, inside)) > 1:
                     return inside
         return [[] for _ in run]
+
+    def _are_whole(self, run: list[int], node: int, inner: bool) -> bool:
+        """Whether a node is nothing but a run of blocks."""
+        fit = self._are_listed(run) or (not inner and all(map(self.is_layered, run)))
+        return bool(run) and fit and self.total(run) == self.size(node)
 
     def _are_listed(self, run: list[int]) -> bool:
         """Whether nothing but numbers tells them apart, as in a list."""
@@ -312,6 +314,19 @@ class _Search:
                     return layered
             node = next((child for child in self._columns.children(node) if self._hold_most([child], stage)), None)
         return []
+
+    def _alike_inside(self, run: list[int], inside: list[list[int]]) -> list[list[int]]:
+        """The same, with what stages hold under the names that blocks have in others, even if it is not most of them: a
+        stage may have a single block."""
+        columns = self._columns
+        parents = [(node, columns.node_parents[its[0]]) for node, its in zip(run, inside, strict=True) if its]
+        keys = {columns.node_keys(node)[parent] for node, parent in parents}
+        found = []
+        for node, its in zip(run, inside, strict=True):
+            below = [] if its else [one for one, key in columns.node_keys(node).items() if key in keys]
+            listed = [child for one in below[:1] for child in columns.children(one) if self.is_layered(child)]
+            found.append(its or (listed if self._are_listed(listed) else []))
+        return found
 
     def _hold_most(self, nodes: list[int], above: int) -> bool:
         """Whether they hold most of what is below a node, by size or by the number of matrices: a head, or an embedding

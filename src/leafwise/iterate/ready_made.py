@@ -24,7 +24,7 @@ def no_decay() -> Rule:
 
     A model may have none of them: then the rule matches nothing, and the account says so. A leaf without a role is
     decayed if it has at least two axes that are longer than one: a scale or a temperature is not, whether its shape
-    is `()`, `(8,)` or `(8, 1, 1)`.
+    is `()`, `(8,)` or `(8, 1, 1)`. What a model lists in `no_weight_decay()`, as timm's models do, is not decayed.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm([2, 4]))
@@ -83,7 +83,7 @@ def _rows_wished(columns: Columns, node: int, rows: Collection[int]) -> set[int]
         obj = columns.node_objects[adviser]
         ask = columns.home(obj).undecayed_by(type(obj))
         assert ask is not None
-        below = [row for row in range(*columns.row_ranges[adviser]) if columns.row_kinds[row] == "parameter"]
+        below = [row for row in range(*columns.row_ranges[adviser]) if columns.row_kinds[row] in ("parameter", "array")]
         try:
             answers = ask(obj, columns.keys(below, adviser))
         except Exception as error:  # of somebody's method
@@ -103,9 +103,10 @@ def _is_matrix(spec: "Spec") -> bool:
 def layer_decay(decay: float, where: Any = "**", *, blocks: str | None = None) -> Rule:
     """Learning rates that fall with the distance from the end: each block has `decay` times that of the next.
 
-    Scales the `lr` given to `lw.groups(..., lr=)`, or by an earlier rule. Blocks are the repeated children of the tree
-    (`layers.0`, `layers.1`, …), found in the tree, or named by the glob `blocks`. What comes before the first block is
-    one step below it, what comes after the last has the whole learning rate. `where` limits the rule to a part of the
+    Scales the `lr` given to `lw.groups(..., lr=)`, or by an earlier rule. Blocks are named by the glob `blocks`; or the
+    model says how deep its leaves lie, by timm's `group_matcher()`; or they are found: the repeated children of the
+    tree (`layers.0`, `layers.1`, …), of all stages where these are in stages. What comes before the first block is one
+    step below it, what comes after the last has the whole learning rate. `where` limits the rule to a part of the
     model, so that each tower of several gets a rule of its own.
 
     >>> import torch, leafwise as lw
