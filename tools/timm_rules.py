@@ -198,12 +198,12 @@ def line(family: str, found: list[Compared]) -> str:
     differing = {one.why for one in found if one.why}
     count = sum(bool(one.why) for one in found)
     rates = "; ".join(sorted(differing)) or "equal"
-    rates += f" ({count} models)" if 0 < count < len(found) else ""
+    rates += f" ({count} of {len(found)})" if 0 < count < len(found) else ""
     also = sorted({f"`{name.rpartition('.')[2]}`" for one in found for name in one.only_timm})
     models_with = sum(bool(one.only_timm) for one in found)
     decay = f"also not {', '.join(also)}" if also else "equal"
     if also and models_with < len(found):
-        decay += f" ({models_with} models)"
+        decay += f" ({models_with} of {len(found)})"
     extra = {f"`{name}`" for one in found for name in one.only_leafwise}
     decay += f"; only leafwise decays {', '.join(sorted(extra))}" if extra else ""
     levels = f"{smallest.timm_levels} | {smallest.levels} | {smallest.tree_levels or 'asks'}"
