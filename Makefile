@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults check format bench variants matrix metaloads ties alarms wheel clean
+.PHONY: help run test faults check format bench variants matrix metaloads ties alarms timmrules wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers onto me
 alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and planted faults that it finds (minutes)
 	@$(BIN)/python -m tools.alarms
 
+timmrules: $(VENV)/dev.stamp  ## Compare the ready-made rules with timm's (minutes)
+	@$(BIN)/python -m tools.timm_rules
+
 wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and prove the wheel in an empty environment
 	@rm -rf dist build/wheel && $(BIN)/python -m build --outdir dist . > /dev/null
 	@$(PYTHON) -m venv build/wheel
@@ -65,7 +68,9 @@ $(VENV)/run.stamp: pyproject.toml setup.py constraints.txt $(wildcard src/leafwi
 	@$(PIP) install --constraint constraints.txt --editable '.[torch]'
 	@touch $@
 
+# timm without what it asks for: torchvision has no build for this torch, and next to it transformers cannot be imported.
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@$(PIP) install --constraint constraints.txt --group dev
+	@$(PIP) install --constraint constraints.txt --no-deps timm
 	@touch $@

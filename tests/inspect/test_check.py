@@ -408,3 +408,56 @@ def test_findings_as_plain_data() -> None:
     assert data["ok"] is False
     assert data["checked"] == 4
     assert set(data["counts"]) == set(LEVELS)
+
+
+# -- scale beside siblings ---------------------------------------------------------------------------------------------
+
+
+def three_layers(std: float = 0.02) -> nn.Sequential:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 16))
+    for layer in (net[0], net[2], net[4]):
+        nn.init.normal_(layer.weight, std=std)
+    return net
+
+
+def scaled(net: nn.Sequential, number: int, factor: float) -> list[tuple[str, str]]:
+    net[number].weight.data.mul_(factor)
+    return [(one.path, one.level) for one in lw.check(net, select="LW201")]
+
+
+@pytest.mark.parametrize("number", [0, 2, 4])
+def test_a_weight_that_is_a_thousand_times_as_large_as_its_siblings_is_a_warning(number: int) -> None:
+    assert scaled(three_layers(), number, 1000) == [(f"{number}.weight", "warning")]
+
+
+def test_it_takes_two_siblings_to_say_what_is_usual() -> None:
+    net = three_layers()
+    assert scaled(nn.Sequential(*net[:4]), 2, 1000) == [("2.weight", "note")]
+
+
+def test_siblings_may_differ_by_some_tens() -> None:
+    assert scaled(three_layers(0.1), 2, 40) == [("2.weight", "note")]
+
+
+def test_siblings_of_another_kind_say_nothing() -> None:
+    net = three_layers()
+    net.append(nn.Conv2d(4, 4, 3))
+    nn.init.normal_(net[5].weight, std=20.0)
+    assert [(one.path, one.level) for one in lw.check(net, select="LW201")] == [("5.weight", "note")]
+
+
+def test_a_usual_weight_among_tiny_ones_is_no_alarm() -> None:
+    """Some architectures begin with almost nothing, and a layer or two of their own."""
+    net = three_layers(1e-10)
+    nn.init.normal_(net[2].weight, std=0.02)
+    assert ("2.weight", "warning") not in scaled(net, 2, 1)
+
+
+def test_layers_of_very_different_widths_are_no_alarm() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Linear(1, 64), nn.Linear(4096, 8), nn.Linear(4096, 16), nn.Linear(2, 2048)])
+    assert scaled(net, 0, 1) == []
+    for layer in net:
+        nn.init.normal_(layer.weight, std=0.02)
+    assert scaled(net, 0, 1) == []

@@ -376,6 +376,7 @@ def test_the_account_as_json() -> None:
     data = json.loads(json.dumps(lw.groups(two_layers(), [lw.no_decay()], lr=torch.tensor(0.1)).json()))
     assert data["rules"][0] == {
         "rule": "no_decay()", "options": {"weight_decay": 0.0}, "leaves": 4, "parameters": 25, "frozen": 0,
+        "note": "",
     }  # fmt: skip
     assert data["groups"][0]["param_names"] == ["0.weight", "2.weight"]
     assert data["groups"][0]["decayed"] is None

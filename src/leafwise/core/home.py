@@ -253,6 +253,17 @@ class Home:
         knows."""
         return None
 
+    def depths_by(self, cls: type) -> Callable[[Any, list[str]], list[int | None]] | None:
+        """For a type whose nodes say themselves how deep their leaves lie, a function that asks one of them. It takes
+        the node and the names of leaves as seen from there, and gives the level of each, counted from 0; None for what
+        comes after all levels."""
+        return None
+
+    def undecayed_by(self, cls: type) -> Callable[[Any, list[str]], list[bool]] | None:
+        """For a type whose nodes say themselves which of their leaves are not to be decayed, a function that asks one
+        of them. It takes the node and the names of leaves as seen from there."""
+        return None
+
     def set_trainable(self, values: list[Any], trainable: bool) -> None:
         """Has arrays trained from now on, or not."""
         raise Unsupported(self.name, "freeze", "nothing in its arrays says whether they are trained")

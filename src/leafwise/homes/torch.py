@@ -22,6 +22,7 @@ from leafwise.core.path import Entry, Path
 from leafwise.core.runs import Run
 from leafwise.core.sharing import Declared, Group, Keep, Place, Use
 from leafwise.homes import (
+    torch_advice,
     torch_arrays,
     torch_filling,
     torch_flat,
@@ -273,6 +274,12 @@ class TorchHome(Home):
 
     def optimizer_options(self, optimizer: Any) -> frozenset[str] | None:
         return torch_training.optimizer_options(optimizer)
+
+    def depths_by(self, cls: type) -> Callable[[Any, list[str]], list[int | None]] | None:
+        return torch_advice.depths if torch_advice.says_depths(cls) else None
+
+    def undecayed_by(self, cls: type) -> Callable[[Any, list[str]], list[bool]] | None:
+        return torch_advice.undecayed if torch_advice.says_undecayed(cls) else None
 
     def set_trainable(self, values: list[torch.Tensor], trainable: bool) -> None:
         torch_freezing.set_trainable(values, trainable)

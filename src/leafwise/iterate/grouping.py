@@ -15,13 +15,15 @@ from leafwise.iterate.walked import tied_names, walked
 
 
 class RuleAccount(NamedTuple):
-    """What one rule matched: trainable leaves and their parameters, and how many leaves it met that are frozen."""
+    """What one rule matched: trainable leaves and their parameters, and how many leaves it met that are frozen. `note`
+    says why, where the rule did not decide alone: by which blocks, or by the word of the model."""
 
     rule: str
     options: dict[str, Any]
     leaves: int
     parameters: int
     frozen: int
+    note: str = ""
 
 
 class GroupAccount(NamedTuple):
@@ -211,10 +213,11 @@ class _Grouping:
     def _rule_accounts(self) -> list[RuleAccount]:
         ties = self.columns.ties
         found = []
-        for rule, matched in zip(self.rules, self.cascade.matched, strict=True):
+        for rule, matched, note in zip(self.rules, self.cascade.matched, self.cascade.notes, strict=True):
             leaves = {ties.get(row, row) for row in matched}
             trained = [self.trained[leaf] for leaf in leaves if leaf in self.trained]
-            found.append(RuleAccount(repr(rule), rule.options, len(trained), sum(trained), len(leaves) - len(trained)))
+            frozen = len(leaves) - len(trained)
+            found.append(RuleAccount(repr(rule), rule.options, len(trained), sum(trained), frozen, note))
         return found
 
 

@@ -47,6 +47,10 @@ class Rule:
         """What is to hold at a place, where `before` holds by the rules before."""
         return self.options
 
+    def note(self, columns: Columns, placed: Sequence[tuple[int, Hashable]]) -> str:
+        """What the account says besides, about the rows that `places` gave; empty where there is nothing to say."""
+        return ""
+
     def __repr__(self) -> str:
         where = repr(self.where) if isinstance(self.where, str) else repr(self.query)
         where = where.removeprefix("Query(").removesuffix(")") if where.startswith("Query(") else where
@@ -99,10 +103,12 @@ class Cascade:
         self._sets = [Held(base, {}, {})]
         self._set_of = dict.fromkeys(rows, 0)
         self.matched: list[list[int]] = []
+        self.notes: list[str] = []
         for number, rule in enumerate(rules):
             moved: dict[tuple[int, Hashable], int] = {}
             found = []
-            for row, place in self._places(rule, tree, rows):
+            placed = self._places(rule, tree, rows)
+            for row, place in placed:
                 here = self._set_of[row], place
                 if here not in moved:
                     moved[here] = len(self._sets)
@@ -110,9 +116,10 @@ class Cascade:
                 self._set_of[row] = moved[here]
                 found.append(row)
             self.matched.append(found)
+            self.notes.append(rule.note(self._columns, placed))
 
     @staticmethod
-    def _places(rule: Rule, tree: Tree, rows: Sequence[int]) -> Iterable[tuple[int, Hashable]]:
+    def _places(rule: Rule, tree: Tree, rows: Sequence[int]) -> list[tuple[int, Hashable]]:
         try:
             return list(rule.places(tree, rows))
         except Error:

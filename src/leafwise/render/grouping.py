@@ -15,7 +15,9 @@ def groups_doc(groups: Groups) -> Doc:
     if groups.rules:
         lines.append(Line(0, (Span("rules", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
     for rule in groups.rules:
-        note = (Span(f"and {plural(rule.frozen, 'frozen leaf', 'frozen leaves')}", "warn"),) if rule.frozen else ()
+        frozen = f"and {plural(rule.frozen, 'frozen leaf', 'frozen leaves')}" if rule.frozen else ""
+        said = [Span(frozen, "warn"), Span("; "), Span(escape(rule.note), "dim")]
+        note = tuple(said) if frozen and rule.note else tuple(span for span in said[::2] if span.text)
         lines.append(_line(escape(rule.rule), rule.leaves, rule.parameters, note))
     if groups.rules and groups.uncovered:
         note = (Span(escape(listed(groups.uncovered)), "dim"),)

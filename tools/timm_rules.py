@@ -1,0 +1,254 @@
+"""`lw.layer_decay` and `lw.no_decay` beside timm's own rules, on every model that timm has.
+
+    python -m tools.timm_rules                     every model of every family (minutes)
+    python -m tools.timm_rules swin_transformer    some families
+    python -m tools.timm_rules --write             all, and puts the table into docs/groups.md
+
+The truth are timm's `param_groups_layer_decay` and `param_groups_weight_decay` with the model's `no_weight_decay()`.
+Models are built on meta: names and shapes are all that counts. The exit status is 1 where there is a difference that
+the table does not explain.
+"""
+
+import argparse
+import math
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+from torch import nn
+
+import leafwise as lw
+from leafwise.homes import torch_advice
+
+PAGE = Path(__file__).parent.parent / "docs" / "groups.md"
+START, END = "<!-- timm -->", "<!-- /timm -->"
+DECAY = 0.75
+
+
+# -- timm ------------------------------------------------------------------------------------------------------
+
+
+def import_timm() -> Any:
+    """timm, also where torchvision is not installed, as next to a torch for CPUs: what timm takes from it while it is
+    imported are transforms of pictures, data sets and a frozen batch norm, which no model needs to be built."""
+    with warnings.catch_warnings(), _torchvision():
+        warnings.simplefilter("ignore")
+        import timm
+        import timm.optim
+    return timm
+
+
+class _Absent(ModuleType):
+    """A module in which every name is an empty class."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return sys.modules.get(f"{self.__name__}.{name}") or type(name, (), dict(zip(_MODES, _MODES, strict=True)))
+
+
+_MODES = ("NEAREST", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS")  # of interpolation, which timm lists
+_PARTS = ("", ".ops", ".ops.misc", ".transforms", ".transforms.functional", ".datasets")
+
+
+@contextmanager
+def _torchvision() -> Iterator[None]:
+    if find_spec("torchvision") is not None:
+        yield
+        return
+    names = [f"torchvision{part}" for part in _PARTS]
+    for name in names:
+        sys.modules[name] = module = _Absent(name)
+        module.__spec__, module.__path__ = ModuleSpec(name, None), []
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]
+
+
+def families() -> list[str]:
+    return [str(name) for name in import_timm().list_modules()]
+
+
+def models(family: str) -> list[str]:
+    return [str(name) for name in import_timm().list_models(module=family)]
+
+
+def build(name: str) -> nn.Module:
+    with warnings.catch_warnings(), torch.device("meta"):
+        warnings.simplefilter("ignore")
+        model: nn.Module = import_timm().create_model(name, pretrained=False)
+    return model
+
+
+def timm_scales(model: nn.Module) -> dict[str, float]:
+    """What timm multiplies the learning rate of each parameter by."""
+    groups = import_timm().optim.param_groups_layer_decay(model, layer_decay=DECAY)
+    return _named(model, {id(value): group["lr_scale"] for group in groups for value in group["params"]})
+
+
+def timm_decayed(model: Any) -> set[str]:
+    wished = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
+    groups = import_timm().optim.param_groups_weight_decay(model, 0.1, no_weight_decay_list=wished)
+    return {*_named(model, {id(value): 1 for group in groups if group["weight_decay"] for value in group["params"]})}
+
+
+def _named(model: nn.Module, found: dict[int, Any]) -> dict[str, Any]:
+    return {name: found[id(value)] for name, value in model.named_parameters() if id(value) in found}
+
+
+# -- leafwise --------------------------------------------------------------------------------------------------
+
+
+def scales(model: nn.Module, *more: lw.Rule) -> dict[str, float]:
+    groups = lw.groups(model, [lw.layer_decay(DECAY), *more], lr=1.0)
+    return {name: group["lr"] for group in groups for name in group["param_names"]}
+
+
+def scales_by_tree(model: nn.Module) -> dict[str, float]:
+    """Without the word of the model: by the blocks that are found."""
+    with mock.patch.object(torch_advice, "says_depths", return_value=False):
+        return scales(model)
+
+
+def decayed(model: nn.Module) -> set[str]:
+    groups = lw.groups(model, [lw.no_decay()])
+    return {name for group in groups if "weight_decay" not in group for name in group["param_names"]}
+
+
+# -- compared --------------------------------------------------------------------------------------------------
+
+
+class Compared(NamedTuple):
+    """One model: its levels by timm, by leafwise and by the tree alone (0 where a rule is missing), why rates differ,
+    and the leaves that only timm decays, or only leafwise."""
+
+    name: str
+    parameters: int
+    timm_levels: int
+    levels: int
+    tree_levels: int
+    why: str
+    only_timm: tuple[str, ...]
+    only_leafwise: tuple[str, ...]
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether differences are those that the page gives reasons for."""
+        return self.why != UNKNOWN and not self.only_leafwise
+
+
+UNKNOWN = "different"
+SHARED = "equal, once a rule settles what blocks share"
+NO_MATCHER = "timm's model has no `group_matcher`: timm counts 12 parameters to a level, leafwise blocks"
+MATCHES_NOTHING = "timm's matcher matches no parameter: timm has one level, leafwise counts blocks"
+
+
+def compared(name: str) -> Compared:
+    model = build(name)
+    theirs, ours, why = timm_scales(model), {}, ""
+    try:
+        ours = scales(model)
+    except lw.RuleError:
+        # A leaf that blocks share is as deep as each of them. timm goes by the name that it meets first.
+        ours, why = scales(model, *_first_names(model)), SHARED
+    if not _are_equal(theirs, ours):
+        why = UNKNOWN
+        if not hasattr(model, "group_matcher"):
+            why = NO_MATCHER
+        elif len(set(theirs.values())) == 1:
+            why = MATCHES_NOTHING
+    try:
+        tree_levels = _levels(scales_by_tree(model))
+    except lw.RuleError:
+        tree_levels = 0
+    timm_set, our_set = timm_decayed(model), decayed(model)
+    return Compared(
+        name, sum(one.numel() for one in model.parameters()), _levels(theirs), _levels(ours), tree_levels, why,
+        tuple(sorted(timm_set - our_set)), tuple(sorted(our_set - timm_set)),
+    )  # fmt: skip
+
+
+def _first_names(model: nn.Module) -> list[lw.Rule]:
+    return [lw.Rule(str(leaf.path), wins=True) for leaf in lw.tree(model) if len(leaf.names) > 1]
+
+
+def _are_equal(theirs: dict[str, float], ours: dict[str, float]) -> bool:
+    return theirs.keys() == ours.keys() and all(math.isclose(theirs[name], ours[name]) for name in theirs)
+
+
+def _levels(found: dict[str, float]) -> int:
+    return len({round(math.log(scale, DECAY)) for scale in found.values()})
+
+
+# -- the table -------------------------------------------------------------------------------------------------
+
+
+def line(family: str, found: list[Compared]) -> str:
+    smallest = min(found, key=lambda one: one.parameters)
+    differing = {one.why for one in found if one.why}
+    count = sum(bool(one.why) for one in found)
+    rates = "; ".join(sorted(differing)) or "equal"
+    rates += f" ({count} of {len(found)})" if 0 < count < len(found) else ""
+    also = sorted({f"`{name.rpartition('.')[2]}`" for one in found for name in one.only_timm})
+    models_with = sum(bool(one.only_timm) for one in found)
+    decay = f"also not {', '.join(also)}" if also else "equal"
+    if also and models_with < len(found):
+        decay += f" ({models_with} of {len(found)})"
+    extra = {f"`{name}`" for one in found for name in one.only_leafwise}
+    decay += f"; only leafwise decays {', '.join(sorted(extra))}" if extra else ""
+    levels = f"{smallest.timm_levels} | {smallest.levels} | {smallest.tree_levels or 'asks'}"
+    return f"| {family} | {len(found)} | {smallest.name} | {levels} | {rates} | {decay} |"
+
+
+HEAD = [
+    "| family | models | smallest of them | levels of timm | of leafwise | by the tree alone | rates | decay |",
+    "|---|---|---|---|---|---|---|---|",
+]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("families", nargs="*")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    lines, wrong, everything = [], [], []
+    for family in options.families or families():
+        found = [compared(name) for name in models(family)]
+        everything += found
+        wrong += [f"{family}: {one.name} {one.why} {one.only_leafwise}" for one in found if not one.is_explained]
+        lines.append(line(family, found))
+        print(lines[-1], file=sys.stderr, flush=True)
+    same_rates, same_decay = (
+        sum(not one.why for one in everything), sum(not (one.only_timm or one.only_leafwise) for one in everything),
+    )  # fmt: skip
+    text = "\n".join(
+        [
+            f"timm {import_timm().__version__}: {len(everything):,} models of {len(lines)} families. Rates are equal "
+            f"in {same_rates:,} of them, decay in {same_decay:,}.",
+            "",
+            *HEAD,
+            *lines,
+        ]
+    )
+    print(text)
+    for one in wrong:
+        print("WRONG", one)
+    if options.write:
+        page = PAGE.read_text("utf-8")
+        front, back = page.partition(START)[0], page.partition(END)[2]
+        PAGE.write_text(f"{front}{START}\n\n{text}\n\n{END}{back}", "utf-8")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
