@@ -11,11 +11,12 @@ from tests.checkpoint.models import Tied
 from torch import nn
 
 import leafwise as lw
-from leafwise.core.match import match, propose
+from leafwise.core.match import match
+from leafwise.core.proposals import Unmatched, propose
 
 
-def shapes(*names: str, shape: tuple[int, ...] = (2, 2)) -> list[tuple[str, Any]]:
-    return [(name, shape) for name in names]
+def shapes(*names: str, shape: tuple[int, ...] = (2, 2)) -> list[Unmatched]:
+    return [Unmatched(name, shape) for name in names]
 
 
 # -- names -------------------------------------------------------------------------------------------------
