@@ -16,7 +16,7 @@ Everything else is a guess. Guesses are listed, with what else they could be, an
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -43,21 +43,23 @@ class Unmatched(NamedTuple):
 
 class Proposal(NamedTuple):
     """A rename that may be right: a regular expression and its replacement, the pairs of names that it would make, and
-    what speaks for it. One that is not certain says what else the first of its pairs could be."""
+    what speaks for it. If it is not certain, each of `sources` could be each of `targets` (some 50 names of either)."""
 
     pattern: str
     replacement: str
     pairs: tuple[tuple[str, str], ...]
     reason: str
     certain: bool = False
-    other_sources: tuple[str, ...] = ()  # what else the first target could come from
-    other_targets: tuple[str, ...] = ()  # what else the first source could be
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
 
 Numbers = tuple[str, ...]
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+# Where names have numbers: anywhere, as steps, or nowhere.
+_DIGITS, _STEPS, _NOWHERE = re.compile(r"\d+"), re.compile(r"(?<![^.])\d+(?![^.])"), re.compile(r"(?!)")
 _MAX_COMPARED = 4_000  # pairs of names in a group that are compared letter by letter; beyond, order decides
-_MAX_WORDS = 250_000  # pairs of names in a group whose words are compared
+_MAX_LISTED = 50  # names that a guess lists
+_MAX_WORDS = 40_000  # pairs of names in a group whose words are compared
 _MAX_RULES = 20_000  # pairs of names in a group whose difference is tried on all names
 
 
@@ -70,9 +72,9 @@ def propose(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list[
     ('^h\\\\.(\\\\d+)\\\\.query\\\\.weight$', 'layers.\\\\1.q.weight', 2, True)
     """
     certain: list[Proposal] = []
-    for split in (_by_number, _by_name):  # what is numbered otherwise on the two sides is compared name by name
-        ours = _families(targets, split, together=True)
-        theirs = _families(sources, split, together=any(family.also for family in ours))
+    for numbers in (_DIGITS, _STEPS, _NOWHERE):  # what is numbered otherwise on the two sides is left to the next
+        ours = _families(targets, numbers, together=True)
+        theirs = _families(sources, numbers, together=any(family.also for family in ours))
         pairs = _Search(ours, theirs).certain()
         certain += [_proposal(pair, certain=True) for pair in pairs]
         targets = _without(targets, {new for one in certain for _, new in one.pairs})
@@ -122,8 +124,8 @@ def _without(some: Sequence[Unmatched], names: set[str]) -> list[Unmatched]:
 class _Family:
     """Names that differ only in their numbers."""
 
-    def __init__(self, template: str) -> None:
-        self.template = template
+    def __init__(self, template: str, number: re.Pattern[str]) -> None:
+        self.template, self.number = template, number
         self.members: dict[Numbers, Unmatched] = {}
         self.also: list[_Family] = []  # the same leaves under other names
         self.owner, _, self.last = template.rpartition(".")
@@ -140,21 +142,15 @@ class _Family:
         return next(iter(self.members.values())).name
 
 
-def _by_number(name: str) -> tuple[str, Numbers]:
-    return _NUMBER.sub("#", name), tuple(_NUMBER.findall(name))
-
-
-def _by_name(name: str) -> tuple[str, Numbers]:
-    return name, ()
-
-
-def _families(named: Sequence[Unmatched], split: Callable[[str], tuple[str, Numbers]], together: bool) -> list[_Family]:
+def _families(named: Sequence[Unmatched], number: re.Pattern[str], together: bool) -> list[_Family]:
     """The names by what they are without numbers. Names of the same leaves may be put together: whichever of them gets
     a value, all do."""
     families: dict[str, _Family] = {}
     for one in named:
-        template, numbers = split(one.meant)
-        families.setdefault(template, _Family(template)).members[numbers] = one
+        family = families.setdefault(template := number.sub("#", one.meant), _Family(template, number))
+        family.members[tuple(number.findall(one.meant))] = one
+    if number is _DIGITS:
+        families = _without_fixed_digits(families)
     distinct: dict[Hashable, _Family] = {}
     for family in families.values():
         leaves = tuple(sorted((numbers, one.leaf) for numbers, one in family.members.items() if one.leaf is not None))
@@ -163,6 +159,21 @@ def _families(named: Sequence[Unmatched], split: Callable[[str], tuple[str, Numb
         if first is not family:
             first.also.append(family)
     return list(distinct.values())
+
+
+def _without_fixed_digits(families: dict[str, _Family]) -> dict[str, _Family]:
+    """Digits in a word number something only where they count: the 4 of dense_4h is part of its name."""
+    found: dict[str, _Family] = {}
+    for family in families.values():
+        name = next(iter(family.members.values())).meant
+        steps = {match.start() for match in _STEPS.finditer(name)}
+        places = [place for place, match in enumerate(_DIGITS.finditer(name)) if match.start() not in steps]
+        if all(len({numbers[place] for numbers in family.members}) > 1 for place in places):
+            found[family.template] = family
+        else:
+            members = list(family.members.values())
+            found |= {one.template: one for one in _families(members, _STEPS, together=False)}
+    return found
 
 
 def _sort_of(last: str) -> str:
@@ -192,7 +203,7 @@ class _Search:
         self.pairs: list[_Pair] = []
         self._done: set[int] = set()
         self._keys = {id(family): family.key() for family in (*targets, *sources)}
-        self._is_balanced = _forms(targets) == _forms(sources)
+        self._balanced = _balanced(targets, sources, self._keys)
 
     def certain(self) -> list[_Pair]:
         self._take(_by_rule(self.targets, self.sources, self._keys))
@@ -208,13 +219,13 @@ class _Search:
         return bool(some)
 
     def _groups(self) -> Iterator[tuple[list[_Family], list[_Family]]]:
-        """What is left on either side that could be one another."""
+        """What is left on either side that could be one another, where all of it finds a partner."""
         groups: dict[Hashable, tuple[list[_Family], list[_Family]]] = {}
         for families, side in ((self.targets, 0), (self.sources, 1)):
             for family in families:
                 if id(family) not in self._done:
                     groups.setdefault(self._keys[id(family)], ([], []))[side].append(family)
-        return (group for group in groups.values() if group[0] and group[1])
+        return (group for key, group in groups.items() if group[0] and group[1] and key in self._balanced)
 
     def _by_layer(self) -> Iterator[_Pair]:
         """What belongs to the same layer as something that is certain."""
@@ -233,11 +244,23 @@ class _Search:
                 yield from _told_apart(targets, sources)
 
     def _by_shape(self) -> Iterator[_Pair]:
-        if not self._is_balanced:
-            return
         for targets, sources in self._groups():
             if len(targets) == len(sources) == 1 and not _contradicts(sources[0].template, targets[0].template):
                 yield _Pair(sources[0], targets[0], "no other has this shape")
+
+
+def _balanced(targets: list[_Family], sources: list[_Family], keys: dict[int, Hashable]) -> set[Hashable]:
+    """What can be judged by words and shapes: nothing if a leaf is left over on either side, as then its partner may be
+    missing; and nothing with shapes that are numbered otherwise on the two sides, as then equal numbers may mislead."""
+    if _forms(targets) != _forms(sources):
+        return set()
+    counts: dict[Hashable, Counter[Hashable]] = {}
+    for sign, families in ((1, targets), (-1, sources)):
+        for family in families:
+            for form in _forms([family]):
+                counts.setdefault(form, Counter())[keys[id(family)]] += sign
+    uneven = {form for form, times in counts.items() if any(times.values())}
+    return {keys[id(family)] for family in targets if not uneven & _forms([family]).keys()}
 
 
 def _forms(families: list[_Family]) -> Counter[Hashable]:
@@ -297,7 +320,7 @@ def _by_rule(targets: list[_Family], sources: list[_Family], keys: dict[int, Has
     valid = []
     for rule in _candidates(ours, theirs):
         pairs = _applied(rule, ours, theirs)
-        if pairs:
+        if pairs and not _has_rivals(pairs, ours, theirs):
             valid.append((rule, pairs))
     valid.sort(key=lambda found: -len(found[1]))
     partners: dict[int, set[int]] = {}
@@ -363,8 +386,8 @@ def _candidates(ours: _Index, theirs: _Index) -> list[_Rule]:
 
 def _is_one_change(rule: _Rule, layers: set[Steps]) -> bool:
     if not rule.old or not rule.new:
-        return True
-    if len(layers - {()}) < 2 or set(rule.old) & set(rule.new):
+        return len(rule.old + rule.new) == 1 or len(layers) > 1
+    if len(layers - {()}) < 2 or set(rule.old) & set(rule.new) or any(map(str.isdigit, rule.old + rule.new)):
         return False
     return not _contradicts(".".join(rule.old), ".".join(rule.new))
 
@@ -408,9 +431,33 @@ def _applied(rule: _Rule, ours: _Index, theirs: _Index) -> dict[int, tuple[_Fami
     return pairs
 
 
+def _has_rivals(pairs: dict[int, tuple[_Family, _Family]], ours: _Index, theirs: _Index) -> bool:
+    """Whether something that a rule does not concern fits one of its pairs as well: it has all the steps of a name
+    from which steps were left out, or as many steps at its end as a name of which some were replaced."""
+    covered = {id(family) for pair in pairs.values() for family in pair}
+    for source, target in pairs.values():
+        old, new = tuple(source.template.split(".")), tuple(target.template.split("."))
+        for name, partner, index in ((old, new, ours), (new, old, theirs)):
+            for steps, family in index.groups[index.by_steps[partner][1]]:
+                if id(family) in covered:
+                    continue
+                if _is_within(name, partner) or _is_within(partner, name):
+                    if _is_within(name, steps) or _is_within(steps, name):
+                        return True
+                elif _common_end(name, steps) >= _common_end(name, partner):
+                    return True
+    return False
+
+
+def _is_within(short: Steps, long: Steps) -> bool:
+    """Whether a name is another with steps put in."""
+    steps = iter(long)
+    return all(step in steps for step in short)
+
+
 # -- words -------------------------------------------------------------------------------------------------
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+")
 # Spellings of a word. Only what nobody takes for anything else: these words prove which of several leaves is meant.
 _SPELLINGS = {
     spelling: words.split()
@@ -459,10 +506,10 @@ _OPPOSITES = [
 
 
 def _words(name: str) -> list[str]:
-    """The words of a name, each in one spelling.
+    """The words of a name, each in one spelling. Numbers are no words.
 
     >>> _words("layers.#.selfAttn.q_proj1.weight")
-    ['layer', 'self', 'attention', 'query', 'projection', '1', 'weight']
+    ['layer', 'self', 'attention', 'query', 'projection', 'weight']
     """
     words: list[str] = []
     for word in _WORD.findall(name):
@@ -474,15 +521,33 @@ def _words(name: str) -> list[str]:
 
 
 def _contradicts(old: str, new: str) -> bool:
-    """Whether names say that they are not one another: by opposite words, or as they differ in nothing but numbers.
+    """Whether names say that they are not one another: by opposite words, by other numbers below the same step, or by
+    numbers that have changed places.
 
     >>> _contradicts("a.encoder", "b.decoder"), _contradicts("norm0", "norm1"), _contradicts("h", "layers")
     (True, True, False)
     """
-    if old != new and re.sub(r"\d+", "#", old) == re.sub(r"\d+", "#", new):
-        return True
     ours, theirs = set(_words(new)), set(_words(old))
-    return any(ours & line and theirs & line and not ours & theirs & line for line in _OPPOSITES)
+    if any(ours & line and theirs & line and not ours & theirs & line for line in _OPPOSITES):
+        return True
+    numbered, others = _numbered(old), _numbered(new)
+    if any(word in others and not others[word] & numbers for word, numbers in numbered.items()):
+        return True
+    if len(numbered) > 1 and list(numbered) != list(others):
+        return len(numbered) == len(others) and numbered.keys() == others.keys()
+    return False
+
+
+def _numbered(name: str) -> dict[str, set[str]]:
+    """The steps and words of a name that are numbered, and by what.
+
+    >>> _numbered("layers.3.block.#.norm1.weight")
+    {'layers': {'3'}, 'block': {'#'}, 'norm': {'1'}}
+    """
+    found: dict[str, set[str]] = {}
+    for word, number in re.findall(r"([^.\d#]+)\.?(\d+|#)", name):
+        found.setdefault(word.strip("_"), set()).add(number)
+    return found
 
 
 class _Common(NamedTuple):
@@ -492,8 +557,8 @@ class _Common(NamedTuple):
     end: int
 
     def tells_by_word(self, rival: "_Common") -> bool:
-        """Whether it is more than the rival has, by more than a number, a letter or a place in an order."""
-        return any(len(word) > 1 and not word.isdigit() and word not in _ORDER for word in self.words - rival.words)
+        """Whether it is more than the rival has, by more than a letter or a place in an order."""
+        return any(len(word) > 1 and word not in _ORDER for word in self.words - rival.words)
 
 
 _ORDER = frozenset(("first", "second", "third", "fourth", "fifth"))
@@ -503,8 +568,8 @@ def _told_apart(targets: list[_Family], sources: list[_Family]) -> list[_Pair]:
     """Pairs of all of them, if each name singles out its partner among the others, on both sides; otherwise none. Some
     of the pairs prove nothing: of fc0, fc1 and lin1, lin2 only fc1 and lin1 are alike, and they are not the same.
 
-    What words single out is set aside, and the rest is compared without it. What is left over in the end is not taken
-    for its partner for want of another: the two must end with the same layer.
+    What words single out is set aside, and the rest is compared by its words without it. That is not to say that what
+    is left over in the end belongs together: with what was set aside it must have less of its end in common.
     """
     common = _all_common(targets, sources)
     rows, columns = set(range(len(sources))), set(range(len(targets)))
@@ -551,10 +616,18 @@ def _singled_out(
     """The column with which a row shares all the words that it shares with any other, and more, if no other row shares
     as many with it; and whether that is told by words."""
     best = max(sorted(columns), key=lambda column: max(len(one.words) for one in common[row][column]))
-    rivals = [one for column in columns if column != best for one in common[row][column]]
-    rivals += [one for other in rows if other != row for one in common[other][best]]
+    rivals: list[_Common] = []
+    set_aside: list[_Common] = []
+    for column, some in enumerate(common[row]):
+        if column != best:
+            (rivals if column in columns else set_aside).extend(some)
+    for other, choices in enumerate(common):
+        if other != row:
+            (rivals if other in rows else set_aside).extend(choices[best])
     for one in common[row][best]:
-        if all(one.words > rival.words for rival in rivals) and (rivals or one.end > 1):
+        if all(one.words > rival.words for rival in rivals) and all(
+            one.words > rival.words or one.end > max(rival.end, 1) for rival in set_aside
+        ):
             return best, all(one.tells_by_word(rival) for rival in rivals)
     return None
 
@@ -564,19 +637,16 @@ def _singled_out(
 
 def _guesses(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list[Proposal]:
     """What is likely, by names, shapes and order; and what else it could be."""
-    proposals = []
-    for split in (_by_number, _by_name):
+    proposals: list[Proposal] = []
+    for numbers in (_STEPS, _NOWHERE):
         groups: dict[Hashable, tuple[list[_Family], list[_Family]]] = {}
         for some, side in ((targets, 0), (sources, 1)):
-            for family in _families(some, split, together=not side):
+            for family in _families(some, numbers, together=not side):
                 groups.setdefault(family.key(), ([], []))[side].append(family)
         for ours, theirs in groups.values():
-            for pair in _likely(ours, theirs):
-                other_sources = tuple(one.first() for one in theirs if one is not pair.source)
-                other_targets = tuple(one.first() for one in ours if one is not pair.target)
-                proposals.append(
-                    _proposal(pair, certain=False)._replace(other_sources=other_sources, other_targets=other_targets)
-                )
+            old, new = (tuple(one.first() for one in some[:_MAX_LISTED]) for some in (theirs, ours))
+            guesses = (_proposal(pair, certain=False) for pair in _likely(ours, theirs))
+            proposals += [guess._replace(sources=old, targets=new) for guess in guesses]
         targets = _without(targets, {new for one in proposals for _, new in one.pairs})
         sources = _without(sources, {old for one in proposals for old, _ in one.pairs})
     return proposals
@@ -624,11 +694,8 @@ def _proposal(pair: _Pair, certain: bool) -> Proposal:
         choices = [(one, other) for one in (source, *source.also) for other in (target, *target.also)]
         source, target = max(choices, key=lambda both: _likeness(both[0].template, both[1].template))
     pairs = tuple((one.name, target.members[numbers].name) for numbers, one in source.members.items())
-    old, new = (name.split(".") for name in pairs[0])
-    if next(iter(source.members)):
-        groups = iter(range(1, len(new) + 1))
-        old = [r"(\d+)" if _NUMBER.fullmatch(step) else re.escape(step) for step in old]
-        new = [rf"\{next(groups)}" if _NUMBER.fullmatch(step) else step.replace("\\", r"\\") for step in new]
-    else:
-        old, new = [re.escape(step) for step in old], [step.replace("\\", r"\\") for step in new]
-    return Proposal("^" + r"\.".join(old) + "$", ".".join(new), pairs, pair.reason, certain)
+    old, new = pairs[0]
+    pattern = r"(\d+)".join(map(re.escape, source.number.split(old)))
+    parts = [part.replace("\\", r"\\") for part in target.number.split(new)]
+    replacement = parts[0] + "".join(rf"\{number}{part}" for number, part in enumerate(parts[1:], 1))
+    return Proposal(f"^{pattern}$", replacement, pairs, pair.reason, certain)

@@ -80,13 +80,10 @@ def proposed(applied: list[Proposal], proposals: list[Proposal], limit: int | No
         for proposal in some[:limit]:
             lines += _rename_lines(label, proposal)
         lines += _more(len(some), limit, label)
-    groups: dict[frozenset[str], list[Proposal]] = {}
+    groups: dict[object, list[Proposal]] = {}
     for proposal in proposals:
         if not proposal.certain:
-            old, new = proposal.pairs[0]
-            groups.setdefault(frozenset((old, new, *proposal.other_sources, *proposal.other_targets)), []).append(
-                proposal
-            )
+            groups.setdefault((proposal.sources, proposal.targets), []).append(proposal)
     for group in list(groups.values())[:limit]:
         lines += _group_lines(group, limit)
     lines += _more(len(groups), limit, "may be")
@@ -119,15 +116,12 @@ def _group_lines(group: list[Proposal], limit: int | None) -> list[str]:
     """Renames of which any could be right, and what else has the same shape."""
     lines = [line for proposal in group[:limit] for line in _rename_lines("may be", proposal)]
     lines += _more(len(group), limit, "may be")
-    sources, targets = ({proposal.pairs[0][side] for proposal in group} for side in (0, 1))
-    for word, others, known in (
-        ("→", group[0].other_targets, targets),
-        ("←", group[0].other_sources, sources),
-    ):
-        others = tuple(name for name in others if name not in known)
+    for word, names, side in (("→", group[0].targets, 1), ("←", group[0].sources, 0)):
+        paired = {proposal.pairs[0][side] for proposal in group}
+        others = [name for name in names if name not in paired]
         lines += [f"  or {word} {escape(name)}" for name in others[:limit]] + _more(len(others), limit, f"or {word}")
     if len(group) > 1:
-        lines.append(f"  these {len(group)} have one shape, and nothing says that they are not swapped")
+        lines.append(f"  these {len(group):,} have one shape, and nothing says that they are not swapped")
     return lines
 
 
