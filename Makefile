@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults check format bench variants matrix metaloads ties alarms wheel clean
+.PHONY: help run test faults check format bench variants matrix metaloads renames ties alarms wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ ties: $(VENV)/dev.stamp  ## Every tied architecture of transformers through what
 
 metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers onto meta (minutes)
 	@$(BIN)/python -m tools.meta_loads
+
+renames: $(VENV)/dev.stamp  ## Load every architecture of transformers by its stored names (minutes)
+	@$(BIN)/python -m tools.auto_renames
 
 alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and planted faults that it finds (minutes)
 	@$(BIN)/python -m tools.alarms

@@ -39,6 +39,7 @@ def test_words_that_have_one_meaning() -> None:
         (["q", "k"], ["q.base_layer", "k.base_layer"]),
         (["layer.0.norm1", "layer.0.norm2"], ["blocks.0.ln_1", "blocks.0.ln_2"]),
         (["lm.model.embed", "lm.head"], ["model.lm.embed", "head"]),
+        (["h.0.query", "h.0.key", "h.0.value"], ["h.0.q_proj", "h.0.k_proj", "h.0.v_proj"]),
     ],
 )
 def test_names_that_keep_what_tells_them_apart(old: list[str], new: list[str]) -> None:
@@ -97,6 +98,12 @@ def test_names_that_do_not_tell_which_is_which(old: list[str], new: list[str]) -
     found = propose(weights(*new), weights(*old))
     assert found
     assert not any(proposal.certain for proposal in found)
+
+
+def test_a_bias_is_one_also_by_the_last_of_its_words() -> None:
+    ours, theirs = named("attn.query.bias", "attn.value.bias"), named("attn.q_bias", "attn.v_bias")
+    assert certain(ours, theirs) == {"attn.q_bias": "attn.query.bias", "attn.v_bias": "attn.value.bias"}
+    assert propose(weights("attn.query"), named("attn.q_bias")) == []
 
 
 def test_a_guess_lists_what_could_be_what() -> None:

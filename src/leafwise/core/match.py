@@ -49,7 +49,7 @@ class Matching(NamedTuple):
     renamed: dict[int, str]
     prefixes: list[Prefix]
     idle: list[str]  # renames that fitted no name
-    fronts: tuple[str, str] = ("", "")  # the front that all sources have too much, and the one that they lack
+    fronts: tuple[str, str] = ("", "")  # the front that all sources have too much, and the one that they lack, if known
 
     def joined(self, pairs: Mapping[int, int]) -> "Matching":
         """The same with further pairs, by the target."""
@@ -87,6 +87,8 @@ def match(targets: Sequence[str], sources: Sequence[str], rename: Rename | None 
         prefixes += further
     else:
         pairs = {}
+    if not found and not pairs:  # nothing says which front is too much: those that one knows
+        fronts = _shared_fronts(names.values())[-1], _shared_fronts(targets)[-1]
     return Matching(found, targets_left, sources_left, left_out, renamed, prefixes, idle, fronts).joined(pairs)
 
 

@@ -177,11 +177,18 @@ def _without_fixed_digits(families: dict[str, _Family]) -> dict[str, _Family]:
 
 
 def _sort_of(last: str) -> str:
-    """A weight is never a bias: names with a well-known end are compared with their like only."""
-    for sort in ("bias", "running_mean", "running_var", "num_batches_tracked"):
-        if last == sort:
-            return sort
-    return {"beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}.get(last, "")
+    """A weight is never a bias: names with a well-known end are compared with their like only.
+
+    >>> _sort_of("weight"), _sort_of("in_proj_bias"), _sort_of("moving_mean")
+    ('', 'bias', 'running_mean')
+    """
+    if last in ("running_mean", "running_var", "num_batches_tracked"):
+        return last
+    if last.endswith("_bias"):
+        return "bias"
+    return {"bias": "bias", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}.get(
+        last, ""
+    )
 
 
 # -- what is certain ---------------------------------------------------------------------------------------
@@ -232,10 +239,11 @@ class _Search:
         owners = _owners(self.pairs)
         left = {family.template: family for family in self.targets if id(family) not in self._done}
         for source in self.sources:
-            target = left.get(f"{owners.get(source.owner, '')}.{source.last}")
-            if target is None or id(source) in self._done or self._keys[id(source)] != self._keys[id(target)]:
+            name = f"{owners.get(source.owner, '')}.{source.last}"
+            if id(source) in self._done or name not in left or self._keys[id(source)] != self._keys[id(left[name])]:
                 continue
-            yield _Pair(source, target, f"same layer as {owners[source.owner]}")
+            target = left.pop(name)
+            yield _Pair(source, target, f"same layer as {target.first().rpartition('.')[0]}")
 
     def _by_words(self) -> Iterator[_Pair]:
         """Groups in which each name shares more words with its partner than with any other, and none is left over."""
@@ -370,9 +378,10 @@ class _Index:
 
 def _candidates(ours: _Index, theirs: _Index) -> list[_Rule]:
     """Differences between names that could be one another, and that may be one change. Steps that are put in or left
-    out are. Steps in the place of others are if several layers below bear it out: two changes that happen to stand
-    side by side in a name are not one."""
+    out are; if not wherever they occur, then below a step of a name that several layers have. Steps in the place of
+    others are if several layers below bear it out: two changes that happen to stand side by side are not one."""
     behind: dict[_Rule, set[Steps]] = {}
+    below: dict[_Rule, set[Steps]] = {}
     for key, sources in theirs.groups.items():
         targets = ours.groups.get(key, [])
         if len(targets) * len(sources) > _MAX_RULES:
@@ -381,7 +390,13 @@ def _candidates(ours: _Index, theirs: _Index) -> list[_Rule]:
             for new, _ in targets:
                 rule, layer = _difference(old, new)
                 behind.setdefault(rule, set()).add(layer)
-    return [rule for rule, layers in behind.items() if _is_one_change(rule, layers)]
+                at = len(old) - len(layer) - 1 - len(rule.old)
+                if at and not (rule.old and rule.new):
+                    step = old[at - 1 : at]
+                    below.setdefault(_Rule(step + rule.old, step + rule.new), set()).add(old[:at])
+    return [rule for rule, layers in behind.items() if _is_one_change(rule, layers)] + [
+        rule for rule, layers in below.items() if len(layers) > 1
+    ]
 
 
 def _is_one_change(rule: _Rule, layers: set[Steps]) -> bool:
