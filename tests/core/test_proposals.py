@@ -2,7 +2,8 @@
 
 import pytest
 
-from leafwise.core.proposals import Unmatched, propose
+from leafwise.core.families import Unmatched
+from leafwise.core.proposals import propose
 
 
 def named(*names: str, shape: tuple[int, ...] = (2, 2)) -> list[Unmatched]:

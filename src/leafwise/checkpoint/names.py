@@ -5,8 +5,9 @@ from typing import Any
 
 from leafwise.checkpoint.plans import Plan
 from leafwise.core.columns import Columns
+from leafwise.core.families import Unmatched
 from leafwise.core.match import Matching, match, new_name, renamer
-from leafwise.core.proposals import Unmatched, certain_pairs, propose, unmatched
+from leafwise.core.proposals import certain_pairs, propose, unmatched
 from leafwise.core.tree import Tree
 
 

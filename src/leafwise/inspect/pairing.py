@@ -8,12 +8,13 @@ from math import copysign
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns
+from leafwise.core.families import Unmatched
 from leafwise.core.home import Home, Spec
 from leafwise.core.leaf import number_kind
 from leafwise.core.match import Matching, match, new_name, renamer
 from leafwise.core.memory import SAME
 from leafwise.core.path import quote
-from leafwise.core.proposals import Proposal, Unmatched, certain_pairs, propose
+from leafwise.core.proposals import Proposal, certain_pairs, propose
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError
 
