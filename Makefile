@@ -46,7 +46,7 @@ ties: $(VENV)/dev.stamp  ## Every tied architecture of transformers through what
 metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers onto meta (minutes)
 	@$(BIN)/python -m tools.meta_loads
 
-renames: $(VENV)/dev.stamp  ## Load every architecture of transformers by its stored names (minutes)
+renames: $(VENV)/dev.stamp  ## Load all transformers by the names they are stored with (minutes)
 	@$(BIN)/python -m tools.auto_renames
 
 alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and planted faults that it finds (minutes)
