@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults check format bench variants matrix metaloads ties alarms timmrules wheel clean
+.PHONY: help run test faults check format bench variants matrix sweep metaloads renames timmrules optimizers ties alarms wheel \
+	clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/run.stamp  ## Set up what the tour needs, and take it
 	@$(BIN)/leafwise tour
@@ -43,14 +44,22 @@ matrix: $(VENV)/dev.stamp  ## The tests on machines unlike this one, for docs/pl
 ties: $(VENV)/dev.stamp  ## Every tied architecture of transformers through what loses ties
 	@$(BIN)/python tools/tied_transformers.py
 
+sweep: metaloads renames timmrules optimizers  ## All of transformers, timm, pytorch_optimizer (an hour)
+
 metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers onto meta (minutes)
 	@$(BIN)/python -m tools.meta_loads
 
-alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and planted faults that it finds (minutes)
-	@$(BIN)/python -m tools.alarms
+renames: $(VENV)/dev.stamp  ## Load all transformers by the names they are stored with (minutes)
+	@$(BIN)/python -m tools.auto_renames
 
 timmrules: $(VENV)/dev.stamp  ## Compare the ready-made rules with timm's (minutes)
 	@$(BIN)/python -m tools.timm_rules
+
+optimizers: $(VENV)/dev.stamp  ## Resume with every optimizer of PyTorch, timm, pytorch_optimizer
+	@$(BIN)/python -m tools.optimizers
+
+alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and planted faults it finds (minutes)
+	@$(BIN)/python -m tools.alarms
 
 wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and prove the wheel in an empty environment
 	@rm -rf dist build/wheel && $(BIN)/python -m build --outdir dist . > /dev/null
@@ -71,6 +80,6 @@ $(VENV)/run.stamp: pyproject.toml setup.py constraints.txt $(wildcard src/leafwi
 # timm without what it asks for: torchvision has no build for this torch, and next to it transformers cannot be imported.
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@$(PIP) install --upgrade 'pip>=25.1'
-	@$(PIP) install --constraint constraints.txt --group dev
+	@$(PIP) install --constraint constraints.txt --group dev --group ecosystem
 	@$(PIP) install --constraint constraints.txt --no-deps timm
 	@touch $@

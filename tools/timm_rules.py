@@ -13,16 +13,12 @@ import argparse
 import math
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+from tools.with_timm import import_timm
 from torch import nn
 
 import leafwise as lw
@@ -34,45 +30,6 @@ DECAY = 0.75
 
 
 # -- timm ------------------------------------------------------------------------------------------------------
-
-
-def import_timm() -> Any:
-    """timm, also where torchvision is not installed, as next to a torch for CPUs: what timm takes from it while it is
-    imported are transforms of pictures, data sets and a frozen batch norm, which no model needs to be built."""
-    with warnings.catch_warnings(), _torchvision():
-        warnings.simplefilter("ignore")
-        import timm
-        import timm.optim
-    return timm
-
-
-class _Absent(ModuleType):
-    """A module in which every name is an empty class."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return sys.modules.get(f"{self.__name__}.{name}") or type(name, (), dict(zip(_MODES, _MODES, strict=True)))
-
-
-_MODES = ("NEAREST", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS")  # of interpolation, which timm lists
-_PARTS = ("", ".ops", ".ops.misc", ".transforms", ".transforms.functional", ".datasets")
-
-
-@contextmanager
-def _torchvision() -> Iterator[None]:
-    if find_spec("torchvision") is not None:
-        yield
-        return
-    names = [f"torchvision{part}" for part in _PARTS]
-    for name in names:
-        sys.modules[name] = module = _Absent(name)
-        module.__spec__, module.__path__ = ModuleSpec(name, None), []
-    try:
-        yield
-    finally:
-        for name in names:
-            del sys.modules[name]
 
 
 def families() -> list[str]:

@@ -11,12 +11,7 @@ from tests.checkpoint.models import Tied
 from torch import nn
 
 import leafwise as lw
-from leafwise.core.match import match, propose
-
-
-def shapes(*names: str, shape: tuple[int, ...] = (2, 2)) -> list[tuple[str, Any]]:
-    return [(name, shape) for name in names]
-
+from leafwise.core.match import match
 
 # -- names -------------------------------------------------------------------------------------------------
 
@@ -72,31 +67,6 @@ def test_renames() -> None:
     assert found.idle == ["no"]
     assert match(["weight"], ["a.weight"], {"a": ""}).sources == {0: 0}
     assert match(["b.x", "c.x"], ["a.x", "a.b.x"], {"a": "b", "a.b": "c"}).sources == {0: 0, 1: 1}
-
-
-def test_families_are_proposed_by_names_shapes_and_order() -> None:
-    ours = [f"layers.{n}.attn.{which}_proj.weight" for n in range(3) for which in "qkvo"]
-    theirs = [f"h.{n}.attention.{which}.weight" for n in range(3) for which in ("query", "key", "value", "output")]
-    found = propose(shapes(*ours), shapes(*theirs))
-    pairs = dict(pair for proposal in found for pair in proposal.pairs)
-    letters = {"query": "q", "key": "k", "value": "v", "output": "o"}
-    assert len(pairs) == 12
-    for old, new in pairs.items():
-        _, number, _, which, _ = old.split(".")
-        assert new == f"layers.{number}.attn.{letters[which]}_proj.weight"
-    for proposal in found:
-        for old, new in proposal.pairs:
-            assert re.sub(proposal.pattern, proposal.replacement, old) == new
-    assert propose(shapes("a.weight"), shapes("b.weight", shape=(3, 3))) == []
-    assert propose(shapes("a.weight"), shapes("a.bias")) == []  # a weight is no bias
-
-
-def test_more_families_than_can_be_compared_are_taken_in_order() -> None:
-    ours = [f"{chr(97 + n // 26)}{chr(97 + n % 26)}.weight" for n in range(100)]
-    theirs = [f"z{name}" for name in ours]
-    found = propose(shapes(*ours), shapes(*theirs))
-    assert len(found) == 100
-    assert all(new == old[1:] for proposal in found for old, new in proposal.pairs)
 
 
 # -- the plan ----------------------------------------------------------------------------------------------
@@ -173,12 +143,92 @@ def test_auto_renames_say_what_they_did() -> None:
     }
     plan = lw.plan(model, source, rename="auto")
     assert plan.holds
-    assert "renamed by guess: enc.weight → 0.weight" in plan.text()
+    assert "renamed: enc.weight → 0.weight (no other has this shape)" in plan.text()
     loaded = lw.load(model, source, rename="auto")
     assert all((value == 1).all() for value in loaded.parameters())
-    guessed = lw.plan(model, source)
-    assert not guessed.holds
-    assert "may be: enc.weight → 0.weight" in guessed.text()
+    proposed = lw.plan(model, source)
+    assert not proposed.holds
+    assert "would rename: enc.weight → 0.weight" in proposed.text()
+    assert all(proposal.certain for proposal in proposed.proposals)
+    assert proposed.renames == plan.renames
+    assert lw.plan(model, source, rename=proposed.renames).holds
+
+
+def norms(*names: str) -> nn.Module:
+    return nn.ModuleDict({"embed": nn.Embedding(7, 4), **{name: nn.LayerNorm(4) for name in names}})
+
+
+def test_what_could_be_swapped_is_listed_and_not_loaded() -> None:
+    source, model = norms("norm1", "norm2"), norms("before", "after")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    plan = lw.plan(model, source, rename="auto")
+    assert not plan.holds
+    assert sorted(plan.missing) == ["after.bias", "after.weight", "before.bias", "before.weight"]
+    assert plan.unexpected == ["norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias"]
+    assert plan.applied == plan.renames == []
+    assert plan.notes == ['4 renames are not certain, and rename="auto" did not apply them']
+    for proposal in plan.proposals:
+        (old, new), part = proposal.pairs[0], proposal.pairs[0][0].rpartition(".")[2]
+        assert proposal.sources == (f"norm1.{part}", f"norm2.{part}")
+        assert proposal.targets == (f"before.{part}", f"after.{part}")
+        assert re.sub(proposal.pattern, proposal.replacement, old) == new
+    text = plan.text()
+    assert text.count("\nmay be: ") == 4
+    assert "these 2 have one shape, and nothing says that they are not swapped" in text
+    listed = text[text.index("4 renames are not certain") : text.index("1 of 5 leaves")]
+    assert max(map(len, listed.splitlines())) <= 80
+    data = json.loads(json.dumps(plan.json()))["proposals"]
+    assert [one["certain"] for one in data] == [False] * 4
+    assert data[0]["targets"] == ["before.weight", "after.weight"]
+    assert "may be: " in plan._repr_html_()
+    with pytest.raises(lw.LoadError, match="give rename= what is right") as error:
+        lw.load(model, source, rename="auto")
+    assert "not certain" in str(error.value)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    loaded = lw.load(model, source, rename={"norm1": "before", "norm2": "after"})
+    assert torch.equal(loaded["after"].weight, source["norm2"].weight)
+
+
+def test_swapped_names_are_loaded_by_their_names() -> None:
+    source = norms("norm1", "norm2")
+    swapped = {
+        name.replace("norm1", "x").replace("norm2", "norm1").replace("x", "norm2"): value
+        for name, value in source.state_dict().items()
+    }
+    plan = lw.plan(norms("norm1", "norm2"), swapped, rename="auto")
+    assert plan.holds
+    assert plan.applied == plan.proposals == []
+
+
+def test_what_is_allowed_stays_as_it_is_where_a_rename_is_not_certain() -> None:
+    source, model = norms("norm1", "norm2"), norms("before", "after")
+    nn.init.constant_(model["before"].weight, 7.0)
+    lw.load(model, source, rename="auto", allow={"missing", "unexpected"})
+    assert (model["before"].weight == 7).all()
+
+
+def test_a_tied_leaf_needs_one_name_only() -> None:
+    def build(embed: str, head: str) -> nn.Module:
+        model = nn.ModuleDict({embed: nn.Embedding(7, 4), head: nn.Linear(4, 7, bias=False)})
+        model[head].weight = model[embed].weight
+        return model
+
+    source = build("tokens", "out")
+    for given in (source, {"tokens.weight": source["tokens"].weight}):
+        loaded = lw.load(build("embed", "head"), given, rename="auto")
+        assert torch.equal(loaded["head"].weight, source["out"].weight)
+        assert loaded["head"].weight is loaded["embed"].weight
+
+
+def test_the_kind_of_number_tells_leaves_apart() -> None:
+    model, source = nn.Module(), nn.Module()
+    model.register_buffer("steps", torch.zeros(3, dtype=torch.int64))
+    model.scale = nn.Parameter(torch.zeros(3))
+    source.gain = nn.Parameter(torch.ones(3))
+    source.register_buffer("count", torch.ones(3, dtype=torch.int64))
+    loaded = lw.load(model, source, rename="auto")
+    assert loaded.steps.tolist() == [1, 1, 1]
 
 
 def test_a_checkpoint_of_several_things_says_which_to_take(tmp_path: Path) -> None:
@@ -207,7 +257,7 @@ def test_on_the_command_line(
     assert main(["plan", path, "mine:other", "--rename", "^=0.", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["holds"]
     assert main(["plan", path, "mine:other", "--auto", "--full"]) == 0
-    assert "renamed by guess" in capsys.readouterr().out
+    assert "renamed: weight → 0.weight" in capsys.readouterr().out
     assert main(["plan", path, "mine:other", "--auto", "--rename", "a=b"]) == 1
     assert main(["plan", path, path]) == 0
     assert main(["plan", str(tmp_path / "no"), "mine:build"]) == 1

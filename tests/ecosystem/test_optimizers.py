@@ -2,6 +2,7 @@
 in tools/optimizers.py (`make optimizers`); here are PyTorch's own and those of the others that keep state in ways of
 their own."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from leafwise.checkpoint import saving
 from leafwise.checkpoint.values import PlainValue
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+for library in ("timm", "pytorch_optimizer"):
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed", allow_module_level=True)
 
 CASES = {f"{case.library}.{case.name}": case for case in optimizers.cases()}
 # Running values in groups, in the state of no parameter, in wrappers, in layouts, in lists and tuples.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from leafwise.checkpoint.names import Match
 from leafwise.checkpoint.plans import Feed, MustAgree, Plan
 from leafwise.core.columns import Columns, Facts
-from leafwise.core.leaf import Leaf, shape_text
+from leafwise.core.leaf import Leaf, number_kind, shape_text
 from leafwise.core.memory import Op
 from leafwise.core.tree import Tree
 from leafwise.files.home import StoredFile
@@ -77,7 +77,7 @@ def _fed(plan: Plan, found: Match, one: _Chosen, given: Facts, axes: "_Axes", ca
         return None
     how = _how(columns, theirs, leaf, source, name, found.source_name_of[source], order)
     if given.spec.dtype != facts.spec.dtype:
-        if not (cast and _sort(given.spec.dtype) == _sort(facts.spec.dtype)):
+        if not (cast and number_kind(given.spec.dtype) == number_kind(facts.spec.dtype)):
             plan.found("dtype", name, _dtype_message(name, facts, given, cast))
             return None
         how = (*how, "cast")
@@ -154,11 +154,6 @@ def _how(
     return tuple(words)
 
 
-def _sort(dtype: str) -> str:
-    """What kind of number a dtype holds; between kinds nothing is cast."""
-    return "float" if "float" in dtype else "complex" if "complex" in dtype else "bool" if dtype == "bool" else "int"
-
-
 def _told(name: str, facts: Facts) -> str:
     return f"{name} ({shape_text(facts.spec.shape)} {facts.spec.dtype})"
 
@@ -183,7 +178,7 @@ def _shape_message(
 
 def _dtype_message(name: str, ours: Facts, theirs: Facts, cast: bool) -> str:
     repair = "; that is another kind of number, and is not cast" if cast else "; cast=True allows it"
-    if not cast and _sort(ours.spec.dtype) != _sort(theirs.spec.dtype):
+    if not cast and number_kind(ours.spec.dtype) != number_kind(theirs.spec.dtype):
         repair = "; that is another kind of number"
     return f"{name} is {ours.spec.dtype}, and in the source {theirs.spec.dtype}{repair}"
 

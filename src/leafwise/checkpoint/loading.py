@@ -86,8 +86,10 @@ def _refusal(plan: Plan) -> str:
     allowable = [repr(kind) for kind in by_kind if kind in ("missing", "unexpected", "shape")]
     if allowable and len(allowable) == len(by_kind):
         lines.append(f"  allow={{{', '.join(allowable)}}} loads the rest")
-    if plan.proposals:
-        lines.append('  lw.plan proposes renames; rename="auto" takes them')
+    if plan.renames and not plan.applied:
+        lines.append('  rename="auto" applies the renames that are certain; lw.plan lists them')
+    if not all(proposal.certain for proposal in plan.proposals):
+        lines.append("  other renames are not certain; lw.plan lists what could be what: give rename= what is right")
     return "\n".join(lines)
 
 

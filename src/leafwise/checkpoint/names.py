@@ -5,7 +5,9 @@ from typing import Any
 
 from leafwise.checkpoint.plans import Plan
 from leafwise.core.columns import Columns
-from leafwise.core.match import Matching, match, new_name, propose, renamer
+from leafwise.core.families import Unmatched
+from leafwise.core.match import Matching, match, new_name, renamer
+from leafwise.core.proposals import certain_pairs, propose, unmatched
 from leafwise.core.tree import Tree
 
 
@@ -51,16 +53,14 @@ class Match:
         auto = isinstance(rename, str) and rename == "auto"
         found = match(self.names, self.source_names, None if auto else rename)
         if found.targets_left and found.sources_left:
-            proposals = propose(
-                self._shapes(plan.target._columns, self.rows, self.names, found.targets_left),
-                self._shapes(plan.source._columns, self.source_rows, self.source_names, found.sources_left),
-            )
+            targets, sources = self._unmatched(plan, found)
+            plan.proposals = propose(targets, sources)
             if auto:
-                new = {old: new for proposal in proposals for old, new in proposal.pairs}
-                plan.applied = proposals
-                found = match(self.names, self.source_names, lambda name: new.get(name, name))
-            else:
-                plan.proposals = proposals
+                plan.applied = [proposal for proposal in plan.proposals if proposal.certain]
+                plan.proposals = [proposal for proposal in plan.proposals if not proposal.certain]
+                found = found.joined(certain_pairs(plan.applied, self.names, self.source_names))
+                if plan.proposals:
+                    plan.notes.append(_not_taken(plan))
         plan.prefixes = found.prefixes
         plan.notes += [f"rename: {rule!r} fits no name of the source" for rule in found.idle]
         if found.left_out:
@@ -68,16 +68,32 @@ class Match:
             plan.notes.append(f"rename left out {count:,} {'leaf' if count == 1 else 'leaves'} of the source")
         return found
 
-    @staticmethod
-    def _shapes(
-        columns: Columns, rows: Sequence[int], names: list[str], left: list[int]
-    ) -> list[tuple[str, tuple[int, ...] | None]]:
-        facts = columns.facts([rows[number] for number in left])
-        return [(names[number], one.spec.shape) for number, one in zip(left, facts, strict=True)]
+    def _unmatched(self, plan: Plan, found: Matching) -> tuple[list[Unmatched], list[Unmatched]]:
+        """What is left to be paired. A tied leaf that gets a value by one of its names needs none by the others."""
+        columns, theirs = plan.target._columns, plan.source._columns
+        filled: set[int] = set()
+        spent: set[int] = set()  # leaves of the source that fill a tied leaf: their other names are not needed, either
+        for target, source in found.sources.items():
+            row, other = self.rows[target], self.source_rows[source]
+            if columns.row_op(row).slices is None:
+                leaf = columns.ties.get(row, row)
+                filled.add(leaf)
+                if leaf in columns.further_rows:
+                    spent.add(theirs.ties.get(other, other))
+        return (
+            unmatched(columns, self.rows, self.names, found.targets_left, filled),
+            unmatched(theirs, self.source_rows, self.source_names, found.sources_left, spent, found.fronts),
+        )
 
     def is_optimizers(self, name: str) -> bool:
         """Whether something of the source belongs to an optimizer that the target has, too."""
         return any(name.startswith(front) for front in self.optimizer_fronts.values())
+
+
+def _not_taken(plan: Plan) -> str:
+    count = sum(len(proposal.pairs) for proposal in plan.proposals)
+    names = "1 rename is" if count == 1 else f"{count:,} renames are"
+    return f'{names} not certain, and rename="auto" did not apply {"it" if count == 1 else "them"}'
 
 
 def giver(rename: Any) -> Callable[[str], str | None]:

@@ -31,8 +31,8 @@ def plan(
 
     `source` is a file, a folder, a URL, another live model, or a Tree. `rename` gives names of the source new ones: a
     mapping of names or of their fronts, a list of `(pattern, replacement)`, or a function; `"auto"` takes what the plan
-    proposes, and says so. `allow` lists what may happen: `"missing"`, `"unexpected"`, `"shape"`. `cast=True` allows
-    other precisions.
+    proposes where that is certain, and says so. `allow` lists what may happen: `"missing"`, `"unexpected"`, `"shape"`.
+    `cast=True` allows other precisions.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.doc import Shown
-from leafwise.core.match import Prefix, Proposal, as_renames
+from leafwise.core.match import Prefix
 from leafwise.core.memory import Op
+from leafwise.core.proposals import Proposal, as_renames
 from leafwise.core.tree import Tree
 from leafwise.share.binding import Wish
 
@@ -61,7 +62,8 @@ class Plan(Shown, kind="plan"):
     """What a load would do. Prints as a table; see `lw.plan`.
 
     `holds` is whether `lw.load` would go through with it. `problems` is everything that speaks against it, `allowed`
-    what was found and is allowed. `coverage` is the share of the target's parameters that get values.
+    what was found and is allowed. `coverage` is the share of the target's parameters that get values. `proposals` are
+    renames that would fit; of these, `rename="auto"` applies those that are `certain`, and lists them in `applied`.
     """
 
     def __init__(self, target: Tree, source: Tree, allow: frozenset[str]) -> None:
@@ -104,8 +106,8 @@ class Plan(Shown, kind="plan"):
 
     @property
     def renames(self) -> list[tuple[str, str]]:
-        """What the plan proposes, or has taken by guess, as `rename=` takes it: to be looked at and corrected."""
-        return as_renames(self.proposals or self.applied)
+        """What `rename="auto"` applies, or has applied, as `rename=` takes it. Nothing that is not certain."""
+        return as_renames(proposal for proposal in (*self.applied, *self.proposals) if proposal.certain)
 
     def _names(self, kind: str) -> list[str]:
         return [problem.name for problem in (*self.problems, *self.allowed) if problem.kind == kind]

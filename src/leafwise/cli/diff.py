@@ -25,7 +25,7 @@ def add_to(verbs: Any) -> None:
     parser.add_argument(
         "--rename", metavar="PATTERN=TEXT", action="append", default=[], help=f"of names of A: {RENAME_HELP}"
     )
-    parser.add_argument("--auto", action="store_true", help="apply the renames that are proposed, and say which")
+    parser.add_argument("--auto", action="store_true", help="apply the renames that are certain, and say which")
     parser.add_argument("--structure", action="store_true", help="only names, shapes and dtypes, from headers")
     lines = parser.add_mutually_exclusive_group()
     lines.add_argument("--depth", type=target.depth, metavar="N", help="open so many levels of the outline")

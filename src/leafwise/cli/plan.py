@@ -20,7 +20,7 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("source", metavar="FILE", help="a checkpoint: a file, a folder of files, or a URL")
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
     parser.add_argument("--rename", metavar="PATTERN=TEXT", action="append", default=[], help=RENAME_HELP)
-    parser.add_argument("--auto", action="store_true", help="apply the renames that the plan proposes, and say which")
+    parser.add_argument("--auto", action="store_true", help="apply the renames that are certain, and say which")
     parser.add_argument(
         "--allow",
         metavar="KIND",

@@ -1,4 +1,4 @@
-"""Which leaf of one tree is which leaf of another: by name, by rename, by well-known prefixes; and what might be.
+"""Which leaf of one tree is which leaf of another: by name, by rename, by well-known prefixes.
 
 Names are those of a state dict: joined by dots. Nothing here looks at values.
 """
@@ -6,13 +6,11 @@ Names are those of a state dict: joined by dots. Nothing here looks at values.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from leafwise.errors import QueryError
 
 Rename = Any  # {old: new}, [(pattern, replacement), …], or a function from name to name
-Shape = tuple[int, ...] | None
 
 # Steps that wrappers put before the names of what they wrap, also in the middle, and steps under which programs keep
 # a model in what they save.
@@ -51,6 +49,16 @@ class Matching(NamedTuple):
     renamed: dict[int, str]
     prefixes: list[Prefix]
     idle: list[str]  # renames that fitted no name
+    fronts: tuple[str, str] = ("", "")  # the front that all sources have too much, and the one that they lack, if known
+
+    def joined(self, pairs: Mapping[int, int]) -> "Matching":
+        """The same with further pairs, by the target."""
+        taken = set(pairs.values())
+        return self._replace(
+            sources={**self.sources, **pairs},
+            targets_left=[target for target in self.targets_left if target not in pairs],
+            sources_left=[source for source in self.sources_left if source not in taken],
+        )
 
 
 def match(targets: Sequence[str], sources: Sequence[str], rename: Rename | None = None) -> Matching:
@@ -62,7 +70,7 @@ def match(targets: Sequence[str], sources: Sequence[str], rename: Rename | None 
     """
     names, renamed, left_out, idle = _renamed(sources, rename)
     fronts, prefixes = _common_fronts(targets, names)
-    if fronts is not None:
+    if fronts != ("", ""):
         names = {number: fronts[1] + name.removeprefix(fronts[0]) for number, name in names.items()}
     by_name = {name: number for number, name in names.items()}
     if len(by_name) < len(names):
@@ -77,11 +85,11 @@ def match(targets: Sequence[str], sources: Sequence[str], rename: Rename | None 
     if targets_left and sources_left:
         pairs, further = _by_prefix(targets, names, targets_left, sources_left)
         prefixes += further
-        found |= pairs
-        targets_left = [target for target in targets_left if target not in pairs]
-        taken = set(pairs.values())
-        sources_left = [source for source in sources_left if source not in taken]
-    return Matching(found, targets_left, sources_left, left_out, renamed, prefixes, idle)
+    else:
+        pairs = {}
+    if not found and not pairs:  # nothing says which front is too much: those that one knows
+        fronts = _shared_fronts(names.values())[-1], _shared_fronts(targets)[-1]
+    return Matching(found, targets_left, sources_left, left_out, renamed, prefixes, idle, fronts).joined(pairs)
 
 
 def _renamed(
@@ -179,13 +187,13 @@ def _substituted(rename: Sequence[Any]) -> tuple[Callable[[str], str | None], Ca
 # -- prefixes ----------------------------------------------------------------------------------------------
 
 
-def _common_fronts(targets: Sequence[str], names: Mapping[int, str]) -> tuple[tuple[str, str] | None, list[Prefix]]:
+def _common_fronts(targets: Sequence[str], names: Mapping[int, str]) -> tuple[tuple[str, str], list[Prefix]]:
     """The front that all sources have too much, and the one they lack, if so more names match than as they are. Asked
     before any name is matched: `model.x` may be one thing in the target and another in the source."""
     wanted = set(targets)
-    best, matched = None, sum(name in wanted for name in names.values())
+    best, matched = ("", ""), sum(name in wanted for name in names.values())
     if matched == len(wanted) or not wanted:
-        return None, []
+        return best, []
     most = matched
     for theirs in _shared_fronts(names.values()):
         for ours in _shared_fronts(targets):
@@ -193,7 +201,7 @@ def _common_fronts(targets: Sequence[str], names: Mapping[int, str]) -> tuple[tu
                 count = sum(name.startswith(theirs) and ours + name[len(theirs) :] in wanted for name in names.values())
                 if count > most:
                     best, most = (theirs, ours), count
-    return best, [] if best is None else [Prefix(*best, most)]
+    return best, [] if most == matched else [Prefix(*best, most)]
 
 
 def _shared_fronts(names: Iterable[str]) -> list[str]:
@@ -258,152 +266,3 @@ def _without_common_end(a: str, b: str) -> tuple[str, str]:
     while len(one) > 1 and len(other) > 1 and one[-2] == other[-2]:
         del one[-2], other[-2]
     return ".".join(one), ".".join(other)
-
-
-# -- proposals ---------------------------------------------------------------------------------------------
-
-
-class Proposal(NamedTuple):
-    """A rename that may be right: a regular expression and its replacement, the pairs of names that it would make, and
-    what speaks for it."""
-
-    pattern: str
-    replacement: str
-    pairs: tuple[tuple[str, str], ...]
-    reason: str
-
-
-class _Family(NamedTuple):
-    """Names that differ only in their numbers: the template, and for each row of numbers the position of the name."""
-
-    template: str
-    members: dict[tuple[str, ...], int]
-    place: int
-
-
-_MAX_COMPARED = 4_000  # pairs of templates whose names are compared; beyond, only their order speaks
-_WORD = re.compile(r"[^\W_]+")
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
-
-
-def propose(targets: Sequence[tuple[str, Shape]], sources: Sequence[tuple[str, Shape]]) -> list[Proposal]:
-    """Renames from sources to targets that would fit, by names, shapes and order. Guesses: nobody should apply them
-    without a look.
-
-    >>> (found,) = propose([("layers.0.q.weight", (4, 4)), ("layers.1.q.weight", (4, 4))],
-    ...                    [("h.0.query.weight", (4, 4)), ("h.1.query.weight", (4, 4))])
-    >>> found.pattern, found.replacement, len(found.pairs)
-    ('^h\\\\.(\\\\d+)\\\\.query\\\\.weight$', 'layers.\\\\1.q.weight', 2)
-    """
-    ours, theirs = _families(targets), _families(sources)
-    buckets: dict[object, tuple[list[_Family], list[_Family]]] = {}
-    for families, shapes, side in ((ours, targets, 0), (theirs, sources, 1)):
-        for family in families:
-            last = family.template.rpartition(".")[2]
-            signature = tuple(sorted((numbers, shapes[at][1]) for numbers, at in family.members.items()))
-            buckets.setdefault((signature, _sort_of(last)), ([], []))[side].append(family)
-    proposals = []
-    used_targets: set[int] = set()
-    used_sources: set[int] = set()
-    for some_targets, some_sources in buckets.values():
-        for target, source, reason in _paired(some_targets, some_sources):
-            pairs = [(source.members[numbers], target.members[numbers]) for numbers in source.members]
-            used_sources.update(a for a, _ in pairs)
-            used_targets.update(b for _, b in pairs)
-            proposals.append(_proposal(source, target, [(sources[a][0], targets[b][0]) for a, b in pairs], reason))
-    proposals += _in_order(targets, sources, used_targets, used_sources)
-    return proposals
-
-
-def _families(named: Sequence[tuple[str, Shape]]) -> list[_Family]:
-    families: dict[str, _Family] = {}
-    for at, (name, _) in enumerate(named):
-        template = _NUMBER.sub("#", name)
-        family = families.get(template)
-        if family is None:
-            family = families[template] = _Family(template, {}, at)
-        family.members[tuple(_NUMBER.findall(name))] = at
-    return list(families.values())
-
-
-def _sort_of(last: str) -> str:
-    """A weight is never a bias: names with a well-known end are compared with their like only."""
-    for sort in ("bias", "running_mean", "running_var", "num_batches_tracked"):
-        if last == sort:
-            return sort
-    return {"beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}.get(last, "")
-
-
-def _paired(targets: list[_Family], sources: list[_Family]) -> list[tuple[_Family, _Family, str]]:
-    if not targets or not sources:
-        return []
-    if len(targets) == len(sources) == 1:
-        return [(targets[0], sources[0], "the only ones left with these shapes")]
-    if len(targets) * len(sources) > _MAX_COMPARED:
-        same = len(targets) == len(sources)
-        return [(t, s, "same shapes, same order") for t, s in zip(targets, sources, strict=True)] if same else []
-    scored = []
-    for i, target in enumerate(targets):
-        for j, source in enumerate(sources):
-            likeness = _likeness(source.template, target.template)
-            scored.append((-likeness, abs(i - j), i, j))
-    scored.sort()
-    pairs: list[tuple[_Family, _Family, str]] = []
-    done_targets: set[int] = set()
-    done_sources: set[int] = set()
-    for score, _, i, j in scored:
-        if i in done_targets or j in done_sources or (score > -0.4 and len(targets) != len(sources)):
-            continue
-        done_targets.add(i)
-        done_sources.add(j)
-        pairs.append((targets[i], sources[j], f"same shapes, names alike by {-score:.0%}"))
-    return pairs
-
-
-def _likeness(a: str, b: str) -> float:
-    """How alike two names are: letter by letter, and by the words that both have; a letter may stand for its word.
-
-    >>> _likeness("attn_v.weight", "v_proj.weight") > _likeness("attn_v.weight", "q_proj.weight")
-    True
-    """
-    letters = SequenceMatcher(None, a, b, autojunk=False).ratio()
-    ours, theirs = _WORD.findall(a.lower()), _WORD.findall(b.lower())
-    common = sum(any(_stands_for(one, other) for other in theirs) for one in ours)
-    return letters / 2 + common / max(len(ours), len(theirs), 1) / 2
-
-
-def _stands_for(a: str, b: str) -> bool:
-    return a == b or (a[0] == b[0] and 1 in (len(a), len(b)))
-
-
-def _proposal(source: _Family, target: _Family, pairs: list[tuple[str, str]], reason: str) -> Proposal:
-    fixed = [re.escape(part) for part in source.template.split("#")]
-    pattern = "^" + r"(\d+)".join(fixed) + "$"
-    parts = target.template.split("#")
-    replacement = parts[0] + "".join(rf"\{number}{part}" for number, part in enumerate(parts[1:], 1))
-    return Proposal(pattern, replacement, tuple(pairs), reason)
-
-
-def _in_order(
-    targets: Sequence[tuple[str, Shape]], sources: Sequence[tuple[str, Shape]], used_targets: set[int], used: set[int]
-) -> list[Proposal]:
-    """What is left after families: as many of one shape on either side are paired in their order."""
-    ours: dict[object, list[int]] = {}
-    theirs: dict[object, list[int]] = {}
-    for named, skip, found in ((targets, used_targets, ours), (sources, used, theirs)):
-        for at, (name, shape) in enumerate(named):
-            if at not in skip:
-                found.setdefault((shape, _sort_of(name.rpartition(".")[2])), []).append(at)
-    proposals = []
-    for key, some in theirs.items():
-        if len(ours.get(key, ())) == len(some):
-            for a, b in zip(some, ours[key], strict=True):
-                old, new = sources[a][0], targets[b][0]
-                escaped = new.replace("\\", r"\\")
-                proposals.append(Proposal(f"^{re.escape(old)}$", escaped, ((old, new),), "same shape, same order"))
-    return proposals
-
-
-def as_renames(proposals: Iterable[Proposal]) -> list[tuple[str, str]]:
-    """Proposals as `rename=` takes them."""
-    return [(proposal.pattern, proposal.replacement) for proposal in proposals]

@@ -8,7 +8,8 @@ from typing import Any, overload
 
 from leafwise.core.bars import bar
 from leafwise.core.doc import Shown
-from leafwise.core.match import Prefix, Proposal
+from leafwise.core.match import Prefix
+from leafwise.core.proposals import Proposal
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.changes import KINDS, Change, in_order
@@ -98,8 +99,8 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
     equal. `values=False` leaves it at the structure.
 
     `rename` gives names of `a` those that they have in `b`: a mapping of names or of their fronts, a list of
-    `(pattern, replacement)`, a function, or `"auto"`, which takes what is proposed. Well-known prefixes, as of a
-    wrapper, are no difference. A shared leaf is compared once.
+    `(pattern, replacement)`, a function, or `"auto"`, which takes what is proposed and certain. Well-known prefixes,
+    as of a wrapper, are no difference. A shared leaf is compared once.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(2, 2)

@@ -8,10 +8,13 @@ from math import copysign
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns
+from leafwise.core.families import Unmatched
 from leafwise.core.home import Home, Spec
-from leafwise.core.match import Matching, Proposal, match, new_name, propose, renamer
+from leafwise.core.leaf import number_kind
+from leafwise.core.match import Matching, match, new_name, renamer
 from leafwise.core.memory import SAME
 from leafwise.core.path import quote
+from leafwise.core.proposals import Proposal, certain_pairs, propose
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError
 
@@ -142,13 +145,12 @@ class Pairing:
         ones, others = self.one.names, self.other.names
         found = match(others, ones, None if auto else rename)
         if found.targets_left and found.sources_left:
-            proposals = propose(_shapes(self.other, found.targets_left), _shapes(self.one, found.sources_left))
-            if not auto:
-                self.proposals = proposals
-                return found
-            new = {old: new for proposal in proposals for old, new in proposal.pairs}
-            self.applied = proposals
-            return match(others, ones, lambda name: new.get(name, name))
+            ours, theirs = _unmatched(self.other, found.targets_left), _unmatched(self.one, found.sources_left)
+            self.proposals = propose(ours, [one._replace(front=found.fronts) for one in theirs])
+            if auto:
+                self.applied = [proposal for proposal in self.proposals if proposal.certain]
+                self.proposals = [proposal for proposal in self.proposals if not proposal.certain]
+                return found.joined(certain_pairs(self.applied, others, ones))
         return found
 
     def _left(self, side: Side, linked: list[int], which: str, besides: set[int]) -> list[int]:
@@ -173,8 +175,12 @@ class Pairing:
         return sorted(left)
 
 
-def _shapes(side: Side, numbers: list[int]) -> list[tuple[str, tuple[int, ...] | None]]:
-    return [(side.names[number], side.spec(side.rows[number]).shape) for number in numbers]
+def _unmatched(side: Side, numbers: list[int]) -> list[Unmatched]:
+    specs = [side.spec(side.rows[number]) for number in numbers]
+    return [
+        Unmatched(side.names[number], (spec.shape, number_kind(spec.dtype)))
+        for number, spec in zip(numbers, specs, strict=True)
+    ]
 
 
 def _linked(one: Side, other: Side, rows: list[tuple[int, int]]) -> list[Link]:

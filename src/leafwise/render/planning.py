@@ -5,8 +5,8 @@ from typing import Any
 from leafwise.checkpoint.plans import Feed, Plan
 from leafwise.core.doc import Doc, Line, Span
 from leafwise.core.leaf import shape_text
-from leafwise.core.match import Proposal
 from leafwise.core.path import escape
+from leafwise.core.proposals import Proposal
 from leafwise.render.outline import plural
 
 _MAX_LINES = 30  # of leaves that go through, and of each kind of problem, unless all are asked for
@@ -73,15 +73,55 @@ def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
 
 
 def proposed(applied: list[Proposal], proposals: list[Proposal], limit: int | None) -> list[tuple[Span, ...]]:
-    """Renames that were taken by guess, or that might be meant, and what to give for them."""
-    lines: list[tuple[Span, ...]] = []
-    for words, some in (("renamed by guess", applied), ("may be", proposals)):
+    """Renames that were taken, that could be, and that only might be right; and what to give for them."""
+    certain = [proposal for proposal in proposals if proposal.certain]
+    lines: list[str] = []
+    for label, some in (("renamed", applied), ("would rename", certain)):
         for proposal in some[:limit]:
-            old, new = proposal.pairs[0]
-            count = f" and {len(proposal.pairs) - 1:,} like it" if len(proposal.pairs) > 1 else ""
-            lines.append((Span(f"{words}: {escape(old)} → {escape(new)}{count} ({proposal.reason})", "tie"),))
-    if proposals:
-        lines.append((Span('rename="auto" (--auto) takes these; or give rename= (--rename) what is right', "dim"),))
+            lines += _rename_lines(label, proposal)
+        lines += _more(len(some), limit, label)
+    groups: dict[object, list[Proposal]] = {}
+    for proposal in proposals:
+        if not proposal.certain:
+            groups.setdefault((proposal.sources, proposal.targets), []).append(proposal)
+    for group in list(groups.values())[:limit]:
+        lines += _group_lines(group, limit)
+    lines += _more(len(groups), limit, "may be")
+    if certain:
+        lines.append('rename="auto" (--auto) applies what it would rename here')
+    if groups:
+        lines.append('rename="auto" does not apply what may be: give rename= (--rename) what is right')
+    last = len(lines) - bool(certain) - bool(groups)
+    return [(Span(line, "tie" if number < last else "dim"),) for number, line in enumerate(lines)]
+
+
+_WIDTH = 80
+
+
+def _more(count: int, limit: int | None, label: str) -> list[str]:
+    return [f"… and {count - limit:,} more: {label}"] if limit is not None and count > limit else []
+
+
+def _rename_lines(label: str, proposal: Proposal) -> list[str]:
+    """A rename in one line, or in two where one would be too long."""
+    old, new = map(escape, proposal.pairs[0])
+    count = f" and {len(proposal.pairs) - 1:,} like it" if len(proposal.pairs) > 1 else ""
+    start, middle, end = f"{label}: {old}", f"→ {new}", f"{count} ({escape(proposal.reason)})"
+    if len(start) + 1 + len(middle) + len(end) <= _WIDTH:
+        return [f"{start} {middle}{end}"]
+    return [start, f"  {middle}{end}"] if 2 + len(middle) + len(end) <= _WIDTH else [start, f"  {middle}", f" {end}"]
+
+
+def _group_lines(group: list[Proposal], limit: int | None) -> list[str]:
+    """Renames of which any could be right, and what else has the same shape."""
+    lines = [line for proposal in group[:limit] for line in _rename_lines("may be", proposal)]
+    lines += _more(len(group), limit, "may be")
+    for word, names, side in (("→", group[0].targets, 1), ("←", group[0].sources, 0)):
+        paired = {proposal.pairs[0][side] for proposal in group}
+        others = [name for name in names if name not in paired]
+        lines += [f"  or {word} {escape(name)}" for name in others[:limit]] + _more(len(others), limit, f"or {word}")
+    if len(group) > 1:
+        lines.append(f"  these {len(group):,} have one shape, and nothing says that they are not swapped")
     return lines
 
 

@@ -1,0 +1,172 @@
+"""What one change makes of all names that it concerns: steps that others take the place of, that are put in or left
+out."""
+
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple
+
+from leafwise.core.families import Family, Pair, common_end
+from leafwise.core.words import contradicts
+
+_MAX_RULES = 20_000  # pairs of names in a group whose difference is tried on all names
+Steps = tuple[str, ...]
+
+
+class _Rule(NamedTuple):
+    """Consecutive steps of names that others take the place of."""
+
+    old: Steps
+    new: Steps
+
+    def describe(self) -> str:
+        old, new = ".".join(self.old), ".".join(self.new)
+        if not self.old:
+            return f'only "{new}" is put in'
+        return f'only "{old}" is left out' if not self.new else f'only "{old}" is "{new}"'
+
+
+def by_one_change(targets: list[Family], sources: list[Family], keys: dict[int, Hashable]) -> list[Pair]:
+    """What one change makes equal, where it does so for every name that it concerns, and no other change would."""
+    ours, theirs = _Index(targets, keys), _Index(sources, keys)
+    valid = []
+    for rule in _candidates(ours, theirs):
+        pairs = _applied(rule, ours, theirs)
+        if pairs and not _has_rivals(pairs, ours, theirs):
+            valid.append((rule, pairs))
+    valid.sort(key=lambda found: -len(found[1]))
+    partners: dict[int, set[int]] = {}
+    kept: list[tuple[_Rule, dict[int, tuple[Family, Family]]]] = []
+    covered: list[tuple[set[int], set[int]]] = []
+    for rule, pairs in valid:
+        some = set(pairs), {id(target) for _, target in pairs.values()}
+        # A change of more steps for fewer names is no rival of the one that explains all of them.
+        if any(some[0] < wide[0] and some[1] < wide[1] for wide in covered):
+            continue
+        covered.append(some)
+        kept.append((rule, pairs))
+        for source, target in pairs.values():
+            partners.setdefault(id(source), set()).add(id(target))
+            partners.setdefault(id(target), set()).add(id(source))
+    found: dict[int, Pair] = {}
+    for rule, pairs in kept:
+        if all(len(partners[id(one)]) == 1 for pair in pairs.values() for one in pair):
+            for number, (source, target) in pairs.items():
+                found.setdefault(number, Pair(source, target, rule.describe()))
+    return list(found.values())
+
+
+class _Index:
+    """Families by their names, and by the steps that occur in these."""
+
+    def __init__(self, families: list[Family], keys: dict[int, Hashable]) -> None:
+        self.groups: dict[Hashable, list[tuple[Steps, Family]]] = {}
+        self.by_steps: dict[Steps, tuple[Family, Hashable]] = {}
+        self._with_step: dict[str, list[tuple[Steps, Family]]] = {}
+        for family in families:
+            for name in family.templates():
+                steps = tuple(name.split("."))
+                key = keys[id(family)]
+                self.groups.setdefault(key, []).append((steps, family))
+                self.by_steps[steps] = family, key
+                for step in set(steps):
+                    self._with_step.setdefault(step, []).append((steps, family))
+
+    def having(self, part: Steps) -> Iterator[tuple[Steps, int, Family]]:
+        """The names that have some consecutive steps, and where."""
+        for steps, family in self._with_step.get(part[0], ()):
+            for at in range(len(steps) - len(part) + 1):
+                if steps[at : at + len(part)] == part:
+                    yield steps, at, family
+
+
+def _candidates(ours: _Index, theirs: _Index) -> list[_Rule]:
+    """Differences between names that could be one another, and that may be one change. Steps that are put in or left
+    out are; if not wherever they occur, then below a step of a name that several layers have. Steps in the place of
+    others are if several layers below bear it out: two changes that happen to stand side by side are not one."""
+    behind: dict[_Rule, set[Steps]] = {}
+    below: dict[_Rule, set[Steps]] = {}
+    for key, sources in theirs.groups.items():
+        targets = ours.groups.get(key, [])
+        if len(targets) * len(sources) > _MAX_RULES:
+            continue
+        for old, _ in sources:
+            for new, _ in targets:
+                rule, layer = _difference(old, new)
+                behind.setdefault(rule, set()).add(layer)
+                at = len(old) - len(layer) - 1 - len(rule.old)
+                if at and not (rule.old and rule.new):
+                    step = old[at - 1 : at]
+                    below.setdefault(_Rule(step + rule.old, step + rule.new), set()).add(old[:at])
+    return [rule for rule, layers in behind.items() if _is_one_change(rule, layers)] + [
+        rule for rule, layers in below.items() if len(layers) > 1
+    ]
+
+
+def _is_one_change(rule: _Rule, layers: set[Steps]) -> bool:
+    if not rule.old or not rule.new:
+        return len(rule.old + rule.new) == 1 or len(layers) > 1
+    if len(layers - {()}) < 2 or set(rule.old) & set(rule.new) or any(map(str.isdigit, rule.old + rule.new)):
+        return False
+    return not contradicts(".".join(rule.old), ".".join(rule.new))
+
+
+def _difference(old: Steps, new: Steps) -> tuple[_Rule, Steps]:
+    """The steps in which two names differ, and the layer below them that both have.
+
+    >>> _difference(("a", "b", "c", "weight"), ("a", "x", "y", "c", "weight"))
+    (_Rule(old=('b',), new=('x', 'y')), ('c',))
+    """
+    start, stop, least = 0, 0, min(len(old), len(new))
+    while start < least and old[start] == new[start]:
+        start += 1
+    while stop < least - start and old[-1 - stop] == new[-1 - stop]:
+        stop += 1
+    return _Rule(old[start : len(old) - stop], new[start : len(new) - stop]), old[len(old) - stop : -1]
+
+
+def _applied(rule: _Rule, ours: _Index, theirs: _Index) -> dict[int, tuple[Family, Family]]:
+    """The pairs that a rule makes, by the source; nothing where it does not fit every name that it concerns."""
+    pairs: dict[int, tuple[Family, Family]] = {}
+    partner: dict[int, int] = {}
+    for part, other, here, there in ((rule.old, rule.new, theirs, ours), (rule.new, rule.old, ours, theirs)):
+        if not part:
+            continue
+        concerned: dict[int, bool] = {}
+        for steps, at, family in here.having(part):
+            concerned.setdefault(id(family), False)
+            found, key = there.by_steps.get(steps[:at] + other + steps[at + len(part) :], (None, None))
+            if found is None or key != here.by_steps[steps][1]:
+                continue
+            concerned[id(family)] = True
+            source, target = (family, found) if here is theirs else (found, family)
+            if partner.setdefault(id(source), id(target)) != id(target):
+                return {}
+            if partner.setdefault(id(target), id(source)) != id(source):
+                return {}
+            pairs[id(source)] = source, target
+        if not all(concerned.values()):
+            return {}
+    return pairs
+
+
+def _has_rivals(pairs: dict[int, tuple[Family, Family]], ours: _Index, theirs: _Index) -> bool:
+    """Whether something that a rule does not concern fits one of its pairs as well: it has all the steps of a name
+    from which steps were left out, or as many steps at its end as a name of which some were replaced."""
+    covered = {id(family) for pair in pairs.values() for family in pair}
+    for source, target in pairs.values():
+        old, new = tuple(source.template.split(".")), tuple(target.template.split("."))
+        for name, partner, index in ((old, new, ours), (new, old, theirs)):
+            for steps, family in index.groups[index.by_steps[partner][1]]:
+                if id(family) in covered:
+                    continue
+                if _is_within(name, partner) or _is_within(partner, name):
+                    if _is_within(name, steps) or _is_within(steps, name):
+                        return True
+                elif common_end(name, steps) >= common_end(name, partner):
+                    return True
+    return False
+
+
+def _is_within(short: Steps, long: Steps) -> bool:
+    """Whether a name is another with steps put in."""
+    steps = iter(long)
+    return all(step in steps for step in short)

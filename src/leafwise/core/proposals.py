@@ -1,0 +1,273 @@
+"""Renames that would make two trees fit: which of them are certain, and which are guesses.
+
+Names, shapes and kinds of number are all there is to go by; nothing here looks at values. A rename is certain if no
+other is as plausible. Four things make it so:
+
+- *One change throughout.* The same steps of the names are replaced (or put in, or left out) in every name that has
+  them, and the rest of each name stays.
+- *Words.* Among leaves that could swap, each shares more words with its own partner than with any other, on both
+  sides, and none is left over. Words that are merely alike do not count, and neither do numbers that start at 0 on one
+  side and at 1 on the other.
+- *Shape.* Everything that is left finds a partner, and only these two have this shape.
+- *The same layer.* The weight of a layer is certain, so its bias is, too.
+
+Everything else is a guess. Guesses are listed, with what else they could be, and never applied.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+from leafwise.core.changes import by_one_change
+from leafwise.core.columns import Columns
+from leafwise.core.families import DIGITS, NOWHERE, STEPS, Family, Pair, Unmatched, families_of, sort_of
+from leafwise.core.leaf import number_kind
+from leafwise.core.words import contradicts, told_apart, words_of
+
+_MAX_COMPARED = 4_000  # pairs of names in a group that are compared letter by letter; beyond, order decides
+_MAX_LISTED = 50  # names that a guess lists
+_MAX_WORDS = 40_000  # pairs of names in a group whose words are compared
+
+
+class Proposal(NamedTuple):
+    """A rename that may be right: a regular expression and its replacement, the pairs of names that it would make, and
+    what speaks for it. If it is not certain, each of `sources` could be each of `targets` (some 50 names of either)."""
+
+    pattern: str
+    replacement: str
+    pairs: tuple[tuple[str, str], ...]
+    reason: str
+    certain: bool = False
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+
+def propose(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list[Proposal]:
+    """Renames from sources to targets that would fit; those that are certain first.
+
+    >>> (found,) = propose([Unmatched("layers.0.q.weight", (4, 4)), Unmatched("layers.1.q.weight", (4, 4))],
+    ...                    [Unmatched("h.0.query.weight", (4, 4)), Unmatched("h.1.query.weight", (4, 4))])
+    >>> found.pattern, found.replacement, len(found.pairs), found.certain
+    ('^h\\\\.(\\\\d+)\\\\.query\\\\.weight$', 'layers.\\\\1.q.weight', 2, True)
+    """
+    certain: list[Proposal] = []
+    for numbers in (DIGITS, STEPS, NOWHERE):  # what is numbered otherwise on the two sides is left to the next
+        ours = families_of(targets, numbers, together=True)
+        theirs = families_of(sources, numbers, together=any(family.also for family in ours))
+        pairs = _Search(ours, theirs).certain()
+        certain += [_proposal(pair, certain=True) for pair in pairs]
+        targets = _without(targets, {new for one in certain for _, new in one.pairs})
+        sources = _without(sources, {old for one in certain for old, _ in one.pairs})
+    return certain + _guesses(targets, sources)
+
+
+def unmatched(
+    columns: Columns,
+    rows: Sequence[int],
+    names: Sequence[str],
+    left: Iterable[int],
+    besides: Container[int],
+    front: tuple[str, str] = ("", ""),
+) -> list[Unmatched]:
+    """Those of some rows that are left, by their places; but not those of some leaves."""
+    left = [place for place in left if columns.ties.get(rows[place], rows[place]) not in besides]
+    found = []
+    for place, facts in zip(left, columns.facts([rows[place] for place in left]), strict=True):
+        row = rows[place]
+        leaf = columns.ties.get(row, row) if columns.row_op(row) == "same" else None
+        found.append(Unmatched(names[place], (facts.spec.shape, number_kind(facts.spec.dtype)), leaf, front))
+    return found
+
+
+def certain_pairs(proposals: Iterable[Proposal], targets: Sequence[str], sources: Sequence[str]) -> dict[int, int]:
+    """By the place of the target, that of the source that proposals make of it, where they are certain."""
+    ours = {name: place for place, name in enumerate(targets)}
+    theirs = {name: place for place, name in enumerate(sources)}
+    return {ours[new]: theirs[old] for one in proposals if one.certain for old, new in one.pairs}
+
+
+def as_renames(proposals: Iterable[Proposal]) -> list[tuple[str, str]]:
+    """Proposals as `rename=` takes them."""
+    return [(proposal.pattern, proposal.replacement) for proposal in proposals]
+
+
+def _without(some: Sequence[Unmatched], names: set[str]) -> list[Unmatched]:
+    """Those that are not taken under any name."""
+    leaves = {one.leaf for one in some if one.leaf is not None and one.name in names}
+    return [one for one in some if one.name not in names and one.leaf not in leaves]
+
+
+# -- what is certain ---------------------------------------------------------------------------------------
+
+
+class _Search:
+    """Finds what is certain, one kind of evidence after the other, until none finds more."""
+
+    def __init__(self, targets: list[Family], sources: list[Family]) -> None:
+        self.targets, self.sources = targets, sources
+        self.pairs: list[Pair] = []
+        self._done: set[int] = set()
+        self._keys = {id(family): family.key() for family in (*targets, *sources)}
+        self._balanced = _balanced(targets, sources, self._keys)
+
+    def certain(self) -> list[Pair]:
+        self._take(by_one_change(self.targets, self.sources, self._keys))
+        while self._take(self._by_layer()) or self._take(self._by_words()) or self._take(self._by_shape()):
+            pass
+        return _coherent(self.pairs)
+
+    def _take(self, pairs: Iterable[Pair]) -> bool:
+        some = list(pairs)
+        self.pairs += some
+        for pair in some:
+            self._done |= {id(pair.source), id(pair.target)}
+        return bool(some)
+
+    def _groups(self) -> Iterator[tuple[list[Family], list[Family]]]:
+        """What is left on either side that could be one another, where all of it finds a partner."""
+        groups: dict[Hashable, tuple[list[Family], list[Family]]] = {}
+        for families, side in ((self.targets, 0), (self.sources, 1)):
+            for family in families:
+                if id(family) not in self._done:
+                    groups.setdefault(self._keys[id(family)], ([], []))[side].append(family)
+        return (group for key, group in groups.items() if group[0] and group[1] and key in self._balanced)
+
+    def _by_layer(self) -> Iterator[Pair]:
+        """What belongs to the same layer as something that is certain."""
+        owners = _owners(self.pairs)
+        left = {family.template: family for family in self.targets if id(family) not in self._done}
+        for source in self.sources:
+            name = f"{owners.get(source.owner, '')}.{source.last}"
+            if id(source) in self._done or name not in left or self._keys[id(source)] != self._keys[id(left[name])]:
+                continue
+            target = left.pop(name)
+            yield Pair(source, target, f"same layer as {target.first().rpartition('.')[0]}")
+
+    def _by_words(self) -> Iterator[Pair]:
+        """Groups in which each name shares more words with its partner than with any other, and none is left over."""
+        for targets, sources in self._groups():
+            if 1 < len(targets) == len(sources) and len(targets) ** 2 <= _MAX_WORDS:
+                yield from told_apart(targets, sources)
+
+    def _by_shape(self) -> Iterator[Pair]:
+        for targets, sources in self._groups():
+            if len(targets) == len(sources) == 1 and not contradicts(sources[0].template, targets[0].template):
+                yield Pair(sources[0], targets[0], "no other has this shape")
+
+
+def _balanced(targets: list[Family], sources: list[Family], keys: dict[int, Hashable]) -> set[Hashable]:
+    """What can be judged by words and shapes: nothing if a leaf is left over on either side, as then its partner may be
+    missing; and nothing with shapes that are numbered otherwise on the two sides, as then equal numbers may mislead."""
+    if _forms(targets) != _forms(sources):
+        return set()
+    counts: dict[Hashable, Counter[Hashable]] = {}
+    for sign, families in ((1, targets), (-1, sources)):
+        for family in families:
+            for form in _forms([family]):
+                counts.setdefault(form, Counter())[keys[id(family)]] += sign
+    uneven = {form for form, times in counts.items() if any(times.values())}
+    return {keys[id(family)] for family in targets if not uneven & _forms([family]).keys()}
+
+
+def _forms(families: list[Family]) -> Counter[Hashable]:
+    return Counter((one.form, sort_of(family.last)) for family in families for one in family.members.values())
+
+
+def _owners(pairs: Iterable[Pair]) -> dict[str, str]:
+    """The layers of the source whose layer in the target is known by what is certain of them."""
+    found: dict[str, set[str]] = {}
+    for source, target, _ in pairs:
+        if source.last == target.last and source.owner and target.owner:
+            found.setdefault(source.owner, set()).add(target.owner)
+    return {owner: next(iter(owners)) for owner, owners in found.items() if len(owners) == 1}
+
+
+def _coherent(pairs: list[Pair]) -> list[Pair]:
+    """Without layers of which one part would go here and another there: something is wrong about them."""
+    ours: dict[str, set[str]] = {}
+    theirs: dict[str, set[str]] = {}
+    for source, target, _ in pairs:
+        if source.last == target.last and source.last in _PARTS:
+            theirs.setdefault(source.owner, set()).add(target.owner)
+            ours.setdefault(target.owner, set()).add(source.owner)
+    torn = {owner for owner, owners in theirs.items() if len(owners) > 1}
+    torn_here = {owner for owner, owners in ours.items() if len(owners) > 1}
+    return [
+        pair
+        for pair in pairs
+        if pair.source.last not in _PARTS or not (pair.source.owner in torn or pair.target.owner in torn_here)
+    ]
+
+
+_PARTS = frozenset({"weight", "bias", "running_mean", "running_var", "num_batches_tracked", "gamma", "beta"})
+
+
+# -- guesses -----------------------------------------------------------------------------------------------
+
+
+def _guesses(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list[Proposal]:
+    """What is likely, by names, shapes and order; and what else it could be."""
+    proposals: list[Proposal] = []
+    for numbers in (STEPS, NOWHERE):
+        groups: dict[Hashable, tuple[list[Family], list[Family]]] = {}
+        for some, side in ((targets, 0), (sources, 1)):
+            for family in families_of(some, numbers, together=not side):
+                groups.setdefault(family.key(), ([], []))[side].append(family)
+        for ours, theirs in groups.values():
+            old, new = (tuple(one.first() for one in some[:_MAX_LISTED]) for some in (theirs, ours))
+            guesses = (_proposal(pair, certain=False) for pair in _likely(ours, theirs))
+            proposals += [guess._replace(sources=old, targets=new) for guess in guesses]
+        targets = _without(targets, {new for one in proposals for _, new in one.pairs})
+        sources = _without(sources, {old for one in proposals for old, _ in one.pairs})
+    return proposals
+
+
+def _likely(targets: list[Family], sources: list[Family]) -> list[Pair]:
+    """Pairs of what could be one another, the names most alike first."""
+    if not targets or not sources:
+        return []
+    if len(targets) == len(sources) == 1:
+        names = sources[0].template, targets[0].template
+        but = "the names contradict it" if contradicts(*names) else "more is left than can be paired"
+        return [Pair(sources[0], targets[0], f"same shape, but {but}")]
+    if len(targets) * len(sources) > _MAX_COMPARED:
+        return [Pair(s, t, "same shape, same order") for s, t in zip(sources, targets, strict=False)]
+    scored = sorted(
+        (-_likeness(source.template, target.template), abs(i - j), i, j)
+        for i, target in enumerate(targets)
+        for j, source in enumerate(sources)
+    )
+    pairs: dict[int, Pair] = {}
+    done: set[int] = set()
+    for score, _, i, j in scored:
+        if i not in pairs and j not in done:
+            done.add(j)
+            pairs[i] = Pair(sources[j], targets[i], f"same shape, names alike by {-score:.0%}")
+    return list(pairs.values())
+
+
+def _likeness(a: str, b: str) -> float:
+    """How alike two names are: letter by letter, and by the words that both have.
+
+    >>> _likeness("attn_v.weight", "v_proj.weight") > _likeness("attn_v.weight", "q_proj.weight")
+    True
+    """
+    letters = SequenceMatcher(None, a, b, autojunk=False).ratio()
+    ours, theirs = words_of(a), words_of(b)
+    common = sum(word in theirs for word in ours)
+    return letters / 2 + common / max(len(ours), len(theirs), 1) / 2
+
+
+def _proposal(pair: Pair, certain: bool) -> Proposal:
+    source, target = pair.source, pair.target
+    if source.also or target.also:  # names of the same leaves: the two that are most alike
+        choices = [(one, other) for one in (source, *source.also) for other in (target, *target.also)]
+        source, target = max(choices, key=lambda both: _likeness(both[0].template, both[1].template))
+    pairs = tuple((one.name, target.members[numbers].name) for numbers, one in source.members.items())
+    old, new = pairs[0]
+    pattern = r"(\d+)".join(map(re.escape, source.number.split(old)))
+    parts = [part.replace("\\", r"\\") for part in target.number.split(new)]
+    replacement = parts[0] + "".join(rf"\{number}{part}" for number, part in enumerate(parts[1:], 1))
+    return Proposal(f"^{pattern}$", replacement, pairs, pair.reason, certain)

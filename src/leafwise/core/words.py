@@ -1,0 +1,173 @@
+"""What the words of names say: which leaf is which among several, and which is certainly not."""
+
+import re
+from typing import NamedTuple
+
+from leafwise.core.families import Family, Pair, common_end
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+")
+# Spellings of a word. Only what nobody takes for anything else: these words prove which of several leaves is meant.
+_SPELLINGS = {
+    spelling: words.split()
+    for words, spellings in {
+        "query": "q",
+        "key": "k",
+        "value": "v val",
+        "output": "o out",
+        "input": "in",
+        "attention": "attn att",
+        "encoder": "enc",
+        "decoder": "dec",
+        "embedding": "emb embed",
+        "position": "pos positional",
+        "projection": "proj projector",
+        "layer norm": "layernorm ln",
+        "batch norm": "batchnorm bn",
+        "vision": "visual image",
+        "text": "language",
+        "column": "col",
+    }.items()
+    for spelling in spellings.split()
+}
+# A name that bears one of these is not one that bears another of the same line instead.
+_OPPOSITES = [
+    frozenset(line.split())
+    for line in (
+        "query key value output",
+        "input output",
+        "encoder decoder",
+        "gate up down",
+        "left right",
+        "pre post",
+        "before after",
+        "text vision audio video",
+        "student teacher",
+        "generator discriminator",
+        "actor critic",
+        "source target",
+        "forward backward",
+        "row column",
+        "first second third",
+        "mean var",
+    )
+]
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name, each in one spelling. Numbers are no words.
+
+    >>> words_of("layers.#.selfAttn.q_proj1.weight")
+    ['layer', 'self', 'attention', 'query', 'projection', 'weight']
+    """
+    words: list[str] = []
+    for word in _WORD.findall(name):
+        word = word.lower()
+        if len(word) > 3 and word[-1] == "s" and word[-2] not in "aisu":
+            word = word[:-1]
+        words += _SPELLINGS.get(word, [word])
+    return words
+
+
+def contradicts(old: str, new: str) -> bool:
+    """Whether names say that they are not one another: by opposite words, by other numbers below the same step, or by
+    numbers that have changed places.
+
+    >>> contradicts("a.encoder", "b.decoder"), contradicts("norm0", "norm1"), contradicts("h", "layers")
+    (True, True, False)
+    """
+    ours, theirs = set(words_of(new)), set(words_of(old))
+    if any(ours & line and theirs & line and not ours & theirs & line for line in _OPPOSITES):
+        return True
+    numbered, others = _numbered(old), _numbered(new)
+    if any(word in others and not others[word] & numbers for word, numbers in numbered.items()):
+        return True
+    if len(numbered) > 1 and list(numbered) != list(others):
+        return len(numbered) == len(others) and numbered.keys() == others.keys()
+    return False
+
+
+def _numbered(name: str) -> dict[str, set[str]]:
+    """The steps and words of a name that are numbered, and by what.
+
+    >>> _numbered("layers.3.block.#.norm1.weight")
+    {'layers': {'3'}, 'block': {'#'}, 'norm': {'1'}}
+    """
+    found: dict[str, set[str]] = {}
+    for word, number in re.findall(r"([^.\d#]+)\.?(\d+|#)", name):
+        found.setdefault(word.strip("_"), set()).add(number)
+    return found
+
+
+class _Common(NamedTuple):
+    """What two names have in common: which words, and how many steps at the end."""
+
+    words: frozenset[str]
+    end: int
+
+    def tells_by_word(self, rival: "_Common") -> bool:
+        """Whether it is more than the rival has, by more than a letter or a place in an order."""
+        return any(len(word) > 1 and word not in _ORDER for word in self.words - rival.words)
+
+
+_ORDER = frozenset(("first", "second", "third", "fourth", "fifth"))
+
+
+def told_apart(targets: list[Family], sources: list[Family]) -> list[Pair]:
+    """Pairs of all of them, if each name singles out its partner among the others, on both sides; otherwise none. Some
+    of the pairs prove nothing: of fc0, fc1 and lin1, lin2 only fc1 and lin1 are alike, and they are not the same.
+
+    What words single out is set aside, and the rest is compared by its words without it. That is not to say that what
+    is left over in the end belongs together: with what was set aside it must have less of its end in common.
+    """
+    common = _all_common(targets, sources)
+    rows, columns = set(range(len(sources))), set(range(len(targets)))
+    pairs: list[Pair] = []
+    while rows:
+        found = {row: one for row in rows if (one := _singled_out(common, row, rows, columns)) is not None}
+        if len(found) < len(rows):
+            found = {row: (column, is_told) for row, (column, is_told) in found.items() if is_told}
+        chosen = {column for column, _ in found.values()}
+        if not found or len(chosen) < len(found):
+            return []
+        for row, (column, _) in sorted(found.items()):
+            if contradicts(sources[row].template, targets[column].template):
+                return []
+            pairs.append(Pair(sources[row], targets[column], "no other name has its words"))
+        rows -= found.keys()
+        columns -= chosen
+    return pairs
+
+
+def _all_common(targets: list[Family], sources: list[Family]) -> list[list[list[_Common]]]:
+    """What each of the sources, under each of its names, has in common with each of the targets."""
+    ours = [[(name.split("."), frozenset(words_of(name))) for name in family.templates()] for family in targets]
+    theirs = [[(name.split("."), frozenset(words_of(name))) for name in family.templates()] for family in sources]
+    return [
+        [
+            [_Common(words & others, common_end(steps, other)) for steps, words in old for other, others in new]
+            for new in ours
+        ]
+        for old in theirs
+    ]
+
+
+def _singled_out(
+    common: list[list[list[_Common]]], row: int, rows: set[int], columns: set[int]
+) -> tuple[int, bool] | None:
+    """The column with which a row shares all the words that it shares with any other, and more, if no other row shares
+    as many with it; and whether that is told by words."""
+    best = max(sorted(columns), key=lambda column: max(len(one.words) for one in common[row][column]))
+    rivals: list[_Common] = []
+    set_aside: list[_Common] = []
+    for column, some in enumerate(common[row]):
+        if column != best:
+            (rivals if column in columns else set_aside).extend(some)
+    for other, choices in enumerate(common):
+        if other != row:
+            (rivals if other in rows else set_aside).extend(choices[best])
+    for one in common[row][best]:
+        if all(one.words > rival.words for rival in rivals) and all(
+            one.words > rival.words or one.end > max(rival.end, 1) for rival in set_aside
+        ):
+            return best, all(one.tells_by_word(rival) for rival in rivals)
+    return None

@@ -1,0 +1,145 @@
+"""Every architecture of transformers that builds small: saved as Hugging Face saves it, and loaded by leafwise.
+
+    python -m tools.auto_renames              all of them, with a table (minutes)
+    python -m tools.auto_renames vit mixtral  some of them
+
+`save_pretrained` gives many leaves names that the model does not have. Each is loaded as it is and, where that does not
+hold, with `rename="auto"`; then every leaf must have the values of the model that was saved, all of which are distinct.
+"""
+
+import copy
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tools.healthy_models import classes
+from tools.tied_transformers import build
+from torch import nn
+
+import leafwise as lw
+
+OUTCOMES = {
+    "as it is": "load as they are",
+    "exact": 'load with `rename="auto"`, every value right',
+    "WRONG": "load, and a value is wrong",
+    "stored otherwise": "refused: values are stored fused, split or turned, so no rename is right",
+    "not certain": "refused: renames would do, and names do not tell which",
+}
+
+
+class Outcome(NamedTuple):
+    """What became of an architecture, what to know of it, and whether transformers itself gives all values back."""
+
+    name: str
+    kind: str
+    detail: str
+    is_exact_there: bool
+
+
+def distinct(model: nn.Module) -> None:
+    """Gives every leaf values that no other has."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.is_floating_point():
+                tensor.copy_(torch.randn(tensor.shape, generator=generator))
+
+
+def save(model: Any, folder: Path) -> None:
+    """As `save_pretrained`, also for configs that its checks refuse, as some do that were made small."""
+    config = type(model.config)
+    own = config.__dict__.get("save_pretrained")
+    config.save_pretrained = lambda *_, **__: None
+    try:
+        model.save_pretrained(folder)
+    finally:
+        if own is None:
+            del config.save_pretrained
+        else:
+            config.save_pretrained = own
+
+
+def differing(model: nn.Module, other: nn.Module) -> list[str]:
+    theirs = other.state_dict()
+    return [
+        name
+        for name, value in model.state_dict().items()
+        if name not in theirs or not torch.equal(theirs[name].nan_to_num(), value.nan_to_num())
+    ]
+
+
+def outcome(name: str, model: Any, fresh: nn.Module, folder: Path) -> Outcome:
+    """Saves a model, and loads it into another of its class."""
+    config = copy.deepcopy(model.config)
+    save(model, folder)
+    kind, detail = _loaded(model, fresh, folder)
+    try:
+        there = not differing(model, type(model).from_pretrained(folder, config=config))
+    except Exception:
+        there = False
+    return Outcome(name, kind, detail, there)
+
+
+def _loaded(model: nn.Module, fresh: nn.Module, folder: Path) -> tuple[str, str]:
+    for kind, rename in (("as it is", None), ("exact", "auto")):
+        plan = lw.plan(fresh, folder, rename=rename)
+        if plan.holds:
+            lw.load(fresh, folder, rename=rename)
+            wrong = differing(model, fresh)
+            return ("WRONG", f"{', '.join(wrong[:4])} ({len(wrong)})") if wrong else (kind, "")
+    values = {name: value for name, value in model.state_dict().items() if name in plan.missing}
+    with lw.open(folder) as file:
+        stored = [torch.from_numpy(file[name].numpy()) for name in plan.unexpected]
+    lost = [
+        name
+        for name, value in values.items()
+        if not any(v.shape == value.shape and torch.equal(v, value) for v in stored)
+    ]
+    if lost:
+        return "stored otherwise", f"{lost[0]} ({len(lost)})"
+    old, new = plan.proposals[0].pairs[0] if plan.proposals else ("", "")
+    return "not certain", f"{old} → {new} ({len(plan.missing)})"
+
+
+def outcomes(only: list[str]) -> Iterator[Outcome]:
+    for name, config_class, model_class in classes():
+        if only and name not in only:
+            continue
+        with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+            warnings.simplefilter("ignore")
+            model, fresh = build(config_class, model_class), build(config_class, model_class)
+            if model is not None and fresh is not None:
+                distinct(model)
+                yield outcome(name, model, fresh, Path(folder))
+
+
+def main() -> int:
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    found = []
+    for one in outcomes(sys.argv[1:]):
+        found.append(one)
+        print(f"\r{len(found)} loaded", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    counts = Counter(one.kind for one in found)
+    there = sum(one.is_exact_there for one in found)
+    print(f"transformers {transformers.__version__}: {len(found)} architectures ({there} exact by `from_pretrained`)\n")
+    print("| architectures | |\n|---:|---|")
+    for kind, words in OUTCOMES.items():
+        print(f"| {counts[kind]} | {words} |")
+    for kind in ("WRONG", "not certain", "stored otherwise"):
+        some = [f"- {one.name}: {one.detail}" for one in found if one.kind == kind]
+        if some:
+            print(f"\n{kind}:", *some, sep="\n")
+    return int(bool(counts["WRONG"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
