@@ -136,6 +136,7 @@ class _Load:
             if back:
                 bind(self.plan.target, back, keep="source")
             self._replace(back)
+            self._after_load()
             self._restore_optimizers()
         except Exception as error:  # of somebody's set_extra_state or load_state_dict
             raise LoadError(
@@ -358,6 +359,13 @@ class _Load:
             home.wrote(values)
         for target in others:
             target.home.write(target.value, self._cast(target))
+
+    def _after_load(self) -> None:
+        """Has modules that read state dicts in ways of their own, or with hooks, do so."""
+        below = range(self.plan.target._node, self.columns.node_ends[self.plan.target._node])
+        objects = list({id(obj): obj for obj in (self.columns.node_objects[node] for node in below)}.values())
+        for home in self.columns.homes_of(objects):
+            home.after_load(objects)
 
     def _replace(self, back: list[Wish]) -> None:
         """Puts new arrays and plain values in their places."""

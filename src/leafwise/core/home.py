@@ -173,6 +173,15 @@ class Home:
         homes, what that is and what to do about it."""
         return {}
 
+    def saved_otherwise(self, objects: list[Any]) -> dict[int, str]:
+        """Nodes that write down other things than the walk lists: by their number in the list, which may have nodes of
+        other homes, what that is and what to do about it."""
+        return {}
+
+    def after_load(self, objects: list[Any]) -> None:
+        """Has nodes do what they do when they are loaded, once they have their values. The list may have nodes of other
+        homes."""
+
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
         """What a checkpoint must know of a node to make it again, or to tell it from another: the name of its type,
         and for a dict whose keys are not all names, the name that each key has in a path, with the key. None where its

@@ -251,18 +251,20 @@ class Tree(Shown, kind="tree"):
         columns = self._columns
         return [Node(columns, node) for node in self._node_numbers() if not columns.hidden(node)]
 
-    def _unlisted(self) -> dict[int, str]:
-        """Nodes that hold what the walk does not list, with what that is."""
+    def _unlisted(self, saved: bool = False) -> dict[int, str]:
+        """Nodes that hold what the walk does not list, with what that is; where `saved`, also those that write down
+        other things than they hold."""
         columns, numbers = self._columns, self._node_numbers()
         objects = [columns.node_objects[node] for node in numbers]
         found: dict[int, str] = {}
         for home in columns.homes_of(objects):
-            found |= {numbers[number]: reason for number, reason in home.unlisted(objects).items()}
+            reasons = home.unlisted(objects) | (home.saved_otherwise(objects) if saved else {})
+            found |= {numbers[number]: reason for number, reason in reasons.items()}
         return {node: reason for node, reason in found.items() if columns.node_parents[node] not in found}
 
     def _check_listed(self, verb: str) -> None:
         """Raises where a node holds what the walk does not list, and what `verb` would leave out in silence."""
-        for node, reason in self._unlisted().items():
+        for node, reason in self._unlisted(saved=verb == "save").items():
             raise WalkError(f"cannot {verb} {escape(self._columns.node_text(node)) or 'this'}: {reason}")
 
     def _not_understood(self) -> dict[int, str]:

@@ -30,6 +30,7 @@ from leafwise.homes import (
     torch_freezing,
     torch_initial,
     torch_keepers,
+    torch_state,
     torch_ties,
     torch_training,
     torch_values,
@@ -38,6 +39,7 @@ from leafwise.homes import (
 from leafwise.homes.roles import role_of
 from leafwise.homes.torch_arrays import dtype_name
 from leafwise.homes.torch_filling import is_lazy
+from leafwise.homes.torch_state import EXTRA
 
 # Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
 # that live in modules of their own are found where the program has imported those.
@@ -46,15 +48,15 @@ _WRAPPERS = (
     ("torch.nn.parallel", "DistributedDataParallel", "module"),
     ("torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod"),
     ("torch.distributed.fsdp", "FullyShardedDataParallel", "_fsdp_wrapped_module"),
+    ("lightning.fabric.wrappers", "_FabricModule", "_forward_module"),
+    ("lightning_fabric.wrappers", "_FabricModule", "_forward_module"),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine", "module"),
     (
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
         "ActivationWrapper",
         "_checkpoint_wrapped_module",
     ),
 )
-
-
-_EXTRA = "_extra_state"  # what PyTorch calls what a module saves besides parameters and buffers
 
 
 class TorchHome(Home):
@@ -89,12 +91,16 @@ class TorchHome(Home):
 
     def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
         visit = self._visit_with_views if torch_views.view_names(cls) else self.visit
-        if not _has_extra_state(cls):
+        has_extra, writes = _has_extra_state(cls), torch_state.writes_its_own(cls)
+        if not has_extra and not writes:
             return visit
 
         def visit_all(obj: Any) -> Visit:
             leaves, children, _ = visit(obj)
-            return leaves, [*children, (_EXTRA, obj.get_extra_state())], "buffer"
+            more = [(EXTRA, obj.get_extra_state())] if has_extra else []
+            if writes:
+                more += torch_state.extras(obj).items()
+            return leaves, [*children, *more], "buffer"
 
         return visit_all
 
@@ -125,7 +131,7 @@ class TorchHome(Home):
         return value if held is None else held
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        if name == _EXTRA:
+        if name == EXTRA:
             return Entry(name, "step", raw=methodcaller("get_extra_state"), spelling="{root}.get_extra_state()")
         if isinstance(owner, nn.ModuleList | nn.ParameterList) and name.isdecimal():
             return Entry(name, "index", int(name))
@@ -249,7 +255,13 @@ class TorchHome(Home):
 
     def takes_back(self, obj: Any) -> bool:
         cls: Any = type(obj)
-        return _has_extra_state(cls)
+        return _has_extra_state(cls) or torch_state.writes_its_own(cls)
+
+    def saved_otherwise(self, objects: list[Any]) -> dict[int, str]:
+        return torch_state.saved_otherwise(objects)
+
+    def after_load(self, objects: list[Any]) -> None:
+        torch_state.run_load_hooks(objects)
 
     def blank(self, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         return torch_filling.blank(value, shape)
@@ -258,11 +270,17 @@ class TorchHome(Home):
         torch_filling.wrote(values)
 
     def replaced(self, owner: Any, changes: dict[str, Any]) -> Any:
+        own: dict[str, Any] = {}
+        writes = torch_state.writes_its_own(type(owner))
         for name, value in changes.items():
-            if name == _EXTRA:
+            if name == EXTRA:
                 owner.set_extra_state(value)
+            elif writes and not any(name in held for held in (owner._parameters, owner._buffers, owner._modules)):
+                own[name] = value
             elif isinstance(value, torch.Tensor):
                 torch_filling.put(owner, name, value)
+        if own:
+            torch_state.give_back(owner, own)
         return owner
 
     def recompute(self, places: list[tuple[tuple[Any, ...], list[str]]]) -> list[dict[str, Any]]:

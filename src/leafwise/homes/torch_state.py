@@ -1,0 +1,140 @@
+"""Modules that write or read their state dict in ways of their own.
+
+What such a module saves beyond parameters and buffers is part of the tree, and is handed back to it by the method that
+it reads it with. Where it saves other values than it holds, nobody else can know which are meant, and it is refused.
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+
+EXTRA = "_extra_state"  # what PyTorch calls what a module saves besides parameters and buffers
+# Methods that say nothing new: PyTorch's own, those of wrappers that pass on what they wrap, and those of packed
+# layers, whose values are refused one by one.
+_KNOWN = (
+    "torch.nn.modules.",
+    "torch.nn.parallel.",
+    "torch._dynamo.",
+    "torch.jit.",
+    "torch.distributed.",
+    "torch.ao.",
+    "lightning.fabric.",
+    "lightning_fabric.",
+    "deepspeed.",
+    "bitsandbytes.",
+    "leafwise.",
+)
+
+
+def writes_its_own(cls: Any) -> bool:
+    """Whether modules of a class have a say in what their state dict holds."""
+    return _is_overridden(cls, "_save_to_state_dict") or _is_overridden(cls, "state_dict")
+
+
+def _reads_its_own(cls: Any) -> bool:
+    return _is_overridden(cls, "_load_from_state_dict") or _is_overridden(cls, "load_state_dict")
+
+
+@cache
+def _is_overridden(cls: Any, name: str) -> bool:
+    method = getattr(cls, name)
+    where = getattr(method, "__module__", None) or ""
+    return method is not getattr(nn.Module, name) and not where.startswith(_KNOWN)
+
+
+def extras(module: nn.Module) -> dict[str, Any]:
+    """What a module's own part of its state dict holds beyond its parameters, its buffers and its extra state."""
+    found = {}
+    for key, value in module.state_dict(keep_vars=True).items():
+        first = key.partition(".")[0]
+        if first not in module._modules and key not in module._parameters and key not in module._buffers:
+            if key != EXTRA:
+                found[key] = value
+    return found
+
+
+def saved_otherwise(objects: list[Any]) -> dict[int, str]:
+    """Modules whose state dict does not say what they hold: by their number, what it says otherwise."""
+    found = {}
+    for number, module in enumerate(objects):
+        if isinstance(module, nn.Module) and (writes_its_own(type(module)) or _has_hooks(module, "_state_dict_hooks")):
+            if reason := _differs(module):
+                found[number] = reason
+    return found
+
+
+def _has_hooks(module: nn.Module, *names: str) -> bool:
+    """Whether somebody hooked into a module; leafwise's own hooks, which keep ties, do not count."""
+    for name in names:
+        for hook in getattr(module, name, {}).values():
+            hook = getattr(hook, "hook", hook)
+            where = getattr(hook, "__module__", None) or type(hook).__module__
+            if not where.startswith(("leafwise.", "torch.nn.utils.")):
+                return True
+    return False
+
+
+def _differs(module: nn.Module) -> str:
+    name = type(module).__name__
+    state = module.state_dict(keep_vars=True)
+    for held in (module._parameters, module._buffers):
+        for key, value in held.items():
+            if value is not None and key in state and not _is_same(state[key], value):
+                return (
+                    f"the state_dict() of {name} holds another {key} than the module does, and leafwise cannot tell "
+                    "which is meant; save model.state_dict(), and load with model.load_state_dict()"
+                )
+    if not writes_its_own(type(module)) and (more := list(extras(module))):
+        return (
+            f"a hook on the state_dict() of {name} adds {', '.join(more[:3])}; save model.state_dict(), and load with "
+            "model.load_state_dict()"
+        )
+    return ""
+
+
+def _is_same(one: Any, other: torch.Tensor) -> bool:
+    if one is other:
+        return True
+    if not isinstance(one, torch.Tensor) or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.is_meta or other.is_meta:
+        return one.is_meta == other.is_meta
+    if (one.data_ptr(), one.stride()) == (other.data_ptr(), other.stride()):
+        return True
+    return bool(((one == other) | ((one != one) & (other != other))).all())  # NaN is NaN here
+
+
+def give_back(module: nn.Module, state: dict[str, Any]) -> None:
+    """Hands a module what it saved beyond parameters and buffers, by the method that it reads it with."""
+    _read(module, {**module.state_dict(), **state})
+
+
+def run_load_hooks(objects: list[Any]) -> None:
+    """Has modules that read state dicts in ways of their own do so, with what they now hold."""
+    for module in objects:
+        if isinstance(module, nn.Module) and (
+            _reads_its_own(type(module))
+            or _has_hooks(module, "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+        ):
+            _read(module, module.state_dict())
+
+
+def _read(module: nn.Module, state: dict[str, Any]) -> None:
+    cls: Any = type(module)
+    if _is_overridden(cls, "load_state_dict"):
+        module.load_state_dict(state)
+        return
+    missing: list[str] = []
+    unexpected: list[str] = []
+    errors: list[str] = []
+    with torch.no_grad():
+        module._load_from_state_dict(state, "", {"version": module._version}, True, missing, unexpected, errors)
+    keys = torch.nn.modules.module._IncompatibleKeys(missing, unexpected)
+    for hook in module._load_state_dict_post_hooks.values():
+        hook(module, keys)
+    errors += [f"{key} is missing" for key in keys.missing_keys]
+    errors += [f"{key} is unexpected" for key in keys.unexpected_keys]
+    if errors:
+        raise RuntimeError(f"{type(module).__name__} does not take what it holds: {'; '.join(errors[:3])}")
