@@ -5,10 +5,11 @@ are written where they belong, so that optimizers keep their parameters.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
 
 from leafwise.checkpoint.optimizers import OptimizerPlan, nested
-from leafwise.checkpoint.planning import make_plan, opened
+from leafwise.checkpoint.planning import is_several, make_plan, opened
 from leafwise.checkpoint.plans import Back, Feed, Plan
 from leafwise.checkpoint.values import assembled
 from leafwise.core.bars import bar
@@ -16,8 +17,8 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.memory import Op
 from leafwise.core.rebuild import rebuilt
-from leafwise.core.tree import tree
-from leafwise.errors import Error, LoadError, Unsupported
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import Error, LoadError, QueryError, Unsupported
 from leafwise.files import filling
 from leafwise.files.arrays import Stored, Strided, agree_in_memory, cast_to, keeps_values, same_values
 from leafwise.files.filling import Run
@@ -39,6 +40,10 @@ def load(
 ) -> Any:
     """Loads a file, a folder, a URL, another live model or a Tree into a model. Returns the model.
 
+    `source` may be a dict of files, folders, URLs or Trees of such: each is loaded into what the model, a dict too, has
+    under its name, from what the file has under this name if it holds several things. All of them fit, or none is
+    loaded.
+
     Every leaf of the model must get a value and every leaf of the source must be taken; otherwise `LoadError` lists all
     that is wrong and nothing is changed. See `lw.plan` for `rename`, `allow` and `cast`. Ties of the source come back,
     also into a model that was not tied, unless `ties="ignore"`. Values are written in place; a model on meta gets
@@ -56,17 +61,64 @@ def load(
     t = tree(model)
     if t.is_file:
         raise LoadError("cannot load into a file; load into a model, and save that")
-    s = opened(source, verify)
-    try:
-        plan = make_plan(t, s, rename, allow, cast, ties)
-        if not plan.holds:
-            raise LoadError(_refusal(plan), plan)
-        total = sum(fact.spec.nbytes for fact in s._columns.facts([feed.source for feed in plan.feeds]))
+
+    def planned(part: Tree, s: Tree) -> Plan:
+        return make_plan(part, s, rename, allow, cast, ties)
+
+    with ExitStack() as opened_here:
+        if is_several(source):
+            plans = _plans(t, source, planned, lambda one: _opened(one, verify, opened_here))
+        else:
+            plans = [planned(t, _opened(source, verify, opened_here))]
+        if wrong := [plan for plan in plans if not plan.holds]:
+            raise LoadError("\n".join(map(_refusal, wrong)), wrong[0])
+        total = sum(
+            fact.spec.nbytes
+            for plan in plans
+            for fact in plan.source._columns.facts([feed.source for feed in plan.feeds])
+        )
         with bar(total, "loading", progress) as count:
-            return _Load(plan, verify, count).apply()
-    finally:
-        if s is not source:
-            s.close()
+            loads = [_Load(plan, verify, count) for plan in plans]
+            for one in loads:
+                one.prepare()
+            exchanged = {key: new for one in loads for key, new in one.exchanged.items()}
+            for one in loads:
+                one.apply(exchanged)
+        return loads[0].root if loads[0].plan.target is t else _put_together(t, loads)
+
+
+def _opened(source: Any, verify: bool, opened_here: ExitStack) -> Tree:
+    s = opened(source, verify)
+    if s is not source:
+        opened_here.callback(s.close)
+    return s
+
+
+def _plans(t: Tree, sources: Any, planned: Callable[[Tree, Tree], Plan], open_one: Callable[[Any], Tree]) -> list[Plan]:
+    """Plans for the parts of the target that a dict of files names. Where a file does not fit as a whole, because it
+    holds several things, the part of the same name is taken."""
+    plans = []
+    for name, given in sources.items():
+        part = t[name] if isinstance(name, str) and name in t else None
+        if not isinstance(part, Tree):
+            raise QueryError(f"there is no {name!r} in the target to load {given!r} into")
+        s = open_one(given)
+        plan = planned(part, s)
+        inner = s[name] if not plan.holds and name in s else None
+        if isinstance(inner, Tree):
+            other = planned(part, inner)
+            plan = other if len(other.problems) < len(plan.problems) else plan
+        plans.append(plan)
+    return plans
+
+
+def _put_together(t: Tree, loads: "list[_Load]") -> Any:
+    """What was given, with its parts as they are now."""
+    changes: dict[int, dict[str, Any]] = {}
+    for one in loads:
+        node = one.plan.target._node
+        changes.setdefault(t._columns.node_parents[node], {})[t._columns.node_names[node]] = one.root
+    return rebuilt(t._columns, t._node, changes)
 
 
 _LISTED = 40  # of what is wrong, in the message; the plan has all of it
@@ -114,22 +166,28 @@ class _Load:
         self.staged: dict[int, Any] = {}  # by the row of the target, what came from another machine
         self.states: list[tuple[OptimizerPlan, dict[Any, dict[str, Any]], dict[int, dict[str, Any]]]] = []
         self.own_states: dict[int, Any] = {}  # by node, what only an optimizer itself knows the meaning of
+        self.back: list[Wish] = []  # ties that are to be made
+        self.in_place: list[_Target] = []
         self.root = self.columns.node_objects[plan.target._node]
 
-    def apply(self) -> Any:
-        back = self._agree()
-        targets = self._targets({self.columns.ties.get(wish.target, wish.target) for wish in back})
+    def prepare(self) -> None:
+        """All that can fail, before anything changes."""
+        self.back = self._agree()
+        targets = self._targets({self.columns.ties.get(wish.target, wish.target) for wish in self.back})
         self._fill_fresh(targets)
-        in_place = [target for target in targets if not target.fresh]
-        self._stage(in_place)
+        self.in_place = [target for target in targets if not target.fresh]
+        self._stage(self.in_place)
         self._check_casts(targets)
-        self._check_overlaps(in_place)
-        self._prove([target for target in in_place if target.feed.row not in self.staged])
+        self._check_overlaps(self.in_place)
+        self._prove([target for target in self.in_place if target.feed.row not in self.staged])
         self._read_states()
         filling.unchanged(self._sources())
-        # From here on the model changes, and nothing is expected to fail.
+
+    def apply(self, exchanged: dict[int, Any]) -> None:
+        """Changes the model. `exchanged` are all arrays that got memory, by the identity of those that had none."""
+        self.exchanged, back = exchanged, self.back
         try:
-            self._write(in_place)
+            self._write(self.in_place)
         except Exception as error:
             raise LoadError(f"{error}; the model is partly changed", self.plan) from error
         try:
@@ -144,7 +202,6 @@ class _Load:
                 "and what comes after values (ties, states, plain values) may not all be",
                 self.plan,
             ) from error
-        return self.root
 
     # -- what must be right before anything changes -------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """`lw.plan`: what a load would do, leaf by leaf, from headers alone."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from leafwise.checkpoint.leaves import plan_leaves
@@ -41,7 +41,17 @@ def plan(
     >>> plan.holds, plan.coverage, plan.prefixes[0].source
     (True, 1.0, 'module.')
     """
+    if is_several(source):
+        raise QueryError("lw.plan takes one source at a time; give it a part of the target, and the source for that")
     return make_plan(tree(model), opened(source), rename, allow, cast, ties)
+
+
+def is_several(source: Any) -> bool:
+    """Whether a source is a dict of files, each for a part of the target."""
+    if not isinstance(source, Mapping) or not source:
+        return False
+    kinds = {isinstance(one, str | os.PathLike) or (isinstance(one, Tree) and one.is_file) for one in source.values()}
+    return kinds == {True}
 
 
 def opened(source: Any, verify: bool = True) -> Tree:

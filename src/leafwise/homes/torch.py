@@ -41,6 +41,7 @@ from leafwise.homes.torch_arrays import dtype_name
 from leafwise.homes.torch_filling import is_lazy
 from leafwise.homes.torch_state import EXTRA
 
+_FORWARD = "_forward_module"
 # Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
 # that live in modules of their own are found where the program has imported those.
 _WRAPPERS = (
@@ -48,8 +49,8 @@ _WRAPPERS = (
     ("torch.nn.parallel", "DistributedDataParallel", "module"),
     ("torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod"),
     ("torch.distributed.fsdp", "FullyShardedDataParallel", "_fsdp_wrapped_module"),
-    ("lightning.fabric.wrappers", "_FabricModule", "_forward_module"),
-    ("lightning_fabric.wrappers", "_FabricModule", "_forward_module"),
+    ("lightning.fabric.wrappers", "_FabricModule", _FORWARD),
+    ("lightning_fabric.wrappers", "_FabricModule", _FORWARD),
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "module"),
     (
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
@@ -91,6 +92,8 @@ class TorchHome(Home):
 
     def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
         visit = self._visit_with_views if torch_views.view_names(cls) else self.visit
+        if self.wrapped_child(cls) == _FORWARD:
+            visit = self._visit_forward
         has_extra, writes = _has_extra_state(cls), torch_state.writes_its_own(cls)
         if not has_extra and not writes:
             return visit
@@ -103,6 +106,11 @@ class TorchHome(Home):
             return leaves, [*children, *more], "buffer"
 
         return visit_all
+
+    def _visit_forward(self, obj: Any) -> Visit:
+        # Fabric keeps the model twice: as it was, and as it is called.
+        leaves, _, below = self.visit(obj)
+        return leaves, [(_FORWARD, obj._modules[_FORWARD])], below
 
     def _visit_with_views(self, obj: Any) -> Visit:
         ((kind, parameters), *others), children, below = self.visit(obj)

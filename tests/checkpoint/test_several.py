@@ -1,0 +1,96 @@
+"""One load from several files: each for a part of the target, all or nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import leafwise as lw
+
+
+def stepped(seed: int) -> dict[str, Any]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    return {"model": model, "optimizer": optimizer, "step": seed}
+
+
+def moments(run: dict[str, Any]) -> list[torch.Tensor]:
+    return [state["exp_avg"] for state in run["optimizer"].state.values()]
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    pairs = zip(
+        [*one["model"].parameters(), *moments(one)], [*other["model"].parameters(), *moments(other)], strict=True
+    )
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("how", ["alone", "by PyTorch", "in two runs", "as trees"])
+def test_model_and_optimizer_from_two_files(how: str, tmp_path: Path) -> None:
+    run = stepped(0)
+    sources: dict[str, Any] = {"model": tmp_path / "m", "optimizer": tmp_path / "o"}
+    if how == "by PyTorch":
+        torch.save(run["model"].state_dict(), sources["model"])
+        torch.save(run["optimizer"].state_dict(), sources["optimizer"])
+    elif how == "alone":
+        lw.save(run["model"], sources["model"])
+        lw.save(run["optimizer"], sources["optimizer"])
+    else:
+        lw.save(run, sources["model"])
+        lw.save(run, sources["optimizer"])
+    if how == "as trees":
+        sources = {name: lw.open(path)[name] for name, path in sources.items()}
+    other = stepped(1)
+    loaded = lw.load(other, sources)
+    assert loaded is other
+    assert same(loaded, run)
+    assert loaded["step"] == 1  # which nobody gave
+
+
+def test_onto_meta_the_optimizer_steps_what_was_loaded(tmp_path: Path) -> None:
+    run = stepped(0)
+    paths = {"model": lw.save(run["model"], tmp_path / "m"), "optimizer": lw.save(run["optimizer"], tmp_path / "o")}
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    fresh = lw.load({"model": model, "optimizer": torch.optim.AdamW(model.parameters())}, paths)
+    assert same(fresh, run)
+    assert fresh["optimizer"].param_groups[0]["params"] == list(fresh["model"].parameters())
+
+
+def test_all_or_nothing(tmp_path: Path) -> None:
+    run = stepped(0)
+    model = lw.save(run["model"], tmp_path / "m")
+    other = lw.save(nn.Linear(2, 2), tmp_path / "o")
+    target = stepped(1)
+    before = [value.clone() for value in target["model"].parameters()]
+    with pytest.raises(lw.LoadError, match="no optimizer in the source for this one"):
+        lw.load(target, {"model": model, "optimizer": other})
+    damaged = Path(lw.save(run["optimizer"], tmp_path / "d"))
+    data = bytearray(damaged.read_bytes())
+    data[-3] ^= 1
+    damaged.write_bytes(data)
+    with pytest.raises(lw.ChecksumError):
+        lw.load(target, {"model": model, "optimizer": damaged})
+    assert all(torch.equal(a, b) for a, b in zip(before, target["model"].parameters(), strict=True))
+
+
+def test_a_model_with_a_part_of_its_own_name_is_taken_whole(tmp_path: Path) -> None:
+    def build() -> nn.Module:
+        return nn.ModuleDict({"model": nn.Linear(2, 2), "head": nn.Linear(2, 2)})
+
+    one = build()
+    loaded = lw.load({"model": build()}, {"model": lw.save(one, tmp_path / "m")})
+    assert lw.diff(loaded["model"], one).same
+
+
+def test_what_cannot_be(tmp_path: Path) -> None:
+    path = lw.save(nn.Linear(2, 2), tmp_path / "m")
+    with pytest.raises(lw.QueryError, match="there is no 'modle' in the target"):
+        lw.load({"model": nn.Linear(2, 2)}, {"modle": path})
+    with pytest.raises(lw.QueryError, match="one source at a time"):
+        lw.plan({"model": nn.Linear(2, 2)}, {"model": path})
