@@ -4,7 +4,9 @@ A run of some steps is saved with `lw.save` and loaded into a fresh model and op
 with the same batches. The parameters must then be equal, bit for bit; or the save must have been refused. Beside it
 stands what `state_dict()` and `load_state_dict()` alone achieve, which is the most that anybody can.
 
-    python -m tools.optimizers [--only NAME] [--markdown]
+    python -m tools.optimizers                     all of them, and a table (minutes)
+    python -m tools.optimizers --only timm.lamb    some
+    python -m tools.optimizers --write             all, and puts the table into docs/guarantees.md
 """
 
 import argparse
@@ -15,7 +17,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -210,30 +212,69 @@ def _native(case: Case) -> bool | None:
         return None
 
 
+PAGE = Path(__file__).parent.parent / "docs" / "guarantees.md"
+START, END = "<!-- optimizers -->", "<!-- /optimizers -->"
+_KINDS = ("exact", "refused", "wrong", "refused at load", "cannot run")
+
+
+def table(found: list[tuple[Case, Outcome]]) -> str:
+    """Counts by library, and what was not exact by name."""
+    libraries = dict.fromkeys(case.library for case, _ in found)
+    lines = [
+        "| | exact | refused by `lw.save` | wrong | refused by `lw.load` | cannot run here |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for library in libraries:
+        counts = [sum(case.library == library and one.kind == kind for case, one in found) for kind in _KINDS]
+        lines.append(f"| {library} {_version(library)} | " + " | ".join(map(str, counts)) + " |")
+    lines += ["", "| refused by `lw.save` | because |", "|---|---|"]
+    lines += [
+        f"| {case.library} `{case.name}` | {_shortened(one.why)} |" for case, one in found if one.kind == "refused"
+    ]
+    others = [f"`{case.name}`" for case, one in found if one.kind == "cannot run" and "CUDA" not in one.why]
+    gpu = sum(one.kind == "cannot run" and "CUDA" in one.why for _, one in found)
+    lines += [
+        "",
+        f"Those that cannot run here are {gpu} of timm that need a GPU, and {', '.join(others)}, which need sparse",
+    ]
+    lines += ["gradients, several processes, or a step of another kind."]
+    return "\n".join(lines)
+
+
+def _version(library: str) -> str:
+    return metadata.version(library).partition("+")[0]
+
+
+def _shortened(why: str) -> str:
+    what = why.partition(": ")[2].partition(". Besides")[0]
+    where = why.partition(":")[0].rpartition(".")[2]
+    return f"{what.replace('a file has no place for', f'`{where}` is, or holds, a')}" if "no place" in what else what
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only optimizers whose name contains this")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/guarantees.md")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    counts: dict[str, dict[str, int]] = {}
-    wrong = 0
+    found: list[tuple[Case, Outcome]] = []
     with tempfile.TemporaryDirectory() as folder:
         for case in cases():
             if options.only not in f"{case.library}.{case.name}":
                 continue
-            found = outcome(case, Path(folder))
-            its = counts.setdefault(case.library, {})
-            its[found.kind] = its.get(found.kind, 0) + 1
-            wrong += found.kind in ("wrong", "refused at load")
-            if found.kind != "exact" or found.native is not True:
-                native = {True: "exact", False: "different", None: "fails"}[found.native]
+            one = outcome(case, Path(folder))
+            found.append((case, one))
+            if one.kind != "exact" or one.native is not True:
+                native = {True: "exact", False: "different", None: "fails"}[one.native]
                 print(
-                    f"{case.library:18} {case.name:28} {found.kind:15} by itself {native:10} {found.why[:170]}",
-                    flush=True,
+                    f"{case.library:18} {case.name:28} {one.kind:15} by itself {native:10} {one.why[:170]}", flush=True
                 )
-    for library, its in counts.items():
-        print(f"{library}: " + ", ".join(f"{count} {kind}" for kind, count in sorted(its.items())))
-    return 1 if wrong else 0
+    print(table(found))
+    if options.write and not options.only:
+        page = PAGE.read_text(encoding="utf-8")
+        before, after = page.partition(START)[0], page.partition(END)[2]
+        PAGE.write_text(f"{before}{START}\n{table(found)}\n{END}{after}", encoding="utf-8")
+    return 1 if any(one.kind in ("wrong", "refused at load") for _, one in found) else 0
 
 
 if __name__ == "__main__":
