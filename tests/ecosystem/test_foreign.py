@@ -127,6 +127,8 @@ def test_fake_tensors(tmp_path: Path) -> None:
 
 
 FSDP = """
+import os
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # two processes, on the CPU of any machine
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh

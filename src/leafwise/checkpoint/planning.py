@@ -211,8 +211,9 @@ def _plan_unsaved(plan: Plan) -> None:
 
 def _refuse_unlisted(plan: Plan) -> None:
     """Nodes, on either side, that keep what is theirs where no walk finds it."""
-    for t, whose in ((plan.target, ""), (plan.source, " of the source")):
-        for node, reason in t._unlisted(saved=True).items():
+    for t, whose, foreign in ((plan.target, "", plan.foreign), (plan.source, " of the source", plan.foreign_sources)):
+        # What is foreign is refused already, and its state dict may need all processes.
+        for node, reason in t._unlisted(saved=not foreign).items():
             name = t._columns.node_text(node)
             plan.found("unsupported", name, f"{name or 'the model'}{whose}: {reason}")
 

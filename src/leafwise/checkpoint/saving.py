@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -174,7 +175,6 @@ class _Collected:
         self.tie_roles: list[Any] = []
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
-        self.not_understood: dict[int, str] = {}
 
     @property
     def values(self) -> list[Any]:
@@ -238,13 +238,15 @@ def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collecte
     found = _Collected(columns)
     rows = t._rows if only is None else Query.of(only).names(columns, t._node, t._rows)
     rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
+    part = t if only is None else t.select(only)
+    for row, reason in part._not_understood().items():
+        raise WalkError(f"cannot save {escape(columns.row_text(row))}: {reason}")
     t._check_listed("save")
     if not rows and only is not None:
         raise QueryError(f"no leaf matches only={only!r}; nothing was saved")
     stored, tied = _stored(columns, rows, copies)
     names = dict(zip(rows, columns.keys(rows, t._node), strict=True))
     facts = columns.facts(stored)
-    found.not_understood = t._not_understood() if only is None else t.select(only)._not_understood()
     found.arrays = [_Array(row, names[row], its, _dtype(its, dtype)) for row, its in zip(stored, facts, strict=True)]
     for row, (source, op) in tied.items():
         found.ties.append((names[row], names[source], op))
@@ -310,32 +312,26 @@ def _scalars(columns: Columns, values: PlainValues) -> dict[str, Any]:
 def _check(found: _Collected) -> None:
     taken: set[str] = set(found.scalars)
     for array in found.arrays:
-        if reason := found.not_understood.get(array.row) or _cannot_be_saved(array, taken):
+        if reason := _cannot_be_saved(array, taken):
             raise WalkError(f"cannot save {escape(found.columns.row_text(array.row))}: {reason}")
         taken.add(array.name)
     for name, _, _ in found.ties:
         if name in found.scalars:
             raise WalkError(f"cannot save {escape(name)}: there is a plain value of the same name")
-    containers = {name for name, value in found.scalars.items() if isinstance(value, list | tuple | dict) and value}
-    for name in [*found.scalars, *(array.name for array in found.arrays)] if containers else ():
-        front = next((front for front in _fronts(name) if front in containers), None)
-        if front is not None:
+    _check_containers(found)
+
+
+def _check_containers(found: _Collected) -> None:
+    """A dict that is one value has names of its own, which nothing else in the file may have."""
+    containers = [name for name, value in found.scalars.items() if isinstance(value, list | tuple | dict) and value]
+    names = sorted([*found.scalars, *(array.name for array in found.arrays)]) if containers else []
+    for front in containers:
+        at = bisect_left(names, f"{front}.")
+        if at < len(names) and names[at].startswith(f"{front}."):
             raise WalkError(
-                f"cannot save {escape(name)}: {escape(front)} is a {type(found.scalars[front]).__name__} with names of "
-                "its own; rename one of them"
+                f"cannot save {escape(names[at])}: {escape(front)} is a {type(found.scalars[front]).__name__} with "
+                "names of its own; rename one of them"
             )
-
-
-def _fronts(name: str) -> Iterator[str]:
-    """All that comes before a dot of a name.
-
-    >>> list(_fronts("a.b.c"))
-    ['a', 'a.b']
-    """
-    at = name.find(".")
-    while at >= 0:
-        yield name[:at]
-        at = name.find(".", at + 1)
 
 
 def _cannot_be_saved(array: _Array, taken: set[str]) -> str:

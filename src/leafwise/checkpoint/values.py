@@ -12,7 +12,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.tree import Tree
 from leafwise.errors import WalkError
 from leafwise.files.home import StoredFile
-from leafwise.files.plain import TooDeepError, encoded
+from leafwise.files.plain import CONTAINERS, TooDeepError, encoded
 from leafwise.files.record import NodeType
 
 
@@ -120,10 +120,11 @@ def assembled(flat: Mapping[str, Any], types: Mapping[str, NodeType]) -> Any:
 def _is_plain(columns: Columns, node: int) -> bool:
     """Whether a node is a container that comes back from JSON as it is, with all that it holds."""
     first, last = columns.row_ranges[node]
-    if first < last:
+    value = columns.node_objects[node]
+    if first < last or type(value) not in CONTAINERS:
         return False
     try:
-        encoded(columns.node_objects[node])
+        encoded(value)
     except TooDeepError as error:
         raise WalkError(f"{columns.node_text(node)} is no plain value that can be saved or loaded: {error}") from error
     except (TypeError, ValueError):

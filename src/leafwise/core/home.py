@@ -163,6 +163,10 @@ class Home:
         """Why values cannot be written into an array that has memory; empty where they can."""
         return ""
 
+    def may_be_foreign(self, values: list[Any]) -> bool:
+        """Whether `not_understood` is worth asking of any of these arrays, some of which may be of other homes."""
+        return False
+
     def not_understood(self, values: list[Any]) -> dict[int, str]:
         """Arrays whose bytes here are not their values, as of a library that shards or quantises them: by their number
         in the list, what they are and what to call instead."""

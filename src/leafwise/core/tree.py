@@ -270,6 +270,11 @@ class Tree(Shown, kind="tree"):
     def _not_understood(self) -> dict[int, str]:
         """First names of leaves whose bytes here are not their values, with what they are."""
         columns, rows = self._columns, self._first_rows
+        values = (
+            columns.row_values if rows == range(len(columns.row_values)) else [columns.row_values[row] for row in rows]
+        )
+        if not any(home.may_be_foreign(values) for home in columns.homes_of(values)):
+            return {}
         values = [columns.current(row) for row in rows]
         found: dict[int, str] = {}
         for home, numbers in columns.by_home(values).items() if values else ():

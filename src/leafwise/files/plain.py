@@ -95,6 +95,10 @@ _WRITERS: dict[type, Callable[[Any, int], Any]] = {
 }
 
 
+# What may hold other values, and comes back as what it is; the walk makes nodes of these.
+CONTAINERS = frozenset({list, tuple, dict, OrderedDict, Counter, defaultdict})
+
+
 def _numpy_scalar(value: Any) -> list[str]:
     dtype = value.dtype
     if value.ndim or not hasattr(value, "tobytes") or not hasattr(type(value), "__array_priority__"):

@@ -255,9 +255,10 @@ class TorchHome(Home):
     def unlisted(self, objects: list[Any]) -> dict[int, str]:
         return torch_foreign.kept_elsewhere(objects)
 
+    def may_be_foreign(self, values: list[Any]) -> bool:
+        return torch_foreign.has_marks(values)
+
     def not_understood(self, values: list[torch.Tensor]) -> dict[int, str]:
-        if not torch_foreign.has_marks(values):
-            return {}
         found = ((number, torch_foreign.not_understood(value)) for number, value in enumerate(values))
         return {number: reason for number, reason in found if reason}
 

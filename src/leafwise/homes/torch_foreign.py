@@ -5,7 +5,6 @@ bits. Each is known here by the marks that its library leaves, and refused with 
 """
 
 import sys
-from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -40,6 +39,7 @@ _OFFLOADED = (
     "accelerate has offloaded its values, and puts them back for each forward; take the hooks off with "
     "accelerate.hooks.remove_hook_from_module(model, recurse=True), or load before you dispatch the model"
 )
+_PLAIN = {torch.Tensor, nn.Parameter, nn.Buffer}
 
 
 def may_be_marked() -> bool:
@@ -47,10 +47,10 @@ def may_be_marked() -> bool:
     return any(name in sys.modules for name in _MARKING)
 
 
-def has_marks(values: Iterable[torch.Tensor]) -> bool:
-    """Whether any of these may be something else than it seems; plain parameters need no further look."""
-    types = {type(value) for value in values}
-    return bool(types - {nn.Parameter}) or may_be_marked()
+def has_marks(values: list[Any]) -> bool:
+    """Whether any of these may be something else than it seems; plain tensors need no further look."""
+    inside_transform = torch._C._functorch.peek_interpreter_stack() is not None
+    return may_be_marked() or inside_transform or bool(set(map(type, values)) - _PLAIN)
 
 
 def not_understood(value: torch.Tensor) -> str:

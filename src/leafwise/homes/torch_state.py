@@ -57,21 +57,23 @@ def extras(module: nn.Module) -> dict[str, Any]:
 
 def saved_otherwise(objects: list[Any]) -> dict[int, str]:
     """Modules whose state dict does not say what they hold: by their number, what it says otherwise."""
+    own = {kind for kind in set(map(type, objects)) if issubclass(kind, nn.Module) and writes_its_own(kind)}
     found = {}
     for number, module in enumerate(objects):
-        if isinstance(module, nn.Module) and (writes_its_own(type(module)) or _has_hooks(module, "_state_dict_hooks")):
+        if type(module) in own or (isinstance(module, nn.Module) and _has_hooks(module, "_state_dict_hooks")):
             if reason := _differs(module):
                 found[number] = reason
     return found
 
 
 def _has_hooks(module: nn.Module, *names: str) -> bool:
-    """Whether somebody hooked into a module; leafwise's own hooks, which keep ties, do not count."""
+    """Whether somebody hooked into a module. Hooks of PyTorch and of leafwise, which keep ties, do not count; those of
+    FSDP must not even be called by one process alone."""
     for name in names:
-        for hook in getattr(module, name, {}).values():
+        for hook in held.values() if (held := vars(module).get(name)) else ():
             hook = getattr(hook, "hook", hook)
             where = getattr(hook, "__module__", None) or type(hook).__module__
-            if not where.startswith(("leafwise.", "torch.nn.utils.")):
+            if not where.startswith((*_KNOWN, "torch.nn.utils.")):
                 return True
     return False
 
@@ -113,11 +115,10 @@ def give_back(module: nn.Module, state: dict[str, Any]) -> None:
 
 def run_load_hooks(objects: list[Any]) -> None:
     """Has modules that read state dicts in ways of their own do so, with what they now hold."""
+    own = {kind for kind in set(map(type, objects)) if issubclass(kind, nn.Module) and _reads_its_own(kind)}
+    names = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
     for module in objects:
-        if isinstance(module, nn.Module) and (
-            _reads_its_own(type(module))
-            or _has_hooks(module, "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
-        ):
+        if type(module) in own or (isinstance(module, nn.Module) and _has_hooks(module, *names)):
             _read(module, module.state_dict())
 
 
