@@ -1,6 +1,7 @@
 """Optimizer state by name, and runs that go on bit for bit."""
 
 import random
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,49 @@ def test_a_grad_scaler(tmp_path: Path) -> None:
     other = torch.amp.GradScaler("cpu")
     lw.load({"scaler": other}, path)
     assert other.state_dict() == scaler.state_dict()
+
+
+def test_state_of_a_type_that_cannot_be_made_again_is_refused_when_it_is_saved(tmp_path: Path) -> None:
+    model = regression()
+    optimizer = O.SGD(model.parameters(), lr=0.1)
+    pair = namedtuple("pair", "mean count")
+    optimizer.state[model[0].weight] = {"kept": pair(torch.zeros(2), 3)}
+    with pytest.raises(
+        lw.WalkError, match=r"cannot save o\.state\.m\.0\.weight\.kept: a .*pair in the state of an optim"
+    ):
+        lw.save({"m": model, "o": optimizer}, tmp_path / "a.safetensors")
+
+
+def test_containers_in_a_state_come_back_as_they_were(tmp_path: Path) -> None:
+    def made() -> tuple[nn.Module, Any]:
+        model = regression()
+        return model, O.SGD(model.parameters(), lr=0.1)
+
+    model, optimizer = made()
+    kept = {
+        "list": [torch.ones(2), None, 3],
+        "tuple": (torch.zeros(1), [torch.ones(1), ()]),
+        "by number": {0: torch.ones(3), 1: {"deep": [1, 2]}},
+        "plain": {7: [(1, "a")], "x": {}},
+        "turned": torch.arange(6.0).reshape(2, 3).T,
+    }
+    optimizer.state[model[0].weight] = kept
+    optimizer.state["all"] = {"steps": 4, "mean": torch.ones(2)}
+    path = lw.save({"m": model, "o": optimizer}, tmp_path / "a.safetensors")
+    other, fresh = made()
+    lw.load({"m": other, "o": fresh}, path)
+    found = fresh.state[other[0].weight]
+
+    def same_all(one: Any, two: Any) -> bool:
+        if isinstance(one, torch.Tensor):
+            return torch.equal(one, two) and one.stride() == two.stride()
+        if type(one) is not type(two):
+            return False
+        if isinstance(one, dict):
+            return one.keys() == two.keys() and all(same_all(one[key], two[key]) for key in one)
+        if isinstance(one, list | tuple):
+            return len(one) == len(two) and all(map(same_all, one, two))
+        return bool(one == two)
+
+    assert same_all(kept, found)
+    assert same_all(optimizer.state["all"], fresh.state["all"])

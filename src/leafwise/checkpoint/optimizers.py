@@ -7,6 +7,7 @@ from leafwise.checkpoint.names import Match
 from leafwise.checkpoint.plans import Plan
 from leafwise.checkpoint.values import PlainValues, can_be_made
 from leafwise.core.columns import Columns
+from leafwise.core.home import GLOBAL_STATE, PARAMETERS
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import Path
 from leafwise.core.tree import Tree
@@ -18,8 +19,6 @@ Order = tuple[int, ...]
 
 # Options that schedulers add to groups, which a new optimizer may not have yet.
 _OF_SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"})
-GLOBAL = "global_state"  # what belongs to no parameter
-PARAMETERS = "parameters"  # the names of parameters, beside the state dict of an optimizer that numbers them
 # What tells one optimizer from another.
 _NOT_TAKEN = frozenset({"decoupled_weight_decay"})
 
@@ -258,7 +257,7 @@ def _groups(t: Tree, node: int) -> list[list[str]]:
 def _plan_more(found: OptimizerPlan, front: str, source: _Source, places: dict[str, Place | None]) -> None:
     """State that belongs to no parameter. leafwise keeps it by itself; a state dict of PyTorch, which numbers
     parameters, among the states of these."""
-    begin = f"{front}{GLOBAL}."
+    begin = f"{front}{GLOBAL_STATE}."
     found.more = OwnState(*(_below(flat, begin) for flat in (source.rows, source.whole_values, source.types)))
     whole = source.whole_values.get(begin.removesuffix("."))
     if isinstance(whole, dict):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from leafwise.checkpoint.values import PlainValues
+from leafwise.checkpoint.values import PlainValues, can_be_made
 from leafwise.core.bars import bar
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.memory import SAME, Op
@@ -255,6 +255,7 @@ def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collecte
         values = PlainValues(t)
         found.scalars = _scalars(columns, values)
         found.nodes = values.node_types()
+        _check_states(columns, t._node, found.nodes)
     _check(found)
     return found
 
@@ -307,6 +308,18 @@ def _scalars(columns: Columns, values: PlainValues) -> dict[str, Any]:
             raise WalkError(f"cannot save {escape(key)}: half a character cannot be part of a name")
         scalars[key] = value
     return scalars
+
+
+def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> None:
+    """The state of an optimizer is made again when it is loaded, and must be of what can be made."""
+    keys = columns.node_keys(below)
+    for node in columns.nodes_where(lambda home, obj: home.steps(obj), below):
+        front = f"{keys[node]}." if keys[node] else ""
+        for key, kind in types.items():
+            if key.startswith(front) and key != keys[node] and not can_be_made(kind):
+                raise WalkError(
+                    f"cannot save {escape(key)}: a {kind.type} in the state of an optimizer cannot be loaded"
+                )
 
 
 def _check(found: _Collected) -> None:

@@ -34,6 +34,11 @@ Visit = tuple[tuple[tuple[LeafKind, Pairs], ...], Pairs, LeafKind | None]
 
 Axes = tuple[str, ...] | None
 
+# What an optimizer's node holds besides `param_groups` and `state`: state that belongs to no parameter; and, beside a
+# state dict of its own making, which numbers parameters, their names in the order of the numbers.
+GLOBAL_STATE = "global_state"
+PARAMETERS = "parameters"
+
 
 class Spec(NamedTuple):
     """The facts of an array that need no look at its elements.

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from leafwise.core.flat import Group
-from leafwise.core.home import Home, Visit
+from leafwise.core.home import GLOBAL_STATE, PARAMETERS, Home, Visit
 from leafwise.core.path import Entry, Path
 from leafwise.homes.torch_filling import tensor_over
 
@@ -89,7 +89,7 @@ class OptimizerHome(Home):
             return owner.entry(name, value)
         if keeps_own_state(owner):
             return Entry(name, "step", raw=_OwnState(name), spelling=f"{{root}}.state_dict()[{name!r}]")
-        if name == GLOBAL:
+        if name == GLOBAL_STATE:
             return Entry(name, "step", raw=attrgetter("state"), spelling="{root}.state")
         return Entry(name, "part" if name == "state" else "attribute")
 
@@ -242,12 +242,8 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, naming: Callable[[Any], P
     children: list[tuple[str, Any]] = [("param_groups", groups), ("state", state)]
     by_key: dict[Any, Any] = dict(optimizer.state)
     if more := {key: value for key, value in by_key.items() if not isinstance(key, torch.Tensor)}:
-        children.append((GLOBAL, more))
+        children.append((GLOBAL_STATE, more))
     return (), children, "state"
-
-
-GLOBAL = "global_state"  # what is kept in the state of an optimizer, and is that of no parameter
-PARAMETERS = "parameters"  # beside a state dict that numbers them, their names in the order of the numbers
 
 
 def _parameters(optimizer: Any) -> list[Any]:
