@@ -209,3 +209,57 @@ def test_nan_and_signed_zero_are_kept(tmp_path: Path) -> None:
     values = [math.nan, -math.inf, -0.0, np.float16("nan"), complex(math.nan, -0.0)]
     path = lw.save({"w": torch.ones(1), "x": values}, tmp_path / "a.safetensors")
     assert identical(lw.load({"w": torch.ones(1), "x": []}, path)["x"], values)
+
+
+@pytest.mark.parametrize(
+    "value", [np.str_(""), np.bytes_(b""), np.str_("a\0"), "\ud83d\ude00", np.longlong(1), deque([np.array(1.5)])]
+)
+def test_what_would_be_read_as_something_else_is_refused(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(lw.WalkError, match=r"cannot save x(\.0)?: a file has no place for"):
+        lw.save({"w": torch.ones(2), "x": [value]}, tmp_path / "a.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("state", [{"": {"a": 1}}, {"__metadata__": 1}, {".": 1}, {"a": {"": torch.ones(1)}}, {"": 1}])
+def test_names_that_no_path_leads_to_are_refused(state: Any, tmp_path: Path) -> None:
+    with pytest.raises(lw.WalkError, match="cannot save"):
+        lw.save({"w": torch.ones(2), **state}, tmp_path / "a.safetensors")
+
+
+def test_values_that_change_while_a_save_is_written_are_saved_as_they_were(tmp_path: Path) -> None:
+    log: list[Any] = [{"loss": float(number)} for number in range(100_000)]
+    best = {"a": 1}
+    saving = lw.save({"w": torch.ones(2), "log": log, "best": best}, tmp_path / "a.safetensors", background=True)
+    log.append("later")
+    best["a"] = 2
+    loaded = lw.load({"w": torch.zeros(2), "log": None, "best": None}, saving.wait())
+    assert len(loaded["log"]) == 100_000
+    assert loaded["best"] == {"a": 1}
+
+
+def test_one_list_in_two_places_cannot_hold_two_values(tmp_path: Path) -> None:
+    path = lw.save({"a": [torch.ones(2), 1], "b": [torch.ones(2), 2]}, tmp_path / "a.safetensors")
+    shared: list[Any] = [torch.zeros(2), None]
+    with pytest.raises(lw.LoadError, match=r"a\.1 and b\.1 are one place in the target"):
+        lw.load({"a": shared, "b": shared}, path)
+    same = lw.save({"a": [torch.ones(2), 1], "b": [torch.ones(2), 1]}, tmp_path / "b.safetensors")
+    assert lw.load({"a": shared, "b": shared}, same)["b"][1] == 1
+
+
+def test_values_that_a_rename_would_give_one_name(tmp_path: Path) -> None:
+    path = lw.save({"w": torch.ones(2), "a": 1, "b": 2}, tmp_path / "a.safetensors")
+    with pytest.raises(lw.QueryError, match="rename= would call two values 'b'"):
+        lw.load({"w": torch.zeros(2), "b": 0}, path, rename={"a": "b"})
+
+
+def test_a_list_that_was_longer_is_not_cut(tmp_path: Path) -> None:
+    path = lw.save([torch.ones(2), 1, 2], tmp_path / "a.safetensors")
+    with pytest.raises(lw.LoadError, match="the source has a value 2, which the target has no place for"):
+        lw.load([torch.zeros(2), 9], path)
+
+
+def test_values_of_a_live_source_are_copied() -> None:
+    source = {"w": torch.ones(2), "log": [1]}
+    loaded = lw.load({"w": torch.zeros(2), "log": []}, source)
+    source["log"].append(2)
+    assert loaded["log"] == [1]

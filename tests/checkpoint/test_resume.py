@@ -251,3 +251,86 @@ def test_containers_in_a_state_come_back_as_they_were(tmp_path: Path) -> None:
 
     assert same_all(kept, found)
     assert same_all(optimizer.state["all"], fresh.state["all"])
+
+
+def kept_and_found(state: dict[Any, Any], folder: Path) -> tuple[Any, Any]:
+    """What an optimizer keeps of a parameter, and what a fresh one has of it after a load."""
+    model, other = regression(), regression()
+    optimizer, fresh = O.SGD(model.parameters(), lr=0.1), O.SGD(other.parameters(), lr=0.1)
+    optimizer.state[model[0].weight] = state
+    lw.load({"m": other, "o": fresh}, lw.save({"m": model, "o": optimizer}, folder / "a.safetensors"))
+    return state, fresh.state[other[0].weight]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {0: torch.ones(2)},
+        {"a.b": torch.ones(2)},
+        {"a": torch.ones(2), "a.b": torch.zeros(3)},
+        {("x",): 1, "t": torch.ones(1)},
+        {"step": 3},
+    ],
+)
+def test_keys_of_a_state_are_what_they_were(state: dict[Any, Any], tmp_path: Path) -> None:
+    kept, found = kept_and_found(state, tmp_path)
+    assert kept.keys() == found.keys()
+    for key, value in kept.items():
+        assert torch.equal(torch.as_tensor(value), torch.as_tensor(found[key]))
+
+
+def test_an_array_of_numpy_in_a_state_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(lw.WalkError, match="an array of NumPy in the state of an optimizer"):
+        kept_and_found({"a": np.ones(2)}, tmp_path)
+
+
+def test_options_that_are_containers_of_tensors(tmp_path: Path) -> None:
+    model = regression()
+    optimizer, fresh = (O.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    optimizer.param_groups[0].update(d={"x": torch.ones(2), "y": 2}, ls=[torch.zeros(1), torch.ones(1)])
+    lw.load({"m": model, "o": fresh}, lw.save({"m": model, "o": optimizer}, tmp_path / "a.safetensors"))
+    found = fresh.param_groups[0]
+    assert found["d"]["y"] == 2
+    assert torch.equal(found["d"]["x"], torch.ones(2))
+    assert [value.item() for value in found["ls"]] == [0.0, 1.0]
+    assert not [key for key in found if "." in key]
+
+
+def test_a_learning_rate_that_groups_share_becomes_two(tmp_path: Path) -> None:
+    def made(*rates: float) -> tuple[nn.Module, Any]:
+        model = regression()
+        groups = [{"params": model[0].parameters()}, {"params": model[2].parameters()}]
+        optimizer = O.AdamW(groups, lr=torch.tensor(0.5))
+        for group, rate in zip(optimizer.param_groups, rates, strict=False):
+            group["lr"] = torch.tensor(rate)
+        return model, optimizer
+
+    model, optimizer = made(0.1, 0.2)
+    path = lw.save({"m": model, "o": optimizer}, tmp_path / "a.safetensors")
+    model, fresh = made()
+    assert fresh.param_groups[0]["lr"] is fresh.param_groups[1]["lr"]
+    lw.load({"m": model, "o": fresh}, path)
+    assert [round(float(group["lr"]), 3) for group in fresh.param_groups] == [0.1, 0.2]
+
+
+def test_state_that_pytorch_numbered_beside_names_goes_by_the_names(tmp_path: Path) -> None:
+    model = nn.ModuleDict({"a": nn.Linear(2, 2, bias=False), "b": nn.Linear(2, 2, bias=False)})
+    optimizer = O.Adam(model.named_parameters())
+    for number, parameter in enumerate(model.parameters()):
+        parameter.grad = torch.full_like(parameter, number + 1.0)
+    optimizer.step()
+    torch.save({"m": model.state_dict(), "o": optimizer.state_dict()}, tmp_path / "a.pt")
+    turned = O.Adam([*model.named_parameters()][::-1])
+    lw.load({"m": model, "o": turned}, tmp_path / "a.pt")
+    for parameter in model.parameters():
+        assert torch.equal(turned.state[parameter]["exp_avg"], optimizer.state[parameter]["exp_avg"])
+
+
+@pytest.mark.parametrize(("one", "other"), [(O.Adagrad, O.Adadelta), (O.SGD, O.RMSprop), (O.AdamW, O.SGD)])
+def test_another_kind_of_optimizer_that_pytorch_saved_is_refused(one: Any, other: Any, tmp_path: Path) -> None:
+    model = regression()
+    optimizer = one(model.parameters(), lr=0.1)
+    losses(model, optimizer, None, 1)
+    torch.save({"m": model.state_dict(), "o": optimizer.state_dict()}, tmp_path / "a.pt")
+    with pytest.raises(lw.LoadError, match="is it another kind of optimizer"):
+        lw.load({"m": model, "o": other(model.parameters(), lr=0.1)}, tmp_path / "a.pt")

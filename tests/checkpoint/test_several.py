@@ -46,10 +46,13 @@ def test_model_and_optimizer_from_two_files(how: str, tmp_path: Path) -> None:
     if how == "as trees":
         sources = {name: lw.open(path)[name] for name, path in sources.items()}
     other = stepped(1)
-    loaded = lw.load(other, sources)
+    with pytest.raises(lw.LoadError, match="none of the files is for step"):
+        lw.load(other, sources)
+    assert not same(other, run)
+    loaded = lw.load(other, sources, allow={"missing"})
     assert loaded is other
     assert same(loaded, run)
-    assert loaded["step"] == 1  # which nobody gave
+    assert loaded["step"] == 1
 
 
 def test_onto_meta_the_optimizer_steps_what_was_loaded(tmp_path: Path) -> None:
@@ -66,7 +69,7 @@ def test_all_or_nothing(tmp_path: Path) -> None:
     run = stepped(0)
     model = lw.save(run["model"], tmp_path / "m")
     other = lw.save(nn.Linear(2, 2), tmp_path / "o")
-    target = stepped(1)
+    target = {name: part for name, part in stepped(1).items() if name != "step"}
     before = [value.clone() for value in target["model"].parameters()]
     with pytest.raises(lw.LoadError, match="no optimizer in the source for this one"):
         lw.load(target, {"model": model, "optimizer": other})
@@ -86,6 +89,17 @@ def test_a_model_with_a_part_of_its_own_name_is_taken_whole(tmp_path: Path) -> N
     one = build()
     loaded = lw.load({"model": build()}, {"model": lw.save(one, tmp_path / "m")})
     assert lw.diff(loaded["model"], one).same
+
+
+def test_one_leaf_cannot_get_the_values_of_two_files(tmp_path: Path) -> None:
+    model, one, other = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+    first, second = lw.save(one, tmp_path / "a"), lw.save(other, tmp_path / "b")
+    before = model.weight.clone()
+    with pytest.raises(lw.LoadError, match=r"a\.weight and b\.weight are one leaf, and two files have different"):
+        lw.load({"a": model, "b": model}, {"a": first, "b": second})
+    assert torch.equal(model.weight, before)
+    lw.load({"a": model, "b": model}, {"a": first, "b": first})
+    assert torch.equal(model.weight, one.weight)
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:

@@ -101,6 +101,16 @@ def test_torchao(tmp_path: Path) -> None:
     assert not lw.check(model, select=["LW511"])
 
 
+def test_diffusers_offload_to_a_disk(tmp_path: Path) -> None:
+    hooks = pytest.importorskip("diffusers.hooks")
+    model, cpu = net(), torch.device("cpu")
+    hooks.apply_group_offloading(
+        model, cpu, cpu, offload_type="leaf_level", offload_to_disk_path=str(tmp_path / "disk")
+    )
+    (tmp_path / "out").mkdir()
+    refused(model, net(), net(), tmp_path / "out", "diffusers has offloaded its values to a disk")
+
+
 def test_tensors_inside_of_a_function_transform(tmp_path: Path) -> None:
     model, seen = net(), []
 
@@ -168,6 +178,10 @@ mesh = init_device_mesh("cpu", (2,))
 model = net()
 fully_shard(model, mesh=mesh)
 refused(model, "a DTensor is spread over the processes")
+with torch.no_grad():
+    model(torch.ones(2, 8))  # after which the parameters of the root are whole for a while, and plain
+assert any(type(parameter) is nn.Parameter for parameter in model.parameters())
+refused(model, "FSDP2 shards it")
 with torch.device("meta"):
     model = net()
 fully_shard(model, mesh=mesh)
@@ -209,6 +223,12 @@ for verb in (lambda: lw.save(model, mine), lambda: lw.load(model, net()), lambda
     else:
         raise AssertionError("not refused")
 with deepspeed.zero.GatheredParameters(list(model.parameters()), modifier_rank=0):
+    try:
+        lw.load(model, net())
+    except lw.LoadError as error:
+        assert "DeepSpeed keeps a copy of it in full precision" in str(error), error
+    else:
+        raise AssertionError("a load that the next step undoes was not refused")
     assert lw.stats(lw.open(lw.save(model, mine))).total.count == 64 * 65 + 8 * 65
 print(f"rank {distributed.get_rank()} done\\n", end="")
 distributed.destroy_process_group()

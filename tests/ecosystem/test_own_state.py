@@ -134,7 +134,7 @@ def test_a_hook_that_adds_to_the_state_dict_is_refused(tmp_path: Path) -> None:
     model[0].register_state_dict_post_hook(
         lambda module, state, prefix, _: state.update({f"{prefix}scale": torch.ones(1)})
     )
-    with pytest.raises(lw.WalkError, match=r"cannot save 0: a hook on the state_dict\(\) of Linear adds scale"):
+    with pytest.raises(lw.WalkError, match=r"cannot save 0: the state_dict\(\) of Linear also holds scale"):
         lw.save(model, tmp_path / "a.safetensors")
 
 
@@ -150,3 +150,29 @@ def test_a_module_that_reads_state_dicts_by_itself_does(tmp_path: Path) -> None:
     loaded = lw.load(Reading(2, 2), lw.save(source, tmp_path / "a.safetensors"))
     assert loaded.ready
     assert torch.equal(loaded.weight, source.weight)
+
+
+def test_what_a_parent_adds_for_a_module_below_it_is_refused(tmp_path: Path) -> None:
+    def adds(module: nn.Module, state: Any, prefix: str, _: Any) -> None:
+        state[f"{prefix}0.scale"] = torch.ones(3)
+
+    def changes(module: nn.Module, state: Any, prefix: str, _: Any) -> None:
+        state[f"{prefix}0.weight"] = state[f"{prefix}0.weight"] * 2
+
+    for hook, match in ((adds, "also holds 0.scale"), (changes, "holds another 0.weight")):
+        model = nn.Sequential(nn.Linear(2, 2))
+        model.register_state_dict_post_hook(hook)
+        with pytest.raises(lw.WalkError, match=match):
+            lw.save(model, tmp_path / "a.safetensors")
+
+
+def test_weights_that_a_module_encodes_are_refused_whatever_they_are_now() -> None:
+    class Scaled(nn.Linear):
+        scale = 1.0  # with which its weights are the same, encoded or not
+
+        def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+            super()._save_to_state_dict(destination, prefix, keep_vars)
+            destination[prefix + "weight"] = destination[prefix + "weight"] * self.scale
+
+    with pytest.raises(lw.LoadError, match="holds another weight than the module does"):
+        lw.load(Scaled(2, 2), {"weight": torch.ones(2, 2), "bias": torch.ones(2)})

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from leafwise.checkpoint.optimizers import OptimizerPlan, nested
 from leafwise.checkpoint.planning import is_several, make_plan, opened
 from leafwise.checkpoint.plans import Back, Feed, Plan
-from leafwise.checkpoint.values import assembled
+from leafwise.checkpoint.values import PlainValue, PlainValues, assembled
 from leafwise.core.bars import bar
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
@@ -42,7 +42,7 @@ def load(
 
     `source` may be a dict of files, folders, URLs or Trees of such: each is loaded into what the model, a dict too, has
     under its name, from what the file has under this name if it holds several things. All of them fit, or none is
-    loaded.
+    loaded; what no file is for is missing.
 
     Every leaf of the model must get a value and every leaf of the source must be taken; otherwise `LoadError` lists all
     that is wrong and nothing is changed. See `lw.plan` for `rename`, `allow` and `cast`. Ties of the source come back,
@@ -68,6 +68,7 @@ def load(
     with ExitStack() as opened_here:
         if is_several(source):
             plans = _plans(t, source, planned, lambda one: _opened(one, verify, opened_here))
+            _check_parts(t, plans)
         else:
             plans = [planned(t, _opened(source, verify, opened_here))]
         if wrong := [plan for plan in plans if not plan.holds]:
@@ -110,6 +111,47 @@ def _plans(t: Tree, sources: Any, planned: Callable[[Tree, Tree], Plan], open_on
             plan = other if len(other.problems) < len(plan.problems) else plan
         plans.append(plan)
     return plans
+
+
+def _check_parts(t: Tree, plans: list[Plan]) -> None:
+    """Files for parts must fill the whole target, or be allowed not to; and no leaf twice, with different values."""
+    columns = t._columns
+    parts = [range(plan.target._node, columns.node_ends[plan.target._node]) for plan in plans]
+    inside = {node for part in parts for node in part}
+    left = [columns.row_text(row) for row in t._rows if columns.row_nodes[row] not in inside]
+    left += [
+        value.key for value in PlainValues(t).items if value.node not in inside and not _is_part(columns, value, plans)
+    ]
+    for name in left:
+        plans[0].found("missing", name, f"none of the files is for {name}")
+    filled: dict[int, tuple[Plan, Feed]] = {}
+    for plan in plans:
+        for feed in plan.feeds:
+            leaf = columns.ties.get(feed.row, feed.row)
+            other, earlier = filled.setdefault(leaf, (plan, feed))
+            if other is not plan and not _same_feeds(other, earlier, plan, feed):
+                names = [
+                    f"{'.'.join((*one.target.path.names, its.name))}" for one, its in ((other, earlier), (plan, feed))
+                ]
+                plan.found(
+                    "unsupported",
+                    feed.name,
+                    f"{' and '.join(names)} are one leaf, and two files have different values for it",
+                )
+
+
+def _is_part(columns: Columns, value: PlainValue, plans: list[Plan]) -> bool:
+    """Whether a plain value is all that a plan is for."""
+    return any(columns.node_objects[plan.target._node] is value.value for plan in plans)
+
+
+def _same_feeds(plan: Plan, feed: Feed, other: Plan, second: Feed) -> bool:
+    arrays = []
+    for one, its in ((plan, feed), (other, second)):
+        value = one.source._columns.current(its.source)
+        array = one.source._columns.home(value).numpy(value)
+        arrays.append(array if its.order is None else array.transpose(its.order))
+    return same_values(*arrays)
 
 
 def _put_together(t: Tree, loads: "list[_Load]") -> Any:
@@ -549,6 +591,8 @@ class _Load:
             if one.own is not None:
                 home.restore_own_state(optimizer, self.own_states[one.node])
                 continue
+            if one.knows_types:
+                options = {which: assembled(given, one.option_types.get(which, {})) for which, given in options.items()}
             whole = {
                 place: assembled(state, one.types.get(place, {})) if one.knows_types else nested(state)
                 for place, state in states.items()

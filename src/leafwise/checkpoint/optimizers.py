@@ -34,6 +34,7 @@ class OptimizerPlan:
         self.values: dict[Place, dict[str, Any]] = {}
         self.options: dict[int, dict[str, Any]] = {}
         self.option_rows: dict[int, dict[str, int]] = {}
+        self.option_types: dict[int, dict[str, NodeType]] = {}
         self.casts: dict[Place, dict[str, str]] = {}  # the dtype that state gets whose parameter is cast
         self.turns: dict[Place, tuple[list[str], Order]] = {}  # state that is turned with its parameter
         self.types: dict[Place, dict[str, NodeType]] = {}  # what containers in a state were
@@ -140,6 +141,10 @@ class _Source:
             for which, names in enumerate(self._groups(fine, front)):
                 apart.add(f"{front}param_groups.{which}")
                 apart.update(_lineage(f"{front}state", names))
+        self._given_names = {
+            key.removesuffix(".param_names"): value for key, value in fine.items() if key.endswith(".param_names")
+        }
+        self.given_names: list[list[str] | None] = []
         self._tree, self._fronts = s, {front.removesuffix(".") for front in fronts}
         found = PlainValues(s, apart=apart.__contains__)
         self.values = {value.key: value.value for value in found.items}
@@ -153,8 +158,11 @@ class _Source:
         return {value.key: value.value for value in PlainValues(self._tree, apart=self._fronts.__contains__).items}
 
     def groups(self, front: str) -> list[list[str]]:
-        """The names of the parameters of each group of an optimizer, seen from the tree."""
-        return self._groups(self.values, front)
+        """The names of the parameters of each group of an optimizer, seen from the tree. `given_names` are then those
+        that PyTorch wrote beside numbers."""
+        groups = self._groups(self.values, front)
+        self.given_names = [self._given_names.get(f"{front}param_groups.{which}") for which in range(len(groups))]
+        return groups
 
     def _groups(self, values: dict[str, Any], front: str) -> list[list[str]]:
         groups: list[list[str]] = []
@@ -214,6 +222,8 @@ def _places(
     given = [name for names in theirs for name in names]
     by_name = {name: place for place, name in target.names.items()}
     numbered = [all(name.isdecimal() for name in names) for names in (given, by_name)]
+    if all(name.isdecimal() for name in given) and (named := _places_by_names(target, source, theirs)) is not None:
+        return named
     if any(numbered):
         if not all(numbered):
             plan.notes.append(f"{who}: parameters are numbered on one side; taken in their order")
@@ -227,6 +237,21 @@ def _places(
         else:
             places[name] = by_name.get(name)
     return places
+
+
+def _places_by_names(target: _Target, source: "_Source", theirs: list[list[str]]) -> dict[str, Place | None] | None:
+    """Where numbered parameters stand in the target, by the names that PyTorch writes beside the numbers if an
+    optimizer was made with them; None where it wrote none, or they do not single out parameters of the target."""
+    found: dict[str, Place | None] = {}
+    for numbers, names in zip(theirs, source.given_names, strict=False):
+        if names is None or len(names) != len(numbers):
+            return None
+        for number, name in zip(numbers, names, strict=True):
+            ends = [place for place, ours in target.names.items() if f".{ours}".endswith(f".{name}")]
+            if len(ends) != 1 or ends[0] in found.values():
+                return None
+            found[number] = ends[0]
+    return found if len(found) == sum(map(len, theirs)) else None
 
 
 def _fed_by(plan: Plan, match: Match, source: _Source, name: str) -> list[int]:
@@ -287,7 +312,8 @@ def _plan_states(
             else:
                 found.values.setdefault(place, {})[key] = source.values[name]
     for name, node_type in source.types.items():
-        parameter, key = _split(name[len(begin) :], places) if name.startswith(begin) else ("", "")
+        rest = name[len(begin) :] if name.startswith(begin) else ""
+        parameter, key = (rest, "") if rest in places else _split(rest, places)
         place = places.get(parameter)
         if place is not None and not can_be_made(node_type):
             message = f"{name} of the source is a {node_type.type}, which cannot be made again"
@@ -375,7 +401,7 @@ def _plan_options(
     target: _Target,
 ) -> None:
     by_members = {frozenset(places[name] for name in names): which for which, names in enumerate(theirs)}
-    takes_all = found.whole or not source.is_own_file or _has_all_options(plan, found, front, source)
+    takes_all = found.whole or _has_all_options(plan, found, front, source)
     for which, names in enumerate(target.groups):
         same = by_members.get(frozenset((which, at) for at in range(len(names))))
         if same is None:
@@ -385,12 +411,22 @@ def _plan_options(
             continue
         begin = f"{front}param_groups.{same}."
         known = _options(plan.target, found.node, which)
-        for kind, taken in ((source.values, found.options), (source.rows, found.option_rows)):
-            for name, value in kind.items():
+        found.option_types[which] = _below(source.types, begin)
+        for key, kind in found.option_types[which].items():
+            if not can_be_made(kind):
+                message = f"{begin}{key} of the source is a {kind.type}, which cannot be made again"
+                plan.found("unsupported", f"{begin}{key}", message)
+        for flat, taken in ((source.values, found.options), (source.rows, found.option_rows)):
+            for name, value in flat.items():
                 key = name[len(begin) :] if name.startswith(begin) else ""
                 if not key or key in ("params", "param_names") or (key in _NOT_TAKEN and not found.whole):
                     continue
-                if key not in known and key not in _OF_SCHEDULERS and not takes_all:
+                if (
+                    key.partition(".")[0] not in known
+                    and key not in known
+                    and key not in _OF_SCHEDULERS
+                    and not takes_all
+                ):
                     what = f"the source has the option {key}, which {found.path or 'the optimizer'} has not"
                     plan.found("unexpected", name, f"{what}; is it another kind of optimizer?")
                     continue
@@ -399,7 +435,7 @@ def _plan_options(
 
 def _has_all_options(plan: Plan, found: OptimizerPlan, front: str, source: _Source) -> bool:
     """Whether the first group of the source has every option that the target's has; then it is of the same kind, and
-    what it has more are values that change as it steps. Only of files that do not say what kind it was."""
+    what it has more are values that change as it steps. For sources that do not say what kind it was."""
     begin = f"{front}param_groups.0."
     given = {name[len(begin) :].partition(".")[0] for name in (*source.values, *source.rows) if name.startswith(begin)}
     return bool(given) and _options(plan.target, found.node, 0) <= given
@@ -410,7 +446,8 @@ def _options(t: Tree, node: int, which: int) -> set[str]:
     columns = t._columns
     group = _group_nodes(columns, node)[which]
     names = {name for name, _ in columns.own_scalars.get(group, ())}
-    return names | {columns.row_names[row] for row in columns.own_rows(group)}
+    names |= {columns.node_names[child] for child in columns.children(group)}
+    return (names | {columns.row_names[row] for row in columns.own_rows(group)}) - {"params", "param_names"}
 
 
 def nested(flat: dict[str, Any]) -> dict[str, Any]:

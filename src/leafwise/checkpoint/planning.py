@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from typing import Any, Literal
 
 from leafwise.checkpoint.leaves import plan_leaves
@@ -16,6 +17,7 @@ from leafwise.core.rebuild import recomputed
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import QueryError
 from leafwise.files import open_file
+from leafwise.files.plain import identical
 
 
 def plan(
@@ -94,7 +96,13 @@ def _plan_scalars(plan: Plan, found: Match) -> None:
     nodes = ours.node_keys()
     theirs = PlainValues(plan.source, apart=lambda key: found.give(key) in nodes)
     values = {key: one.value for key, one in _values_of(plan.source, theirs).items() if not found.is_optimizers(key)}
-    given = {new: value for key, value in values.items() if (new := found.give(key)) is not None}
+    given: dict[str, Any] = {}
+    for key, value in values.items():
+        new = found.give(key)
+        if new in given:
+            raise QueryError(f"rename= would call two values {new!r}")
+        if new is not None:
+            given[new] = value if plan.source.is_file else deepcopy(value)  # not the very list that the source has
     keys, their_keys = list(wanted), list(given)
     sources = match(keys, their_keys).sources if keys else {}
     is_known = _known_in_pieces(plan, found, theirs)
@@ -113,7 +121,22 @@ def _plan_scalars(plan: Plan, found: Match) -> None:
             plan.found("missing", key, _in_pieces_message(key, now, list(inside), is_known(key)))
         else:
             plan.found("missing", key, f"no value in the source for {key}")
+    _refuse_contradictions(plan, wanted)
     _tell_unused(plan, [key for key in given if key not in taken])
+
+
+def _refuse_contradictions(plan: Plan, wanted: dict[str, PlainValue]) -> None:
+    """One container that stands in two places of the target cannot hold two values."""
+    columns = plan.target._columns
+    first: dict[tuple[int, str], tuple[str, Any]] = {}
+    for key, (_, node, name, _) in wanted.items():
+        if (node, name) not in plan.scalars:
+            continue
+        value = plan.scalars[node, name]
+        other, earlier = first.setdefault((id(columns.node_objects[node]), name), (key, value))
+        if other != key and not identical(value, earlier):
+            message = f"{other} and {key} are one place in the target, and the source has two values for it"
+            plan.found("unsupported", key, message)
 
 
 def _known_in_pieces(plan: Plan, found: Match, theirs: PlainValues) -> Callable[[str], bool]:
@@ -165,7 +188,10 @@ def _tell_unused(plan: Plan, unused: list[str]) -> None:
     columns = plan.target._columns
     keys = columns.node_keys(plan.target._node) if unused else {}
     holding = {key for node, key in keys.items() if key and _must_be_whole(columns, node)}
-    lost = [key for key in unused if any(key.startswith(f"{front}.") for front in holding)]
+    root = columns.node_objects[plan.target._node]
+    lost = [
+        key for key in unused if isinstance(root, list | tuple) or any(key.startswith(f"{front}.") for front in holding)
+    ]
     for key in lost:
         plan.found("unexpected", key, f"the source has a value {key}, which the target has no place for")
     unused = [key for key in unused if key not in lost]

@@ -22,7 +22,7 @@ from leafwise.errors import Error, FileError, QueryError, WalkError
 from leafwise.files import store
 from leafwise.files.arrays import ITEM_BYTES
 from leafwise.files.folder import INDEX
-from leafwise.files.plain import encoded
+from leafwise.files.plain import copied
 from leafwise.files.record import KEY, KINDS, NodeType, TieRow
 from leafwise.files.safetensors import CODES
 from leafwise.files.source import is_url
@@ -206,8 +206,8 @@ class _Collected:
                     with self._named(self.arrays[number]):
                         home.snapshot([values[number]])
                 raise
-            for number, copied in zip(numbers, copies, strict=True):
-                values[number] = copied
+            for number, copy in zip(numbers, copies, strict=True):
+                values[number] = copy
         return values
 
     def items(self, values: list[Any]) -> Iterable[store.Item]:
@@ -295,7 +295,7 @@ def _scalars(columns: Columns, values: PlainValues) -> dict[str, Any]:
     scalars: dict[str, Any] = {}
     for key, node, name, value in values.items:
         try:
-            encoded(value)
+            value = copied(value)  # what happens to it while it is written in the background does not show
         except (TypeError, ValueError) as error:
             raise WalkError(
                 f"cannot save {columns.scalar_path(node, name, value)}: a file has no place for {error}. Besides "
@@ -304,8 +304,8 @@ def _scalars(columns: Columns, values: PlainValues) -> dict[str, Any]:
             ) from error
         if key in scalars:
             raise WalkError(f"cannot save {columns.scalar_path(node, name, value)}: {key!r} names another value, too")
-        if not _is_text(key):
-            raise WalkError(f"cannot save {escape(key)}: half a character cannot be part of a name")
+        if reason := _cannot_be_a_name(key):
+            raise WalkError(f"cannot save {escape(key) or 'a value'}: {reason}")
         scalars[key] = value
     return scalars
 
@@ -315,6 +315,10 @@ def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> N
     keys = columns.node_keys(below)
     for node in columns.nodes_where(lambda home, obj: home.steps(obj), below):
         front = f"{keys[node]}." if keys[node] else ""
+        start, stop = columns.row_ranges[node]
+        for row in range(start, stop):
+            if columns.home(columns.row_values[row]).name == "numpy":  # it would come back as a tensor
+                raise WalkError(f"cannot save {columns.row_text(row)}: an array of NumPy in the state of an optimizer")
         for key, kind in types.items():
             if key.startswith(front) and key != keys[node] and not can_be_made(kind):
                 raise WalkError(
@@ -354,9 +358,18 @@ def _cannot_be_saved(array: _Array, taken: set[str]) -> str:
         return "it is on meta, and has no values; materialise the model first"
     if array.dtype not in CODES or array.dtype not in ITEM_BYTES:
         return f"safetensors has no {array.dtype}; cast it first"
-    if array.name in taken or array.name == "__metadata__":
+    if array.name in taken:
         return f"{array.name!r} is the name of something else in the file, too"
-    return "" if _is_text(array.name) else "half a character cannot be part of a name"
+    return _cannot_be_a_name(array.name)
+
+
+def _cannot_be_a_name(name: str) -> str:
+    """Why a name cannot stand in a file; empty where it can."""
+    if not _is_text(name):
+        return "half a character cannot be part of a name"
+    if name.partition(".")[0] == "__metadata__":
+        return "a file has something else of the name '__metadata__'; rename it"
+    return "" if all(name.split(".")) else f"{name!r} has an empty step, which no path can lead through; rename it"
 
 
 # -- in the background -------------------------------------------------------------------------------------

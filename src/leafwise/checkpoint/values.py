@@ -43,7 +43,7 @@ class PlainValues:
             parent = columns.node_parents[node]
             if parent in self._inside:
                 self._inside.add(node)
-            elif key and not self._apart(key) and _is_plain(columns, node):
+            elif node != self._tree._node and not self._apart(key) and _is_plain(columns, node):
                 self._inside.add(node)
                 value = PlainValue(key, parent, columns.node_names[node], columns.node_objects[node])
                 found.append((node, value))
@@ -80,7 +80,6 @@ _MAKERS: dict[str, Callable[[dict[Any, Any]], Any]] = {
     "list": lambda found: [found[str(number)] for number in range(len(found))],
     "tuple": lambda found: tuple(found[str(number)] for number in range(len(found))),
     "collections.OrderedDict": OrderedDict,
-    "collections.defaultdict": dict,  # whoever takes back a state dict looks for keys, and makes none
 }
 
 

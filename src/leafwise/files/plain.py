@@ -41,7 +41,7 @@ def encoded(value: Any, depth: int = 0) -> Any:
         return [encoded(one, depth + 1) for one in value]
     if kind in _WRITERS:
         return {kind.__name__: _WRITERS[kind](value, depth + 1)}
-    if kind.__module__ in ("numpy", "ml_dtypes") and hasattr(value, "dtype"):
+    if kind.__module__ in ("numpy", "ml_dtypes") and _is_numpy_scalar(kind):
         return {"numpy": _numpy_scalar(value)}
     if kind.__module__ == "torch" and kind.__name__ == "Size":
         return {"torch.Size": [*value]}
@@ -99,17 +99,60 @@ _WRITERS: dict[type, Callable[[Any, int], Any]] = {
 CONTAINERS = frozenset({list, tuple, dict, OrderedDict, Counter, defaultdict})
 
 
+def _is_numpy_scalar(kind: type) -> bool:
+    return any((base.__module__, base.__name__) == ("numpy", "generic") for base in kind.__mro__)
+
+
 def _numpy_scalar(value: Any) -> list[str]:
     dtype = value.dtype
-    if value.ndim or not hasattr(value, "tobytes") or not hasattr(type(value), "__array_priority__"):
-        raise TypeError(_type_text(type(value)))  # an array, whose home is elsewhere
     if dtype.kind in _NUMPY_KINDS:
+        if not dtype.itemsize:
+            raise TypeError(f"a NumPy scalar without a byte, {value!r}")
         if dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big"):
             raise TypeError(f"a NumPy scalar of {dtype}")
         return [dtype.str, _base64(value.tobytes(), 0)]
     if type(value).__module__ == "ml_dtypes":
         return [dtype.name, _base64(value.tobytes(), 0)]
     raise TypeError(f"a NumPy scalar of {dtype}")
+
+
+def copied(value: Any) -> Any:
+    """A copy of a plain value, made by writing it down and reading it again. Raises TypeError where that gives anything
+    but the same, as for text of half characters that read together as one."""
+    found = decoded(json.loads(json.dumps(encoded(value))))
+    if not identical(value, found):
+        raise TypeError(f"{_type_text(type(value))} {value!r:.60}, which would be read as {found!r:.60}")
+    return found
+
+
+def identical(one: Any, other: Any) -> bool:
+    """Whether two plain values are equal in value and in type, all the way down; NaN is NaN, and -0.0 is not 0.0."""
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind in CONTAINERS or kind is deque:
+        if len(one) != len(other) or getattr(one, "maxlen", None) != getattr(other, "maxlen", None):
+            return False
+        if getattr(one, "default_factory", None) is not getattr(other, "default_factory", None):
+            return False
+        if isinstance(one, dict):
+            pairs = zip(one.items(), other.items(), strict=True)
+            return all(identical(a, b) and identical(x, y) for (a, x), (b, y) in pairs)
+        return all(map(identical, one, other))
+    if kind in (set, frozenset):
+        return sorted(map(_mark, one)) == sorted(map(_mark, other))
+    if kind in (float, complex) or _is_numpy_scalar(kind):
+        # Text of NumPy may end in zeros, which it does not show.
+        return repr(one) == repr(other) and (not isinstance(one, str | bytes) or len(one) == len(other))
+    return bool(one == other)
+
+
+def _mark(value: Any) -> str:
+    """What tells the items of sets from each other."""
+    if isinstance(value, tuple | frozenset):
+        inner = map(_mark, value) if isinstance(value, tuple) else sorted(map(_mark, value))
+        return f"{type(value).__name__}({', '.join(inner)})"
+    return f"{type(value).__name__} {value!r}"
 
 
 # -- and back ------------------------------------------------------------------------------------------------

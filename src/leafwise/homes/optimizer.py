@@ -135,7 +135,8 @@ class OptimizerHome(Home):
         for which, group in enumerate(optimizer.param_groups):
             given = options.get(which)
             for key, value in (given or {}).items():
-                _set_option(group, key, value, whole)
+                others = (one.get(key) for one in optimizer.param_groups if one is not group)
+                _set_option(group, key, value, whole, any(one is group.get(key) for one in others))
             for key in set(group) - {"params", "param_names", *(given or ())} if whole and given is not None else ():
                 del group[key]  # a running value that this group did not have yet
             for position, parameter in enumerate(group["params"]):
@@ -287,14 +288,18 @@ def _state_entry(name: str, parameter: Any, group: int, position: int) -> Entry:
     )
 
 
-def _set_option(group: dict[str, Any], key: str, value: Any, exactly: bool) -> None:
+def _set_option(group: dict[str, Any], key: str, value: Any, exactly: bool, shared: bool) -> None:
     held = group.get(key)
     if isinstance(held, torch.Tensor):  # a learning rate that lives on the device stays there
+        given = tensor_over(value) if _is_array(value) else torch.as_tensor(value)
+        if shared or given.shape != held.shape or held.dtype.is_floating_point != given.dtype.is_floating_point:
+            group[key] = given.to(held.device)
+            return
         with torch.no_grad():
-            held.copy_(tensor_over(value) if _is_array(value) else torch.as_tensor(value))
+            held.copy_(given)
         return
     if not _is_array(value):
-        group[key] = value
+        group[key] = _tensors(value)
     elif exactly:
         tensor = tensor_over(value)
         device = next((parameter.device for parameter in group["params"]), torch.device("cpu"))

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from leafwise.errors import Unsupported
-from leafwise.homes.torch_foreign import not_understood
+from leafwise.homes.torch_foreign import cannot_be_changed, not_understood
 from leafwise.homes.torch_keepers import bonds_at
 
 _PIECE = 8 << 20  # how many bytes are copied at a time where memory cannot be read as it lies
@@ -39,7 +39,7 @@ def cannot_read(value: torch.Tensor) -> str:
 
 def cannot_write(value: torch.Tensor) -> str:
     """Why values cannot be written into a tensor; empty where they can."""
-    if reason := not_understood(value):
+    if reason := not_understood(value) or cannot_be_changed(value):
         return reason
     if value.is_inference() and not torch.is_inference_mode_enabled():
         return "it was made in inference mode, outside of which it cannot be written; load inside of it"

@@ -39,6 +39,15 @@ _OFFLOADED = (
     "accelerate has offloaded its values, and puts them back for each forward; take the hooks off with "
     "accelerate.hooks.remove_hook_from_module(model, recurse=True), or load before you dispatch the model"
 )
+_FSDP2 = f"FSDP2 shards it, also while its parameters are whole for a forward: {_DTENSOR}"
+_MASTERS = (
+    "DeepSpeed keeps a copy of it in full precision, from which the next step takes it again; use "
+    "engine.load_checkpoint, or load into the model before deepspeed.initialize"
+)
+_ON_DISK = (
+    "diffusers has offloaded its values to a disk, and reads them for each forward; load and save before "
+    "apply_group_offloading"
+)
 _PLAIN = {torch.Tensor, nn.Parameter, nn.Buffer}
 
 
@@ -94,11 +103,16 @@ def is_packed(value: torch.Tensor) -> bool:
     return any(getattr(value, name, None) is not None for name in ("quant_state", "SCB", "CB"))
 
 
+def cannot_be_changed(value: torch.Tensor) -> str:
+    """Why what is written into a parameter would not last; empty where it does."""
+    return _MASTERS if hasattr(value, "ds_id") or getattr(value, "_hp_mapping", None) is not None else ""
+
+
 def facts(value: torch.Tensor) -> tuple[tuple[int, ...], str | None, int, int] | None:
     """Shape, dtype, number of elements and of bytes, where a tensor says other things of itself than it should; the
     dtype is None where it tells the truth. None where all of it is true."""
-    if is_partitioned(value):
-        shape = tuple(value.ds_shape)  # type: ignore[attr-defined]
+    if is_partitioned(value) and hasattr(value, "ds_shape"):
+        shape = tuple(value.ds_shape)
         return shape, None, prod(shape), prod(shape) * value.element_size()
     state = getattr(value, "quant_state", None)
     if state is not None:
@@ -130,9 +144,20 @@ def kept_elsewhere(objects: list[Any]) -> dict[int, str]:
             for number, one in enumerate(objects)
             if type(one) in packed
         }
+    sharded = {kind for kind in set(map(type, objects)) if any(base.__name__ == "FSDPModule" for base in kind.__mro__)}
+    if sharded:
+        found |= {number: _FSDP2 for number, one in enumerate(objects) if type(one) in sharded}
+    if "diffusers" in sys.modules:
+        found |= {number: _ON_DISK for number, one in enumerate(objects) if _is_on_disk(one)}
     if "accelerate" in sys.modules:
         found |= {number: _OFFLOADED for number, one in enumerate(objects) if _is_offloaded(one)}
     return found
+
+
+def _is_on_disk(module: Any) -> bool:
+    registry = vars(module).get("_diffusers_hook") if isinstance(module, nn.Module) else None
+    hook = getattr(registry, "hooks", {}).get("group_offloading")
+    return getattr(getattr(hook, "group", None), "offload_to_disk_path", None) is not None
 
 
 def _is_offloaded(module: Any) -> bool:

@@ -79,33 +79,49 @@ def _has_hooks(module: nn.Module, *names: str) -> bool:
 
 
 def _differs(module: nn.Module) -> str:
+    """What the state dict of a module says otherwise than the module and those below it."""
     name = type(module).__name__
-    state = module.state_dict(keep_vars=True)
-    for held in (module._parameters, module._buffers):
-        for key, value in held.items():
-            if value is not None and key in state and not _is_same(state[key], value):
+    held = {**_named(module.named_parameters), **_named(module.named_buffers)}
+    more = []
+    for key, value in module.state_dict(keep_vars=True).items():
+        if key in held:
+            if not _is_same(value, held[key]):
                 return (
                     f"the state_dict() of {name} holds another {key} than the module does, and leafwise cannot tell "
                     "which is meant; save model.state_dict(), and load with model.load_state_dict()"
                 )
-    if not writes_its_own(type(module)) and (more := list(extras(module))):
+        elif not _is_listed(module, key):
+            more.append(key)
+    if more:
         return (
-            f"a hook on the state_dict() of {name} adds {', '.join(more[:3])}; save model.state_dict(), and load with "
-            "model.load_state_dict()"
+            f"the state_dict() of {name} also holds {', '.join(more[:3])}, which {name} adds to it by a hook, or for a "
+            "module below it; save model.state_dict(), and load with model.load_state_dict()"
         )
     return ""
 
 
+def _named(names: Any) -> dict[str, torch.Tensor]:
+    return dict(names(remove_duplicate=False))
+
+
+def _is_listed(module: nn.Module, key: str) -> bool:
+    """Whether the walk lists what the state dict of a module has under a key: as what the module that it belongs to
+    writes by itself."""
+    first, dot, rest = key.partition(".")
+    if dot and module._modules.get(first) is not None:
+        return _is_listed(module._modules[first], rest)  # type: ignore[arg-type]
+    return key == EXTRA or (writes_its_own(type(module)) and key in extras(module))
+
+
 def _is_same(one: Any, other: torch.Tensor) -> bool:
+    """Whether a state dict holds a tensor itself. One that was computed may be equal now, and not the next time."""
     if one is other:
         return True
     if not isinstance(one, torch.Tensor) or one.shape != other.shape or one.dtype != other.dtype:
         return False
     if one.is_meta or other.is_meta:
         return one.is_meta == other.is_meta
-    if (one.data_ptr(), one.stride()) == (other.data_ptr(), other.stride()):
-        return True
-    return bool(((one == other) | ((one != one) & (other != other))).all())  # NaN is NaN here
+    return one.data_ptr() == other.data_ptr() and one.stride() == other.stride()
 
 
 def give_back(module: nn.Module, state: dict[str, Any]) -> None:
