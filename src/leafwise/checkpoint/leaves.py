@@ -63,10 +63,10 @@ def _fed(plan: Plan, found: Match, one: _Chosen, given: Facts, axes: "_Axes", ca
     leaf, row, facts, source, order, _ = one
     name = found.name_of[leaf if leaf in found.name_of else row]
     if reason := plan.foreign.get(leaf):
-        plan.found("unsupported", name, f"{name}: {reason}")
+        plan.refused.setdefault((reason, ""), []).append(name)
         return None
     if reason := plan.foreign_sources.get(theirs.ties.get(source, source)):
-        plan.found("unsupported", name, f"{found.source_name_of[source]} of the source: {reason}")
+        plan.refused.setdefault((reason, " of the source"), []).append(found.source_name_of[source])
         return None
     shape, has = facts.spec.shape, given.spec.shape
     order = order or axes.turn(row, source, has)

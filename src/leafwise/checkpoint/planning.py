@@ -13,6 +13,7 @@ from leafwise.checkpoint.restoring import plan_ties
 from leafwise.checkpoint.values import PlainValue, PlainValues
 from leafwise.core.columns import Columns
 from leafwise.core.match import match
+from leafwise.core.path import listed
 from leafwise.core.rebuild import recomputed
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import QueryError
@@ -82,7 +83,7 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: bool, t
     if ties == "restore":
         plan_ties(plan, found)
     _plan_unsaved(plan)
-    _refuse_unlisted(plan)
+    _refuse_foreign(plan)
     _conclude(plan, found)
     return plan
 
@@ -235,13 +236,15 @@ def _plan_unsaved(plan: Plan) -> None:
         plan.found("missing", name, message)
 
 
-def _refuse_unlisted(plan: Plan) -> None:
-    """Nodes, on either side, that keep what is theirs where no walk finds it."""
+def _refuse_foreign(plan: Plan) -> None:
+    """What leafwise does not understand, a problem for each reason: leaves that would get values, or give them, and
+    nodes that keep what is theirs where no walk finds it."""
     for t, whose, foreign in ((plan.target, "", plan.foreign), (plan.source, " of the source", plan.foreign_sources)):
         # What is foreign is refused already, and its state dict may need all processes.
         for node, reason in t._unlisted(saved=not foreign).items():
-            name = t._columns.node_text(node)
-            plan.found("unsupported", name, f"{name or 'the model'}{whose}: {reason}")
+            plan.refused.setdefault((reason, whose), []).append(t._columns.node_text(node) or "the model")
+    for (reason, whose), names in plan.refused.items():
+        plan.found("unsupported", names[0], f"{listed(names, 4)}{whose}: {reason}")
 
 
 def _conclude(plan: Plan, found: Match) -> None:

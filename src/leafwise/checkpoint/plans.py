@@ -82,6 +82,7 @@ class Plan(Shown, kind="plan"):
         self.recomputed: dict[int, Any] = {}  # by row, values of buffers on meta that no checkpoint holds
         # By leaf, what leafwise does not understand of either side.
         self.foreign, self.foreign_sources = _foreign(target), _foreign(source)
+        self.refused: dict[tuple[str, str], list[str]] = {}  # by reason and side, the names of what is
         self.parameters = self.covered = self.leaves = 0
         self._allow = allow
 
