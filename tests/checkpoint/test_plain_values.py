@@ -33,8 +33,7 @@ def identical(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple | deque):
         return len(one) == len(other) and all(map(identical, one, other))
     if isinstance(one, set | frozenset):
-        marks = [{(type(item).__name__, repr(item)) for item in items} for items in (one, other)]
-        return marks[0] == marks[1]
+        return len(one) == len(other) and all(any(identical(item, each) for each in other) for item in one)
     if isinstance(one, float | complex | np.generic):
         return repr(one) == repr(other)  # NaN and -0.0 included
     return bool(one == other)

@@ -27,6 +27,7 @@ from leafwise.files.record import KEY, KINDS, NodeType, TieRow
 from leafwise.files.safetensors import CODES
 from leafwise.files.source import is_url
 
+METADATA = "__metadata__"  # under which a file says something of itself
 _LETTERS = {"parameter": "p", "buffer": "b", "state": "s"}
 assert set(_LETTERS.values()) == set(KINDS)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
@@ -253,7 +254,7 @@ def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collecte
         found.tie_roles.append(columns.row_role(row))
     if only is None and t._whole:
         values = PlainValues(t)
-        found.scalars = _scalars(columns, values)
+        found.scalars = _scalars(columns, values, t.is_file)
         found.nodes = values.node_types()
         _check_states(columns, t._node, found.nodes)
     _check(found)
@@ -291,7 +292,7 @@ def _dtype(facts: Facts, asked: str | None) -> str:
     return asked if asked is not None and facts.kind != "state" and own.startswith(("float", "bfloat")) else own
 
 
-def _scalars(columns: Columns, values: PlainValues) -> dict[str, Any]:
+def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, Any]:
     scalars: dict[str, Any] = {}
     for key, node, name, value in values.items:
         try:
@@ -304,7 +305,8 @@ def _scalars(columns: Columns, values: PlainValues) -> dict[str, Any]:
             ) from error
         if key in scalars:
             raise WalkError(f"cannot save {columns.scalar_path(node, name, value)}: {key!r} names another value, too")
-        if reason := _cannot_be_a_name(key):
+        says_of_itself = of_file and key.partition(".")[0] == METADATA
+        if not says_of_itself and (reason := _cannot_be_a_name(key)):
             raise WalkError(f"cannot save {escape(key) or 'a value'}: {reason}")
         scalars[key] = value
     return scalars
@@ -367,8 +369,8 @@ def _cannot_be_a_name(name: str) -> str:
     """Why a name cannot stand in a file; empty where it can."""
     if not _is_text(name):
         return "half a character cannot be part of a name"
-    if name.partition(".")[0] == "__metadata__":
-        return "a file has something else of the name '__metadata__'; rename it"
+    if name.partition(".")[0] == METADATA:
+        return f"a file has something else of the name {METADATA!r}; rename it"
     return "" if all(name.split(".")) else f"{name!r} has an empty step, which no path can lead through; rename it"
 
 
