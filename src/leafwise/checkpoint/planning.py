@@ -109,11 +109,12 @@ def _plan_scalars(plan: Plan, found: Match) -> None:
     is_known = _known_in_pieces(plan, found, theirs)
     taken: set[str] = set()
     for number, (key, (_, node, name, now)) in enumerate(wanted.items()):
-        inside = {one[len(key) + 1 :]: value for one, value in given.items() if one.startswith(f"{key}.")}
         if number in sources:
             taken.add(their_keys[sources[number]])
             plan.scalars[node, name] = given[their_keys[sources[number]]]
-        elif inside and not is_known(key) and set(inside) == (parts := _parts(now)).keys():
+            continue
+        inside = {one[len(key) + 1 :]: value for one, value in given.items() if one.startswith(f"{key}.")}
+        if inside and not is_known(key) and set(inside) == (parts := _parts(now)).keys():
             # A container that is in pieces in the source, as earlier versions of leafwise saved it, and whole here.
             taken.update(f"{key}.{one}" for one in inside)
             plan.scalars[node, name] = _with_parts(now, {parts[one]: value for one, value in inside.items()})
@@ -195,7 +196,7 @@ def _tell_unused(plan: Plan, unused: list[str]) -> None:
     ]
     for key in lost:
         plan.found("unexpected", key, f"the source has a value {key}, which the target has no place for")
-    unused = [key for key in unused if key not in lost]
+    unused = [key for key in unused if key not in set(lost)] if lost else unused
     if unused:
         some = ", ".join(unused[:4]) + (", …" if len(unused) > 4 else "")
         plan.notes.append(f"{len(unused):,} plain value{'s' if len(unused) > 1 else ''} of the source not used: {some}")
