@@ -37,6 +37,21 @@ class Error(Exception):
         # KeyError would show the repr of its message, quotes and escapes included.
         return str(self.args[0]) if self.args else ""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # By the message, and not by calling the class: a process pool hangs on an error that does not come through.
+        return _made_again, (type(self), self.args, self._kept())
+
+    def _kept(self) -> dict[str, object]:
+        return dict(vars(self))
+
+
+def _made_again(cls: type[Error], args: tuple[object, ...], kept: dict[str, object]) -> Error:
+    """An error out of a pickle."""
+    error = cls.__new__(cls, *args)
+    error.args = args
+    vars(error).update(kept)
+    return error
+
 
 class PathError(Error, KeyError):
     """Nothing lives at that path."""
@@ -87,11 +102,15 @@ class ChecksumError(FileError):
 
 
 class LoadError(Error, ValueError):
-    """A load that would leave something out, or get it wrong; nothing was changed. `plan` says what, leaf by leaf."""
+    """A load that would leave something out, or get it wrong; nothing was changed. `plan` says what, leaf by leaf; it
+    refers to the model, and is None in a copy from another process."""
 
     def __init__(self, message: str, plan: object = None) -> None:
         super().__init__(message)
         self.plan = plan
+
+    def _kept(self) -> dict[str, object]:
+        return {**vars(self), "plan": None}
 
 
 class Unsupported(Error, NotImplementedError):  # noqa: N818

@@ -13,6 +13,7 @@ _PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None)})
 
 class ContainersHome(Home):
     name = "containers"
+    _last_keys: tuple[tuple[int, int], dict[str, Any]] = (0, 0), {}
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, Mapping | list | tuple | Group) or hasattr(cls, "__dataclass_fields__"):
@@ -42,10 +43,18 @@ class ContainersHome(Home):
         if isinstance(owner, Mapping):
             if isinstance(value, Group):
                 return Entry(name, "part")
-            return Entry(name, "key", name if name in owner else _keys_by_name(owner)[name])
+            return Entry(name, "key", name if name in owner else self._key(owner, name))
         if _is_sequence(owner):
             return Entry(name, "index", int(name))
         return Entry(name, "attribute")
+
+    def _key(self, owner: Mapping[Any, Any], name: str) -> Any:
+        """The key that a path calls by this name. Paths are asked for one after another, so the last answer is kept."""
+        which, keys = self._last_keys
+        if which != (id(owner), len(owner)) or keys.get(name, self) not in owner:
+            keys = _keys_by_name(owner)
+            self._last_keys = (id(owner), len(owner)), keys
+        return keys[name]
 
     def type_name(self, obj: Any) -> str:
         return "" if isinstance(obj, Group) else type(obj).__name__
