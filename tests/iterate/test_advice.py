@@ -99,7 +99,7 @@ class Wrapper(nn.Module):
         (lambda model: {"net": model}, "net."),
         (lambda model: nn.ModuleDict({"net": model}), "net."),
         (lambda model: nn.DataParallel(model), ""),
-        (lambda model: torch.compile(model), ""),
+        (lambda model: torch.compile(model, backend="eager"), ""),
         (lambda model: lw.tree({"net": model})["net"], "net."),
     ],
     ids=["dict", "module", "wrapper", "compiled", "part"],
