@@ -285,3 +285,41 @@ print(peak() - before)
     )
     assert int(done.stdout) < 64_000_000, done.stderr
     gc.collect()
+
+
+def test_background_saves_from_several_threads(tmp_path: Path) -> None:
+    wrong: list[BaseException] = []
+
+    def saves(thread: int) -> None:
+        try:
+            for number in range(12):
+                model = nn.Linear(8, 8)
+                path = tmp_path / f"{thread}-{number}.safetensors"
+                saving = lw.save(model, path, background=True)
+                if number % 3 == 0:
+                    saving.wait()
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=saves, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lw.save(nn.Linear(1, 1), tmp_path / "last.safetensors")  # which waits for all of them
+    assert wrong == []
+    assert len(list(tmp_path.glob("*.safetensors"))) == 6 * 12 + 1
+
+
+def test_a_save_whose_thread_cannot_start_does_not_stop_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", cannot)
+        with pytest.raises(RuntimeError, match="can't start"):
+            lw.save(nn.Linear(1, 1), tmp_path / "a.safetensors", background=True)
+    assert lw.save(nn.Linear(1, 1), tmp_path / "b.safetensors", background=True).wait()
+    assert lw.save(nn.Linear(1, 1), tmp_path / "c.safetensors")

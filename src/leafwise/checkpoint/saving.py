@@ -393,8 +393,9 @@ class Saving:
         self._result = path
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(work,), name="leafwise save")
-        _unfinished.append(self)
-        self._thread.start()
+        with _unfinished_lock:  # nobody waits for a thread that has not begun, and one that cannot begin is not listed
+            self._thread.start()
+            _unfinished.append(self)
 
     def _run(self, work: Callable[[], str]) -> None:
         try:
@@ -402,7 +403,7 @@ class Saving:
         except BaseException as error:
             self._error = error
         else:
-            _unfinished.remove(self)
+            _forget(self)
 
     @property
     def done(self) -> bool:
@@ -416,8 +417,7 @@ class Saving:
                 f"{self.path!r} is saved by process {self._process}, from which this one was forked; wait there"
             )
         self._thread.join()
-        if self in _unfinished:
-            _unfinished.remove(self)
+        _forget(self)
         if self._error is not None:
             raise self._error
         return self._result
@@ -428,11 +428,20 @@ class Saving:
 
 
 _unfinished: list[Saving] = []  # what is being written, or went wrong without anybody having been told
+_unfinished_lock = threading.Lock()
+
+
+def _forget(saving: Saving) -> None:
+    with _unfinished_lock:
+        if saving in _unfinished:
+            _unfinished.remove(saving)
 
 
 def _surface() -> None:
     """Waits for what is still being written, so that saves keep their order, and raises what went wrong there."""
-    for saving in _unfinished:
+    with _unfinished_lock:
+        waiting = list(_unfinished)
+    for saving in waiting:
         saving.wait()
 
 
@@ -444,4 +453,11 @@ def _tell_at_exit() -> None:
             print(f"leafwise: {saving.path!r} was not saved: {saving._error}", file=sys.stderr)
 
 
-os.register_at_fork(after_in_child=_unfinished.clear)
+def _after_fork() -> None:
+    # The threads are not there, and the lock may have been held by one.
+    global _unfinished_lock
+    _unfinished.clear()
+    _unfinished_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
