@@ -64,6 +64,24 @@ class LocalSource(Source):
         self._far: bool | None = None
         self._closed = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Not the number of the descriptor, which is ours: whoever closed the copy would close our file.
+        state = {key: value for key, value in vars(self).items() if key not in ("file", "_map")}
+        return {**state, "_at": os.path.abspath(self.name)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        at = state.pop("_at")
+        self._closed = True  # until it is open
+        if state["_closed"]:
+            self.file, self._map = -1, None
+            vars(self).update(state)
+            return
+        opened = LocalSource(at)
+        self.file, opened._closed = opened.file, True
+        vars(self).update(state, _map=None)
+        if (opened.size, opened._written) != (self.size, self._written):
+            raise FileError(f"{escape(repr(self.name))} has changed since it was opened, and cannot be copied")
+
     def _read(self, start: int, stop: int) -> Any:
         if self._closed:
             raise FileError(f"{escape(repr(self.name))} is closed")
