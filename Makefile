@@ -16,7 +16,7 @@ run: $(VENV)/run.stamp  ## Set up what the tour needs, and take it
 	@$(BIN)/leafwise tour
 
 test: $(VENV)/dev.stamp  ## Run the tests, and every example in the docs
-	@$(BIN)/python -m pytest -q --durations=10 --durations-min=5
+	@LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5
 
 faults: $(VENV)/dev.stamp  ## Kill, fill, flip and crash saves at length (minutes)
 	@LEAFWISE_FAULTS=long $(BIN)/python -m pytest -q tests/checkpoint/test_faults.py tests/checkpoint/test_damage.py

@@ -1,6 +1,8 @@
 """What must be in the environment before the first test is imported; the commands that tests run inherit it."""
 
 import os
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 import torch
@@ -30,3 +32,13 @@ def triton_runs() -> None:
         if "only 0-dimensional arrays can be converted" not in str(error):
             raise
         pytest.skip(f"the interpreter of Triton {triton.__version__} does not work with NumPy {np.__version__}")
+
+
+def pytest_configure() -> None:
+    """`make test` installs what constraints.txt pins: there, a library that is missing is an error, not a skip."""
+    if os.environ.get("LEAFWISE_PINNED"):
+        lines = (Path(__file__).parent.parent / "constraints.txt").read_text("utf-8").splitlines()
+        names = [line.partition("==")[0] for line in lines if "==" in line]
+        missing = [name for name in names if not [*metadata.distributions(name=name)]]
+        if missing:
+            raise pytest.UsageError(f"not installed, so that their tests would be skipped: {', '.join(missing)}")

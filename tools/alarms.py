@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from tools.healthy_models import Healthy, architectures, layers, trained
+from tools.pages import put_table
 from torch import nn
 
 import leafwise as lw
@@ -439,9 +440,7 @@ def main() -> int:
     for one in wrong:
         print("WRONG", one)
     if options.write:
-        page = PAGE.read_text("utf-8")
-        front, back = page.partition(START)[0], page.partition(END)[2]
-        PAGE.write_text(f"{front}{START}\n\n{text}\n\n{END}{back}", "utf-8")
+        put_table(PAGE, START, END, text)
     return bool(wrong)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from tools.pages import put_table
 from tools.with_timm import import_timm
 from torch import nn
 
@@ -276,9 +277,7 @@ def main() -> int:
                 )
     print(table(found))
     if options.write and not options.only:
-        page = PAGE.read_text(encoding="utf-8")
-        before, after = page.partition(START)[0], page.partition(END)[2]
-        PAGE.write_text(f"{before}{START}\n{table(found)}\n{END}{after}", encoding="utf-8")
+        put_table(PAGE, START, END, table(found))
     return 1 if any(one.kind in ("wrong", "refused at load") for _, one in found) else 0
 
 

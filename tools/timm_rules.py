@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+from tools.pages import put_table
 from tools.with_timm import import_timm
 from torch import nn
 
@@ -201,9 +202,7 @@ def main() -> int:
     for one in wrong:
         print("WRONG", one)
     if options.write:
-        page = PAGE.read_text("utf-8")
-        front, back = page.partition(START)[0], page.partition(END)[2]
-        PAGE.write_text(f"{front}{START}\n\n{text}\n\n{END}{back}", "utf-8")
+        put_table(PAGE, START, END, text)
     return bool(wrong)
 
 

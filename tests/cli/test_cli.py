@@ -81,7 +81,7 @@ def test_show_draws_what_an_import_path_leads_to(target: str, shown: str, models
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("nowhere.safetensors", "'nowhere.safetensors' is no file, and not of the form package.module:name"),
+        ("nowhere.safetensors", "'nowhere.safetensors' is not a file, and not of the form package.module:name"),
         ("nomodule:build", "cannot import nomodule"),
         ("mymodels:bild", "cannot find mymodels:bild"),
         ("mymodels:number", "cannot walk builtins.int"),
@@ -259,7 +259,7 @@ def test_stats_selects_folds_and_prints_json(
     assert main(["stats", "mymodels:build"]) == 0
     assert "2 leaves, 9 values · bars count magnitudes" in capsys.readouterr().out
     assert main(["stats", str(saved.parent / "gone.safetensors")]) == 1
-    assert "is no file" in capsys.readouterr().err
+    assert "is not a file" in capsys.readouterr().err
 
 
 def test_stats_of_a_broken_file_is_one_line(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:

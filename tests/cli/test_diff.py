@@ -29,7 +29,7 @@ def test_the_exit_status_is_that_of_diff(files: tuple[str, str], capsys: pytest.
     assert main(["diff", before, after]) == 1
     assert "2 changed, 1 same" in capsys.readouterr().out
     assert main(["diff", before, before + ".not"]) == 2
-    assert "is no file" in capsys.readouterr().err
+    assert "is not a file" in capsys.readouterr().err
     with pytest.raises(SystemExit) as exited:
         main(["diff", before])
     assert exited.value.code == 2

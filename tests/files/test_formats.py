@@ -240,7 +240,7 @@ def test_numpys_other_orders(tmp_path: Path) -> None:
             assert np.array_equal(tree[name].numpy(), values[name])
             assert tree[name].numpy().dtype == values[name].dtype.newbyteorder("=")
         for name in ("objects", "fields"):
-            with pytest.raises(lw.Unsupported, match=r"is no array of plain numbers"):
+            with pytest.raises(lw.Unsupported, match=r"is not an array of plain numbers"):
                 tree[name].numpy()
     np.save(tmp_path / "b.npy", values["fortran"])
     assert np.array_equal(lw.open(tmp_path / "b.npy")["array"].numpy(), values["fortran"])
@@ -326,8 +326,8 @@ def test_folders_of_shards(tmp_path: Path) -> None:
     for change, cause in (
         ({"weight_map": {**said["weight_map"], "gone": "model-00001-of-00002.safetensors"}}, "promises 'gone' in"),
         ({"weight_map": {**said["weight_map"], "0.weight": "model-00002-of-00002.safetensors"}}, "and it is in"),
-        ({"weight_map": {**said["weight_map"], "x": "../secret"}}, "no bare name of a file"),
-        ({"weight_map": {**said["weight_map"], "x": "/etc/passwd"}}, "no bare name of a file"),
+        ({"weight_map": {**said["weight_map"], "x": "../secret"}}, "not a bare name of a file"),
+        ({"weight_map": {**said["weight_map"], "x": "/etc/passwd"}}, "not a bare name of a file"),
         ({"weight_map": {**said["weight_map"], "x": "missing.safetensors"}}, "No such file"),
         ({"weight_map": [1]}, "does not map names to files"),
         ({}, "no JSON with a weight_map"),

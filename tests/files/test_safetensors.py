@@ -78,7 +78,7 @@ BAD = {
     "not eight bytes": (b"", None, "the file is empty"),
     "no object": (b"[]", b"", "no JSON object"),
     "no JSON": (b"{nonsense", b"", r"at byte 9: the header is no JSON"),
-    "no UTF-8": (b"{\xff}", b"", r"at byte 9: the header is no UTF-8"),
+    "no UTF-8": (b"{\xff}", b"", r"at byte 9: the header is not UTF-8"),
     "nested too deep": (b"[" * 100_000, b"", "at byte 8"),
     "a name twice": (b'{"a\\u001b":1,"a\\u001b":2}', b"", r"the name 'a\\x1b' stands there twice"),
     "no row": ({"a": 3}, b"", "'a' needs dtype, shape and two data_offsets"),
@@ -94,7 +94,7 @@ BAD = {
     "hole": ({"a": row(0, 1), "b": row(2, 3)}, b"\0\0\0", "a hole of 1 bytes before 'b'"),
     "cut off": ({"a": row(0, 9)}, b"\0\0", "was it cut off"),
     "too long": ({"a": row(0, 1)}, b"\0\0", "1 bytes follow after the last array"),
-    "metadata": ({"__metadata__": {"a": 1}}, b"", "__metadata__ is no object of strings"),
+    "metadata": ({"__metadata__": {"a": 1}}, b"", "__metadata__ is not an object of strings"),
 }
 
 

@@ -291,7 +291,7 @@ def test_what_cannot_be_converted_is_told(tmp_path: Path, capsys: pytest.Capture
         (["a.pt", "b.txt"], "let it end in .safetensors or .npz"),
         (["a.pt", "b.npz", "--dtype", "float7"], "there is no dtype 'float7'"),
         (["a.pt", "b.npz", "--rename", "x"], "takes PATTERN=TEXT"),
-        (["a.pt", "b.npz", "--rename", "(=x"], "is no regular expression"),
+        (["a.pt", "b.npz", "--rename", "(=x"], "is not a regular expression"),
         (["a.pt", "b.npz", "--rename", r"a=\9"], "cannot take the place"),
         (["a.pt", "b.npz", "--rename", "^[ab]$=c"], "would both be called 'c'"),
         (["a.pt", "b.npz", "--only", "z.*"], "has no leaf that matches 'z.*'"),

@@ -278,7 +278,7 @@ def test_a_new_head_gets_no_state(saved: str) -> None:
 @pytest.mark.parametrize("kind", [torch.optim.RMSprop, torch.optim.SGD])
 def test_another_kind_of_optimizer_is_told(kind: Any, saved: str) -> None:
     model = net()
-    with pytest.raises(lw.LoadError, match=r"the option betas, which optimizer has not; is it another kind"):
+    with pytest.raises(lw.LoadError, match=r"the option betas, which optimizer does not have; is it another kind"):
         lw.load({"model": model, "optimizer": kind(model.parameters(), lr=0.1)}, saved)
 
 
@@ -391,7 +391,7 @@ def test_shards_through_a_link(tmp_path: Path) -> None:
 
 def test_only_files_are_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(lw.FileError, match=r"it is no file, but a folder, a pipe or a device"):
+    with pytest.raises(lw.FileError, match=r"it is not a file, but a folder, a pipe or a device"):
         lw.save({"a": torch.ones(2)}, tmp_path / "pipe")
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 

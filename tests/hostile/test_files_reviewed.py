@@ -224,7 +224,7 @@ def test_zip_entries_that_lie_over_each_other(tmp_path: Path) -> None:
 
 def test_pipes_nulls_and_what_else_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.safetensors")
-    with pytest.raises(lw.FileError, match=r"it is no file, but a pipe"):
+    with pytest.raises(lw.FileError, match=r"it is not a file, but a pipe"):
         lw.open(tmp_path)
     with pytest.raises(lw.FileError, match=r"null"):
         lw.open("a\0b")

@@ -443,7 +443,7 @@ REFUSED = {
         r"b is a module; transpose= and slice= are for leaves",
     ),
     "transpose of a vector": (("a.bias",), {"to": "b.bias", "transpose": True}, r"transpose=True is for matrices"),
-    "no order": (("a.weight",), {"to": "b.weight", "transpose": (0, 2)}, r"no order of the 2 axes of b.weight"),
+    "no order": (("a.weight",), {"to": "b.weight", "transpose": (0, 2)}, r"not an order of the 2 axes of b.weight"),
     "no slice": (("a.weight",), {"to": "b.weight", "slice": "0:2"}, r"slice= takes a slice"),
     "too many slices": (("a.weight",), {"to": "b.weight", "slice": (0, 0, 0)}, r"at most 2 such for b.weight"),
     "outside": (("a.weight",), {"to": "b.weight", "slice": 7}, r"slice=7 is outside b.weight, which is 3×3"),

@@ -141,7 +141,7 @@ def test_what_an_optimizer_holds_that_is_gone() -> None:
     held = lw.ties(model, optimizer=optimizer).optimizer or []
     assert [one.problem for one in held] == ["stale"] * 4
     assert held[0].message.startswith(
-        "parameter 0 of group 0, 'embed.weight' (10×4) is no parameter of the model any more: stepping it changes "
+        "parameter 0 of group 0, 'embed.weight' (10×4) is no longer a parameter of the model: stepping it changes "
         "nothing; embed.weight, head.weight may be what took its place"
     )
     json.dumps(lw.ties(model, optimizer=optimizer).json())

@@ -194,4 +194,4 @@ def _plan_unused(plan: Plan, found: Match) -> None:
     left = [row for row in left if theirs.ties.get(row, row) not in taken]
     for row, facts in zip(left, theirs.facts(left), strict=True):
         name = found.source_name_of[row]
-        plan.found("unexpected", name, f"the source has {_told(name, facts)}, which the target has not")
+        plan.found("unexpected", name, f"the source has {_told(name, facts)}, which is not in the target")

@@ -11,14 +11,15 @@ from typing import Any, Literal, NamedTuple
 from leafwise.checkpoint.optimizers import OptimizerPlan, nested
 from leafwise.checkpoint.planning import is_several, make_plan, opened
 from leafwise.checkpoint.plans import Back, Feed, Plan
-from leafwise.checkpoint.values import PlainValue, PlainValues, assembled
+from leafwise.checkpoint.several import check_parts, plans_for_parts, put_together
+from leafwise.checkpoint.values import assembled
 from leafwise.core.bars import bar
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.memory import Op
 from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree, tree
-from leafwise.errors import Error, LoadError, QueryError, Unsupported
+from leafwise.errors import Error, LoadError, Unsupported
 from leafwise.files import filling
 from leafwise.files.arrays import Stored, Strided, agree_in_memory, cast_to, keeps_values, same_values
 from leafwise.files.filling import Run
@@ -67,8 +68,8 @@ def load(
 
     with ExitStack() as opened_here:
         if is_several(source):
-            plans = _plans(t, source, planned, lambda one: _opened(one, verify, opened_here))
-            _check_parts(t, plans)
+            plans = plans_for_parts(t, source, planned, lambda one: _opened(one, verify, opened_here))
+            check_parts(t, plans)
         else:
             plans = [planned(t, _opened(source, verify, opened_here))]
         if wrong := [plan for plan in plans if not plan.holds]:
@@ -85,7 +86,11 @@ def load(
             exchanged = {key: new for one in loads for key, new in one.exchanged.items()}
             for one in loads:
                 one.apply(exchanged)
-        return loads[0].root if loads[0].plan.target is t else _put_together(t, loads)
+        return (
+            loads[0].root
+            if loads[0].plan.target is t
+            else put_together(t, [(one.plan.target._node, one.root) for one in loads])
+        )
 
 
 def _opened(source: Any, verify: bool, opened_here: ExitStack) -> Tree:
@@ -93,74 +98,6 @@ def _opened(source: Any, verify: bool, opened_here: ExitStack) -> Tree:
     if s is not source:
         opened_here.callback(s.close)
     return s
-
-
-def _plans(t: Tree, sources: Any, planned: Callable[[Tree, Tree], Plan], open_one: Callable[[Any], Tree]) -> list[Plan]:
-    """Plans for the parts of the target that a dict of files names. Where a file does not fit as a whole, because it
-    holds several things, the part of the same name is taken."""
-    plans = []
-    for name, given in sources.items():
-        part = t[name] if isinstance(name, str) and name in t else None
-        if not isinstance(part, Tree):
-            raise QueryError(f"there is no {name!r} in the target to load {given!r} into")
-        s = open_one(given)
-        plan = planned(part, s)
-        inner = s[name] if not plan.holds and name in s else None
-        if isinstance(inner, Tree):
-            other = planned(part, inner)
-            plan = other if len(other.problems) < len(plan.problems) else plan
-        plans.append(plan)
-    return plans
-
-
-def _check_parts(t: Tree, plans: list[Plan]) -> None:
-    """Files for parts must fill the whole target, or be allowed not to; and no leaf twice, with different values."""
-    columns = t._columns
-    parts = [range(plan.target._node, columns.node_ends[plan.target._node]) for plan in plans]
-    inside = {node for part in parts for node in part}
-    left = [columns.row_text(row) for row in t._rows if columns.row_nodes[row] not in inside]
-    left += [
-        value.key for value in PlainValues(t).items if value.node not in inside and not _is_part(columns, value, plans)
-    ]
-    for name in left:
-        plans[0].found("missing", name, f"none of the files is for {name}")
-    filled: dict[int, tuple[Plan, Feed]] = {}
-    for plan in plans:
-        for feed in plan.feeds:
-            leaf = columns.ties.get(feed.row, feed.row)
-            other, earlier = filled.setdefault(leaf, (plan, feed))
-            if other is not plan and not _same_feeds(other, earlier, plan, feed):
-                names = [
-                    f"{'.'.join((*one.target.path.names, its.name))}" for one, its in ((other, earlier), (plan, feed))
-                ]
-                plan.found(
-                    "unsupported",
-                    feed.name,
-                    f"{' and '.join(names)} are one leaf, and two files have different values for it",
-                )
-
-
-def _is_part(columns: Columns, value: PlainValue, plans: list[Plan]) -> bool:
-    """Whether a plain value is all that a plan is for."""
-    return any(columns.node_objects[plan.target._node] is value.value for plan in plans)
-
-
-def _same_feeds(plan: Plan, feed: Feed, other: Plan, second: Feed) -> bool:
-    arrays = []
-    for one, its in ((plan, feed), (other, second)):
-        value = one.source._columns.current(its.source)
-        array = one.source._columns.home(value).numpy(value)
-        arrays.append(array if its.order is None else array.transpose(its.order))
-    return same_values(*arrays)
-
-
-def _put_together(t: Tree, loads: "list[_Load]") -> Any:
-    """What was given, with its parts as they are now."""
-    changes: dict[int, dict[str, Any]] = {}
-    for one in loads:
-        node = one.plan.target._node
-        changes.setdefault(t._columns.node_parents[node], {})[t._columns.node_names[node]] = one.root
-    return rebuilt(t._columns, t._node, changes)
 
 
 _LISTED = 40  # of what is wrong, in the message; the plan has all of it

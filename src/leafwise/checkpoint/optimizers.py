@@ -427,7 +427,7 @@ def _plan_options(
                     and key not in _OF_SCHEDULERS
                     and not takes_all
                 ):
-                    what = f"the source has the option {key}, which {found.path or 'the optimizer'} has not"
+                    what = f"the source has the option {key}, which {found.path or 'the optimizer'} does not have"
                     plan.found("unexpected", name, f"{what}; is it another kind of optimizer?")
                     continue
                 taken.setdefault(which, {})[key] = value

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         leaf = found[path]
         if not isinstance(leaf, Leaf):
             if index:
-                raise Error(f"{path} is no leaf, and cannot be sliced")
+                raise Error(f"{path} is not a leaf, and cannot be sliced")
             print(escape(leaf) if isinstance(leaf, str) else leaf)
             return 0
         array = leaf.numpy(index)

@@ -19,4 +19,4 @@ def _rename(text: str) -> tuple[re.Pattern[str], str]:
     try:
         return re.compile(pattern), replacement
     except re.error as error:
-        raise Error(f"--rename: {pattern!r} is no regular expression: {error}") from error
+        raise Error(f"--rename: {pattern!r} is not a regular expression: {error}") from error

@@ -21,7 +21,7 @@ def resolve(target: str) -> Any:
     """The object that TARGET names: the path of a file, or what an import path leads to."""
     if os.path.exists(target) or "://" in target or not _DOTTED.fullmatch(target):
         if not os.path.exists(target) and "://" not in target:
-            raise Error(f"{target!r} is no file, and not of the form package.module:name")
+            raise Error(f"{target!r} is not a file, and not of the form package.module:name")
         return target
     module_name, _, attributes = target.partition(":")
     sys.path.insert(0, os.getcwd())  # as python -m does

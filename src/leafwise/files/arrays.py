@@ -416,7 +416,7 @@ def _is_c(memory: Memory) -> bool:
 def counts(numbers: Any, source: Source, offset: int, what: str) -> tuple[int, ...]:
     """A shape, checked; a hostile file may say anything."""
     if not is_shape(numbers):
-        raise source.error(offset, f"{what} is no shape, or larger than any file")
+        raise source.error(offset, f"{what} is not a shape, or is larger than any file")
     return tuple(numbers)
 
 

@@ -34,7 +34,7 @@ def checksummer() -> Callable[[Any], str]:
 
 
 def flipped_byte(data: bytearray, wanted: str) -> Iterator[int]:
-    """The bytes of which one flipped bit explains why data has not the checksum that it should have.
+    """The bytes of which one flipped bit explains why data does not have the checksum that it should.
 
     >>> list(flipped_byte(bytearray(b"le`f"), checksum(b"leaf")))
     [2]

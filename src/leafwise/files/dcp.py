@@ -55,7 +55,7 @@ def read(folder: Folder) -> StoredFile:
         raise source.error(0, "the pickle names no tensors, or not where they lie")
     places = _Places(folder, source, where)
     if not all(isinstance(name, str) for name in tensors):
-        raise source.error(0, "the pickle gives a tensor a name that is no text")
+        raise source.error(0, "the pickle gives a tensor a name that is not text")
     arrays = {name: _entry(source, name, said, places) for name, said in tensors.items()}
     source.close()
     return StoredFile(source, "DCP", arrays, sources=places.opened)
@@ -161,7 +161,7 @@ def _piece(item: Callable[[], Source], name: str, shape: tuple[int, ...], dtype:
         found = entries(part)
         pickles = [entry for entry in found if entry.rpartition("/")[2] == "data.pkl"]
         if len(pickles) != 1:
-            raise part.error(0, f"the piece of {name!a} is no torch zip")
+            raise part.error(0, f"the piece of {name!a} is not a torch zip file")
         array = unpickled(part, found, pickles[0].removesuffix("data.pkl"), TABLE)
         if not isinstance(array, Stored) or array.spec.shape != shape or array.spec.dtype != dtype:
             raise part.error(0, f"the piece of {name!a} is not of shape {shape} in {dtype}, as .metadata says")

@@ -35,7 +35,7 @@ class Disk:
         file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would else wait for somebody to write
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
-            raise OSError(errno.EINVAL, "it is no file, but a pipe, a device or a folder")
+            raise OSError(errno.EINVAL, "it is not a file, but a pipe, a device or a folder")
         return file
 
     def stat(self, file: int) -> os.stat_result:
@@ -233,7 +233,7 @@ def mode_for(path: str) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found):
-        raise OSError(errno.EINVAL, "it is no file, but a folder, a pipe or a device")
+        raise OSError(errno.EINVAL, "it is not a file, but a folder, a pipe or a device")
     return stat.S_IMODE(found)
 
 

@@ -38,7 +38,7 @@ class Folder:
         """A file in the folder. A name with a path in it could lead anywhere, and is refused."""
         if not is_bare(name):
             raise FileError(
-                f"{escape(repr(self.path))} refers to {ascii(name)[:200]}, which is no bare name of a file in it"
+                f"{escape(repr(self.path))} refers to {ascii(name)[:200]}, which is not a bare name of a file in it"
             )
         source: Source
         if self._files is None:

@@ -39,7 +39,7 @@ def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
     arrays: dict[str, Any] = {}
     for name, info in found.items():
         if not name.endswith(".npy"):
-            raise source.error(info.header_offset, f"the entry {name!a} is no .npy; this is no file of NumPy")
+            raise source.error(info.header_offset, f"the entry {name!a} is not a .npy file; NumPy did not write this")
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise source.error(info.header_offset, f"the entry {name!a} is encrypted, or compressed in an unusual way")
         start = start_of(source, info)
@@ -74,7 +74,7 @@ def _array(source: Source, head: bytes, start: int, stop: int) -> Stored:
 
 def _unreadable(shape: tuple[int, ...], dtype: str, nbytes: int) -> Stored:
     spec = Spec(shape, dtype, "file", prod(shape), max(nbytes, 0))
-    return Unreadable(spec, f"{dtype} is no array of plain numbers")
+    return Unreadable(spec, f"{dtype} is not an array of plain numbers")
 
 
 def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
@@ -121,7 +121,7 @@ def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str,
         said = ast.literal_eval(head[8 + width : length].decode("utf-8" if head[6] == 3 else "latin-1").strip())
         descr, fortran, shape = said["descr"], said["fortran_order"], said["shape"]
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError, UnicodeDecodeError) as error:
-        raise source.error(at + 10, "the header is no dict with descr, fortran_order and shape") from error
+        raise source.error(at + 10, "the header is not a dict with descr, fortran_order and shape") from error
     shape = counts(shape, source, at + 10, "shape")
     if not isinstance(fortran, bool):
         raise source.error(at + 10, "fortran_order is neither True nor False")

@@ -205,7 +205,7 @@ class Machine:
         items = self._since_mark()
         into = self._top()
         if not isinstance(into, set):
-            raise Refused("items added to what is no set")
+            raise Refused("items added to what is not a set")
         into.update(map(_key, items))
 
     def _tuple(self, length: int) -> None:
@@ -231,7 +231,7 @@ class Machine:
     def _stack_global(self) -> None:
         name, module = self._pop(), self._pop()
         if not isinstance(name, str) or not isinstance(module, str):
-            raise Refused("a name that is no text")
+            raise Refused("a name that is not text")
         self._push(self._lookup(module, name))
 
     def _lookup(self, module: str, name: str) -> Named:
@@ -327,13 +327,13 @@ def _number(text: bytes) -> int:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise Refused("items appended to what is no list")
+        raise Refused("items appended to what is not a list")
     return value
 
 
 def _dict(value: Any) -> dict[Any, Any]:
     if not isinstance(value, dict):
-        raise Refused("items set in what is no dict")
+        raise Refused("items set in what is not a dict")
     return value
 
 
@@ -343,7 +343,7 @@ def _key(key: Any) -> Any:
         return key
     if isinstance(key, tuple) and len(key) <= 64 and all(isinstance(one, _SCALARS) and _is_short(one) for one in key):
         return key
-    raise Refused(f"a key that is no plain value, but {type(key).__name__}")
+    raise Refused(f"a key that is not a plain value, but {type(key).__name__}")
 
 
 def _is_short(key: Any) -> bool:

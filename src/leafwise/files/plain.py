@@ -172,7 +172,7 @@ def decoded(value: Any) -> Any:
 
 def _decoded_float(inner: Any) -> float:
     if inner not in ("nan", "inf", "-inf"):
-        raise ValueError(f"{inner!r:.50} is no number that JSON lacks")
+        raise ValueError(f"{inner!r:.50} is not a number that JSON lacks")
     return float(inner)
 
 
@@ -182,7 +182,7 @@ def _bytes(inner: Any) -> bytes:
 
 def _list(inner: Any) -> list[Any]:
     if type(inner) is not list:
-        raise ValueError(f"{inner!r:.50} is no list")
+        raise ValueError(f"{inner!r:.50} is not a list")
     return [decoded(one) for one in inner]
 
 
@@ -245,7 +245,7 @@ def _decoded_dtype(inner: Any) -> Any:
     torch = import_module("torch")
     found = getattr(torch, inner, None)
     if not isinstance(found, torch.dtype):
-        raise ValueError(f"{inner!r:.50} is no dtype of PyTorch")
+        raise ValueError(f"{inner!r:.50} is not a dtype of PyTorch")
     return found
 
 

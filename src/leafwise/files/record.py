@@ -197,7 +197,7 @@ def _read_record(text: str, arrays: dict[str, Stored]) -> Record:
     if not all(type(number) is int and 0 <= number < len(table) for number in (*roles, *tie_roles)):
         raise ValueError("a role that is not in the table")
     if not all(type(name) is str for name in (*(name for row in rows for name in row[:2]), *names)):
-        raise ValueError("a name that is no text")
+        raise ValueError("a name that is not text")
     if len({*tied, *names}) < len(tied) + len(names) or not arrays.keys().isdisjoint(names):
         raise ValueError("a name that stands there twice")
     if roles:
@@ -291,7 +291,7 @@ def _seen(array: Strided, op: Op) -> Strided:
     offset, shape, strides = sliced(array.memory(), op.slices or ())
     if op.order is not None:
         if sorted(op.order) != list(range(len(shape))):
-            raise ValueError(f"{op.order} is no order of {len(shape)} axes")
+            raise ValueError(f"{op.order} is not an order of {len(shape)} axes")
         shape = tuple(shape[axis] for axis in op.order)
         strides = tuple(strides[axis] for axis in op.order)
     return Strided(spec_of(shape, array.spec.dtype), array.storage, offset, strides, array.big_endian)

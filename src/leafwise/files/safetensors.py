@@ -71,7 +71,7 @@ def read(source: Source) -> StoredFile:
         )
     length = int.from_bytes(source.read(0, 8), "little")
     if length > MAX_HEADER:
-        raise source.error(0, f"a header of {length:,} bytes cannot be; this is no checkpoint that leafwise knows")
+        raise source.error(0, f"a header of {length:,} bytes cannot be; leafwise does not know this kind of file")
     if 8 + length > total:
         raise source.error(8, f"the header has {length:,} bytes and the file {total:,}; was the download cut off?")
     raw = bytes(source.read(8, 8 + length))
@@ -80,7 +80,7 @@ def read(source: Source) -> StoredFile:
     header = _parse(source, raw)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise source.error(8, "__metadata__ is no object of strings")
+        raise source.error(8, "__metadata__ is not an object of strings")
     arrays = _arrays(source, header, 8 + length, total)
     stored = StoredFile(source, "safetensors", arrays, metadata)
     entry = metadata.pop(KEY, "") if isinstance(metadata.get(KEY), str) else ""
@@ -132,7 +132,7 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
         ):
             header = json.loads(text, object_pairs_hook=without_duplicates)
     except UnicodeDecodeError as error:
-        raise source.error(8 + error.start, "the header is no UTF-8 text; this is no safetensors file") from error
+        raise source.error(8 + error.start, "the header is not UTF-8 text; this is not a safetensors file") from error
     except json.JSONDecodeError as error:
         raise source.error(8 + error.pos, f"the header is no JSON ({error.msg})") from error
     except (ValueError, RecursionError) as error:

@@ -124,7 +124,7 @@ def element_size(kind: StorageType) -> int:
 def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
     """Of the tuple by which a pickle refers to a storage: its class, its key, and its number of elements."""
     if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
-        raise Refused(f"a reference that is no storage: {shown(reference)}")
+        raise Refused(f"a reference that is not a storage: {shown(reference)}")
     kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]
     if not isinstance(kind, StorageType) or not isinstance(key, str) or type(count) is not int or count < 0:
         raise Refused(f"a storage that makes no sense: {shown(reference)}")

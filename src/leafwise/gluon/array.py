@@ -479,7 +479,7 @@ class ndarray(torch.Tensor):  # noqa: N801
         return None if found is None else wrap(found)
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:  # type: ignore[override]
-        """Computes gradients; of an array that is no scalar, those of its sum."""
+        """Computes gradients; of an array that is not a scalar, those of its sum."""
         backward([self], None if out_grad is None else [out_grad], retain_graph)
 
 

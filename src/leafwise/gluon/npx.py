@@ -12,7 +12,7 @@ __all__ = ["cpu", "gpu", "num_gpus", "random", "relu", "reset_np", "set_np", "si
 
 
 def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:
-    """The front end always has NumPy semantics; float64 as the default dtype it has not."""
+    """The front end always has NumPy semantics; float64 cannot be the default dtype."""
     if dtype:
         raise MXNetError("the Gluon front end has float32 as its default; give dtype='float64' where you want it")
 

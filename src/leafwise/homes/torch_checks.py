@@ -41,7 +41,7 @@ class Check:
             for number, key, _ in self.keys
             if bond.intact(number)
             and _holds_at(module, key, bond.slots[number])
-            and isinstance(state.get(prefix + key, source), torch.Tensor)  # PyTorch says what is no tensor
+            and isinstance(state.get(prefix + key, source), torch.Tensor)  # PyTorch says what is not a tensor
         ]
         given = [(number, key) for number, key in keys if key in state]
         given = [one for one in given if not state[one[1]].is_meta] or given

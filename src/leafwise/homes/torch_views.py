@@ -46,7 +46,7 @@ class View:
         return seen(source, self.slices, self.order)
 
     def _computed(self) -> Any:
-        """Of a source that is no parameter any more: pruned or parametrized, it is computed, too."""
+        """Of a source that is no longer a parameter: pruned or parametrized, it is computed, too."""
         owner = None if self.owner is None else self.owner()
         found = getattr(owner, self.name, None) if owner is not None else None
         if not isinstance(found, torch.Tensor):

@@ -30,7 +30,7 @@ class Bins:
             choose(whole[here], found, out=whole[here])
 
     def cells(self) -> Any:
-        """What is no number goes first, then what is infinite; of two with one magnitude, the positive."""
+        """What is not a number goes first, then what is infinite; of two with one magnitude, the positive."""
         return np.where(self._most >= -self._least, self._most, self._least)
 
     def said(self) -> tuple[str, ...]:
@@ -99,5 +99,5 @@ def norm_of(part: Any, axes: int | tuple[int, ...]) -> Any:
 
 
 def longer(one: Any, other: Any) -> Any:
-    """The norms of what has these two parts. An infinite part makes it infinite unless another is no number."""
+    """The norms of what has these two parts. An infinite part makes it infinite unless another is not a number."""
     return np.where(np.isnan(one) | np.isnan(other), np.nan, np.hypot(one, other))

@@ -172,7 +172,7 @@ def _groups(leaf: Leaf, shape: tuple[int, ...]) -> int:
 
 
 def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
-    """The array that is drawn, and its home; raises where it is no picture."""
+    """The array that is drawn, and its home; raises where it cannot be a picture."""
     columns = leaf._columns
     array = columns.current(leaf._row)
     home = columns.home(array)

@@ -167,7 +167,7 @@ def of_dtypes(dtypes: list[str]) -> tuple[Any, Any, Any, Any]:
     numbers = {dtype: number for number, dtype in enumerate(dict.fromkeys(dtypes))}
     check_known(numbers)
     kinds = np.array([KINDS.get(dtype, BYTE_FLOAT) for dtype in numbers], np.int32)
-    # That of float64 is no float32, and known to the C code.
+    # That of float64 is not float32, and known to the C code.
     tiny = np.array([0 if dtype == "float64" else smallest_normal(dtype) for dtype in numbers], np.float32)
     nothing_at_all = np.zeros(_BINS, np.float32)
     values = np.stack([nothing_at_all if dtype in KINDS else byte_values(dtype) for dtype in numbers])

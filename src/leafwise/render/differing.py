@@ -316,7 +316,7 @@ def _counted(changes: list[Change], one: str, many: str) -> str:
 
 
 def diff_json(diff: Diff) -> dict[str, Any]:
-    """Every leaf with what became of it, and what is said of all of them; what is no number is null."""
+    """Every leaf with what became of it, and what is said of all of them; what is not a number is null."""
     return {
         "same": diff.same,
         "a": diff.names[0],

@@ -74,6 +74,6 @@ def groups_json(groups: Groups) -> dict[str, Any]:
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as JSON has them; what it has not, as text."""
+    """Options as JSON has them; what JSON does not have, as text."""
     plain = (str, int, float, bool, type(None))
     return {name: value if isinstance(value, plain) else option_text(value) for name, value in options.items()}

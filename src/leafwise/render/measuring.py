@@ -137,7 +137,7 @@ def left_out(what: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
 
 
 def stats_json(stats: Stats) -> dict[str, Any]:
-    """A row for each leaf, and the total; what is no number is null."""
+    """A row for each leaf, and the total; what is not a number is null."""
     return {
         "of": stats.of,
         "leaves": [{"path": row.path, "shape": row.shape and list(row.shape), **_plain(row)} for row in stats.values()],

@@ -159,7 +159,7 @@ def _asked_op(source: Leaf, transpose: "bool | tuple[int, ...]", slices: Slices 
     elif transpose is not False:
         order = tuple(transpose)
         if sorted(order) != list(range(ndim)):
-            raise TieError(f"transpose={transpose!r} is no order of the {ndim} axes of {source.path}")
+            raise TieError(f"transpose={transpose!r} is not an order of the {ndim} axes of {source.path}")
         order = None if order == tuple(range(ndim)) else order
     if parts is None or all(one == builtins.slice(None) for one in parts):
         return SAME if order is None else Op("transpose", order=order)

@@ -189,6 +189,6 @@ def _stale(place: str, shape: tuple[int, ...] | None, like: list[str]) -> str:
     size = "×".join(map(str, shape or ())) or "a scalar"
     now = f"; {', '.join(like[:3])} may be what took its place, and is not in the optimizer" if like else ""
     return (
-        f"{place} ({size}) is no parameter of the model any more: stepping it changes nothing{now}. "
+        f"{place} ({size}) is no longer a parameter of the model: stepping it changes nothing{now}. "
         "load_state_dict(assign=True), to_empty() and untie() replace parameters; make the optimizer after them"
     )

@@ -1,0 +1,81 @@
+"""One load from several files, each for a part of the target."""
+
+from collections.abc import Callable
+from typing import Any
+
+from leafwise.checkpoint.plans import Feed, Plan
+from leafwise.checkpoint.values import PlainValue, PlainValues
+from leafwise.core.columns import Columns
+from leafwise.core.rebuild import rebuilt
+from leafwise.core.tree import Tree
+from leafwise.errors import QueryError
+from leafwise.files.arrays import same_values
+
+
+def plans_for_parts(
+    t: Tree, sources: Any, planned: Callable[[Tree, Tree], Plan], open_one: Callable[[Any], Tree]
+) -> list[Plan]:
+    """Plans for the parts of the target that a dict of files names. Where a file does not fit as a whole, because it
+    holds several things, the part of the same name is taken."""
+    plans = []
+    for name, given in sources.items():
+        part = t[name] if isinstance(name, str) and name in t else None
+        if not isinstance(part, Tree):
+            raise QueryError(f"there is no {name!r} in the target to load {given!r} into")
+        s = open_one(given)
+        plan = planned(part, s)
+        inner = s[name] if not plan.holds and name in s else None
+        if isinstance(inner, Tree):
+            other = planned(part, inner)
+            plan = other if len(other.problems) < len(plan.problems) else plan
+        plans.append(plan)
+    return plans
+
+
+def check_parts(t: Tree, plans: list[Plan]) -> None:
+    """Files for parts must fill the whole target, or be allowed not to; and no leaf twice, with different values."""
+    columns = t._columns
+    parts = [range(plan.target._node, columns.node_ends[plan.target._node]) for plan in plans]
+    inside = {node for part in parts for node in part}
+    left = [columns.row_text(row) for row in t._rows if columns.row_nodes[row] not in inside]
+    left += [
+        value.key for value in PlainValues(t).items if value.node not in inside and not _is_part(columns, value, plans)
+    ]
+    for name in left:
+        plans[0].found("missing", name, f"none of the files is for {name}")
+    filled: dict[int, tuple[Plan, Feed]] = {}
+    for plan in plans:
+        for feed in plan.feeds:
+            leaf = columns.ties.get(feed.row, feed.row)
+            other, earlier = filled.setdefault(leaf, (plan, feed))
+            if other is not plan and not _same_feeds(other, earlier, plan, feed):
+                names = [
+                    f"{'.'.join((*one.target.path.names, its.name))}" for one, its in ((other, earlier), (plan, feed))
+                ]
+                plan.found(
+                    "unsupported",
+                    feed.name,
+                    f"{' and '.join(names)} are one leaf, and two files have different values for it",
+                )
+
+
+def _is_part(columns: Columns, value: PlainValue, plans: list[Plan]) -> bool:
+    """Whether a plain value is all that a plan is for."""
+    return any(columns.node_objects[plan.target._node] is value.value for plan in plans)
+
+
+def _same_feeds(plan: Plan, feed: Feed, other: Plan, second: Feed) -> bool:
+    arrays = []
+    for one, its in ((plan, feed), (other, second)):
+        value = one.source._columns.current(its.source)
+        array = one.source._columns.home(value).numpy(value)
+        arrays.append(array if its.order is None else array.transpose(its.order))
+    return same_values(*arrays)
+
+
+def put_together(t: Tree, parts: list[tuple[int, Any]]) -> Any:
+    """What was given, with its parts, by their nodes, as they are now."""
+    changes: dict[int, dict[str, Any]] = {}
+    for node, new in parts:
+        changes.setdefault(t._columns.node_parents[node], {})[t._columns.node_names[node]] = new
+    return rebuilt(t._columns, t._node, changes)
