@@ -95,11 +95,8 @@ def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, tab
         raise source.error(info.header_offset, f"a pickle of {info.file_size:,} bytes is more than any checkpoint has")
     checked = has_checksums(found)
     place = stored(source, info, checked)
-    data = bytes(place.read(0, place.nbytes))
-    if checked and source.verify and zlib.crc32(data) != info.CRC:
-        cause = "the pickle does not have the checksum that the zip promises; it is damaged"
-        raise ChecksumError(str(source.error(place.start, cause)))
-    big_endian = _byte_order(source, found, front)
+    data = _bytes_of(place, "the pickle")
+    big_endian = _byte_order(source, found, front, checked)
     storages: dict[str, Storage] = {}
 
     def storage(reference: Any) -> TypedStorage:
@@ -122,12 +119,19 @@ def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, tab
     return content
 
 
-def _byte_order(source: Source, found: dict[str, zipfile.ZipInfo], front: str) -> bool:
+def _bytes_of(place: Storage, what: str) -> bytes:
+    data = bytes(place.read(0, place.nbytes))
+    if isinstance(place.sums, Crc32) and place.source.verify and zlib.crc32(data) != place.sums.wanted:
+        cause = f"{what} does not have the checksum that the zip promises; it is damaged"
+        raise ChecksumError(str(place.source.error(place.start, cause)))
+    return data
+
+
+def _byte_order(source: Source, found: dict[str, zipfile.ZipInfo], front: str, checked: bool) -> bool:
     info = found.get(front + "byteorder")
     if info is None or info.file_size > 16:
         return False
-    place = stored(source, info, checked=False)
-    return bytes(place.read(0, place.nbytes)) == b"big"
+    return _bytes_of(stored(source, info, checked), "the order of bytes") == b"big"
 
 
 def element_size(kind: StorageType) -> int:
