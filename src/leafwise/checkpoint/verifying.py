@@ -11,22 +11,26 @@ from leafwise.files.arrays import Storage, Strided
 
 
 class Verified(NamedTuple):
-    """What was compared, all of it right: leaves and bytes with checksums, and leaves that have none."""
+    """What was compared, all of it right: leaves and bytes with checksums, and leaves that have none; shards that are
+    bound to their index, which says what each of them holds, and shards that are not."""
 
     leaves: int
     bytes: int
     unchecked: int
+    bound: int = 0
+    unbound: int = 0
 
 
 def verify(path: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> Verified:
     """Compares every checksum of a file, a folder or a URL. Raises `ChecksumError` with all that is damaged.
 
     A file without checksums, which others than leafwise wrote, proves nothing: its leaves are counted as unchecked.
+    Shards whose index does not say what they hold may be of different saves: they are counted as unbound.
 
     >>> import tempfile, torch, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     lw.verify(lw.save(torch.nn.Linear(4, 2), f"{folder}/model.safetensors"))
-    Verified(leaves=2, bytes=40, unchecked=0)
+    Verified(leaves=2, bytes=40, unchecked=0, bound=0, unbound=0)
     """
     given: Any = path
     if not isinstance(given, str | os.PathLike | Tree) or (isinstance(given, Tree) and not given.is_file):
@@ -53,4 +57,5 @@ def _verify(t: Tree, progress: bool) -> Verified:
     total = sum(storage.nbytes for _, storage in storages.values())
     with bar(total, "verifying", progress) as count:
         compared = filling.prove(storages.values(), count)
-    return Verified(len(leaves) - unchecked, compared, unchecked)
+    file: Any = columns.node_objects[0]
+    return Verified(len(leaves) - unchecked, compared, unchecked, file.bound, file.unbound)

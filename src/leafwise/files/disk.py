@@ -71,6 +71,13 @@ class Disk:
         if stop > start and hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
+    def longest_name(self, folder: str) -> int:
+        """How many bytes the name of a file may have in a folder."""
+        try:
+            return os.pathconf(folder, "PC_NAME_MAX")
+        except (OSError, ValueError, AttributeError):
+            return 255
+
     def names_in(self, folder: str) -> list[str]:
         return sorted(os.listdir(folder))
 
