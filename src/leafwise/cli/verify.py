@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         if found.unbound:
             unbound = plural(found.unbound, "shard is", "shards are")
             also += f"; {unbound} not bound to an index, and may be of another save"
-        bound = f"{plural(found.bound, 'shard')} bound to the index, " if found.bound else ""
+        bound = f"{plural(found.bound, 'shard', 'shards')} bound to the index, " if found.bound else ""
         said = f"{plural(found.leaves, 'leaf', 'leaves')}, {bytes_text(found.bytes) or '0 B'}, {bound}ok{also}"
         print(f"{options.file}: {said}")
     return 0 if ok else 1

@@ -1,12 +1,15 @@
 """From any format that can be read to safetensors or npz, a chunk at a time."""
 
 import json
+import os
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from leafwise.errors import FileError
 from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, numpy_dtype
+from leafwise.files.proving import prove
 from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable
 
@@ -39,7 +42,7 @@ def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str],
     header |= rows_of((entry.name, entry.dtype, entry.array.spec.shape or (), entry.nbytes) for entry in entries)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with durable(path) as output:
+    with durable(path, partial(_prove, entries, path)) as output:
         output.write(len(text).to_bytes(8, "little") + text)
         for entry in entries:
             _write_values(entry, output, progress)
@@ -48,10 +51,14 @@ def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str],
 def write_npz(entries: list[Entry], path: str, metadata: dict[str, str], progress: Progress) -> None:
     """Writes NumPy's zip of arrays, not compressed."""
     sink: Any
-    with durable(path) as output:
+    with durable(path, partial(_prove, entries, path)) as output:
         sink = _Sink(output)
         with zipfile.ZipFile(sink, "w") as archive:
             _write_arrays(archive, entries, progress)
+
+
+def _prove(entries: list[Entry], path: str, staged: dict[str, str]) -> None:
+    prove(os.path.realpath(path), staged, {entry.name for entry in entries})
 
 
 def _write_arrays(archive: zipfile.ZipFile, entries: list[Entry], progress: Progress) -> None:
@@ -60,8 +67,11 @@ def _write_arrays(archive: zipfile.ZipFile, entries: list[Entry], progress: Prog
         with archive.open(info, "w", force_zip64=True) as file:
             file.write(_npy_header(entry))
             for chunk in _chunks(entry):
-                file.write(chunk)
-                progress(len(chunk))
+                # A copy, because the archive looks at it twice, for its checksum and to write it, and the file that it
+                # is mapped from may change.
+                copied = bytes(chunk)
+                file.write(copied)
+                progress(len(copied))
 
 
 class _Sink:

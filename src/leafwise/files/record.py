@@ -289,14 +289,14 @@ def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) ->
             content[name] = array
         elif isinstance(array, Strided):
             try:
-                content[name] = _seen(array, op)
+                content[name] = seen(array, op)
             except (ValueError, IndexError, TypeError) as error:
                 raise source.error(8, f"{name!a} cannot be {of!a}{op.describe()} ({error})") from error
         else:
             raise source.error(8, f"{name!a} is said to be tied to {of!a}, which is not there")
 
 
-def _seen(array: Strided, op: Op) -> Strided:
+def seen(array: Strided, op: Op) -> Strided:
     """A view of a stored array: other strides over the same bytes."""
     array.storage.shared = True
     offset, shape, strides = sliced(array.memory(), op.slices or ())

@@ -12,19 +12,22 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from leafwise.core.path import escape
 from leafwise.errors import FileError
-from leafwise.files import detect, record, shards
 from leafwise.files import disk as local
-from leafwise.files.arrays import ITEM_BYTES
+from leafwise.files import record, shards
+from leafwise.files.arrays import ITEM_BYTES, Storage, Strided, spec_of
 from leafwise.files.checksums import CHUNK, DIGITS, Summing, checksum, count
-from leafwise.files.folder import INDEX, StagedFolder
+from leafwise.files.folder import INDEX
+from leafwise.files.proving import prove
 from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.safetensors import rows_of
+from leafwise.files.source import LocalSource
 from leafwise.files.writer import Output, Writing, remove_abandoned
 
 MAX_HEADER = 90_000_000  # others refuse 100 MB
@@ -68,16 +71,18 @@ Progress = Callable[[int], None]
 def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: Progress) -> str:
     """Writes it durably; gives the path of the file, or of the index of the shards. What was saved there before in the
     other way, in shards or in one file, goes when the new one is in its place."""
-    parts = _parts(checkpoint.items, shard_size)
+    copies = _Copies(checkpoint)
+    parts = _parts(sorted(checkpoint.items, key=copies.holds), shard_size)
     whole = os.path.realpath(path)
     folder, name = os.path.split(whole)
 
-    def prove(staged: dict[str, str]) -> None:
-        _prove(checkpoint, staged, whole)
+    def proven(staged: dict[str, str]) -> None:
+        arrays = {item.name for item in checkpoint.items} | {name for name, _, _ in checkpoint.ties}
+        prove(whole, staged, arrays, checkpoint.scalars.keys())
 
     if len(parts) == 1:
-        with Writing(name, prove, lambda: _remove_earlier(whole, in_shards=False)) as writing:
-            _write_tensors(writing.open(path, like=path + INDEX), checkpoint, progress)
+        with Writing(name, proven, lambda: _remove_earlier(whole, in_shards=False)) as writing:
+            _write_tensors(writing.open(path, like=path + INDEX), checkpoint, copies, progress)
         return path
     front = f"{_own_front(name)}{secrets.token_hex(4)}"
     names = [f"{front}-{number:05}-of-{len(parts):05}.safetensors" for number in range(1, len(parts) + 1)]
@@ -90,10 +95,10 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
             )
     like = whole + INDEX if os.path.exists(whole + INDEX) else whole
     seals = {}
-    with Writing(name, prove, lambda: _remove_earlier(whole, in_shards=True)) as writing:
+    with Writing(name, proven, lambda: _remove_earlier(whole, in_shards=True)) as writing:
         for its_name, items in zip(names, parts, strict=True):
             part = Checkpoint(items, [], [], {}, {}, {}, checkpoint.metadata)
-            seals[its_name] = _write_tensors(writing.open(os.path.join(folder, its_name), like), part, progress)
+            seals[its_name] = _write_tensors(writing.open(os.path.join(folder, its_name), like), part, copies, progress)
         writing.open(whole + INDEX, like).write(_index(checkpoint, seals, parts))
     return whole + INDEX if os.path.islink(path) else path + INDEX
 
@@ -104,24 +109,6 @@ def _own_front(name: str) -> str:
     stem = re.sub(r"[\\:\x00-\x1f\x7f\ud800-\udfff]", "_", name.removesuffix(".safetensors"))
     stem = stem.encode()[: 255 - len(_SHARD)].decode(errors="ignore")
     return f"{stem}-{checksum(os.fsencode(name))[:8]}"
-
-
-def _prove(checkpoint: Checkpoint, staged: dict[str, str], path: str) -> None:
-    """Opens what was written as everybody will, before it takes the place of what is there."""
-    folder = StagedFolder(os.path.dirname(path), {os.path.basename(one): at for one, at in staged.items()})
-    name = os.path.basename(path)
-    try:
-        in_one = path in staged
-        opened = detect.read(folder.open(name)) if in_one else shards.read_index(folder.open(name + INDEX), folder)
-    except FileError as error:
-        raise FileError(f"what was written could not be opened again, and nothing was saved: {error}") from error
-    try:
-        promised = {item.name for item in checkpoint.items} | {name for name, _, _ in checkpoint.ties}
-        said = opened.record.scalars.keys() if opened.record is not None else ()
-        if promised != opened.content.keys() or checkpoint.scalars.keys() != said:
-            raise FileError(f"{escape(repr(path))} would hold other names than it should; nothing was saved")
-    finally:
-        opened.close()
 
 
 def _parts(items: list[Item], shard_size: int | None) -> list[list[Item]]:
@@ -161,10 +148,43 @@ def _escaped(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
-def _write_tensors(output: Output, checkpoint: Checkpoint, progress: Progress) -> str:
+class _Copies:
+    """Names that are tied and written all the same, for readers that need them. Each gets the very bytes that its leaf
+    got, from where those were written, and not what is in memory by then."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        names = {item.name for item in checkpoint.items}
+        self._of = {name: (of, op) for name, of, op in checkpoint.ties if name in names}
+        self._needed = {of for of, _ in self._of.values()}
+        self._places: dict[str, tuple[str, int, Item]] = {}
+
+    def holds(self, item: Item) -> bool:
+        """Whether this is one of them, which are written last."""
+        return item.name in self._of
+
+    def wrote(self, item: Item, output: Output, start: int) -> None:
+        if item.name in self._needed:
+            self._places[item.name] = output.staged, start, item
+
+    def is_written(self, item: Item) -> bool:
+        of, _ = self._of.get(item.name, ("", None))
+        return of in self._places and self._places[of][2].dtype == item.dtype
+
+    def pieces(self, item: Item) -> Iterator[Any]:
+        of, op = self._of[item.name]
+        path, start, leaf = self._places[of]
+        source = LocalSource(path)
+        try:
+            array = Strided(spec_of(leaf.shape, leaf.dtype), Storage(source, start, leaf.nbytes))
+            yield from (array if op == "same" else record.seen(array, op)).chunks()
+        finally:
+            source.close()
+
+
+def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _Copies, progress: Progress) -> str:
     """Writes a file, and gives its seal: the checksum of its header, which has those of all its arrays."""
     # The widest elements first, so that every array lies at a multiple of its own.
-    laid_out = sorted(checkpoint.items, key=lambda item: -ITEM_BYTES[item.dtype])
+    laid_out = sorted(checkpoint.items, key=lambda item: (-ITEM_BYTES[item.dtype], copies.holds(item)))
     rows = rows_of((item.name, item.dtype, item.shape, item.nbytes) for item in laid_out)
     sums = sum(count(item.nbytes, CHUNK) for item in laid_out)
     in_order = {item.name: rows[item.name] for item in checkpoint.items}
@@ -193,7 +213,12 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, progress: Progress) -
     staging = _Staging(output, progress)
     for item in laid_out:
         written = 0
-        for piece in item.pieces():
+        start = staging.at
+        pieces = item.pieces
+        if copies.is_written(item):
+            staging.flush()
+            pieces = partial(copies.pieces, item)
+        for piece in pieces():
             view = memoryview(piece).cast("B")
             written += len(view)
             while view:
@@ -203,6 +228,7 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, progress: Progress) -
         summing.end()
         if written != item.nbytes:
             raise FileError(f"{item.name!r} should give {item.nbytes:,} bytes and gave {written:,}; nothing was saved")
+        copies.wrote(item, output, start)
     staging.flush()
     final = header("".join(summing.found))
     output.fill(final, 0)
@@ -216,6 +242,11 @@ class _Staging:
         self._output, self._progress = output, progress
         self._memory = memoryview(bytearray(_PIECE))
         self._filled = 0
+
+    @property
+    def at(self) -> int:
+        """Where in the file what is taken next will lie."""
+        return self._output.at + self._filled
 
     def take(self, view: memoryview) -> memoryview:
         """Copies as much of some bytes as there is room for, and gives the copy, which lasts until the next call."""

@@ -240,15 +240,15 @@ def remove_abandoned(
                 local.disk.close(file)
 
 
-def durable(path: str) -> "_One":
-    """One file, written durably: `with durable(path) as output:`."""
-    return _One(path)
+def durable(path: str, prove: Callable[[dict[str, str]], None] | None = None) -> "_One":
+    """One file, written durably: `with durable(path) as output:`. For `prove` see `Writing`."""
+    return _One(path, prove)
 
 
 class _One:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, prove: Callable[[dict[str, str]], None] | None) -> None:
         self._path = path
-        self._writing = Writing()
+        self._writing = Writing(prove=prove)
 
     def __enter__(self) -> Output:
         return self._writing.open(self._path)
