@@ -42,7 +42,7 @@ def test_an_index_binds_its_shards(tmp_path: Path, capsys: pytest.CaptureFixture
     index, shards = saved(tmp_path, 1)
     assert len(shards) == 3
     for way in ways(index):
-        assert lw.verify(way) == (3, 600, 0, 3, 0)
+        assert lw.verify(way) == (3, 600, 0, (), 3, 0)
     assert main(["verify", str(index)]) == 0
     assert "3 leaves, 600 B, 3 shards bound to the index, ok" in capsys.readouterr().out
     # Others see the index that they know.
@@ -107,7 +107,7 @@ def test_indexes_from_before_and_those_of_others_are_unbound(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for way in (BEFORE, BEFORE / "model.safetensors", BEFORE / "model.safetensors.index.json"):
-        assert lw.verify(way) == (3, 148, 0, 0, 2)
+        assert lw.verify(way) == (3, 148, 0, (), 0, 2)
         with lw.open(way) as t:
             assert t["step"] == 7
             assert np.array_equal(t["head.weight"].numpy(), np.arange(12).reshape(4, 3))
@@ -116,19 +116,20 @@ def test_indexes_from_before_and_those_of_others_are_unbound(
     assert "2 shards are not bound to an index" in capsys.readouterr().out
     assert main(["verify", str(BEFORE), "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == {
-        "ok": False, "leaves": 3, "bytes": 148, "unchecked": 0, "bound": 0, "unbound": 2,
+        "ok": False, "leaves": 3, "bytes": 148, "unchecked": 0, "without_checksums": [], "bound": 0,
+        "unbound": 2,
     }  # fmt: skip
     # To save it again binds them.
     bound = lw.save(lw.open(BEFORE), tmp_path / "model.safetensors", shard_size=100)
-    assert lw.verify(bound) == (3, 148, 0, 2, 0)
+    assert lw.verify(bound) == (3, 148, 0, (), 2, 0)
     # Hugging Face's own index, and shards that have none.
     index, _ = saved(tmp_path / "theirs", 1)
     said = json.loads(index.read_text("utf-8"))
     del said["leafwise"]
     index.write_text(json.dumps(said))
-    assert lw.verify(index) == (3, 600, 0, 0, 3)
+    assert lw.verify(index) == (3, 600, 0, (), 0, 3)
     index.unlink()
-    assert lw.verify(index.parent) == (3, 600, 0, 0, 3)
+    assert lw.verify(index.parent) == (3, 600, 0, (), 0, 3)
 
 
 def test_an_entry_that_lists_other_shards_is_refused(tmp_path: Path) -> None:

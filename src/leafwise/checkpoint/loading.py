@@ -4,8 +4,8 @@ Everything that can fail comes first: the plan, checksums, values that must agre
 are written where they belong, so that optimizers keep their parameters.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, NamedTuple
 
 from leafwise.checkpoint.optimizers import OptimizerPlan, nested
@@ -84,8 +84,9 @@ def load(
             for one in loads:
                 one.prepare()
             exchanged = {key: new for one in loads for key, new in one.exchanged.items()}
-            for one in loads:
-                one.apply(exchanged)
+            with _told_of_interruption():
+                for one in loads:
+                    one.apply(exchanged)
         return (
             loads[0].root
             if loads[0].plan.target is t
@@ -98,6 +99,20 @@ def _opened(source: Any, verify: bool, opened_here: ExitStack) -> Tree:
     if s is not source:
         opened_here.callback(s.close)
     return s
+
+
+@contextmanager
+def _told_of_interruption() -> Iterator[None]:
+    """Has what is no error and stops a load all the same, such as Ctrl-C, say what it leaves behind."""
+    said = "interrupted while lw.load was writing: the model is partly changed; load it again before you use it"
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(said) from stop
+    except BaseException as stop:
+        if not isinstance(stop, Exception):
+            stop.add_note(said)
+        raise
 
 
 _LISTED = 40  # of what is wrong, in the message; the plan has all of it
@@ -210,11 +225,11 @@ class _Load:
         return same_values(one if op.order is None else one.transpose(op.order), other)
 
     def _array(self, row: int) -> Any:
-        """Values of the source as a NumPy array, over its own memory where that is possible."""
+        """Values of the source as a NumPy array: read from a file, over its own memory elsewhere, if possible."""
         value = self.theirs.current(row)
         home = self.theirs.home(value)
         try:
-            return home.numpy(value)
+            return home.read(value, ())
         except Unsupported as error:
             raise LoadError(
                 f"cannot load {self.theirs.row_text(row)}: {error}; nothing was changed", self.plan
@@ -361,7 +376,7 @@ class _Load:
 
     def _sources(self) -> set[Any]:
         values = (self.theirs.current(feed.source) for feed in self.plan.feeds)
-        return {value.storage.source for value in values if isinstance(value, Strided)}
+        return {one.source for value in values if isinstance(value, Stored) for one in value.storages()}
 
     def _prove(self, targets: list[_Target]) -> None:
         """Compares checksums of what will be written over values that are there."""
@@ -369,12 +384,8 @@ class _Load:
             self._prove_rows((target.feed.source, target.feed.name) for target in targets)
 
     def _prove_rows(self, rows: Iterable[tuple[int, str]]) -> None:
-        storages = {}
-        for row, name in rows:
-            value = self.theirs.current(row)
-            if isinstance(value, Strided) and value.storage.sums is not None:
-                storages[id(value.storage)] = (name, value.storage)
-        filling.prove(storages.values(), lambda count: None)
+        values = ((name, self.theirs.current(row)) for row, name in rows)
+        filling.prove_arrays([(name, value) for name, value in values if isinstance(value, Stored)])
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -387,7 +398,7 @@ class _Load:
             else:
                 runs.append(run)
                 memory.append(target)
-        filling.fill(runs, False, self.progress, proven=self.verify)
+        filling.fill(runs, False, self.progress)
         by_home: dict[Home, list[Any]] = {}
         for target in memory:
             by_home.setdefault(target.home, []).append(target.value)

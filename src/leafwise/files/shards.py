@@ -109,6 +109,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
     another is not the one that the index was written with."""
     content: dict[str, Any] = {}
     shard_of: dict[str, str] = {}
+    without: dict[str, None] = {}  # as an ordered set
     first: StoredFile | None = None
     record: Record | None = None
     # Whether all are there is cheap to say before any is read; the last of a download is the one that is missing.
@@ -123,6 +124,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
                     f"{escape(repr(opened.name))} is not the shard that this index was written with; is it from "
                     "another save, or did another program write it again?"
                 )
+            without.update(dict.fromkeys(shard.without_checksums))
             if shard.record is not None:
                 record = record or Record()
                 record.merge(shard.record)
@@ -141,6 +143,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
     assert first is not None
     found = StoredFile(first.source, f"{len(names)} files, {first.format}", content, sources=sources)
     found.shard_of = shard_of
+    found.without_checksums = tuple(without)
     found.record = record
     found.path = folder.path
     found.bound = len(seals or ())
