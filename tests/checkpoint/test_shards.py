@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -240,3 +243,23 @@ def test_numbered_files_that_are_not_all_there(tmp_path: Path) -> None:
             (tmp_path / name).unlink()
     with pytest.raises(lw.FileError, match=r"3 of 4 shards are missing"):
         lw.open(tmp_path)
+
+
+def test_what_was_written_is_proven_without_opening_twice_as_many_files(tmp_path: Path) -> None:
+    script = """
+    import resource, sys
+    import numpy as np
+    import leafwise as lw
+    state = {f"layer.{number}": np.ones(2) for number in range(100)}
+    lw.save(state, sys.argv[1])  # whatever is imported late
+    resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))
+    index = lw.save(state, sys.argv[1], shard_size=16)
+    print(lw.verify(index).bound)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "model.safetensors")],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("100\n", "")

@@ -58,7 +58,7 @@ def write_npz(entries: list[Entry], path: str, metadata: dict[str, str], progres
             _write_arrays(archive, entries, progress)
 
 
-def _prove(entries: list[Entry], path: str, staged: dict[str, str]) -> None:
+def _prove(entries: list[Entry], path: str, staged: dict[str, Output]) -> None:
     prove(os.path.realpath(path), staged, {entry.name for entry in entries})
 
 

@@ -1,7 +1,7 @@
 """Folders of files: local ones, and remote ones that can be listed."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from leafwise.core.path import escape
@@ -76,17 +76,15 @@ class Folder:
 
 
 class StagedFolder(Folder):
-    """A folder as it will be when some files that were just written are in their places: by name, where they are."""
+    """A folder as it will be when some files that were just written are in their places: by name, what gives each."""
 
-    def __init__(self, path: str, staged: dict[str, str]) -> None:
+    def __init__(self, path: str, staged: dict[str, Callable[[], Source]]) -> None:
         super().__init__(path)
         self._names = sorted(staged)
         self._staged = staged
 
     def _source(self, name: str) -> Source:
-        source = LocalSource(self._staged[name])
-        source.name = os.path.join(self.path, name)
-        return source
+        return self._staged[name]()
 
 
 def is_bare(name: str) -> bool:

@@ -8,12 +8,14 @@ from leafwise.core.path import escape
 from leafwise.errors import FileError
 from leafwise.files import detect, shards
 from leafwise.files.folder import INDEX, StagedFolder
+from leafwise.files.writer import Output
 
 
-def prove(path: str, staged: dict[str, str], arrays: Set[str], values: Set[str] = frozenset()) -> None:
+def prove(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[str] = frozenset()) -> None:
     """Raises unless files that were written can be opened as everybody will open them, and hold arrays and plain values
-    of these names. `staged` says where each file is until it is in its place; `path` is what they are opened by."""
-    folder = StagedFolder(os.path.dirname(path), {os.path.basename(one): at for one, at in staged.items()})
+    of these names. `staged` are the files by the paths that they will have; `path` is what they are opened by."""
+    files = {os.path.basename(output.path): output.source for output in staged.values()}
+    folder = StagedFolder(os.path.dirname(path), files)
     name = os.path.basename(path)
     try:
         if path in staged:

@@ -27,7 +27,6 @@ from leafwise.files.folder import INDEX
 from leafwise.files.proving import prove
 from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.safetensors import rows_of
-from leafwise.files.source import LocalSource
 from leafwise.files.writer import Output, Writing, remove_abandoned
 
 MAX_HEADER = 90_000_000  # others refuse 100 MB
@@ -76,7 +75,7 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
     whole = os.path.realpath(path)
     folder, name = os.path.split(whole)
 
-    def proven(staged: dict[str, str]) -> None:
+    def proven(staged: dict[str, Output]) -> None:
         arrays = {item.name for item in checkpoint.items} | {name for name, _, _ in checkpoint.ties}
         prove(whole, staged, arrays, checkpoint.scalars.keys())
 
@@ -156,7 +155,7 @@ class _Copies:
         names = {item.name for item in checkpoint.items}
         self._of = {name: (of, op) for name, of, op in checkpoint.ties if name in names}
         self._needed = {of for of, _ in self._of.values()}
-        self._places: dict[str, tuple[str, int, Item]] = {}
+        self._places: dict[str, tuple[Output, int, Item]] = {}
 
     def holds(self, item: Item) -> bool:
         """Whether this is one of them, which are written last."""
@@ -164,7 +163,7 @@ class _Copies:
 
     def wrote(self, item: Item, output: Output, start: int) -> None:
         if item.name in self._needed:
-            self._places[item.name] = output.staged, start, item
+            self._places[item.name] = output, start, item
 
     def is_written(self, item: Item) -> bool:
         of, _ = self._of.get(item.name, ("", None))
@@ -172,13 +171,9 @@ class _Copies:
 
     def pieces(self, item: Item) -> Iterator[Any]:
         of, op = self._of[item.name]
-        path, start, leaf = self._places[of]
-        source = LocalSource(path)
-        try:
-            array = Strided(spec_of(leaf.shape, leaf.dtype), Storage(source, start, leaf.nbytes))
-            yield from (array if op == "same" else record.seen(array, op)).chunks()
-        finally:
-            source.close()
+        output, start, leaf = self._places[of]
+        array = Strided(spec_of(leaf.shape, leaf.dtype), Storage(output.source(), start, leaf.nbytes))
+        return (array if op == "same" else record.seen(array, op)).chunks()
 
 
 def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _Copies, progress: Progress) -> str:

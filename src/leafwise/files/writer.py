@@ -23,7 +23,7 @@ from typing import Any
 from leafwise.core.path import escape
 from leafwise.errors import FileError
 from leafwise.files import disk as local
-from leafwise.files.source import LocalSource, Source
+from leafwise.files.source import BorrowedSource, LocalSource, Source
 
 _AHEAD = 1 << 25  # how much is written before the system is told to begin
 
@@ -94,6 +94,12 @@ class Output:
             self.write(source.read(start, min(start + chunk, stop)))
             start += chunk
 
+    def source(self) -> Source:
+        """What was written so far, to be read: under the name that it will have, and through the file that is open, for
+        a process may not open many."""
+        assert self._file is not None
+        return BorrowedSource(self.path, self._file)
+
     def _went_on(self, length: int) -> None:
         self.at += length
         if self.at - self._started >= _AHEAD:
@@ -122,19 +128,22 @@ class Output:
             local.disk.remove(self.staged)
 
 
+Prove = Callable[[dict[str, Output]], None]
+
+
 class Writing:
     """Some files that become visible together, or not at all: a context manager.
 
     The files are put in their places when the block ends without an error, in the order in which they were opened.
-    Before that, `prove` is called with the path of each file and where it is until then, and raises if they are not
-    what they should be: nothing is replaced then. `tidy` is called when all are in place; with it, nobody else's files
+    Before that, `prove` is called with the files by their paths, and raises if they are not what they should be:
+    nothing is replaced then. `tidy` is called when all are in place; with it, nobody else's files
     are put there meanwhile. `of` is the name of the checkpoint, where its files have others.
     """
 
     def __init__(
         self,
         of: str = "",
-        prove: Callable[[dict[str, str]], None] | None = None,
+        prove: Prove | None = None,
         tidy: Callable[[], None] | None = None,
     ) -> None:
         self._outputs: list[Output] = []
@@ -170,7 +179,7 @@ class Writing:
             if error is None:
                 self._check()
                 if self._prove is not None:
-                    self._prove({output.path: output.staged for output in self._outputs})
+                    self._prove({output.path: output for output in self._outputs})
                 for output in self._outputs:
                     output.finish()
                 for output in self._outputs:
@@ -240,13 +249,13 @@ def remove_abandoned(
                 local.disk.close(file)
 
 
-def durable(path: str, prove: Callable[[dict[str, str]], None] | None = None) -> "_One":
+def durable(path: str, prove: Prove | None = None) -> "_One":
     """One file, written durably: `with durable(path) as output:`. For `prove` see `Writing`."""
     return _One(path, prove)
 
 
 class _One:
-    def __init__(self, path: str, prove: Callable[[dict[str, str]], None] | None) -> None:
+    def __init__(self, path: str, prove: Prove | None) -> None:
         self._path = path
         self._writing = Writing(prove=prove)
 
