@@ -201,6 +201,19 @@ def test_shards_that_a_copy_of_the_index_names_stay_even_if_it_is_cut(name: str,
     assert os.listdir(tmp_path) == [name]
 
 
+def test_shards_with_signs_that_are_replaced_now_are_removed_and_copies_of_shards_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "12:30.safetensors"
+    lw.save(state(1), path, **SHARDED)
+    shards = [name for name in os.listdir(tmp_path) if "-of-" in name]
+    assert all(name.startswith("12_30-") for name in shards)
+    # As they were called before.
+    for name in shards:
+        (tmp_path / name.replace("12_30", "12:30")).write_bytes(b"of an earlier save")
+        (tmp_path / f"my-{name}").write_bytes(b"a copy")
+    lw.save(state(2), path)
+    assert set(os.listdir(tmp_path)) == {path.name, *(f"my-{name}" for name in shards)}
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_an_index_that_may_not_be_read_keeps_the_shards(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"

@@ -211,6 +211,21 @@ def test_an_unfinished_download_is_refused_at_once(
         lw.open(tmp_path)
 
 
+def test_an_index_of_very_many_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {str(number): f"shard{number}" for number in range(50_000)}}))
+    disk = CountingDisk()
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "disk", disk)
+        with pytest.raises(lw.FileError, match=r"at least 1,000 of 50,000 shards are missing: 'shard0', .* more"):
+            lw.open(index)
+    assert sum(disk.opened.values()) < 1_100
+    index.unlink()
+    save_file({"a": torch.ones(1)}, tmp_path / "model-1-of-99999999999999999999.safetensors")
+    with pytest.raises(lw.FileError, match=r"at least 1,000 of 99,999,999,999,999,999,999 shards are missing"):
+        lw.open(tmp_path)
+
+
 def test_all_shards_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, shards = saved(tmp_path, 1)
     disk = CountingDisk()

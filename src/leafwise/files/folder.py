@@ -10,6 +10,7 @@ from leafwise.files import disk as local
 from leafwise.files.source import LocalSource, RemoteSource, Source, is_url, remote, told
 
 INDEX = ".index.json"  # how the name of an index of shards ends
+ENOUGH = 1_000  # of what is missing; an index may name any number of files that are not there
 
 
 class Folder:
@@ -57,7 +58,8 @@ class Folder:
         return RemoteSource(f"{self.path.rstrip('/')}/{name}", self._files, f"{self._inside.rstrip('/')}/{name}")
 
     def open_all(self, names: Iterable[str]) -> tuple[dict[str, Source], list[str]]:
-        """The files of these names, of which nothing is read yet, and the names of those that are not there."""
+        """The files of these names, of which nothing is read yet, and the names of those that are not there, of which
+        so many are enough."""
         sources: dict[str, Source] = {}
         missing = []
         try:
@@ -68,6 +70,8 @@ class Folder:
                     if not isinstance(error.__cause__, FileNotFoundError):
                         raise
                     missing.append(name)
+                    if len(missing) == ENOUGH:
+                        break
         except BaseException:
             for source in sources.values():
                 source.close()

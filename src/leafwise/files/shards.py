@@ -3,13 +3,13 @@
 import json
 import os
 import re
-from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from leafwise.core.path import escape
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files import detect
-from leafwise.files.folder import INDEX, Folder
+from leafwise.files.folder import ENOUGH, INDEX, Folder
 from leafwise.files.home import StoredFile
 from leafwise.files.record import INDEX as SEALED_INDEX
 from leafwise.files.record import KEY, Record, add_ties, is_trusted, read_record
@@ -151,13 +151,12 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
     return found
 
 
-def _missing(folder: Folder, missing: Iterable[str], count: int) -> FileError:
-    missing = list(missing)
+def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
     listed = ", ".join(map(ascii, missing[:8])) + (f" and {len(missing) - 8:,} more" if len(missing) > 8 else "")
     are = "are" if len(missing) > 1 else "is"
+    many = f"{'at least ' if len(missing) == ENOUGH else ''}{len(missing):,}"
     error = FileError(
-        f"{escape(repr(folder.path))}: {len(missing):,} of {count:,} shards {are} missing: {listed}; is the download "
-        "complete?"
+        f"{escape(repr(folder.path))}: {many} of {count:,} shards {are} missing: {listed}; is the download complete?"
     )
     if folder.has_changed():  # a save is just putting something else in its place, and it is worth another look
         error.__cause__ = FileNotFoundError()
@@ -174,6 +173,6 @@ def _check_numbers(folder: Folder, names: list[str]) -> None:
     width = len(found[0][2])  # type: ignore[index]
     numbers = {int(match[2]) for match in found if match is not None}
     first = 0 if 0 in numbers else 1
-    missing = [number for number in range(first, first + count) if number not in numbers] if count < 1_000_000 else []
-    if missing:
-        raise _missing(folder, [f"{front}{number:0{width}}{back}" for number in missing], count)
+    missing = (f"{front}{number:0{width}}{back}" for number in range(first, first + count) if number not in numbers)
+    if listed := list(islice(missing, ENOUGH)):
+        raise _missing(folder, listed, count)

@@ -105,9 +105,13 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
 def _own_front(name: str) -> str:
     """What the names of a checkpoint's shards begin with, and those of no other: `m` and `m.safetensors` differ. Signs
     that mean a path somewhere, or nothing, are replaced, and a long name is cut."""
-    stem = re.sub(r"[\\:\x00-\x1f\x7f\ud800-\udfff]", "_", name.removesuffix(".safetensors"))
-    stem = stem.encode()[: 255 - len(_SHARD)].decode(errors="ignore")
-    return f"{stem}-{checksum(os.fsencode(name))[:8]}"
+    stem, digits = _stem_and_digits(name)
+    stem = re.sub(r"[\\:\x00-\x1f\x7f\ud800-\udfff]", "_", stem)
+    return f"{stem.encode()[: 255 - len(_SHARD)].decode(errors='ignore')}-{digits}"
+
+
+def _stem_and_digits(name: str) -> tuple[str, str]:
+    return name.removesuffix(".safetensors"), checksum(os.fsencode(name))[:8]
 
 
 def _parts(items: list[Item], shard_size: int | None) -> list[list[Item]]:
@@ -268,7 +272,8 @@ def _remove_earlier(path: str, in_shards: bool) -> None:
     folder, name = os.path.split(path)
     with suppress(OSError):
         local.disk.remove(os.path.join(folder, name if in_shards else name + INDEX))
-    is_left = re.compile(re.escape(_own_front(name)) + _OWN_BACK).fullmatch
+    former = "-".join(_stem_and_digits(name))  # of shards that were written before any sign was replaced
+    is_left = re.compile(f"({re.escape(_own_front(name))}|{re.escape(former)}){_OWN_BACK}").fullmatch
     remove_abandoned(folder, lambda found: is_left(found) is not None, lambda: _in_use(folder))
 
 
