@@ -271,6 +271,8 @@ def test_on_the_command_line(
         "bytes": 32,
         "unchecked": 0,
         "without_checksums": [],
+        "bound": 0,
+        "unbound": 0,
     }
     data = bytearray(Path(path).read_bytes())
     data[-1] ^= 1

@@ -131,7 +131,7 @@ def test_files_written_without_crc_are_unchecked_and_not_damaged(
     with crc_switched_off():
         path, _ = written(tmp_path, writers.torch_zip)
     found = lw.verify(path)
-    assert found == (0, 0, 3, ("PyTorch zip, written without CRC-32",))
+    assert found[:4] == (0, 0, 3, ("PyTorch zip, written without CRC-32",))
     assert torch.equal(lw.load(empty(), path)["a"], state()["a"])
     assert main(["verify", str(path)]) == 1
     assert "no checksums to compare with (PyTorch zip, written without CRC-32)" in capsys.readouterr().err
@@ -157,7 +157,7 @@ WITHOUT = {
 @pytest.mark.parametrize("name", WITHOUT)
 def test_verify_says_which_formats_have_none(name: str, tmp_path: Path) -> None:
     writers.WRITERS[name](tmp_path / "a", writers.arrays())
-    assert lw.verify(tmp_path / "a") == (0, 0, 4, (WITHOUT[name],))
+    assert lw.verify(tmp_path / "a")[:4] == (0, 0, 4, (WITHOUT[name],))
 
 
 def test_verify_of_shards_names_only_what_has_none(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_verify_of_shards_names_only_what_has_none(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(3)}, folder / "model-00001-of-00002.bin")
     with crc_switched_off():
         torch.save({"b": torch.ones(3)}, folder / "model-00002-of-00002.bin")
-    assert lw.verify(folder) == (1, 12, 1, ("PyTorch zip, written without CRC-32",))
+    assert lw.verify(folder)[:4] == (1, 12, 1, ("PyTorch zip, written without CRC-32",))
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.binary(max_size=300))

@@ -116,7 +116,10 @@ def _target(path: Any) -> str:
         name = os.path.join(name, "model.safetensors")  # the name under which others look for it
     elif name.endswith(("/", os.sep)):
         raise FileError(f"cannot write {escape(repr(name))}: there is no such folder")
-    return name.removesuffix(INDEX)
+    target = name.removesuffix(INDEX)
+    if target.endswith(INDEX) or not os.path.basename(target):
+        raise FileError(f"cannot write {escape(repr(name))}: a name that ends in {INDEX} is that of an index of shards")
+    return target
 
 
 def _bytes(size: int | str) -> int:

@@ -13,12 +13,15 @@ from leafwise.files.home import StoredFile
 
 class Verified(NamedTuple):
     """What was compared, all of it right: leaves and bytes with checksums; how many leaves have none, and the formats
-    that these are stored in."""
+    that these are stored in; shards that are bound to their index, which says what each of them holds, and shards that
+    are not."""
 
     leaves: int
     bytes: int
     unchecked: int
     without_checksums: tuple[str, ...] = ()
+    bound: int = 0
+    unbound: int = 0
 
 
 def verify(path: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> Verified:
@@ -26,12 +29,13 @@ def verify(path: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> 
 
     `lw.save` writes checksums, and so do NumPy (`.npz`) and PyTorch (`.pt`), whose files are zip files. Other formats
     have none, and prove nothing: their leaves are counted as unchecked. So are those of a `.pt` file that was written
-    after `torch.serialization.set_crc32_options(False)`.
+    after `torch.serialization.set_crc32_options(False)`. Shards whose index does not say what they hold may be of
+    different saves: they are counted as unbound.
 
     >>> import tempfile, torch, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     lw.verify(lw.save(torch.nn.Linear(4, 2), f"{folder}/model.safetensors"))
-    Verified(leaves=2, bytes=40, unchecked=0, without_checksums=())
+    Verified(leaves=2, bytes=40, unchecked=0, without_checksums=(), bound=0, unbound=0)
     """
     given: Any = path
     if not isinstance(given, str | os.PathLike | Tree) or (isinstance(given, Tree) and not given.is_file):
@@ -57,5 +61,7 @@ def _verify(t: Tree, progress: bool) -> Verified:
     with bar(total, "verifying", progress) as count:
         compared = filling.prove_arrays(checked, count)
     root, unchecked = columns.node_objects[0], len(leaves) - len(checked)
-    without = root.without_checksums if unchecked and isinstance(root, StoredFile) else ()
-    return Verified(len(checked), compared, unchecked, without)
+    if not isinstance(root, StoredFile):
+        return Verified(len(checked), compared, unchecked)
+    without = root.without_checksums if unchecked else ()
+    return Verified(len(checked), compared, unchecked, without, root.bound, root.unbound)

@@ -10,7 +10,8 @@ def add_to(verbs: Any) -> None:
         "verify",
         help="compare every checksum of a checkpoint",
         description="Reads all of FILE and compares it with its checksums: those that lw.save wrote, or the CRC-32 of "
-        ".npz and .pt files. Exits with 0 if all are right; with 1 if anything is damaged, or has no checksum.",
+        ".npz and .pt files. Exits with 0 if all are right; with 1 if anything is damaged, has no checksum, or is a "
+        "shard that is not bound to an index.",
         epilog="example: leafwise verify model.safetensors",
     )
     parser.add_argument("file", metavar="FILE", help="a checkpoint: a file, a folder of files, or a URL")
@@ -30,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
             raise
         _print_json({"ok": False, "damaged": list(error.leaves), "message": str(error)})
         return 1
-    ok = not found.unchecked
+    ok = not found.unchecked and not found.unbound
     if options.json:
         _print_json({"ok": ok, **found._asdict()})
         return 0 if ok else 1
@@ -39,7 +40,12 @@ def run(options: argparse.Namespace) -> int:
         print(f"{options.file}: no checksums to compare with{which}; lw.save writes them", file=sys.stderr)
     else:
         also = f"; {plural(found.unchecked, 'leaf has', 'leaves have')} no checksum{which}" if found.unchecked else ""
-        print(f"{options.file}: {plural(found.leaves, 'leaf', 'leaves')}, {bytes_text(found.bytes) or '0 B'}, ok{also}")
+        if found.unbound:
+            unbound = plural(found.unbound, "shard is", "shards are")
+            also += f"; {unbound} not bound to an index, and may be of another save"
+        bound = f"{plural(found.bound, 'shard', 'shards')} bound to the index, " if found.bound else ""
+        said = f"{plural(found.leaves, 'leaf', 'leaves')}, {bytes_text(found.bytes) or '0 B'}, {bound}ok{also}"
+        print(f"{options.file}: {said}")
     return 0 if ok else 1
 
 

@@ -1,13 +1,16 @@
 """From any format that can be read to safetensors or npz, a chunk at a time."""
 
 import json
+import os
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from leafwise.errors import FileError
 from leafwise.files import filling
 from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, numpy_dtype
+from leafwise.files.proving import prove
 from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable
 
@@ -40,7 +43,7 @@ def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str],
     header |= rows_of((entry.name, entry.dtype, entry.array.spec.shape or (), entry.nbytes) for entry in entries)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with durable(path) as output:
+    with durable(path, partial(_prove, entries, path)) as output:
         output.write(len(text).to_bytes(8, "little") + text)
         for entry in entries:
             _write_values(entry, output, progress)
@@ -49,10 +52,14 @@ def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str],
 def write_npz(entries: list[Entry], path: str, metadata: dict[str, str], progress: Progress) -> None:
     """Writes NumPy's zip of arrays, not compressed."""
     sink: Any
-    with durable(path) as output:
+    with durable(path, partial(_prove, entries, path)) as output:
         sink = _Sink(output)
         with zipfile.ZipFile(sink, "w") as archive:
             _write_arrays(archive, entries, progress)
+
+
+def _prove(entries: list[Entry], path: str, staged: dict[str, Output]) -> None:
+    prove(os.path.realpath(path), staged, {entry.name for entry in entries})
 
 
 def _write_arrays(archive: zipfile.ZipFile, entries: list[Entry], progress: Progress) -> None:

@@ -65,6 +65,13 @@ class Disk:
     def map(self, file: int, length: int) -> mmap.mmap:
         return mmap.mmap(file, length, access=mmap.ACCESS_READ)
 
+    def longest_name(self, folder: str) -> int:
+        """How many bytes the name of a file may have in a folder."""
+        try:
+            return os.pathconf(folder, "PC_NAME_MAX")
+        except (OSError, ValueError, AttributeError):
+            return 255
+
     def names_in(self, folder: str) -> list[str]:
         return sorted(os.listdir(folder))
 

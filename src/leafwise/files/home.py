@@ -35,6 +35,8 @@ class StoredFile:
         self.metadata = metadata or {}
         self.shard_of: dict[str, str] = {}
         self.record: Record | None = None  # what leafwise said of it, where leafwise wrote it
+        self.seal = ""  # the checksum of its header, where leafwise wrote it
+        self.bound = self.unbound = 0  # how many of its shards an index holds to what they were, and how many none does
         self.without_checksums: tuple[str, ...] = (format_name,)  # what holds arrays whose bytes nothing can prove
         self._sources = sources
 
