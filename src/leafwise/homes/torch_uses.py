@@ -209,9 +209,8 @@ class Capture:
         return name is not None and (name, torch._C._current_graph_task_id()) in self._backwards
 
     def is_ours(self) -> bool:
-        """Whether what runs belongs here: it is our thread, it repeats what ran in ours, or it is a backward that ours
-        started in a thread of a device, which has our mode then."""
-        return get_ident() == self._thread or bool(self._here.replays) or self._is_active()
+        """Whether what runs belongs here: in the thread of the capture, or in another that repeats what ran there."""
+        return get_ident() == self._thread or bool(self._here.replays)
 
     def _path_of(self, key: int) -> str:
         """The path of a module; of one that is used in several places, that below the module which is running."""
