@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import Any
 
+from leafwise.cli import target
 from leafwise.cli.rename import HELP as RENAME_HELP
 from leafwise.cli.rename import renames
 from leafwise.core.path import escape
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if options.dtype is not None and options.dtype not in ITEM_BYTES:
         raise Error(f"there is no dtype {options.dtype!r}; there are: {', '.join(ITEM_BYTES)}")
     give, _ = renamer(renames(options.rename))
-    with open_checkpoint(options.source) as whole:
+    with open_checkpoint(target.file(options.source)) as whole:
         columns = whole._columns
         rows = whole._rows if options.only is None else Query.of(options.only).names(columns, 0, whole._rows)
         entries: dict[str, Entry] = {}

@@ -4,6 +4,8 @@ import argparse
 import sys
 from typing import Any
 
+from leafwise.cli import target
+
 
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
@@ -24,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.render.outline import bytes_text, plural
 
     try:
-        found = verify(options.file, progress=True)
+        found = verify(target.file(options.file), progress=True)
     except ChecksumError as error:
         if not options.json:
             raise
