@@ -15,7 +15,7 @@ from leafwise.checkpoint.values import PlainValues, can_be_made
 from leafwise.core.bars import bar
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.memory import SAME, Op
-from leafwise.core.path import escape
+from leafwise.core.path import escape, shown_file
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, FileError, QueryError, WalkError
@@ -107,12 +107,12 @@ def _target(path: Any) -> str:
         raise FileError(f"lw.save takes a path, not {path!r}")
     if is_url(name):
         raise FileError(
-            f"lw.save writes to this machine, and {escape(repr(name))} is elsewhere; save, then copy it there"
+            f"lw.save writes to this machine, and {shown_file(name)} is elsewhere; save, then copy it there"
         )
     if os.path.isdir(name):
         name = os.path.join(name, "model.safetensors")  # the name under which others look for it
     elif name.endswith(("/", os.sep)):
-        raise FileError(f"cannot write {escape(repr(name))}: there is no such folder")
+        raise FileError(f"cannot write {shown_file(name)}: there is no such folder")
     return name.removesuffix(INDEX)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from leafwise.cli import target
 from leafwise.cli.rename import HELP as RENAME_HELP
 from leafwise.cli.rename import renames
-from leafwise.core.path import escape
 from leafwise.errors import Error
 
 
@@ -62,9 +61,7 @@ def run(options: argparse.Namespace) -> int:
             if isinstance(array, Unreadable):
                 raise Error(f"{path} cannot be converted: {array.why}; leave it out with --only")
             if name in entries:
-                raise Error(
-                    f"two leaves would both be called {escape(repr(name))}; give one another name with --rename"
-                )
+                raise Error(f"two leaves would both be called {name!r}; give one another name with --rename")
             _check_name(name, options.destination)
             entries[name] = Entry(name, array, dtype_for(array, options.dtype))
         if not entries:
@@ -89,7 +86,7 @@ def _check_name(name: str, destination: str) -> None:
     """Refuses names that the format would lose, or take for something else."""
     reserved = destination.endswith(".safetensors") and name == "__metadata__"
     if reserved or not name or "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
-        raise Error(f"{escape(repr(name))} cannot be a name in {destination}; give it another with --rename")
+        raise Error(f"{name!r} cannot be a name in {destination}; give it another with --rename")
 
 
 def _metadata(found: Any) -> dict[str, str]:

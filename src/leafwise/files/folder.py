@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from leafwise.core.path import escape
+from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.source import LocalSource, RemoteSource, Source, is_url, remote, told
@@ -27,7 +27,7 @@ class Folder:
                 try:
                     self._names = local.disk.names_in(self.path)
                 except OSError as error:
-                    raise FileError(f"cannot open {escape(repr(self.path))}: {error.strerror or error}") from error
+                    raise FileError(f"cannot open {shown_file(self.path)}: {error.strerror or error}") from error
             else:
                 with told(self.path):
                     listed = self._files.ls(self._inside, detail=False)
@@ -38,7 +38,7 @@ class Folder:
         """A file in the folder. A name with a path in it could lead anywhere, and is refused."""
         if not is_bare(name):
             raise FileError(
-                f"{escape(repr(self.path))} refers to {ascii(name)[:200]}, which is not a bare name of a file in it"
+                f"{shown_file(self.path)} refers to {ascii(name)[:200]}, which is not a bare name of a file in it"
             )
         source: Source
         if self._files is None:
