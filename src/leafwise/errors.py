@@ -18,8 +18,8 @@ Error
 `TieWarning`, a UserWarning, tells of a tie that came undone.
 
 Each is also the built-in exception that a caller would expect, so `except KeyError` goes on working.
-Messages name the path, both sides and the repair. Whatever names they hold, they are one line of plain text, without the
-secrets of URLs (see `printable`).
+Messages name the path, both sides and the repair. Whatever names they hold, they are plain text on one line, without
+the secrets of URLs (see `printable`).
 """
 
 from collections.abc import Sequence

@@ -424,7 +424,7 @@ class Saving:
 
     def __repr__(self) -> str:
         state = "saving" if not self.done else "failed" if self._error is not None else "saved"
-        return f"<Saving {self.path!r}: {state}>"
+        return escape(f"<Saving {self.path!r}: {state}>")
 
 
 _unfinished: list[Saving] = []  # what is being written, or went wrong without anybody having been told
@@ -450,7 +450,7 @@ def _tell_at_exit() -> None:
     # The interpreter has waited for the threads.
     for saving in _unfinished:
         if saving._error is not None:
-            print(f"leafwise: {saving.path!r} was not saved: {saving._error}", file=sys.stderr)
+            print(escape(f"leafwise: {saving.path!r} was not saved: {saving._error}"), file=sys.stderr)
 
 
 def _after_fork() -> None:

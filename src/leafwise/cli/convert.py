@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from leafwise.cli import target
+from leafwise.cli.printing import say
 from leafwise.cli.rename import HELP as RENAME_HELP
 from leafwise.cli.rename import renames
 from leafwise.errors import Error
@@ -75,9 +76,9 @@ def run(options: argparse.Namespace) -> int:
             progress.done()
         left_out = len(whole.scalars)
     also = f"; {plural(left_out, 'plain value', 'plain values')} left out" if left_out else ""
-    print(
+    say(
         f"{plural(len(entries), 'array', 'arrays')}, {bytes_text(total) or '0 B'} → {options.destination}{also}",
-        file=sys.stderr,
+        sys.stderr,
     )
     return 0
 

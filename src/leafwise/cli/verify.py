@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from leafwise.cli import target
+from leafwise.cli.printing import say
 
 
 def add_to(verbs: Any) -> None:
@@ -36,10 +37,10 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         _print_json({"ok": ok, **found._asdict()})
     elif not found.leaves and found.unchecked:
-        print(f"{options.file}: no checksums to compare with; lw.save writes them", file=sys.stderr)
+        say(f"{options.file}: no checksums to compare with; lw.save writes them", sys.stderr)
     else:
         also = f"; {plural(found.unchecked, 'leaf has', 'leaves have')} no checksum" if found.unchecked else ""
-        print(f"{options.file}: {plural(found.leaves, 'leaf', 'leaves')}, {bytes_text(found.bytes) or '0 B'}, ok{also}")
+        say(f"{options.file}: {plural(found.leaves, 'leaf', 'leaves')}, {bytes_text(found.bytes) or '0 B'}, ok{also}")
     return 0 if ok else 1
 
 

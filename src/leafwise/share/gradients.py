@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from leafwise.core.home import Home
-from leafwise.core.path import Path
+from leafwise.core.path import Path, escape
 from leafwise.core.query import Query
 from leafwise.core.sharing import Use
 from leafwise.core.tree import Tree, tree
@@ -53,7 +53,7 @@ class UseGradients(Mapping[Use, Any]):
         return total
 
     def __repr__(self) -> str:
-        return f"<{self._name}: {'; '.join(map(str, self._gradients)) or 'no use'}>"
+        return escape(f"<{self._name}: {'; '.join(map(str, self._gradients)) or 'no use'}>")
 
 
 class Uses(Mapping[Path, UseGradients]):
