@@ -7,6 +7,7 @@ from typing import Any
 from leafwise.cli import target
 from leafwise.cli.printing import say, show
 from leafwise.core.doc import Shown
+from leafwise.core.path import escape
 from leafwise.errors import Error
 
 
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         with np.printoptions(threshold=200, edgeitems=3):
             text = np.array2string(array.astype("float32") if array.dtype.kind == "V" else array)
         for line in text.splitlines():
-            say(line)
+            print(escape(line))
         say(f"{'×'.join(map(str, array.shape)) or 'scalar'} {leaf.dtype}", sys.stderr)
     return 0
 
@@ -59,7 +60,7 @@ def _print_value(value: Any) -> None:
     if isinstance(value, Shown):
         show(value, as_json=False)
     else:
-        say(str(value))
+        print(escape(str(value)))  # and not say: a value is given as it is, also where it is a URL
 
 
 def parsed(text: str) -> tuple[str, tuple[Any, ...]]:
