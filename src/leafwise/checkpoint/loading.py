@@ -73,7 +73,7 @@ def load(
         else:
             plans = [planned(t, _opened(source, verify, opened_here))]
         if wrong := [plan for plan in plans if not plan.holds]:
-            raise LoadError("\n".join(map(_refusal, wrong)), wrong[0])
+            raise LoadError([line for plan in wrong for line in _refusal(plan)], wrong[0])
         total = sum(
             fact.spec.nbytes
             for plan in plans
@@ -118,7 +118,7 @@ def _told_of_interruption() -> Iterator[None]:
 _LISTED = 40  # of what is wrong, in the message; the plan has all of it
 
 
-def _refusal(plan: Plan) -> str:
+def _refusal(plan: Plan) -> list[str]:
     by_kind: dict[str, list[str]] = {}
     for problem in plan.problems:
         by_kind.setdefault(problem.kind, []).append(problem.message)
@@ -136,7 +136,7 @@ def _refusal(plan: Plan) -> str:
         lines.append('  rename="auto" applies the renames that are certain; lw.plan lists them')
     if not all(proposal.certain for proposal in plan.proposals):
         lines.append("  other renames are not certain; lw.plan lists what could be what: give rename= what is right")
-    return "\n".join(lines)
+    return lines
 
 
 class _Target(NamedTuple):
@@ -210,7 +210,7 @@ class _Load:
                     f'{other}; untie it first: lw.untie(model, "{name}")'
                 )
         if wrong:
-            raise LoadError("cannot load; nothing was changed\n  " + "\n  ".join(wrong), self.plan)
+            raise LoadError(["cannot load; nothing was changed", *(f"  {one}" for one in wrong)], self.plan)
         return [one.wish for one in self.plan.back if self._holds(one)]
 
     def _holds(self, back: Back) -> bool:

@@ -15,7 +15,7 @@ from leafwise.checkpoint.values import PlainValues, can_be_made
 from leafwise.core.bars import bar
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.memory import SAME, Op
-from leafwise.core.path import escape
+from leafwise.core.path import escape, shown_file
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, FileError, QueryError, WalkError
@@ -110,15 +110,15 @@ def _target(path: Any) -> str:
         raise FileError(f"lw.save takes a path, not {path!r}")
     if is_url(name):
         raise FileError(
-            f"lw.save writes to this machine, and {escape(repr(name))} is elsewhere; save, then copy it there"
+            f"lw.save writes to this machine, and {shown_file(name)} is elsewhere; save, then copy it there"
         )
     if os.path.isdir(name):
         name = os.path.join(name, "model.safetensors")  # the name under which others look for it
     elif name.endswith(("/", os.sep)):
-        raise FileError(f"cannot write {escape(repr(name))}: there is no such folder")
+        raise FileError(f"cannot write {shown_file(name)}: there is no such folder")
     target = name.removesuffix(INDEX)
     if target.endswith(INDEX) or not os.path.basename(target):
-        raise FileError(f"cannot write {escape(repr(name))}: a name that ends in {INDEX} is that of an index of shards")
+        raise FileError(f"cannot write {shown_file(name)}: a name that ends in {INDEX} is that of an index of shards")
     return target
 
 
@@ -431,7 +431,7 @@ class Saving:
 
     def __repr__(self) -> str:
         state = "saving" if not self.done else "failed" if self._error is not None else "saved"
-        return f"<Saving {self.path!r}: {state}>"
+        return escape(f"<Saving {self.path!r}: {state}>")
 
 
 _unfinished: list[Saving] = []  # what is being written, or went wrong without anybody having been told
@@ -457,7 +457,7 @@ def _tell_at_exit() -> None:
     # The interpreter has waited for the threads.
     for saving in _unfinished:
         if saving._error is not None:
-            print(f"leafwise: {saving.path!r} was not saved: {saving._error}", file=sys.stderr)
+            print(escape(f"leafwise: {saving.path!r} was not saved: {saving._error}"), file=sys.stderr)
 
 
 def _after_fork() -> None:

@@ -4,6 +4,9 @@ import argparse
 import sys
 from typing import Any
 
+from leafwise.cli import target
+from leafwise.cli.printing import say
+
 
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
@@ -25,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.render.outline import bytes_text, plural
 
     try:
-        found = verify(options.file, progress=True)
+        found = verify(target.file(options.file), progress=True)
     except ChecksumError as error:
         if not options.json:
             raise
@@ -37,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         return 0 if ok else 1
     which = f" ({', '.join(found.without_checksums)})" if found.without_checksums else ""
     if not found.leaves and found.unchecked:
-        print(f"{options.file}: no checksums to compare with{which}; lw.save writes them", file=sys.stderr)
+        say(f"{options.file}: no checksums to compare with{which}; lw.save writes them", sys.stderr)
     else:
         also = f"; {plural(found.unchecked, 'leaf has', 'leaves have')} no checksum{which}" if found.unchecked else ""
         if found.unbound:
@@ -45,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
             also += f"; {unbound} not bound to an index, and may be of another save"
         bound = f"{plural(found.bound, 'shard', 'shards')} bound to the index, " if found.bound else ""
         said = f"{plural(found.leaves, 'leaf', 'leaves')}, {bytes_text(found.bytes) or '0 B'}, {bound}ok{also}"
-        print(f"{options.file}: {said}")
+        say(f"{options.file}: {said}")
     return 0 if ok else 1
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from leafwise.core.home import Memory, Spec
 from leafwise.core.memory import extent
+from leafwise.core.path import escape
 from leafwise.errors import QueryError, Unsupported
 from leafwise.files.checksums import Checksums
 from leafwise.files.source import Source
@@ -183,7 +184,7 @@ class Stored:
         return array if dtype is None else array.astype(dtype)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.spec.shape} {self.spec.dtype}>"
+        return escape(f"<{type(self).__name__} {self.spec.shape} {self.spec.dtype}>")
 
 
 class Strided(Stored):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from leafwise.core.home import Spec
-from leafwise.core.path import escape
+from leafwise.core.path import escape, shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays import Storage, Stored, numpy_dtype
 from leafwise.files.checksums import CHUNK, Checking
@@ -200,7 +200,7 @@ def _raise_damage(passes: list[tuple[str, Storage, Checking]]) -> None:
     leaves = list(dict.fromkeys(name for name, _, _ in damaged))
     also = f"; also damaged: {', '.join(map(escape, leaves[1:9]))}" if len(leaves) > 1 else ""
     also += f" and {len(leaves) - 9:,} more" if len(leaves) > 9 else ""
-    where = f"{escape(repr(source.name))} at byte {offset:,}"
+    where = f"{shown_file(source.name)} at byte {offset:,}"
     raise ChecksumError(f"{where}: {escape(name)} is damaged: its checksum does not match{also}", tuple(leaves))
 
 
@@ -208,4 +208,4 @@ def unchanged(sources: Iterable[Source]) -> None:
     """Raises where a file was written to since it was opened."""
     for source in sources:
         if isinstance(source, LocalSource) and source.was_changed():
-            raise FileError(f"{escape(repr(source.name))} was changed while it was being read; open it again")
+            raise FileError(f"{shown_file(source.name)} was changed while it was being read; open it again")

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from leafwise.core.path import escape
+from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.source import LocalSource, RemoteSource, Source, is_url, remote, told
@@ -29,7 +29,7 @@ class Folder:
                 try:
                     self._names = local.disk.names_in(self.path)
                 except OSError as error:
-                    raise FileError(f"cannot open {escape(repr(self.path))}: {error.strerror or error}") from error
+                    raise FileError(f"cannot open {shown_file(self.path)}: {error.strerror or error}") from error
             else:
                 with told(self.path):
                     listed = self._files.ls(self._inside, detail=False)
@@ -46,7 +46,7 @@ class Folder:
         a name of a file in the folder has none, whatever it looks like."""
         if not is_bare(name) and (self._files is not None or name not in self.names):
             raise FileError(
-                f"{escape(repr(self.path))} refers to {ascii(name)[:200]}, which is not a bare name of a file in it"
+                f"{shown_file(self.path)} refers to {ascii(name)[:200]}, which is not a bare name of a file in it"
             )
         source = self._source(name)
         source.verify = self.verify

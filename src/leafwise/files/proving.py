@@ -4,7 +4,7 @@ cannot be read."""
 import os
 from collections.abc import Set
 
-from leafwise.core.path import escape
+from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import detect, shards
 from leafwise.files.folder import INDEX, StagedFolder
@@ -27,6 +27,6 @@ def prove(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[st
     try:
         found = opened.record.scalars.keys() if opened.record is not None else frozenset()
         if opened.content.keys() != arrays or found != values:
-            raise FileError(f"{escape(repr(path))} would hold other names than it should; nothing was replaced")
+            raise FileError(f"{shown_file(path)} would hold other names than it should; nothing was replaced")
     finally:
         opened.close()

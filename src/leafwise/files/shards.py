@@ -6,7 +6,7 @@ import re
 from itertools import islice
 from typing import Any
 
-from leafwise.core.path import escape
+from leafwise.core.path import shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files import detect
 from leafwise.files.folder import ENOUGH, INDEX, Folder
@@ -121,7 +121,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
             shard = detect.read(opened)
             if seals and shard.seal != seals[name] and folder.verify:
                 raise ChecksumError(
-                    f"{escape(repr(opened.name))} is not the shard that this index was written with; is it from "
+                    f"{shown_file(opened.name)} is not the shard that this index was written with; is it from "
                     "another save, or did another program write it again?"
                 )
             without.update(dict.fromkeys(shard.without_checksums))
@@ -156,7 +156,7 @@ def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
     are = "are" if len(missing) > 1 else "is"
     many = f"{'at least ' if len(missing) == ENOUGH else ''}{len(missing):,}"
     error = FileError(
-        f"{escape(repr(folder.path))}: {many} of {count:,} shards {are} missing: {listed}; is the download complete?"
+        f"{shown_file(folder.path)}: {many} of {count:,} shards {are} missing: {listed}; is the download complete?"
     )
     if folder.has_changed():  # a save is just putting something else in its place, and it is worth another look
         error.__cause__ = FileNotFoundError()

@@ -4,7 +4,7 @@ import io
 import os
 from typing import Any
 
-from leafwise.core.path import escape
+from leafwise.core.path import escape, shown_file, shown_url, without_secrets
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 
@@ -55,7 +55,7 @@ class Source:
 
     def error(self, offset: int, cause: str) -> FileError:
         """The error for something wrong at an offset."""
-        return FileError(f"{escape(repr(self.name))} at byte {offset:,}: {cause}")
+        return FileError(f"{shown_file(self.name)} at byte {offset:,}: {cause}")
 
 
 class LocalSource(Source):
@@ -73,7 +73,7 @@ class LocalSource(Source):
                 raise
         except (OSError, ValueError) as error:  # a name with a null in it is a ValueError
             said = getattr(error, "strerror", None) or error
-            raise FileError(f"cannot open {escape(repr(path))}: {said}") from error
+            raise FileError(f"cannot open {shown_file(path)}: {said}") from error
         self._map: Any = None
         self._far: bool | None = None
         self._closed = False
@@ -94,7 +94,7 @@ class LocalSource(Source):
         self.file, opened._closed = opened.file, True
         vars(self).update(state, _map=None)
         if (opened.size, opened._written) != (self.size, self._written):
-            raise FileError(f"{escape(repr(self.name))} has changed since it was opened, and cannot be copied")
+            raise FileError(f"{shown_file(self.name)} has changed since it was opened, and cannot be copied")
 
     def _read(self, start: int, stop: int) -> Any:
         try:
@@ -127,7 +127,7 @@ class LocalSource(Source):
     def descriptor(self) -> int:
         """What the system calls the open file."""
         if self._closed:
-            raise FileError(f"{escape(repr(self.name))} is closed")
+            raise FileError(f"{shown_file(self.name)} is closed")
         return self.file
 
     def was_changed(self) -> bool:
@@ -314,7 +314,7 @@ class Cursor:
 
 
 class told:  # noqa: N801
-    """Turns whatever a remote file system raises into one error that names the URL."""
+    """Turns whatever a remote file system raises into one error that names the URL, without its secrets."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -324,8 +324,13 @@ class told:  # noqa: N801
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, FileError):
-            said = str(error).strip() or type(error).__name__
-            raise FileError(f"cannot read {escape(repr(self.url))}: {escape(said)[:500]}") from error
+            raw = str(error).strip() or type(error).__name__
+            said = without_secrets(raw, self.url)
+            # Where the original has secrets in its text, a traceback would show them.
+            shows_none = said == raw and shown_url(self.url) == self.url
+            raise FileError(f"cannot read {shown_file(self.url)}: {escape(said)[:500]}") from (
+                error if shows_none else None
+            )
 
 
 def is_url(target: str) -> bool:
@@ -343,7 +348,7 @@ def remote(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise FileError(f"{escape(repr(url))} needs fsspec: pip install 'leafwise[remote]'") from error
+        raise FileError(f"{shown_file(url)} needs fsspec: pip install 'leafwise[remote]'") from error
     with told(url):
         files, path = fsspec.core.url_to_fs(url)
     return files, path

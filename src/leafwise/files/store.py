@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from leafwise.core.path import escape
+from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files import record, shards
@@ -89,7 +89,7 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
     for its_name in (name + INDEX, names[-1]):
         if len(os.fsencode(its_name)) > longest:
             raise FileError(
-                f"cannot write {escape(repr(path))} in shards: {escape(repr(its_name))} would have more than the "
+                f"cannot write {shown_file(path)} in shards: {shown_file(its_name)} would have more than the "
                 f"{longest} bytes that a name may have there; take a shorter one"
             )
     like = whole + INDEX if os.path.exists(whole + INDEX) else whole

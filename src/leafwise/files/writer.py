@@ -20,7 +20,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from leafwise.core.path import escape
+from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.source import BorrowedSource, LocalSource, Source
@@ -156,7 +156,7 @@ class Writing:
                 _remove_unfinished(os.path.realpath(path), self._of)
             output = Output(path, like, self._of)
         except OSError as error:
-            raise FileError(f"cannot write {escape(repr(path))}: {error.strerror or error}") from error
+            raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
         self._outputs.append(output)
         return output
 
@@ -191,7 +191,7 @@ class Writing:
                     self._tidy()
         except OSError as problem:
             path = self._outputs[min(placed, len(self._outputs) - 1)].path
-            raise FileError(f"cannot write {escape(repr(path))}: {problem.strerror or problem}") from problem
+            raise FileError(f"cannot write {shown_file(path)}: {problem.strerror or problem}") from problem
         finally:
             for output in self._outputs[placed:]:
                 output.discard()
@@ -199,14 +199,14 @@ class Writing:
                 output.close()
         if isinstance(error, OSError) and self._outputs:
             path = self._outputs[-1].path
-            raise FileError(f"cannot write {escape(repr(path))}: {error.strerror or error}") from error
+            raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
 
     def _check(self) -> None:
         """All but the last must have new names: to replace one of several files leaves a mixture if it stops there."""
         for output in self._outputs[:-1]:
             if os.path.lexists(output.path):
                 raise FileError(
-                    f"{escape(repr(output.path))} exists; only the last of several files may replace one that is there"
+                    f"{shown_file(output.path)} exists; only the last of several files may replace one that is there"
                 )
 
 
