@@ -166,6 +166,37 @@ def extent(memory: Memory) -> tuple[int, int]:
     return low, low + sum((size - 1) * stride for size, stride in axes) + memory.itemsize
 
 
+def may_repeat(memory: Memory) -> bool:
+    """Whether several elements of an array may lie over one another. It may say so of some where none do.
+
+    >>> may_repeat(Memory(0, (3, 4), (16, 4), 4, "float32")), may_repeat(Memory(0, (3, 3), (4, 4), 4, "float32"))
+    (False, True)
+    """
+    reach = memory.itemsize
+    moves = [(abs(stride), size) for size, stride in zip(memory.shape, memory.strides, strict=True) if size > 1]
+    for stride, size in sorted(moves):
+        if stride < reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
+def meeting(found: list[tuple[object, Memory]]) -> list[list[int]]:
+    """Which arrays touch one stretch of memory, given the space and the place of each: groups of several, and single
+    ones that may lie over themselves; numbers in the list."""
+    order = sorted((str(space), *extent(memory), number) for number, (space, memory) in enumerate(found))
+    groups: list[list[int]] = []
+    end: tuple[str, int] = ("", 0)
+    for space, start, stop, number in order:
+        if groups and space == end[0] and start < end[1]:
+            groups[-1].append(number)
+            end = space, max(end[1], stop)
+        else:
+            groups.append([number])
+            end = space, stop
+    return [group for group in groups if len(group) > 1 or may_repeat(found[group[0]][1])]
+
+
 def _axes(memory: Memory) -> tuple[int, list[tuple[int, int]]]:
     """The lowest address, and the axes that move, as if every stride ran upwards."""
     low = memory.offset

@@ -1,12 +1,16 @@
 """How far arrays are apart that do not lie as runs of one dtype: a piece of either at a time."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Literal
 
 import numpy as np
 
 from leafwise.core.comparing import Comparison, together
+from leafwise.core.leaf import number_kind
+from leafwise.errors import WriteError
+from leafwise.kernels.casting import cast_to
 from leafwise.kernels.comparing import compare_chunk
 from leafwise.kernels.cpu import CHUNK
 from leafwise.kernels.dtypes import byte_values, numpy_dtype
@@ -99,9 +103,12 @@ def _cast(array: Any, dtype: Any) -> Any:
 
 
 def _casts(array: Any, dtype: Any) -> Iterator[Any]:
-    """What casting an array to a dtype may give. PyTorch goes through float32 where NumPy does not, and makes the
-    largest number of a byte of what is larger, for which ml_dtypes has an infinity or nan."""
+    """What casting an array to a dtype may give. leafwise rounds once; PyTorch and ml_dtypes go through float32, and
+    PyTorch makes the largest number of a byte of what is larger, for which ml_dtypes has an infinity or nan."""
     yield _cast(array, dtype)
+    if array.dtype.itemsize > 4 and number_kind(array.dtype.name) == number_kind(dtype.name) == "float":
+        with suppress(WriteError):
+            yield cast_to(array, dtype.name, saturate=True)
     if "c" in (array.dtype.kind, dtype.kind) or dtype.kind in "iub" or dtype.itemsize > 2:
         return
     single = _cast(array, np.dtype(np.float32))
