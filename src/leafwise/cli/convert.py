@@ -50,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
     write = next((how for suffix, how in writers.items() if options.destination.endswith(suffix)), None)
     if write is None:
         raise Error(f"cannot tell a format from {options.destination!r}; let it end in .safetensors or .npz")
+    if options.dtype is not None and options.dtype not in ITEM_BYTES:
+        raise Error(f"there is no dtype {options.dtype!r}; there are: {', '.join(ITEM_BYTES)}")
     dtype = checked_dtype(options.dtype, ITEM_BYTES)
     if options.cast is not None and dtype is None:
         raise Error("--cast says how to cast to --dtype, which is not given")
