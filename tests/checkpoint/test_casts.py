@@ -172,7 +172,7 @@ def test_what_cast_takes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("numbers", [[1e30, 1.0], [0.5, float("-1e300")], [70000, 1]])
 def test_python_numbers_that_do_not_fit_are_not_written(numbers: list[float]) -> None:
     for array in (torch.ones(2, dtype=torch.float16), np.ones(2, np.float16)):
-        with pytest.raises(lw.WriteError, match="cannot write|do not fit into float16"):
+        with pytest.raises(lw.WriteError, match=r"cannot write|do not fit into float16"):
             lw.tree({"a": array})["a"].write(numbers)
         assert array.tolist() == [1, 1]
 
@@ -199,7 +199,7 @@ def over_itself() -> list[tuple[Any, Any]]:
 def test_a_target_that_lies_over_itself(number: int) -> None:
     target, memory = over_itself()[number]
     different = torch.arange(9.0).reshape(3, 3)
-    with pytest.raises(lw.LoadError, match="cannot load w: several of its elements lie in one place.*nothing was"):
+    with pytest.raises(lw.LoadError, match=r"cannot load w: several of its elements lie in one place.*nothing was"):
         lw.load({"w": target}, {"w": different})
     assert not memory.any()
     fitting = torch.arange(3.0).expand(3, 3) if number == 2 else torch.arange(5.0).as_strided((3, 3), (1, 1))
@@ -217,7 +217,7 @@ def test_strides_that_interleave_are_no_overlap() -> None:
 def test_leaves_of_two_homes_over_one_memory() -> None:
     array = np.zeros(6, np.float32)
     target = {"a": torch.from_numpy(array[:4]), "b": array[2:]}
-    with pytest.raises(lw.LoadError, match="a, b lie over one memory.*nothing was changed"):
+    with pytest.raises(lw.LoadError, match=r"a, b lie over one memory.*nothing was changed"):
         lw.load(target, {"a": torch.ones(4), "b": torch.zeros(4)})
     assert not array.any()
     lw.load(target, {"a": torch.tensor([1.0, 2, 3, 4]), "b": torch.tensor([3.0, 4, 5, 6])})
@@ -231,7 +231,7 @@ def test_leaves_of_two_files_over_one_memory(tmp_path: Path) -> None:
         "x": lw.save({"a": torch.ones(4)}, tmp_path / "x.safetensors"),
         "y": lw.save({"b": torch.full((4,), 2.0)}, tmp_path / "y.safetensors"),
     }
-    with pytest.raises(lw.LoadError, match="lie over one memory.*nothing was changed"):
+    with pytest.raises(lw.LoadError, match=r"lie over one memory.*nothing was changed"):
         lw.load(target, files)
     assert not base.any()
 
@@ -239,7 +239,7 @@ def test_leaves_of_two_files_over_one_memory(tmp_path: Path) -> None:
 def test_a_leaf_and_its_conjugate_are_not_one_value() -> None:
     base = torch.zeros(2, dtype=torch.complex64)
     same = torch.full((2,), 1 + 2j, dtype=torch.complex64)
-    with pytest.raises(lw.LoadError, match="lie over one memory.*nothing was changed"):
+    with pytest.raises(lw.LoadError, match=r"lie over one memory.*nothing was changed"):
         lw.load({"a": base, "b": base.conj()}, {"a": same, "b": same.clone()}, ties="ignore")
     assert not base.any()
 
