@@ -214,6 +214,17 @@ def test_strides_that_interleave_are_no_overlap() -> None:
     assert base.tolist() == [0, 0, 1, 3, 2, 4, 0, 5]
 
 
+def test_columns_of_one_matrix_are_no_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(found: Any) -> bool:
+        raise AssertionError("their values were compared")
+
+    monkeypatch.setattr("leafwise.checkpoint.loading.agree_in_memory", never)
+    base = torch.zeros(4, 6)
+    target = {str(number): base[:, number::3] for number in range(3)}
+    lw.load(target, {str(number): torch.full((4, 2), float(number)) for number in range(3)})
+    assert base[0].tolist() == [0, 1, 2, 0, 1, 2]
+
+
 def test_leaves_of_two_homes_over_one_memory() -> None:
     array = np.zeros(6, np.float32)
     target = {"a": torch.from_numpy(array[:4]), "b": array[2:]}

@@ -6,7 +6,7 @@ says how it is seen from there: `same`, `transpose` or `view`.
 """
 
 from collections.abc import Iterable
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -182,7 +182,7 @@ def may_repeat(memory: Memory) -> bool:
 
 
 def meeting(found: list[tuple[object, Memory]]) -> list[list[int]]:
-    """Which arrays touch one stretch of memory, given the space and the place of each: groups of several, and single
+    """Which arrays may have elements in one place, given the space and the place of each: groups of several, and single
     ones that may lie over themselves; numbers in the list."""
     order = sorted((str(space), *extent(memory), number) for number, (space, memory) in enumerate(found))
     groups: list[list[int]] = []
@@ -194,7 +194,14 @@ def meeting(found: list[tuple[object, Memory]]) -> list[list[int]]:
         else:
             groups.append([number])
             end = space, stop
-    return [group for group in groups if len(group) > 1 or may_repeat(found[group[0]][1])]
+    work = Work()
+    return [group for group in groups if not _are_apart([found[number][1] for number in group], work)]
+
+
+def _are_apart(memories: list[Memory], work: "Work") -> bool:
+    """Whether no two elements of any of these lie in one place, as far as it is soon told."""
+    pairs = combinations(memories, 2)
+    return not any(map(may_repeat, memories)) and all(relation(a, b, work) == "apart" for a, b in pairs)
 
 
 def _axes(memory: Memory) -> tuple[int, list[tuple[int, int]]]:
