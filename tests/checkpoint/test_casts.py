@@ -287,3 +287,39 @@ def test_a_source_in_the_memory_of_the_target(number: int) -> None:
     lw.load(target, source, cast=True)
     for name, value in wanted.items():
         assert np.array_equal(np.asarray(target[name]), value), name
+
+
+def test_any_views_of_one_memory_are_loaded_right_or_refused() -> None:
+    rng = np.random.default_rng(5)
+    loaded = refused = 0
+    for _ in range(400):
+        room = np.arange(24, dtype=np.float32)
+
+        def view(shape: tuple[int, ...], memory: Any = room) -> Any:
+            """A view of the memory with any strides, of NumPy or of PyTorch."""
+            while True:
+                strides = [int(rng.integers(0, 6)) for _ in shape]
+                ends = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+                if ends < memory.size:
+                    break
+            start = int(rng.integers(0, memory.size - ends))
+            if rng.random() < 0.5:
+                return torch.from_numpy(memory).as_strided(shape, strides, start)
+            bytes_apart = [4 * stride for stride in strides]
+            return np.lib.stride_tricks.as_strided(memory[start:], shape, bytes_apart)
+
+        shapes = {name: tuple(int(size) for size in rng.integers(1, 4, 2)) for name in ("a", "b")[: rng.integers(1, 3)]}
+        target = {name: view(shape) for name, shape in shapes.items()}
+        source = {name: view(shape) for name, shape in shapes.items()}
+        wanted = {name: np.asarray(value).copy() for name, value in source.items()}
+        before = room.copy()
+        try:
+            lw.load(target, source, ties="ignore")
+        except lw.LoadError:
+            assert np.array_equal(room, before)
+            refused += 1
+        else:
+            assert all(np.array_equal(np.asarray(target[name]), value) for name, value in wanted.items())
+            loaded += 1
+    assert loaded > 50
+    assert refused > 50
