@@ -18,9 +18,9 @@ from leafwise.core.memory import SAME, Op
 from leafwise.core.path import escape, shown_file
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
-from leafwise.errors import Error, FileError, QueryError, WalkError
+from leafwise.errors import Error, FileError, QueryError, WalkError, WriteError
 from leafwise.files import filling, store
-from leafwise.files.arrays import ITEM_BYTES, Stored
+from leafwise.files.arrays import ITEM_BYTES, SATURATE, Stored, cast_pieces, checked_cast, checked_dtype
 from leafwise.files.folder import INDEX
 from leafwise.files.plain import copied
 from leafwise.files.record import KEY, KINDS, NodeType, TieRow
@@ -39,6 +39,7 @@ def save(
     *,
     shard_size: int | str | None = None,
     dtype: str | None = None,
+    cast: Literal[True, "saturate"] = True,
     only: Any = None,
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
@@ -50,7 +51,8 @@ def save(
     Whatever happens meanwhile, a reader finds the old file or the new one, whole. Every leaf and the header have
     checksums, which `lw.load` and `lw.verify` compare. A tied leaf is stored once; `ties="copy"` writes every name, for
     readers that need them. `shard_size` (bytes, or text such as `"5GB"`) writes several files with an index, as Hugging
-    Face does. `dtype` casts parameters and buffers with a fraction; `only` is a query that chooses leaves; `metadata`
+    Face does. `dtype` casts parameters and buffers with a fraction; a value that does not fit is an error, and the old
+    file stays, unless `cast="saturate"` takes the nearest that does. `only` is a query that chooses leaves; `metadata`
     is text for the header. Returns the path that was written; with `background=True`, once the values are copied, a
     handle whose `wait()` returns it.
 
@@ -68,7 +70,10 @@ def save(
     size = None if shard_size is None else _bytes(shard_size)
     if ties not in ("once", "copy"):
         raise QueryError(f'ties= takes "once" or "copy", not {ties!r}')
-    collected = _collected(tree(obj), only, _fractional(dtype), ties == "copy")
+    if not checked_cast(cast) or (cast == "saturate" and dtype is None):
+        raise QueryError(f"cast={cast!r} says how to cast to dtype=, which is {dtype!r}")
+    collected = _collected(tree(obj), only, checked_dtype(dtype, CODES), ties == "copy")
+    collected.saturate = cast == "saturate"
     checkpoint = store.Checkpoint(
         [],
         collected.ties,
@@ -93,15 +98,6 @@ def save(
 
 
 # -- what is asked for -------------------------------------------------------------------------------------
-
-
-def _fractional(dtype: Any) -> str | None:
-    """The plain name of a dtype to cast to: of numbers with a fraction."""
-    name = None if dtype is None else str(dtype).removeprefix("torch.")
-    known = [one for one in CODES if "float" in one]
-    if name is not None and name not in known:
-        raise QueryError(f"cannot cast to {dtype!r}; there are: {', '.join(known)}")
-    return name
 
 
 def _target(path: Any) -> str:
@@ -182,6 +178,7 @@ class _Collected:
         self.tie_roles: list[Any] = []
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
+        self.saturate = False  # whether what does not fit into the dtype asked for becomes the nearest that does
 
     @property
     def values(self) -> list[Any]:
@@ -226,8 +223,10 @@ class _Collected:
             yield store.Item(array.name, spec.shape or (), array.dtype, _LETTERS[kind], role, pieces)
 
     def _pieces(self, array: _Array, home: Any, value: Any) -> Iterator[Any]:
+        own = array.facts.spec.dtype
         with self._named(array):
-            yield from home.pieces(value, array.dtype)
+            pieces = home.pieces(value)
+            yield from pieces if own == array.dtype else cast_pieces(pieces, own, array.dtype, self.saturate)
             home.unchanged([value])
 
     @contextmanager
@@ -238,7 +237,8 @@ class _Collected:
         except FileError:
             raise
         except Error as error:
-            raise WalkError(f"cannot save {self.columns.row_text(array.row)}: {error}") from error
+            repair = f"; {SATURATE}" if isinstance(error, WriteError) else ""
+            raise WalkError(f"cannot save {escape(self.columns.row_text(array.row))}: {error}{repair}") from error
 
 
 def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collected:

@@ -145,8 +145,8 @@ class Home:
 
     in_place = True  # whether values are written into the arrays that are there; if not, `replaced` gets new ones
 
-    def pieces(self, value: Any, dtype: str) -> Iterator[Any]:
-        """The values in C order as bytes, in this dtype: as they lie, or copied piece by piece."""
+    def pieces(self, value: Any) -> Iterator[Any]:
+        """The values in C order as bytes: as they lie, or copied piece by piece; whole elements in each piece."""
         raise Unsupported(self.name, "be saved")
 
     def axis_order(self, value: Any) -> tuple[int, ...] | None:
@@ -159,6 +159,12 @@ class Home:
 
     def buffer(self, value: Any) -> memoryview | None:
         """The memory of an array as writable bytes in C order; None where it lies otherwise, or elsewhere."""
+        return None
+
+    def lies_at(self, value: Any) -> "tuple[object, Memory] | None":
+        """Where an array lies, so that arrays of any home can be compared: a space, and the place in it, counted in
+        bytes from where that space begins. After its dtype stand marks, if the memory holds other bits than those of
+        the values, as that of a conjugated view does. None where it is not known, or where there are no values."""
         return None
 
     def cannot_read(self, value: Any) -> str:

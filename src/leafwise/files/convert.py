@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from leafwise.errors import FileError
+from leafwise.core.path import escape
+from leafwise.errors import FileError, WriteError
 from leafwise.files import filling
-from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, numpy_dtype
+from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, cast_to
 from leafwise.files.proving import prove
 from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable
@@ -23,6 +24,7 @@ class Entry(NamedTuple):
     name: str
     array: Stored
     dtype: str
+    saturate: bool = False  # whether what does not fit into it becomes the nearest that does
 
     @property
     def nbytes(self) -> int:
@@ -123,9 +125,11 @@ def _chunks(entry: Entry) -> Iterator[Any]:
         return
     if not entry.array.checks_itself:
         filling.prove_arrays([(entry.name, entry.array)])
-    wanted = numpy_dtype(entry.dtype)
-    for part in entry.array.parts():
-        yield as_bytes(part.astype(wanted))
+    try:
+        for part in entry.array.parts():
+            yield as_bytes(cast_to(part, entry.dtype, entry.saturate))
+    except WriteError as error:
+        raise FileError(f"cannot convert {escape(entry.name)}: {error}; --cast saturate takes the nearest") from error
 
 
 def dtype_for(array: Stored, asked: str | None) -> str:

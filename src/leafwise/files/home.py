@@ -11,7 +11,7 @@ from leafwise.core.moments import Moments
 from leafwise.core.path import Entry
 from leafwise.core.runs import Run
 from leafwise.errors import Unsupported
-from leafwise.files.arrays import InMemory, Stored, Strided, Unreadable, as_bytes, numpy_dtype
+from leafwise.files.arrays import InMemory, Stored, Strided, Unreadable, as_bytes
 from leafwise.files.filling import unchanged
 from leafwise.files.record import Record, Role
 from leafwise.files.source import LocalSource, Source
@@ -137,11 +137,8 @@ class FilesHome(Home):
 
     # -- saving ------------------------------------------------------------------------------------------
 
-    def pieces(self, value: Stored, dtype: str) -> Iterator[Any]:
-        if dtype == value.spec.dtype:
-            return value.chunks()
-        wanted = numpy_dtype(dtype)
-        return (as_bytes(part.astype(wanted)) for part in value.parts())
+    def pieces(self, value: Stored) -> Iterator[Any]:
+        return value.chunks()
 
     def cannot_read(self, value: Stored) -> str:
         return value.why if isinstance(value, Unreadable) else ""

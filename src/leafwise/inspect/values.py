@@ -95,7 +95,7 @@ def _of_runs(pairs: list[tuple[Held, Held]], runs: dict[int, tuple[Run, Run]], c
             return compare(own, count)
         except UnreadError as error:
             held = pairs[numbers[error.number]][error.side]
-            for _ in held.home.pieces(held.value, held.spec.dtype):
+            for _ in held.home.pieces(held.value):
                 pass  # which says what is wrong, if it still is
             raise FileError(f"{held.name!r} cannot be read to its end; was the file cut off?") from error
 
@@ -137,7 +137,7 @@ def _arrays(held: Held) -> Iterator[Any]:
 
 
 def _pieces(held: Held) -> Iterator[Any]:
-    return held.home.pieces(held.value, held.spec.dtype)
+    return held.home.pieces(held.value)
 
 
 def _may_be_turned(one: Held, other: Held) -> bool:

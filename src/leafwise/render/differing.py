@@ -337,6 +337,7 @@ def _leaf_json(change: Change) -> dict[str, Any]:
     figures = None
     if found is not None:
         numbers = {**found._asdict(), "relative_l2": found.relative_l2, "share": found.share}
+        del numbers["scaled"]
         figures = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
     return {
         "kinds": list(change.kinds),
