@@ -53,3 +53,14 @@ def test_a_file_that_has_changed_is_not_copied(tmp_path: Path) -> None:
     os.replace(saved(tmp_path, 2)[0], path)
     with pytest.raises(lw.FileError, match="has changed since it was opened"):
         pickle.loads(data)
+
+
+def test_a_copy_has_the_homes_of_the_process_and_nothing_that_they_remember(tmp_path: Path) -> None:
+    class Local(dict[str, object]):  # which cannot be pickled
+        pass
+
+    lw.tree(Local(a=torch.ones(2)))
+    tree = lw.open(saved(tmp_path)[0])
+    for again in (copy.deepcopy(tree), pickle.loads(pickle.dumps(tree))):
+        assert set(again._columns._homes.values()) == set(tree._columns._homes.values())
+        assert again["weight"].shape == (300, 300)

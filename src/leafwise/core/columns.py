@@ -79,10 +79,12 @@ class Columns:
         self.made_leaves: WeakValueDictionary[int, Leaf] = WeakValueDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "made_leaves": None}
+        # Homes are those of the process: there is one of each, and what it remembers is no part of a copy.
+        return {**self.__dict__, "made_leaves": None, "_homes": list(self._homes)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, made_leaves=WeakValueDictionary())
+        known = {cls: found[0] for cls in state["_homes"] if (found := homes.find(cls)) is not None}
+        self.__dict__.update(state, made_leaves=WeakValueDictionary(), _homes=known)
 
     # -- derived from the columns, once ----------------------------------------------------------------
 
