@@ -289,6 +289,31 @@ def test_a_source_in_the_memory_of_the_target(number: int) -> None:
         assert np.array_equal(np.asarray(target[name]), value), name
 
 
+class Windows(nn.Module):
+    """A buffer, and a view of it that no index gives: one row, twice."""
+
+    def __init__(self, shared: bool, start: float) -> None:
+        super().__init__()
+        base = torch.arange(start, start + 4.0).reshape(2, 2)
+        self.register_buffer("base", base)
+        self.register_buffer("rows", base.as_strided((2, 2), (0, 1)) if shared else torch.zeros(2, 2))
+
+
+def test_a_view_that_no_index_gives_is_not_taken_for_the_whole() -> None:
+    source = Windows(True, 1)
+    target = lw.load(Windows(False, 0), source)
+    assert target.base.tolist() == [[1, 2], [3, 4]]
+    assert target.rows.tolist() == [[1, 2], [1, 2]]
+    # In the target, what both names show must agree.
+    target = lw.load(Windows(True, 0), source)
+    assert target.rows.tolist() == [[1, 2], [1, 2]]
+    for rows in ([[1.0, 2], [3, 4]], [[3.0, 4], [3, 4]]):
+        target = Windows(True, 7)
+        with pytest.raises(lw.LoadError, match="two different values"):
+            lw.load(target, {"base": source.base, "rows": torch.tensor(rows)})
+        assert target.base.tolist() == [[7, 8], [9, 10]]
+
+
 def test_any_views_of_one_memory_are_loaded_right_or_refused() -> None:
     rng = np.random.default_rng(5)
     loaded = refused = 0

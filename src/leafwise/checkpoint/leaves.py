@@ -53,7 +53,8 @@ def plan_leaves(plan: Plan, found: Match, cast: bool) -> None:
         for row, other in one.others:
             op = columns.row_op(row)
             if one.order is not None or not is_same_leaf(theirs, one.source, other, op):
-                plan.must_agree.append(MustAgree(found.name_of[row], one.source, one.order, other, op))
+                both = one.leaf, row
+                plan.must_agree.append(MustAgree(found.name_of[row], one.source, one.order, other, op, both))
     _plan_unused(plan, found)
 
 
@@ -107,11 +108,11 @@ def _choose(columns: Columns, given: list[tuple[int, int]]) -> tuple[int, int, t
 
 def is_same_leaf(theirs: Columns, first: int, second: int, op: Op) -> bool:
     """Whether two rows of the source are one leaf there, seen as the target sees it."""
-    if theirs.ties.get(first, first) != theirs.ties.get(second, second):
+    if theirs.ties.get(first, first) != theirs.ties.get(second, second) or not op.is_told:
         return False
     one, other = theirs.row_op(first), theirs.row_op(second)
     if op == "same":
-        return _op_key(one) == _op_key(other)
+        return first == second or (one.is_told and _op_key(one) == _op_key(other))
     return one == "same" and _op_key(other) == _op_key(op)
 
 

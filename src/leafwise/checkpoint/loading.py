@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from leafwise.checkpoint.optimizers import OptimizerPlan, nested
 from leafwise.checkpoint.planning import is_several, make_plan, opened
-from leafwise.checkpoint.plans import Back, Feed, Plan
+from leafwise.checkpoint.plans import Back, Feed, MustAgree, Plan
 from leafwise.checkpoint.several import check_parts, plans_for_parts, put_together
 from leafwise.checkpoint.values import assembled
 from leafwise.core.bars import bar
@@ -229,8 +229,9 @@ class _Load:
     def _agree(self) -> list[Wish]:
         """Raises where a tied target would get two values; gives the ties that are to be made."""
         wrong = []
-        for name, first, order, second, op in self.plan.must_agree:
-            if not self._same(first, order, second, op):
+        for must in self.plan.must_agree:
+            name, first, order, second, op, _ = must
+            if not (self._same(first, order, second, op) if op.is_told else self._agree_in_memory(must)):
                 one, other = (self.theirs.row_text(row) for row in (first, second))
                 wrong.append(
                     f"{name} is tied in the target, and the source holds two different values for it, {one} and "
@@ -250,6 +251,22 @@ class _Load:
         if op.slices is not None:
             one = one[op.slices]
         return same_values(one if op.order is None else one.transpose(op.order), other)
+
+    def _agree_in_memory(self, must: MustAgree) -> bool:
+        """Whether both values could be written to where their names lie in the target, neither over the other."""
+        arrays = [self._array(must.first), self._array(must.second)]
+        if must.order is not None:
+            arrays[0] = arrays[0].transpose(must.order)
+        found = []
+        for row, array in zip(must.rows, arrays, strict=True):
+            value = self.columns.current(row)
+            home = self.columns.home(value)
+            place = home.lies_at(value)
+            dtype = home.spec(value).dtype
+            if place is None or array.shape != place[1].shape or misfit(array, dtype):
+                return False
+            found.append((place[1], cast_to(array, dtype)))
+        return agree_in_memory(found)
 
     def _array(self, row: int) -> Any:
         """Values of the source as a NumPy array: read from a file, over its own memory elsewhere, if possible."""

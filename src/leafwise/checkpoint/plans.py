@@ -36,13 +36,14 @@ class Feed(NamedTuple):
 
 class MustAgree(NamedTuple):
     """Two rows of the source that feed one leaf of the target: the first, turned by `order`, is the leaf, and the
-    second, called `name`, is what is seen of it by `op`."""
+    second, called `name`, is what is seen of it by `op`. `rows` are those of the target."""
 
     name: str
     first: int
     order: tuple[int, ...] | None
     second: int
     op: Op
+    rows: tuple[int, int]
 
 
 class Back(NamedTuple):

@@ -42,7 +42,7 @@ class _Wishing:
         """That what `row` of the source fills be tied to what `base_row` fills."""
         columns, found = self._columns, self._found
         target, base = found.target_of.get(row), found.target_of.get(-1 if base_row is None else base_row)
-        if target is None or base is None or columns.row_op(base) != "same":
+        if target is None or base is None or columns.row_op(base) != "same" or not op.is_told:
             return
         leaf, base_leaf = columns.ties.get(target, target), columns.ties.get(base, base)
         if leaf == base_leaf or not {leaf, base_leaf} <= self._fed:

@@ -280,9 +280,8 @@ def _stored(columns: Columns, rows: list[int], copies: bool) -> tuple[list[int],
         leaf = columns.ties.get(row, row)
         op = columns.row_op(row)
         # A view that cannot be told by slices and an order of axes is like no other, and is written by itself.
-        told = op == "same" or op.slices is not None or op.order is not None
-        seen = (op, repr(op.slices), op.order) if told else row
-        if leaf in chosen and row != leaf and told:
+        seen = (op, repr(op.slices), op.order) if op.is_told else row
+        if leaf in chosen and row != leaf and op.is_told:
             tied[row] = leaf, op
         elif (leaf, seen) in first:
             tied[row] = first[leaf, seen], SAME

@@ -53,6 +53,11 @@ class Op(str):
     def __reduce__(self) -> tuple[type["Op"], tuple[object, ...]]:
         return Op, (str(self), self.slices, self.order)
 
+    @property
+    def is_told(self) -> bool:
+        """Whether slices and an order of axes say all of it. If not, only the memory knows what the view shows."""
+        return self == "same" or self.slices is not None or self.order is not None
+
     def describe(self) -> str:
         """The op as one would write it: `[0:64, :]`, `.T`, or nothing for the same."""
         text = ""
