@@ -3,9 +3,9 @@
     python -m tools.fuzz [--minutes 4] [--seed 0] [--format NAME ...] [--only-case SEED/FORMAT/NUMBER]
 
 Of each case some verbs must do their work or raise `lw.Error`: run nothing, raise nothing else, take at most 5 s and
-500 MB, print no control characters, and give no values that were not saved. The C code is built with the sanitizers for
-addresses and undefined behaviour, where there is gcc. Cases are run by processes that may die or hang, which is a failure.
-A case is made of its seed, format and number alone; files that failed are kept below build/fuzz.
+500 MB, print no control characters, and give no values that were not saved. Where there is gcc, the C code is built
+with the sanitizers for addresses and undefined behaviour. Cases run in processes of their own; one that dies or hangs
+is a failure. A case is made of its seed, format and number alone; files that failed are kept below build/fuzz.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,9 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tools.fuzz_seeds import SEEDS, STALE, files_of, generator, write_seeds
 from tools.fuzz_mutations import mutate
-from tools.fuzz_worker import KERNELS, MAX_MEGABYTES
+from tools.fuzz_seeds import SEEDS, STALE, files_of, generator, write_seeds
+from tools.fuzz_worker import KERNELS, MAX_MEGABYTES, MAX_SECONDS
 
 from leafwise.kernels import cpu
 
@@ -101,15 +102,11 @@ class Worker:
         self._start()
 
     def _start(self) -> None:
-        self._errors = open(self.folder / "errors", "w+b")
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=self._environment,
-            cwd=REPOSITORY,
-        )
+        pipe = subprocess.PIPE
+        with open(self.folder / "errors", "wb") as errors:
+            self._process = subprocess.Popen(
+                self._command, stdin=pipe, stdout=pipe, stderr=errors, env=self._environment, cwd=REPOSITORY
+            )
         answer = self._answer(_START, None)
         if isinstance(answer, str):
             raise RuntimeError(f"a process of the fuzzer did not start: {answer}")
@@ -133,20 +130,37 @@ class Worker:
     def _answer(self, seconds: float, most: float | None) -> Any:
         """The next line that the process writes, or why there is none."""
         assert self._process.stdout is not None
-        until = time.monotonic() + seconds
+        until, busy = time.monotonic() + seconds, self._busy() + 2 * MAX_SECONDS
         while not select.select([self._process.stdout], [], [], 0.05)[0]:
-            if time.monotonic() > until:
-                return f"hung: nothing after {seconds:.0f} s"
+            if time.monotonic() > until or (most is not None and self._busy() > busy):
+                return f"hung: {self._where()}"
             if most is not None and self._memory() > most:
-                return f"megabytes: more than {3 * MAX_MEGABYTES} MB"
+                return f"megabytes: more than {3 * MAX_MEGABYTES} MB: {self._where()}"
         line = self._process.stdout.readline()
         if line:
             return json.loads(line)
         status = self._process.wait()
-        self._errors.seek(0)
-        said = self._errors.read().decode("utf-8", "replace")
+        said = self._said()
         start = max(said.find("ERROR: AddressSanitizer"), said.find("runtime error"), 0)
         return f"died: exit status {status}: {said[start : start + 1500] if start else said[-1500:]}"
+
+    def _said(self) -> str:
+        return (self.folder / "errors").read_text("utf-8", "replace")
+
+    def _where(self) -> str:
+        """Where a process is that goes on and on: the innermost lines of leafwise."""
+        self._process.send_signal(signal.SIGUSR1)
+        time.sleep(0.3)
+        lines = [line.strip() for line in self._said().splitlines() if "src/leafwise" in line]
+        return " < ".join(line.rpartition("/leafwise/")[2] for line in lines[:3])
+
+    def _busy(self) -> float:
+        """The processor time that the process has taken, in seconds."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
     def _memory(self) -> int:
         try:
@@ -158,7 +172,7 @@ class Worker:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+        for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
@@ -167,7 +181,9 @@ class Worker:
 class Run:
     """Cases in turn, until there are no more of them or the time is up."""
 
-    def __init__(self, seed: int, formats: list[str], *, cases: int | None = None, seconds: float | None = None) -> None:
+    def __init__(
+        self, seed: int, formats: list[str], *, cases: int | None = None, seconds: float | None = None
+    ) -> None:
         self.tallies = {name: Tally() for name in formats}
         self.failures: list[Failure] = []
         self.sanitized = False
@@ -274,10 +290,8 @@ def table(tallies: dict[str, Tally]) -> str:
              *(f"{figure:,}" for figure in counts[3:])]
         )  # fmt: skip
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) if not at else cell.rjust(width) for at, (cell, width) in enumerate(zip(row, widths)))
-        for row in rows
-    )
+    lines = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    return "\n".join("  ".join([row[0].ljust(widths[0]), *line[1:]]) for row, line in zip(rows, lines, strict=True))
 
 
 def _sum(tallies: Any) -> Tally:

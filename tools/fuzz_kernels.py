@@ -15,11 +15,12 @@ from leafwise.core.moments import together
 from leafwise.core.runs import Run, UnreadError
 from leafwise.kernels import comparing, cpu, reference
 
-_SIZES = [0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 1_023, 1_025, 4_095, 4_096, 4_097, 8_191, 12_289]
+# Around the widths of vectors, and of the blocks in which the C code works.
+_SIZES = [0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 1_023, 1_025, 4_095, 4_096, 4_097, 12_289]
 
 
 def case(rng: np.random.Generator, folder: Path) -> None:
-    """Some arrays at once, measured and compared, in memory or in a file; raises AssertionError where a figure is wrong."""
+    """Some arrays at once, measured and compared, in memory or in a file. Raises AssertionError for a wrong figure."""
     dtype = str(rng.choice([*FLOATS, *WHOLE]))
     count = int(rng.choice([1, 1, 2, 5]))
     chunk = int(rng.choice([cpu.CHUNK, 4_096, 8_192]))
@@ -101,7 +102,9 @@ def _measure(rng: np.random.Generator, arrays: list[Any], runs: list[Run], chunk
             assert_agree(together(chunks), together(right))
 
 
-def _compare(rng: np.random.Generator, ones: list[Any], others: list[Any], pairs: list[tuple[Run, Run]], chunk: int) -> None:
+def _compare(
+    rng: np.random.Generator, ones: list[Any], others: list[Any], pairs: list[tuple[Run, Run]], chunk: int
+) -> None:
     parts = [comparing._Part(number, 0, one.size) for number, one in enumerate(ones) if one.size]
     threads = int(rng.integers(1, 5))
     found = None

@@ -2,6 +2,7 @@
 lengths and checksums put right again, so that what lies behind those is reached."""
 
 import io
+import itertools
 import json
 import pickletools
 import random
@@ -21,8 +22,8 @@ BOUNDARIES = [
     0, 1, 2, 3, 7, 8, 63, 64, 255, 256, 65_535, 1 << 20, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32,
     1 << 40, (1 << 53) + 1, 1 << 58, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -1, -2, -(1 << 31), -(1 << 63),
 ]  # fmt: skip
-NAMES = ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\0b", "a\x1b[31mb", "\u202ex", "\ud800", "x" * 300, "a.b.c", "é",
-         "__metadata__", "0", "a\nb", "<b>", "'", '"', "0.weight", "nul", "x:y", "a\\b"]  # fmt: skip
+NAMES = ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\0b", "a\x1b[31mb", "\u202ex", "\ud800", "x" * 300, "a.b.c",
+         "é", "__metadata__", "0", "a\nb", "<b>", "'", '"', "0.weight", "nul", "x:y", "a\\b"]  # fmt: skip
 
 
 class Mutant(NamedTuple):
@@ -218,7 +219,7 @@ def _json_changed(value: Any, rng: random.Random) -> Any:
     """Some value inside of it replaced; the path to it is copied."""
     if isinstance(value, dict) and value and rng.random() < 0.95:
         key = rng.choice(list(value))
-        if rng.random() < 0.1:
+        if rng.random() < 0.2:
             return {(rng.choice(NAMES) if one == key else one): inner for one, inner in value.items()}
         if rng.random() < 0.05:
             return {one: inner for one, inner in value.items() if one != key}
@@ -233,9 +234,8 @@ def _json_changed(value: Any, rng: random.Random) -> Any:
     if type(value) is int and rng.random() < 0.5:
         return value + rng.choice([-8, -4, -1, 1, 4, 8])
     words = ["F64", "F32", "F16", "BF16", "F4", "F6_E2M3", "F8_E8M0", "I64", "U8", "BOOL", "C64", "X"]
-    return rng.choice(
-        [rng.choice(BOUNDARIES), rng.choice(words), rng.choice(NAMES), None, True, 1.5, [], {}, _DEEP, [0] * 70, "x" * 9]
-    )
+    others = [None, True, 1.5, [], {}, _DEEP, [0] * 70, "x" * 9]
+    return rng.choice([rng.choice(BOUNDARIES), rng.choice(words), rng.choice(NAMES), *others])
 
 
 def _resealed(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
@@ -364,13 +364,14 @@ def _torch_program(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
     entries = _unzipped(data)
     which = next(name for name in entries if name.endswith("data.pkl"))
     entries[which] = fuzz_pickles.program(rng)
+    for key, size in fuzz_pickles.STORAGES_HELD.items():
+        entries[which.removesuffix("data.pkl") + f"data/{key}"] = bytes(range(size))
     return _zipped(entries, rng), True
 
 
 def _legacy_program(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
     """The third pickle of the older format is the content; what follows lists storages."""
-    ends = _ends(data)
-    return data[: ends[2]] + fuzz_pickles.program(rng) + data[ends[3] :], True
+    return data[: _ends(data)[2]] + fuzz_pickles.legacy_program(rng), True
 
 
 def _distributed_program(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
@@ -400,7 +401,7 @@ def _opcodes(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
         before = b""
     places = [place for _, _, place in pickletools.genops(data) if place is not None]
     places.append(len(data))
-    parts = [data[start:stop] for start, stop in zip(places, places[1:], strict=False)]
+    parts = [data[start:stop] for start, stop in itertools.pairwise(places)]
     for _ in range(rng.choice([1, 1, 2, 5])):
         at = rng.randrange(len(parts))
         choice = rng.randrange(6)

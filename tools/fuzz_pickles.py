@@ -4,16 +4,32 @@ import pickle
 import random
 import struct
 
+from leafwise.files.arrays import ITEM_BYTES
 from leafwise.files.dcp import _DCP
-from leafwise.files.torch_objects import STORAGES, TABLE
+from leafwise.files.torch_objects import QUANTISED, STORAGES, TABLE
 
-_FORBIDDEN = [("os", "system"), ("builtins", "eval"), ("builtins", "exec"), ("subprocess", "Popen"), ("builtins", "open"),
-              ("torch", "load"), ("builtins", "__import__"), ("builtins", "getattr"), ("webbrowser", "open")]  # fmt: skip
+_FORBIDDEN = [
+    ("os", "system"), ("builtins", "eval"), ("builtins", "exec"), ("subprocess", "Popen"), ("builtins", "open"),
+    ("torch", "load"), ("builtins", "__import__"), ("builtins", "getattr"), ("webbrowser", "open"),
+]  # fmt: skip
 _LARGE = [1 << 31, 1 << 40, (1 << 63) - 1, 1 << 63, -1, -(1 << 62), 1 << 200]
 
 
+STORAGES_HELD = {"0": 96, "1": 24}  # the storages that a program refers to, and how many bytes each has
+
+
+def legacy_program(rng: random.Random) -> bytes:
+    """Such a pickle as the older format has it, with what follows: a list of its storages, and their bytes."""
+    made = program(rng).replace(b"tQ", b"NtQ")
+    used = [key for key in STORAGES_HELD if text(key) + text("cpu") in made]
+    tail = b"\x80\x02](" + b"".join(map(text, used)) + b"e."
+    for key in used:
+        tail += struct.pack("<q", STORAGES_HELD[key] // 4) + bytes(range(STORAGES_HELD[key]))
+    return made + tail
+
+
 def program(rng: random.Random) -> bytes:
-    """A whole pickle, as torch.save writes them, or wilder."""
+    """A whole pickle, as torch.save writes them, or wilder. It refers to the storages above, and to others."""
     start = b"\x80" + bytes([rng.choice([2, 2, 2, 3, 4, 5])])
     choice = rng.random()
     if choice < 0.65:
@@ -28,10 +44,7 @@ def program(rng: random.Random) -> bytes:
 
 def value(rng: random.Random, depth: int = 0) -> bytes:
     """Instructions that leave one value on the stack; some put it into the memo as well."""
-    if depth > 4 or rng.random() < 0.35:
-        made = _plain(rng)
-    else:
-        made = rng.choice(_MAKERS)(rng, depth + 1)
+    made = _plain(rng) if depth > 4 or rng.random() < 0.35 else rng.choice(_MAKERS)(rng, depth + 1)
     if rng.random() < 0.3:
         made += b"q" + bytes([rng.randrange(8)])
     return made
@@ -93,9 +106,12 @@ def _set(rng: random.Random, depth: int) -> bytes:
 
 
 def _storage(rng: random.Random) -> bytes:
-    kind = rng.choice([*STORAGES, "FloatStorage", "FloatStorage", "FloatStorage"])
-    parts = text("storage") + name("torch", kind) + text(rng.choice(["0", "0", "1", "2", "9", "../0"]))
-    return b"(" + parts + text(rng.choice(["cpu", "cuda:0"])) + _count(rng) + b"tQ"
+    kind = rng.choice([*STORAGES, *["FloatStorage"] * 60])
+    key = rng.choice([*list(STORAGES_HELD) * 12, "9", "../0"])
+    size = {**QUANTISED, **ITEM_BYTES}[STORAGES[kind]]
+    count = number(STORAGES_HELD.get(key, 8) // size) if rng.random() < 0.95 else _count(rng)
+    parts = text("storage") + name("torch", kind) + text(key) + text("cpu")
+    return b"(" + parts + count + b"tQ"
 
 
 def _numbers(rng: random.Random, length: int) -> bytes:
@@ -124,11 +140,13 @@ def _of_tensor(rng: random.Random, depth: int) -> bytes:
     if choice == 0:
         return name("torch._utils", "_rebuild_parameter") + b"(" + inner + b"\x88" + value(rng, depth) + b"tR"
     if choice == 1:
-        layout = rng.choice([name("torch.serialization", "_get_layout") + text("torch.sparse_coo") + b"\x85R", value(rng, depth)])
+        layout = name("torch.serialization", "_get_layout") + text("torch.sparse_coo") + b"\x85R"
+        layout = layout if rng.random() < 0.5 else value(rng, depth)
         data = b"(" + inner + _tensor(rng, depth) + name("torch", "Size") + b"(" + _numbers(rng, 2) + b"tR" + b"\x88t"
         return name("torch._utils", "_rebuild_sparse_tensor") + b"(" + layout + data + b"tR"
     if choice == 2:
-        parts = name("torch._utils", "_rebuild_parameter") + name("torch", "Tensor") + b"(" + inner + b"\x88Nt" + value(rng, depth)
+        parts = name("torch._utils", "_rebuild_parameter") + name("torch", "Tensor") + b"(" + inner + b"\x88Nt"
+        parts += value(rng, depth)
         return name("torch._tensor", "_rebuild_from_type_v2") + b"(" + parts + b"tR"
     if choice == 3:
         parts = name("torch", "float32") + _numbers(rng, 2) + _numbers(rng, 2) + b"\x89"
@@ -170,9 +188,11 @@ _MAKERS = [_tuple, _list, _dict, _set, _tensor, _tensor, _of_tensor, _numpy, _ca
 
 def instruction(rng: random.Random) -> bytes:
     """One instruction that may make no sense where it stands."""
-    lone = [b"(", b"0", b"1", b"2", b"t", b"l", b"d", b"a", b"e", b"s", b"u", b"b", b"R", b"\x81", b"\x92", b"\x85",
-            b"\x86", b"\x87", b"\x93", b"\x90", b"\x91", b"\x94", b"Q", b"o", b"P1\n", b"ios\nsystem\n", b"\x95" + bytes(8),
-            b"\x97", b"\x98", b"\x82\x01", b"r\xff\xff\xff\xff", b"p999999999999999999999\n", b"g0\n", b"j\0\0\0\0"]  # fmt: skip
+    lone = [
+        b"(", b"0", b"1", b"2", b"t", b"l", b"d", b"a", b"e", b"s", b"u", b"b", b"R", b"\x81", b"\x92", b"\x85",
+        b"\x86", b"\x87", b"\x93", b"\x90", b"\x91", b"\x94", b"Q", b"o", b"P1\n", b"ios\nsystem\n", b"\x95" + bytes(8),
+        b"\x97", b"\x98", b"\x82\x01", b"r\xff\xff\xff\xff", b"p999999999999999999999\n", b"g0\n", b"j\0\0\0\0",
+    ]  # fmt: skip
     choice = rng.random()
     if choice < 0.5:
         return rng.choice(lone)
@@ -181,33 +201,59 @@ def instruction(rng: random.Random) -> bytes:
 
 def _bomb(rng: random.Random) -> bytes:
     """Few bytes that stand for many: what is referred to again and again, nested, or copied by a call."""
-    times = rng.choice([10, 60, 500, 5_000, 50_000])
-    choice = rng.randrange(8)
-    if choice == 0:
-        return value(rng) + b"2\x86" * times
-    if choice == 1:
-        return b"]q\x00(" + b"h\x00" * times + b"e"
-    if choice == 2:
-        inner = value(rng)
-        return inner + b"q\x01" + b"".join(b"](h\x01h\x01h\x01h\x01eq\x01" for _ in range(min(times, 60)))
-    if choice == 3:
-        # Complex numbers of one hash, which is that of the real part and 1,000,003 times that of the other.
-        made = (struct.pack(">d", -1_000_003.0 * one) + b"G" + struct.pack(">d", one) for one in range(times))
-        return b"}(" + b"".join(name("builtins", "complex") + b"G" + one + b"\x86RN" for one in made) + b"u"
-    if choice == 4:
-        kind = rng.choice([("builtins", "set"), ("builtins", "list"), ("collections", "Counter"), ("builtins", "bytes")])
-        inner = rng.choice([b"](" + b"K\x01" * 1000 + b"e", b"}(" + b"".join(number(n) + b"N" for n in range(1000)) + b"u"])
-        copies = (name(*kind) + b"h\x02\x85R") * min(times, 5000)
-        return inner + b"q\x02" + b"](" + copies + b"e"
-    if choice == 5:
-        layers = b"".join(b"q\x03" + name("torch._utils", "_rebuild_sparse_tensor") + b"(h\x03h\x03tR" for _ in range(min(times, 60)))
-        return value(rng) + layers
-    if choice == 6:
-        wide = number(1 << rng.choice([10, 20, 30, 40]))
-        parts = _storage(rng) + b"K\x00(" + wide + wide + b"t(K\x00K\x00t\x89" + name("collections", "OrderedDict") + b")R"
-        return b"}(" + text("wide") + name("torch._utils", "_rebuild_tensor_v2") + b"(" + parts + b"tRu"
+    return rng.choice(_BOMBS)(rng, rng.choice([10, 60, 500, 5_000, 50_000]))
+
+
+def _pairs_of_pairs(rng: random.Random, times: int) -> bytes:
+    return value(rng) + b"2\x86" * times
+
+
+def _list_in_itself(rng: random.Random, times: int) -> bytes:
+    return b"]q\x00(" + b"h\x00" * times + b"e"
+
+
+def _lists_of_one_list(rng: random.Random, times: int) -> bytes:
+    return value(rng) + b"q\x01" + b"](h\x01h\x01h\x01h\x01eq\x01" * min(times, 60)
+
+
+def _keys_of_one_hash(rng: random.Random, times: int) -> bytes:
+    """Complex numbers: their hash is that of the real part and 1,000,003 times that of the other."""
+    made = (struct.pack(">d", -1_000_003.0 * one) + b"G" + struct.pack(">d", one) for one in range(times))
+    return b"}(" + b"".join(name("builtins", "complex") + b"G" + one + b"\x86RN" for one in made) + b"u"
+
+
+def _copies(rng: random.Random, times: int) -> bytes:
+    numbers = [number(one) for one in range(1000)]
+    whole = rng.choice(
+        [b"](" + b"".join(numbers) + b"e", b"}(" + b"N".join(numbers) + b"Nu", b"\x8f(" + b"".join(numbers) + b"\x90"]
+    )
+    kind = name(
+        *rng.choice([("builtins", "set"), ("builtins", "list"), ("collections", "Counter"), ("builtins", "bytes")])
+    )
+    return whole + b"q\x02](" + (kind + b"h\x02\x85R") * min(times, 5000) + b"e"
+
+
+def _sparse_in_sparse(rng: random.Random, times: int) -> bytes:
+    sparse = name("torch._utils", "_rebuild_sparse_tensor")
+    return value(rng) + (b"q\x03" + sparse + b"(h\x03h\x03tR") * min(times, 60)
+
+
+def _expanded(rng: random.Random, times: int) -> bytes:
+    """A tensor of one element, seen very often."""
+    wide = number(1 << rng.choice([10, 20, 30, 40]))
+    parts = _storage(rng) + b"K\x00(" + wide + wide + b"t(K\x00K\x00t\x89" + name("collections", "OrderedDict") + b")R"
+    return b"}(" + text("wide") + name("torch._utils", "_rebuild_tensor_v2") + b"(" + parts + b"tRu"
+
+
+def _deep(rng: random.Random, times: int) -> bytes:
     opens, closes = rng.choice([(b"]", b"a"), (b"}K\x01", b"s"), (b"(", b"t")])
     return opens * times + b"N" + closes * times
+
+
+_BOMBS = [
+    _pairs_of_pairs, _list_in_itself, _lists_of_one_list, _keys_of_one_hash, _copies, _sparse_in_sparse, _expanded,
+    _deep,
+]  # fmt: skip
 
 
 # -- the metadata of distributed checkpoints ---------------------------------------------------------------
@@ -245,10 +291,11 @@ def distributed(rng: random.Random) -> bytes:
         for at, _ in pieces:
             index = [("fqn", key), ("offset", rng.choice([_size(rng, at), b"N"])), ("index", b"K\x00")]
             file = text(rng.choice(["__0_0.distcp"] * 8 + ["../x", "", ".metadata"]))
-            info = [("relative_path", file), ("offset", _count(rng)), ("length", number(rng.choice([1256, 10, *_LARGE])))]
+            length = number(rng.choice([1256, 10, *_LARGE]))
+            info = [("relative_path", file), ("offset", _count(rng)), ("length", length)]
             places += _record("MetadataIndex", rng, index)
             places += _record("_StorageInfo", rng, info, "torch.distributed.checkpoint.filesystem")
-    facts = [("state_dict_metadata", b"}(" + tensors + b"u"), ("planner_data", b"}"), ("storage_data", b"}(" + places + b"u")]
+    facts = [("state_dict_metadata", b"}(" + tensors + b"u"), ("storage_data", b"}(" + places + b"u")]
     return b"\x80\x02" + _record("Metadata", rng, facts) + b"."
 
 
@@ -264,8 +311,9 @@ def _cut_up(rng: random.Random, shape: tuple[int, ...]) -> list[Box]:
             boxes.append((at, size))
             continue
         first = rng.randrange(1, size[axis])
+        middle = (*at[:axis], at[axis] + first, *at[axis + 1 :])
         boxes.append((at, (*size[:axis], first, *size[axis + 1 :])))
-        boxes.append(((*at[:axis], at[axis] + first, *at[axis + 1 :]), (*size[:axis], size[axis] - first, *size[axis + 1 :])))
+        boxes.append((middle, (*size[:axis], size[axis] - first, *size[axis + 1 :])))
     if rng.random() < 0.2:
         boxes.append(rng.choice(boxes))
     if rng.random() < 0.2:

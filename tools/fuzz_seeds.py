@@ -161,6 +161,10 @@ def _trained() -> Any:
     return {"model": run(0, 1)["net"].state_dict(), "half": torch.zeros(3, dtype=torch.bfloat16)}
 
 
+def _tables() -> Any:
+    return {"rows": torch.zeros(5, 3), "table": torch.zeros(4, 6)}
+
+
 def _blocks() -> Any:
     return {name: torch.zeros(2, 256) for name in ("Q8_0", "Q4_0", "Q4_1", "plain")}
 
@@ -186,7 +190,7 @@ SEEDS: dict[str, Seed] = {
     "MXNet V1": Seed(_file("model.params", writers.WRITERS["MXNet V1"]), _flat, "model.params"),
     "MXNet V2": Seed(_file("model.params", writers.WRITERS["MXNet V2"]), _flat, "model.params"),
     "MXNet V3": Seed(_file("model.params", writers.WRITERS["MXNet V3"]), _stored, "model.params"),
-    "MXNet sparse": Seed(_sparse_mxnet, lambda: {"rows": torch.zeros(5, 3), "table": torch.zeros(4, 6)}, "model.params"),
+    "MXNet sparse": Seed(_sparse_mxnet, _tables, "model.params"),
 }
 
 

@@ -1,21 +1,29 @@
-"""One case of `tools/fuzz.py`: a damaged checkpoint through the verbs, and what went wrong. Runs in a process of its own,
-which the parent watches: `python -m tools.fuzz_worker SEEDS FOLDER`, then lines on its input."""
+"""One case of `tools/fuzz.py`: a damaged checkpoint through the verbs, and what went wrong.
+
+    python -m tools.fuzz_worker SEEDS FOLDER FORMAT ...
+
+is a process that the parent watches; it reads a case from each line of its input, and answers with a line.
+"""
 
 import contextlib
+import faulthandler
 import gc
 import io
 import json
 import os
+import pkgutil
 import random
 import re
 import resource
 import shutil
+import signal
 import sys
 import sysconfig
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +50,15 @@ Verb = Callable[["Bench", Path], Any]
 class Watch:
     """Counts what a checkpoint must never make a process do; see the audit events of Python."""
 
-    _RUNS = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.startfile", "subprocess.",
-             "pty.", "socket.", "urllib.", "http.", "ftplib.", "smtplib.", "webbrowser.", "ctypes.dlopen", "code.",
-             "marshal.", "pickle.find_class", "builtins.input", "os.kill", "os.putenv", "shutil.")  # fmt: skip
-    _CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
-                "os.chown", "os.utime", "os.setxattr")  # fmt: skip
+    _RUNS = (
+        "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.startfile",
+        "subprocess.", "pty.", "socket.", "urllib.", "http.", "ftplib.", "smtplib.", "webbrowser.", "ctypes.dlopen",
+        "code.", "pickle.find_class", "builtins.input", "os.kill", "os.putenv", "shutil.",
+    )  # fmt: skip
+    _CHANGES = (
+        "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
+        "os.chown", "os.utime", "os.setxattr",
+    )  # fmt: skip
 
     def __init__(self, folder: Path) -> None:
         self.on = False
@@ -55,9 +67,8 @@ class Watch:
         self._folder = str(folder)
         paths = sysconfig.get_paths()
         self._installed = tuple({*paths.values(), str(Path(lw.__file__).parent), "<frozen"})
-        sys.addaudithook(self._hear)
 
-    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+    def hear(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "import" and not self.on:
             self.imported.add(args[0])
         if self.on and self._is_wrong(event, args):
@@ -65,7 +76,7 @@ class Watch:
 
     def _is_wrong(self, event: str, args: tuple[Any, ...]) -> bool:
         if event == "import":
-            return args[0] not in self.imported and not args[0].startswith("leafwise.")
+            return args[0] not in self.imported and not args[0].startswith(("leafwise.", "encodings."))
         if event == "exec":  # the code of a module that is imported is a file that is installed
             return not str(getattr(args[0], "co_filename", "")).startswith(self._installed)
         if event == "open":
@@ -102,9 +113,6 @@ class Bench:
         self.format = ""
         self.rng = random.Random(0)
         self.texts: list[str] = []
-        cli._unexpected = _raise  # what the command line would report as a bug, we count as one
-        warnings.simplefilter("ignore")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_WRITTEN, MAX_WRITTEN))
 
     @property
     def seed(self) -> Seed:
@@ -116,22 +124,33 @@ class Bench:
     def warm_up(self) -> list[str]:
         """Runs every verb on every sound checkpoint; gives what went wrong. Imports all that honest files need."""
         wrong = []
-        for self.format in self.files:
-            for name, verb in VERBS.items():
-                self.rng = random.Random(name)
-                try:
-                    verb(self, self.path_of(self.seeds / self.format, self.format))
-                except Exception as error:
-                    if name not in _MAY_REFUSE.get(self.format, ()):
-                        wrong.append(f"{name} of a sound {self.format}: {error!r:.300}")
-            if self.seed.sealed or self.seed.checked:
-                self.loaded[self.format] = self._load(self.path_of(self.seeds / self.format, self.format))
+        for module in pkgutil.walk_packages(lw.__path__, "leafwise."):
+            if not module.name.endswith("__main__"):
+                with contextlib.suppress(ImportError):  # of a framework that is not installed
+                    import_module(module.name)
+        for name in self.files:
+            wrong += self.of_sound(name)
         self._refuse()
         for number in range(20):  # for what they import; what they find is counted when they are run as cases
             with contextlib.suppress(AssertionError):
                 fuzz_kernels.case(np.random.default_rng(number), self.folder)
         gc.collect()
         gc.freeze()  # what is there now stays: to look through it after each case would take longer than the case
+        return wrong
+
+    def of_sound(self, name: str) -> list[str]:
+        """What verbs refuse of a sound checkpoint; keeps what it loads as."""
+        self.format, wrong = name, []
+        path = self.path_of(self.seeds / name, name)
+        for called, verb in VERBS.items():
+            self.rng = random.Random(called)
+            try:
+                verb(self, path)
+            except Exception as error:
+                if called not in _MAY_REFUSE.get(name, ()):
+                    wrong.append(f"{called} of a sound {name}: {error!r:.300}")
+        if not wrong and (self.seed.sealed or self.seed.checked):
+            self.loaded[name] = self._load(path)
         return wrong
 
     def _refuse(self) -> None:
@@ -185,7 +204,8 @@ class Bench:
             if outcome == "":
                 done.append(verb)
             elif outcome.startswith("!"):
-                failures.append(f"foreign: {verb}: {outcome[1:]}")
+                kind = "silent" if outcome.startswith("!AssertionError") else "foreign"
+                failures.append(f"{kind}: {verb}: {outcome[1:]}")
             elif "File too large" in outcome:
                 failures.append(f"megabytes: {verb} writes a file of more than {MAX_WRITTEN >> 20} MB: {outcome}")
             failures += [f"raw text: {verb}: {ascii(text)[:300]}" for text in self.texts if _RAW.search(text)][:1]
@@ -209,7 +229,8 @@ class Bench:
         with watch.watching():
             outcome = _outcome(lambda: fuzz_kernels.case(rng, self.folder), [])
         if outcome:
-            failures.append(f"silent: {outcome[1:]}" if outcome.startswith("!AssertionError") else f"foreign: {outcome}")
+            kind = "silent" if outcome.startswith("!AssertionError") else "foreign"
+            failures.append(f"{kind}: {outcome.removeprefix('!')}")
         seconds, megabytes = time.process_time() - started, (_peak_memory() - before) / 1e6
         found = {"how": "arrays", "opened": True, "failures": failures, "seconds": seconds}
         return {**found, "megabytes": max(0.0, megabytes)}
@@ -385,7 +406,13 @@ def main(arguments: list[str]) -> None:
     # Answers go where the output went; what else is written there goes to the errors.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)  # by which the parent asks where it hangs
+    cli._unexpected = _raise  # what the command line would report as a bug, we count as one
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_WRITTEN, MAX_WRITTEN))
     watch = Watch(Path(folder))
+    sys.addaudithook(watch.hear)
     bench = Bench(Path(seeds), Path(folder), [name for name in formats if name != KERNELS])
     wrong = bench.warm_up()
     print(json.dumps({"wrong": wrong}), file=answers, flush=True)
