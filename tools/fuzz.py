@@ -10,6 +10,7 @@ is a failure. A case is made of its seed, format and number alone; files that fa
 
 import argparse
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -70,12 +71,16 @@ class Tally:
         return sum(failure.kind in kinds for failure in self.failures)
 
 
-def sanitized(folder: Path) -> dict[str, str]:
+_BUILT = tempfile.TemporaryDirectory(prefix="leafwise-fuzz-")  # for as long as this process
+
+
+@functools.cache
+def sanitized() -> dict[str, str]:
     """Builds the C code with sanitizers; gives what must be in the environment of those that load it, nothing where it
     cannot be built."""
     if shutil.which("gcc") is None:
         return {}
-    library = folder / "cpu.sanitized"
+    library = Path(_BUILT.name, "cpu.sanitized")
     source = Path(cpu.__file__).with_name("cpu.c")
     subprocess.run(["gcc", *_OPTIONS, *_SANITIZERS, str(source), "-o", str(library), "-lm"], check=True)
     found = [_printed("gcc", f"-print-file-name={name}") for name in ("libasan.so", "libubsan.so")]
@@ -203,7 +208,7 @@ class Run:
             self._files = {name: files_of(folder / "seeds" / name) for name in formats}
             stale = folder / "seeds" / STALE
             self._stale = files_of(stale) if stale.exists() else {}
-            more = sanitized(folder)
+            more = sanitized()
             self.sanitized = bool(more)
             threads = [
                 threading.Thread(target=self._work, args=(folder / "seeds", folder / f"worker-{number}", more))

@@ -121,9 +121,10 @@ def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> di
 def _parse(source: Source, raw: bytes) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8")
-        header = json.loads(text)
-        if not isinstance(header, dict):
+        found = json.loads(text)
+        if not isinstance(found, dict):
             raise ValueError("the header is no JSON object")
+        header: dict[str, Any] = found
         # A name that stands there twice is lost in a dict: then there are more rows in the text than in the dict.
         rows = [row for row in header.values() if isinstance(row, dict)]
         arrays = len(rows) - ("__metadata__" in header)
