@@ -2,6 +2,7 @@
 
 import math
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,8 +24,11 @@ def case(rng: np.random.Generator, folder: Path) -> None:
     """Some arrays at once, measured and compared, in memory or in a file. Raises AssertionError for a wrong figure."""
     dtype = str(rng.choice([*FLOATS, *WHOLE]))
     count = int(rng.choice([1, 1, 2, 5]))
-    chunk = int(rng.choice([cpu.CHUNK, 4_096, 8_192]))
-    with mock.patch.object(cpu, "CHUNK", chunk), mock.patch.object(comparing, "CHUNK", chunk):
+    chunk = int(rng.choice([cpu.CHUNK, 8_192, 4_096, 1_000, 77]))
+    with ExitStack() as changed:
+        for module in (cpu, comparing):  # as if arrays were long: many chunks, and several threads
+            changed.enter_context(mock.patch.object(module, "CHUNK", chunk))
+            changed.enter_context(mock.patch.object(module, "PER_THREAD", 500))
         ones = [_array(rng, dtype) for _ in range(count)]
         others = [_partner(rng, one) for one in ones]
         with _Runs(rng, folder) as runs:

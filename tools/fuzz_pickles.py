@@ -12,6 +12,19 @@ _FORBIDDEN = [
     ("os", "system"), ("builtins", "eval"), ("builtins", "exec"), ("subprocess", "Popen"), ("builtins", "open"),
     ("torch", "load"), ("builtins", "__import__"), ("builtins", "getattr"), ("webbrowser", "open"),
 ]  # fmt: skip
+_ODD = [
+    "",
+    "x\x1b[2J",
+    "\u202ex",
+    "\ud800",
+    "a.b",
+    "a\nb",
+    "\x9b31m",
+    "\u2066",
+    "0.weight",
+    "x" * 5_000,
+    "__metadata__",
+]
 _LARGE = [1 << 31, 1 << 40, (1 << 63) - 1, 1 << 63, -1, -(1 << 62), 1 << 200]
 
 
@@ -33,7 +46,8 @@ def program(rng: random.Random) -> bytes:
     start = b"\x80" + bytes([rng.choice([2, 2, 2, 3, 4, 5])])
     choice = rng.random()
     if choice < 0.65:
-        items = b"".join(text(f"k{number}") + value(rng) for number in range(rng.randrange(6)))
+        keys = [rng.choice(_ODD) if rng.random() < 0.15 else f"k{place}" for place in range(rng.randrange(6))]
+        items = b"".join(text(key) + value(rng) for key in keys)
         body = b"}(" + items + b"u"
     elif choice < 0.8:
         body = b"".join(instruction(rng) for _ in range(rng.choice([5, 40, 300])))
@@ -240,7 +254,7 @@ def _sparse_in_sparse(rng: random.Random, times: int) -> bytes:
 
 def _expanded(rng: random.Random, times: int) -> bytes:
     """A tensor of one element, seen very often."""
-    wide = number(1 << rng.choice([10, 20, 30, 40]))
+    wide = number(1 << rng.choice([10, 15, 17, 20]))
     parts = _storage(rng) + b"K\x00(" + wide + wide + b"t(K\x00K\x00t\x89" + name("collections", "OrderedDict") + b")R"
     return b"}(" + text("wide") + name("torch._utils", "_rebuild_tensor_v2") + b"(" + parts + b"tRu"
 
@@ -252,7 +266,7 @@ def _deep(rng: random.Random, times: int) -> bytes:
 
 _BOMBS = [
     _pairs_of_pairs, _list_in_itself, _lists_of_one_list, _keys_of_one_hash, _copies, _sparse_in_sparse, _expanded,
-    _deep,
+    _expanded, _expanded, _deep,
 ]  # fmt: skip
 
 
