@@ -15,8 +15,9 @@ SOURCE = Path(leafwise.__file__).parent
 
 # Room → the rooms it may import.
 ALLOWED = {
-    "errors": set(),
-    "core": {"errors"},
+    "printable": set(),
+    "errors": {"printable"},
+    "core": {"printable", "errors"},
     "kernels": {"core", "errors"},
     "homes": {"kernels", "core", "errors"},
     "files": {"kernels", "core", "errors"},

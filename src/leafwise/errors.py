@@ -18,8 +18,13 @@ Error
 `TieWarning`, a UserWarning, tells of a tie that came undone.
 
 Each is also the built-in exception that a caller would expect, so `except KeyError` goes on working.
-Messages name the path, both sides and the repair.
+Messages name the path, both sides and the repair. Whatever names they hold, they are plain text on one line, without
+the secrets of URLs (see `printable`).
 """
+
+from collections.abc import Sequence
+
+from leafwise.printable import escape, without_secrets
 
 
 class Error(Exception):
@@ -33,6 +38,9 @@ class Error(Exception):
     nothing at "wieght"; did you mean "weight"?
     """
 
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_plain(one) if isinstance(one, str) else one for one in args))
+
     def __str__(self) -> str:
         # KeyError would show the repr of its message, quotes and escapes included.
         return str(self.args[0]) if self.args else ""
@@ -43,6 +51,10 @@ class Error(Exception):
 
     def _kept(self) -> dict[str, object]:
         return dict(vars(self))
+
+
+def _plain(text: str) -> str:
+    return escape(without_secrets(text))
 
 
 def _made_again(cls: type[Error], args: tuple[object, ...], kept: dict[str, object]) -> Error:
@@ -76,6 +88,9 @@ class TieError(Error, ValueError):
 class TieWarning(UserWarning):
     """A tie that was declared is gone."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(_plain(message))
+
 
 class RuleError(Error, ValueError):
     """A rule that matches nothing, that another contradicts, or that asks for what cannot be; nothing was changed."""
@@ -103,10 +118,11 @@ class ChecksumError(FileError):
 
 class LoadError(Error, ValueError):
     """A load that would leave something out, or get it wrong; nothing was changed. `plan` says what, leaf by leaf; it
-    refers to the model, and is None in a copy from another process."""
+    refers to the model, and is None in a copy from another process. A message of several lines is given as such."""
 
-    def __init__(self, message: str, plan: object = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str | Sequence[str], plan: object = None) -> None:
+        super().__init__()
+        self.args = ("\n".join(map(_plain, [message] if isinstance(message, str) else message)),)
         self.plan = plan
 
     def _kept(self) -> dict[str, object]:

@@ -265,10 +265,16 @@ def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(
     from leafwise.files.writer import Output
 
     path = tmp_path / "model.safetensors"
-    (tmp_path / ".model.safetensors.1-00000000.part").write_bytes(b"left")
+    left = Output(str(path))
+    left.close()
     (tmp_path / f"{_own_front('model.safetensors')}00000000-00001-of-00002.safetensors").write_bytes(b"left")
     (tmp_path / "model-00001-of-00002.safetensors").write_bytes(b"of somebody else")
-    (tmp_path / ".other.safetensors.1-00000000.part").write_bytes(b"of another file")
+    another = Output(str(tmp_path / "other.safetensors"))
+    another.close()
+    # What other programs call their unfinished files, and leafwise did before.
+    strangers = [".model.safetensors.1-00000000.part", ".model.safetensors.part", ".model.safetensors.Xy12.part"]
+    for name in strangers:
+        (tmp_path / name).write_bytes(b"of somebody else")
     other = Output(str(path))
     lw.save(checkpoint(1), path)
     assert sorted(os.listdir(tmp_path)) == sorted(
@@ -276,7 +282,8 @@ def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(
             "model.safetensors",
             os.path.basename(other.staged),
             "model-00001-of-00002.safetensors",
-            ".other.safetensors.1-00000000.part",
+            os.path.basename(another.staged),
+            *strangers,
         ]
     )
     other.discard()

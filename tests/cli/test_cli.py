@@ -262,6 +262,13 @@ def test_stats_selects_folds_and_prints_json(
     assert "is not a file" in capsys.readouterr().err
 
 
+def test_read_gives_plain_values_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"url": "https://me:pass@host/a?b=c", "steps": [1, 2], "red": "\x1b[31m"}, tmp_path / "a.pt")
+    for path, shown in (("url", "https://me:pass@host/a?b=c"), ("red", "\\u001b[31m"), ("steps", "[1, 2]")):
+        assert main(["read", str(tmp_path / "a.pt"), path]) == 0
+        assert capsys.readouterr().out == f"{shown}\n"
+
+
 def test_stats_of_a_broken_file_is_one_line(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved.write_bytes(saved.read_bytes()[:-5])
     assert main(["stats", str(saved)]) == 1

@@ -58,8 +58,8 @@ class ToyHome(Home):
         items = np.array(value.data)[value.offset :]
         return np.lib.stride_tricks.as_strided(items, value.shape, [8 * stride for stride in value.strides])
 
-    def pieces(self, value: Array, dtype: str) -> Iterator[bytes]:
-        yield self.numpy(value).astype(dtype).tobytes()
+    def pieces(self, value: Array) -> Iterator[bytes]:
+        yield self.numpy(value).tobytes()
 
     def made(self, value: Array, array: Any) -> Array:
         strides = [stride // 8 for stride in np.empty(array.shape).strides]

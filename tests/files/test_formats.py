@@ -328,7 +328,7 @@ def test_folders_of_shards(tmp_path: Path) -> None:
         ({"weight_map": {**said["weight_map"], "0.weight": "model-00002-of-00002.safetensors"}}, "and it is in"),
         ({"weight_map": {**said["weight_map"], "x": "../secret"}}, "not a bare name of a file"),
         ({"weight_map": {**said["weight_map"], "x": "/etc/passwd"}}, "not a bare name of a file"),
-        ({"weight_map": {**said["weight_map"], "x": "missing.safetensors"}}, "No such file"),
+        ({"weight_map": {**said["weight_map"], "x": "missing.safetensors"}}, "1 of 3 shards is missing: 'missing"),
         ({"weight_map": [1]}, "does not map names to files"),
         ({}, "no JSON with a weight_map"),
     ):

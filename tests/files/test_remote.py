@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from safetensors.torch import save_file
 from tests.files.writers import WRITERS, arrays
 
 import leafwise as lw
+from leafwise.cli import main
+from leafwise.files.source import told
 
 
 class RangeServer(http.server.ThreadingHTTPServer):
@@ -226,3 +229,106 @@ def test_a_model_is_loaded_over_http_once_and_checked(
         with pytest.raises(lw.ChecksumError, match=r"1.bias is damaged"):
             lw.load(into, f"{url}/a.safetensors")
     assert torch.equal(target[0].weight, before)
+
+
+SECRET = "s3cr3t"
+
+
+def with_secrets(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://me:{SECRET}@{rest}?X-Amz-Signature={SECRET}&token=%2B{SECRET}&{SECRET}#{SECRET}"
+
+
+def keeps_secrets(call: Any, *args: Any, **options: Any) -> str:
+    """What is said where a call fails, a traceback included; or of its result."""
+    try:
+        found = call(*args, **options)
+    except lw.Error as error:
+        said = "".join(traceback.format_exception(error))
+        assert SECRET not in said
+        return str(error)
+    assert SECRET not in f"{found!r} {found}"
+    if hasattr(found, "json"):
+        assert SECRET not in json.dumps(found.json()) + found._repr_html_()
+    return str(found)
+
+
+def test_the_secrets_of_a_url_are_shown_nowhere(tmp_path: Path, server: tuple[RangeServer, str]) -> None:
+    counting, url = server
+    model = torch.nn.Sequential(torch.nn.Linear(30, 30), torch.nn.Linear(30, 20))
+    lw.save(model, tmp_path / "a.safetensors")
+    there, gone = with_secrets(f"{url}/a.safetensors"), with_secrets(f"{url}/gone")
+    for verb in (lw.open, lw.stats, lw.check, lw.ties, lw.groups, lw.verify):
+        keeps_secrets(verb, there)
+        said = keeps_secrets(verb, gone)
+        assert said.startswith("cannot read 'http://***@127.0.0.1:")
+        assert "/gone?X-Amz-Signature=***&token=***&***#***'" in said
+    keeps_secrets(lw.image, there, "0.weight")
+    other = torch.nn.Sequential(torch.nn.Linear(30, 30), torch.nn.Linear(30, 20))
+    assert "a.safetensors?X-Amz-Signature=***" in keeps_secrets(lw.diff, there, other)
+    keeps_secrets(lw.diff, lw.open(there), there)
+    keeps_secrets(lw.plan, model, there)
+    keeps_secrets(lw.load, model, there)
+    keeps_secrets(lw.save, model, there)
+    with lw.open(there) as tree:
+        (tmp_path / "a.safetensors").unlink()
+        assert "cannot read" in keeps_secrets(lw.stats, tree)
+    data = bytearray(Path(lw.save(model, tmp_path / "a.safetensors")).read_bytes())
+    data[-5] ^= 1
+    (tmp_path / "a.safetensors").write_bytes(data)
+    assert "is damaged" in keeps_secrets(lw.verify, there)
+    (tmp_path / "a.safetensors").write_bytes(b"<html>")
+    assert "at byte 0" in keeps_secrets(lw.open, there)
+    counting.ranges = False
+    keeps_secrets(lw.open, there)
+    keeps_secrets(lw.open, with_secrets("http://127.0.0.1:9/x"))
+    keeps_secrets(lw.open, with_secrets("nonsense://x/y"))
+    keeps_secrets(lw.open, with_secrets("memory://x/y"))
+
+
+def test_the_secrets_of_a_url_are_printed_by_no_command(
+    tmp_path: Path, server: tuple[RangeServer, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_file(big_state(), tmp_path / "a.safetensors")
+    lw.save(big_state(), tmp_path / "b.safetensors")
+    a, b, gone = (with_secrets(f"{server[1]}/{name}") for name in ("a.safetensors", "b.safetensors", "gone"))
+    leaf, out = "layers.3.weight", str(tmp_path / "out")
+    for arguments in (
+        ["show", a], ["show", a, "--json"], ["show", gone], ["show", a, "--query", "nothing"], ["read", a, leaf],
+        ["read", a, "nothing"], ["stats", a], ["check", a, "--against", b], ["diff", a, b], ["diff", a, b, "--json"],
+        ["diff", a, b, "--query", "nothing"], ["image", a, leaf], ["ties", a], ["groups", a], ["plan", a, b],
+        ["verify", a], ["verify", b], ["verify", b, "--json"], ["verify", gone, "--json"], ["convert", a, f"{out}.npz"],
+        ["convert", a, f"{out}.npz", "--only", "nothing"], ["convert", a, b], ["convert", a, gone],
+    ):  # fmt: skip
+        assert main(arguments) in (0, 1, 2)
+        output = capsys.readouterr()
+        assert SECRET not in output.out + output.err, arguments
+    with pytest.raises(SystemExit):
+        main(["show", a, b])
+    assert SECRET not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Access denied for me:s3cr3t",
+        "FileNotFoundError: 'me:s3cr3t@bucket/model.pt'",
+        "403, message='Forbidden', url=URL('https://elsewhere/x?Signature=other-s3cr3t')",
+        "redirected to https://you:s3cr3t@host",
+        "the token was a/s3cr3t, quoted a%2Fs3cr3t",
+    ],
+)
+def test_the_secrets_in_what_others_say_are_hidden(message: str) -> None:
+    with (
+        pytest.raises(lw.FileError, match="cannot read") as caught,
+        told("s3://me:s3cr3t@bucket/model.pt?t=a%2Fs3cr3t"),
+    ):
+        raise OSError(message)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert "s3://***@bucket/model.pt?t=***" in str(caught.value)
+
+
+def test_the_cause_of_an_error_without_secrets_is_kept() -> None:
+    with pytest.raises(lw.FileError) as caught, told("s3://bucket/model.pt"):
+        raise OSError("no such bucket")
+    assert isinstance(caught.value.__cause__, OSError)

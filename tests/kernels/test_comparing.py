@@ -194,6 +194,16 @@ def test_files_and_memory_at_any_offset(tmp_path: Path) -> None:
         os.close(file)
 
 
+def test_a_library_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = np.arange(5.0), np.arange(5.0) * 2
+    right = reference.compare(one, other)
+    for library in (type("Older", (), {})(), type("Other", (), {"leafwise_comparison_bytes": lambda self: 72})()):
+        monkeypatch.setattr(cpu, "loaded", lambda library=library: library)
+        with pytest.warns(UserWarning, match="of another version"):
+            assert compare(one, other) == right
+        assert compare(one, other) == right  # said once
+
+
 def test_without_the_library_the_reference_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     one = np.random.default_rng(3).normal(size=3 * cpu.CHUNK + 5).astype(np.float32)
     other = one.copy()

@@ -1,5 +1,7 @@
 """The gradient of a parameter, use by use."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -251,3 +253,172 @@ def test_optimizers_clipping_and_inspection_run_inside() -> None:
         assert repr(model.embed.weight).startswith("Parameter")
         lw.tree(model)["embed.weight"].numpy()
     assert len(uses["embed.weight"]) == 8
+
+
+def together(*works: Any) -> list[Any]:
+    """Runs each in a thread of its own, and gives what they gave; each calls `meet()` where all must have come."""
+    barrier = threading.Barrier(len(works), timeout=60)
+    with ThreadPoolExecutor(len(works)) as pool:
+        futures = [pool.submit(work, barrier.wait) for work in works]
+        return [future.result() for future in futures]
+
+
+# Backward has threads of its own on a GPU.
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("reentrant", [None, False, True])
+def test_threads_that_use_one_model_count_their_own_uses(reentrant: bool | None, device: str) -> None:
+    torch.manual_seed(0)
+    model = Checkpointed(reentrant).to(device)
+    inputs = [torch.randn(2, 3, requires_grad=True, device=device) for _ in range(2)]
+    expected = []
+    for x in inputs:
+        with lw.uses(model) as uses:
+            model(x).pow(2).sum().backward()
+        expected.append({path: dict(uses[path]) for path in ("a.weight", "b.weight")})
+
+    def work(x: torch.Tensor) -> Any:
+        def run(meet: Any) -> Any:
+            with lw.uses(model) as uses:
+                meet()
+                loss = model(x).pow(2).sum()
+                meet()  # both graphs are there, and both captures look on
+                loss.backward()
+                meet()
+            return {path: dict(uses[path]) for path in ("a.weight", "b.weight")}
+
+        return run
+
+    for _ in range(5):
+        for found, wanted in zip(together(*map(work, inputs)), expected, strict=True):
+            for path, gradients in wanted.items():
+                assert list(found[path]) == list(gradients)
+                for use, gradient in gradients.items():
+                    torch.testing.assert_close(found[path][use], gradient)
+
+
+def test_a_module_that_another_thread_recomputes_is_not_the_one_that_runs_here() -> None:
+    """In the middle of a call here, a backward elsewhere repeats a part of its forward, through the same modules."""
+    torch.manual_seed(0)
+    model: Any = Checkpointed(True)
+    cell = nn.Linear(3, 3)
+    both = nn.ModuleDict({"model": model, "cell": cell})
+
+    class Waits(nn.Module):
+        def __init__(self, meet: Any) -> None:
+            super().__init__()
+            self.meet = meet
+            self.w = cell.weight
+
+        def forward(self, x: torch.Tensor) -> Any:
+            self.meet()
+            self.meet()
+            return torch.matmul(x, self.w)
+
+    def here(meet: Any) -> Any:
+        waits = Waits(meet)
+        outer = nn.ModuleDict({"both": both, "waits": waits})
+        with lw.uses(outer) as uses:
+            waits(torch.ones(2, 3)).sum().backward()
+        return [str(use) for use in uses["waits.w"]]
+
+    def elsewhere(meet: Any) -> None:
+        loss = model(torch.ones(2, 3, requires_grad=True)).sum()
+        stopped = [False]
+
+        def stop(module: Any, inputs: Any) -> None:
+            if not stopped[0] and torch._C._current_graph_task_id() != -1:
+                stopped[0] = True
+                meet()
+                meet()
+
+        handle = model.a.register_forward_pre_hook(stop)
+        try:
+            loss.backward()
+        finally:
+            handle.remove()
+        assert stopped[0]
+
+    uses, _ = together(here, elsewhere)
+    assert uses == ["waits call 0: matmul"]
+
+
+def test_the_gradients_of_a_thread_that_captures_nothing_are_its_own() -> None:
+    model = nn.Linear(3, 3, bias=False)
+
+    def captures(meet: Any) -> Any:
+        with lw.uses(model) as uses:
+            loss = model(model(torch.ones(1, 3))).sum()
+            meet()
+            meet()
+            loss.backward()
+        return [str(use) for use in uses["weight"]]
+
+    def trains(meet: Any) -> None:
+        meet()
+        model(torch.ones(1, 3)).sum().backward()
+        meet()
+
+    assert together(captures, trains)[0] == ["(root) call 0: linear", "(root) call 1: linear"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("reentrant", [None, False, True])
+def test_a_backward_that_is_handed_to_another_thread_is_counted(reentrant: bool | None, device: str) -> None:
+    torch.manual_seed(0)
+    model, x = Checkpointed(reentrant).to(device), torch.randn(2, 3, requires_grad=True, device=device)
+    with lw.uses(model) as here:
+        model(x).sum().backward()
+    model.zero_grad()
+    with lw.uses(model) as handed, ThreadPoolExecutor(1) as pool:
+        pool.submit(model(x).sum().backward).result()
+    adds_up(handed, model)
+    for path in ("a.weight", "b.weight"):
+        assert list(handed[path]) == list(here[path])
+
+
+def test_captures_may_end_in_any_order() -> None:
+    function = torch.utils.checkpoint.CheckpointFunction
+    before = function.forward, function.backward
+    model, x = Checkpointed(True), torch.ones(2, 3, requires_grad=True)
+
+    def first(meet: Any) -> None:
+        with lw.uses(model):
+            meet()
+        meet()
+        meet()
+
+    def second(meet: Any) -> Any:
+        meet()
+        with lw.uses(model) as uses:
+            meet()
+            model(x).sum().backward()
+        meet()
+        return len(uses["a.weight"]), len(uses["b.weight"])
+
+    def overlapping(meet: Any) -> Any:  # enters while the first is entered, and ends after it
+        with lw.uses(model) as uses:
+            meet()
+            meet()
+            model(x).sum().backward()
+        meet()
+        return len(uses["a.weight"]), len(uses["b.weight"])
+
+    assert together(first, second, overlapping)[1:] == [(4, 4), (4, 4)]
+    assert (function.forward, function.backward) == before
+
+
+def test_a_capture_inside_another_of_the_same_thread() -> None:
+    inner_model = Checkpointed(True)
+    outer_model = nn.ModuleDict({"inner": inner_model})
+    x = torch.ones(2, 3, requires_grad=True)
+    with lw.uses(outer_model) as outer, lw.uses(inner_model) as inner:
+        inner_model(x).sum().backward()
+    adds_up(inner, inner_model)
+    for path in ("a.weight", "b.weight"):
+        short = [(use.path, use.call, use.operation) for use in inner[path]]
+        assert [(f"inner.{at}" if at else "inner", *rest) for at, *rest in short] == [
+            (use.path, use.call, use.operation) for use in outer[f"inner.{path}"]
+        ]

@@ -4,8 +4,8 @@ Everything that can fail comes first: the plan, checksums, values that must agre
 are written where they belong, so that optimizers keep their parameters.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, NamedTuple
 
 from leafwise.checkpoint.optimizers import OptimizerPlan, nested
@@ -15,13 +15,14 @@ from leafwise.checkpoint.several import check_parts, plans_for_parts, put_togeth
 from leafwise.checkpoint.values import assembled
 from leafwise.core.bars import bar
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home
-from leafwise.core.memory import Op
+from leafwise.core.home import Home, Memory
+from leafwise.core.memory import Op, meeting
+from leafwise.core.path import escape, listed
 from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, LoadError, Unsupported
 from leafwise.files import filling
-from leafwise.files.arrays import Stored, Strided, agree_in_memory, cast_to, keeps_values, same_values
+from leafwise.files.arrays import SATURATE, Cast, Stored, Strided, agree_in_memory, cast_to, misfit, same_values
 from leafwise.files.filling import Run
 from leafwise.files.home import StoredFile
 from leafwise.files.source import LocalSource
@@ -34,7 +35,7 @@ def load(
     *,
     rename: Any = None,
     allow: Iterable[str] = (),
-    cast: bool = False,
+    cast: Cast = False,
     ties: Literal["restore", "ignore"] = "restore",
     verify: bool = True,
     progress: bool = False,
@@ -73,7 +74,7 @@ def load(
         else:
             plans = [planned(t, _opened(source, verify, opened_here))]
         if wrong := [plan for plan in plans if not plan.holds]:
-            raise LoadError("\n".join(map(_refusal, wrong)), wrong[0])
+            raise LoadError([line for plan in wrong for line in _refusal(plan)], wrong[0])
         total = sum(
             fact.spec.nbytes
             for plan in plans
@@ -83,9 +84,11 @@ def load(
             loads = [_Load(plan, verify, count) for plan in plans]
             for one in loads:
                 one.prepare()
+            _check_overlaps(loads)
             exchanged = {key: new for one in loads for key, new in one.exchanged.items()}
-            for one in loads:
-                one.apply(exchanged)
+            with _told_of_interruption():
+                for one in loads:
+                    one.apply(exchanged)
         return (
             loads[0].root
             if loads[0].plan.target is t
@@ -100,10 +103,24 @@ def _opened(source: Any, verify: bool, opened_here: ExitStack) -> Tree:
     return s
 
 
+@contextmanager
+def _told_of_interruption() -> Iterator[None]:
+    """Has what is no error and stops a load all the same, such as Ctrl-C, say what it leaves behind."""
+    said = "interrupted while lw.load was writing: the model is partly changed; load it again before you use it"
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(said) from stop
+    except BaseException as stop:
+        if not isinstance(stop, Exception):
+            stop.add_note(said)
+        raise
+
+
 _LISTED = 40  # of what is wrong, in the message; the plan has all of it
 
 
-def _refusal(plan: Plan) -> str:
+def _refusal(plan: Plan) -> list[str]:
     by_kind: dict[str, list[str]] = {}
     for problem in plan.problems:
         by_kind.setdefault(problem.kind, []).append(problem.message)
@@ -121,7 +138,32 @@ def _refusal(plan: Plan) -> str:
         lines.append('  rename="auto" applies the renames that are certain; lw.plan lists them')
     if not all(proposal.certain for proposal in plan.proposals):
         lines.append("  other renames are not certain; lw.plan lists what could be what: give rename= what is right")
-    return "\n".join(lines)
+    return lines
+
+
+def _check_overlaps(loads: "list[_Load]") -> None:
+    """Elements that lie in one place, of one leaf or of several that are no tie, must get values that agree there."""
+    found = [
+        (one, target, place)
+        for one in loads
+        for target, place in zip(one.in_place, one.lie, strict=True)
+        if place is not None
+    ]
+    for group in meeting([place for _, _, place in found]):
+        met = [found[number] for number in group]
+        signs = {memory.dtype.partition(" ")[2] for _, _, (_, memory) in met}
+        arrays = [(memory, one._cast(target)) for one, target, (_, memory) in met]
+        if len(signs) == 1 and agree_in_memory(arrays):
+            continue
+        names = listed(list(dict.fromkeys(target.feed.name for _, target, _ in met)), 6)
+        if len(met) == 1:
+            why = "several of its elements lie in one place; give it memory of its own, with .clone() for instance"
+            raise LoadError(f"cannot load {names}: {why}; nothing was changed", met[0][0].plan)
+        raise LoadError(
+            f"cannot load: {names} lie over one memory in the target, and the source holds values for them that differ "
+            "where they meet; nothing was changed",
+            met[0][0].plan,
+        )
 
 
 class _Target(NamedTuple):
@@ -147,6 +189,7 @@ class _Load:
         self.own_states: dict[int, Any] = {}  # by node, what only an optimizer itself knows the meaning of
         self.back: list[Wish] = []  # ties that are to be made
         self.in_place: list[_Target] = []
+        self.lie: list[tuple[object, Memory] | None] = []  # where each of those lies
         self.root = self.columns.node_objects[plan.target._node]
 
     def prepare(self) -> None:
@@ -157,7 +200,6 @@ class _Load:
         self.in_place = [target for target in targets if not target.fresh]
         self._stage(self.in_place)
         self._check_casts(targets)
-        self._check_overlaps(self.in_place)
         self._prove([target for target in self.in_place if target.feed.row not in self.staged])
         self._read_states()
         filling.unchanged(self._sources())
@@ -195,7 +237,7 @@ class _Load:
                     f'{other}; untie it first: lw.untie(model, "{name}")'
                 )
         if wrong:
-            raise LoadError("cannot load; nothing was changed\n  " + "\n  ".join(wrong), self.plan)
+            raise LoadError(["cannot load; nothing was changed", *(f"  {one}" for one in wrong)], self.plan)
         return [one.wish for one in self.plan.back if self._holds(one)]
 
     def _holds(self, back: Back) -> bool:
@@ -210,11 +252,11 @@ class _Load:
         return same_values(one if op.order is None else one.transpose(op.order), other)
 
     def _array(self, row: int) -> Any:
-        """Values of the source as a NumPy array, over its own memory where that is possible."""
+        """Values of the source as a NumPy array: read from a file, over its own memory elsewhere, if possible."""
         value = self.theirs.current(row)
         home = self.theirs.home(value)
         try:
-            return home.numpy(value)
+            return home.read(value, ())
         except Unsupported as error:
             raise LoadError(
                 f"cannot load {self.theirs.row_text(row)}: {error}; nothing was changed", self.plan
@@ -294,7 +336,7 @@ class _Load:
         """The values of the source as the target wants them."""
         array = self._turned_array(target)
         dtype = target.home.spec(target.value).dtype
-        return cast_to(array, dtype) if "cast" in target.feed.how else array
+        return cast_to(array, dtype, self.plan.saturate) if "cast" in target.feed.how else array
 
     def _turned_array(self, target: _Target) -> Any:
         array = self.staged.get(target.feed.row)
@@ -306,10 +348,11 @@ class _Load:
         """Copies what lies on another machine, before anything changes: it is read once, and may stop coming. And what
         lies in the memory that is written to."""
         runs = []
-        written = {self._storage(target.home, target.value) for target in targets} - {None}
+        self.lie = [target.home.lies_at(target.value) for target in targets]
+        shared = self._in_written_memory(targets)
         for target in targets:
             value = self.theirs.current(target.feed.source)
-            if not isinstance(value, Stored) and self._storage(self.theirs.home(value), value) in written:
+            if target.feed.source in shared:
                 self.staged[target.feed.row] = self._array(target.feed.source).copy()
             if not isinstance(value, Strided) or isinstance(value.storage.source, LocalSource):
                 continue
@@ -322,46 +365,37 @@ class _Load:
                 runs.append(Run(run[0], run[1], view, target.feed.name))
         filling.fill(runs, self.verify, self.progress)
 
-    @staticmethod
-    def _storage(home: Home, value: Any) -> object | None:
-        storage = home.storage(value)
-        return None if storage is None else (home.name, storage)
+    def _in_written_memory(self, targets: list[_Target]) -> set[int]:
+        """The rows of a live source that lie where values will be written, or may do."""
+        rows = {target.feed.source for target in targets}
+        live = [row for row in rows if not isinstance(self.theirs.current(row), Stored)]
+        places = [self.theirs.home(value).lies_at(value) for value in map(self.theirs.current, live)]
+        unknown = {row for row, place in zip(live, places, strict=True) if place is None}
+        known = [(row, place) for row, place in zip(live, places, strict=True) if place is not None]
+        written = [place for place in self.lie if place is not None]
+        if not known or not written:
+            return unknown
+        groups = meeting([*written, *(place for _, place in known)])
+        numbers = [number - len(written) for group in groups if min(group) < len(written) for number in group]
+        return unknown | {known[number][0] for number in numbers if number >= 0}
 
     def _check_casts(self, targets: list[_Target]) -> None:
         """A cast may round; it must not make other numbers of them."""
         for target in targets:
             if "cast" in target.feed.how:
-                cast = self._cast(target)
-                if not keeps_values(self._turned_array(target), cast):
-                    raise LoadError(
-                        f"cannot load {target.feed.name}: some of its values do not fit into {cast.dtype}; "
-                        "nothing was changed",
-                        self.plan,
-                    )
+                dtype = target.home.spec(target.value).dtype
+                self._check_cast(self._turned_array(target), dtype, target.feed.name)
 
-    def _check_overlaps(self, targets: list[_Target]) -> None:
-        """Leaves over common memory that are no tie must get values that agree where they meet."""
-        overlaps = self.columns.overlaps
-        if not overlaps:
-            return
-        by_leaf = {target.feed.row: target for target in targets}
-        for members, _ in overlaps:
-            met = [by_leaf[member] for member in members if member in by_leaf]
-            memories = [target.home.memory(target.value) for target in met]
-            found = [(memory, self._cast(target)) for memory, target in zip(memories, met, strict=True) if memory]
-            if len(found) > 1 and not agree_in_memory(found):
-                names = ", ".join(target.feed.name for target in met)
-                raise LoadError(
-                    f"cannot load: {names} lie over one memory in the target, and the source holds values for them "
-                    "that differ where they meet; nothing was changed",
-                    self.plan,
-                )
+    def _check_cast(self, array: Any, dtype: str, name: str) -> None:
+        reason = "" if self.plan.saturate else misfit(array, dtype)
+        if reason:
+            raise LoadError(f"cannot load {escape(name)}: {reason}; {SATURATE}; nothing was changed", self.plan)
 
     # -- proof -------------------------------------------------------------------------------------------
 
     def _sources(self) -> set[Any]:
         values = (self.theirs.current(feed.source) for feed in self.plan.feeds)
-        return {value.storage.source for value in values if isinstance(value, Strided)}
+        return {one.source for value in values if isinstance(value, Stored) for one in value.storages()}
 
     def _prove(self, targets: list[_Target]) -> None:
         """Compares checksums of what will be written over values that are there."""
@@ -369,12 +403,8 @@ class _Load:
             self._prove_rows((target.feed.source, target.feed.name) for target in targets)
 
     def _prove_rows(self, rows: Iterable[tuple[int, str]]) -> None:
-        storages = {}
-        for row, name in rows:
-            value = self.theirs.current(row)
-            if isinstance(value, Strided) and value.storage.sums is not None:
-                storages[id(value.storage)] = (name, value.storage)
-        filling.prove(storages.values(), lambda count: None)
+        values = ((name, self.theirs.current(row)) for row, name in rows)
+        filling.prove_arrays([(name, value) for name, value in values if isinstance(value, Stored)])
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -387,7 +417,7 @@ class _Load:
             else:
                 runs.append(run)
                 memory.append(target)
-        filling.fill(runs, False, self.progress, proven=self.verify)
+        filling.fill(runs, False, self.progress)
         by_home: dict[Home, list[Any]] = {}
         for target in memory:
             by_home.setdefault(target.home, []).append(target.value)
@@ -459,7 +489,7 @@ class _Load:
         """Reads the state of optimizers into memory of its own, and compares checksums on the way."""
         runs: list[Run] = []
         flats: list[tuple[OptimizerPlan, dict[str, Any]]] = []
-        casts: list[tuple[dict[str, Any], str, str]] = []
+        casts: list[tuple[dict[str, Any], str, str, str]] = []
         turns: list[tuple[dict[str, Any], list[str], tuple[int, ...]]] = []
         for one in self.plan.optimizers:
             own = one.own or one.more
@@ -467,7 +497,7 @@ class _Load:
             states = {place: self._arrays(rows, runs) for place, rows in one.states.items()}
             turns += [(states[place], *turn) for place, turn in one.turns.items() if place in states]
             casts += [
-                (states[place], key, dtype)
+                (states[place], key, dtype, self.theirs.row_text(one.states[place][key]))
                 for place, keys in one.casts.items()
                 if place in states
                 for key, dtype in keys.items()
@@ -488,13 +518,9 @@ class _Load:
                 self._lying_as_before(states[place], rows)
         for state, keys, order in turns:
             state.update({key: state[key].transpose(order).copy() for key in keys if key in state})
-        for state, key, dtype in casts:
-            cast = cast_to(state[key], dtype)
-            if not keeps_values(state[key], cast):
-                raise LoadError(
-                    f"cannot load: some values of {key} do not fit into {dtype}; nothing was changed", self.plan
-                )
-            state[key] = cast
+        for state, key, dtype, name in casts:
+            self._check_cast(state[key], dtype, name)
+            state[key] = cast_to(state[key], dtype, self.plan.saturate)
 
     def _arrays(self, rows: dict[str, int], runs: list[Run]) -> dict[str, Any]:
         found = {}

@@ -18,6 +18,7 @@ from leafwise.core.rebuild import recomputed
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import QueryError
 from leafwise.files import open_file
+from leafwise.files.arrays import Cast, checked_cast
 from leafwise.files.plain import identical
 
 
@@ -27,7 +28,7 @@ def plan(
     *,
     rename: Any = None,
     allow: Iterable[str] = (),
-    cast: bool = False,
+    cast: Cast = False,
     ties: Literal["restore", "ignore"] = "restore",
 ) -> Plan:
     """What `lw.load` would do with the same arguments, from headers alone. Nothing is changed, no value is read.
@@ -35,7 +36,7 @@ def plan(
     `source` is a file, a folder, a URL, another live model, or a Tree. `rename` gives names of the source new ones: a
     mapping of names or of their fronts, a list of `(pattern, replacement)`, or a function; `"auto"` takes what the plan
     proposes where that is certain, and says so. `allow` lists what may happen: `"missing"`, `"unexpected"`, `"shape"`.
-    `cast=True` allows other precisions.
+    `cast=True` allows other precisions, where every value fits; `"saturate"` takes the nearest for those that do not.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
@@ -64,7 +65,7 @@ def opened(source: Any, verify: bool = True) -> Tree:
     return tree(source)
 
 
-def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: bool, ties: str) -> Plan:
+def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, ties: str) -> Plan:
     try:
         allowed = frozenset([allow] if isinstance(allow, str) else allow)
     except TypeError as error:
@@ -76,8 +77,9 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: bool, t
     if ties not in ("restore", "ignore"):
         raise QueryError(f'ties= takes "restore" or "ignore", not {ties!r}')
     plan = Plan(t, s, allowed)
+    plan.saturate = checked_cast(cast) == "saturate"
     found = Match(plan, rename)
-    plan_leaves(plan, found, cast)
+    plan_leaves(plan, found, bool(cast))
     _plan_scalars(plan, found)
     plan.optimizers = plan_optimizers(plan, found)
     if ties == "restore":

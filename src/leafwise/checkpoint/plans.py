@@ -84,6 +84,7 @@ class Plan(Shown, kind="plan"):
         self.foreign, self.foreign_sources = _foreign(target), _foreign(source)
         self.refused: dict[tuple[str, str], list[str]] = {}  # by reason and side, the names of what is
         self.parameters = self.covered = self.leaves = 0
+        self.saturate = False  # whether values that a cast has no room for become the nearest that it has
         self._allow = allow
 
     @property

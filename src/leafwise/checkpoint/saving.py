@@ -15,12 +15,12 @@ from leafwise.checkpoint.values import PlainValues, can_be_made
 from leafwise.core.bars import bar
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.memory import SAME, Op
-from leafwise.core.path import escape
+from leafwise.core.path import escape, shown_file
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
-from leafwise.errors import Error, FileError, QueryError, WalkError
-from leafwise.files import store
-from leafwise.files.arrays import ITEM_BYTES
+from leafwise.errors import Error, FileError, QueryError, WalkError, WriteError
+from leafwise.files import filling, store
+from leafwise.files.arrays import ITEM_BYTES, SATURATE, Stored, cast_pieces, checked_cast, checked_dtype
 from leafwise.files.folder import INDEX
 from leafwise.files.plain import copied
 from leafwise.files.record import KEY, KINDS, NodeType, TieRow
@@ -39,6 +39,7 @@ def save(
     *,
     shard_size: int | str | None = None,
     dtype: str | None = None,
+    cast: Literal[True, "saturate"] = True,
     only: Any = None,
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
@@ -50,7 +51,8 @@ def save(
     Whatever happens meanwhile, a reader finds the old file or the new one, whole. Every leaf and the header have
     checksums, which `lw.load` and `lw.verify` compare. A tied leaf is stored once; `ties="copy"` writes every name, for
     readers that need them. `shard_size` (bytes, or text such as `"5GB"`) writes several files with an index, as Hugging
-    Face does. `dtype` casts parameters and buffers with a fraction; `only` is a query that chooses leaves; `metadata`
+    Face does. `dtype` casts parameters and buffers with a fraction; a value that does not fit is an error, and the old
+    file stays, unless `cast="saturate"` takes the nearest that does. `only` is a query that chooses leaves; `metadata`
     is text for the header. Returns the path that was written; with `background=True`, once the values are copied, a
     handle whose `wait()` returns it.
 
@@ -68,7 +70,10 @@ def save(
     size = None if shard_size is None else _bytes(shard_size)
     if ties not in ("once", "copy"):
         raise QueryError(f'ties= takes "once" or "copy", not {ties!r}')
-    collected = _collected(tree(obj), only, _fractional(dtype), ties == "copy")
+    if not checked_cast(cast) or (cast == "saturate" and dtype is None):
+        raise QueryError(f"cast={cast!r} says how to cast to dtype=, which is {dtype!r}")
+    collected = _collected(tree(obj), only, checked_dtype(dtype, CODES), ties == "copy")
+    collected.saturate = cast == "saturate"
     checkpoint = store.Checkpoint(
         [],
         collected.ties,
@@ -83,6 +88,9 @@ def save(
     total = sum(item.nbytes for item in checkpoint.items)
 
     def work() -> str:
+        # What is damaged must not get new checksums, which would prove it.
+        named = zip(checkpoint.items, values, strict=True)
+        filling.prove_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
         with bar(total, "saving", progress) as count:
             return store.write(checkpoint, target, size, count)
 
@@ -92,28 +100,22 @@ def save(
 # -- what is asked for -------------------------------------------------------------------------------------
 
 
-def _fractional(dtype: Any) -> str | None:
-    """The plain name of a dtype to cast to: of numbers with a fraction."""
-    name = None if dtype is None else str(dtype).removeprefix("torch.")
-    known = [one for one in CODES if "float" in one]
-    if name is not None and name not in known:
-        raise QueryError(f"cannot cast to {dtype!r}; there are: {', '.join(known)}")
-    return name
-
-
 def _target(path: Any) -> str:
     name = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
     if not isinstance(name, str) or not name or "\0" in name:
         raise FileError(f"lw.save takes a path, not {path!r}")
     if is_url(name):
         raise FileError(
-            f"lw.save writes to this machine, and {escape(repr(name))} is elsewhere; save, then copy it there"
+            f"lw.save writes to this machine, and {shown_file(name)} is elsewhere; save, then copy it there"
         )
     if os.path.isdir(name):
         name = os.path.join(name, "model.safetensors")  # the name under which others look for it
     elif name.endswith(("/", os.sep)):
-        raise FileError(f"cannot write {escape(repr(name))}: there is no such folder")
-    return name.removesuffix(INDEX)
+        raise FileError(f"cannot write {shown_file(name)}: there is no such folder")
+    target = name.removesuffix(INDEX)
+    if target.endswith(INDEX) or not os.path.basename(target):
+        raise FileError(f"cannot write {shown_file(name)}: a name that ends in {INDEX} is that of an index of shards")
+    return target
 
 
 def _bytes(size: int | str) -> int:
@@ -176,6 +178,7 @@ class _Collected:
         self.tie_roles: list[Any] = []
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
+        self.saturate = False  # whether what does not fit into the dtype asked for becomes the nearest that does
 
     @property
     def values(self) -> list[Any]:
@@ -220,8 +223,11 @@ class _Collected:
             yield store.Item(array.name, spec.shape or (), array.dtype, _LETTERS[kind], role, pieces)
 
     def _pieces(self, array: _Array, home: Any, value: Any) -> Iterator[Any]:
+        own = array.facts.spec.dtype
         with self._named(array):
-            yield from home.pieces(value, array.dtype)
+            pieces = home.pieces(value)
+            yield from pieces if own == array.dtype else cast_pieces(pieces, own, array.dtype, self.saturate)
+            home.unchanged([value])
 
     @contextmanager
     def _named(self, array: _Array) -> Iterator[None]:
@@ -231,7 +237,8 @@ class _Collected:
         except FileError:
             raise
         except Error as error:
-            raise WalkError(f"cannot save {self.columns.row_text(array.row)}: {error}") from error
+            repair = f"; {SATURATE}" if isinstance(error, WriteError) else ""
+            raise WalkError(f"cannot save {escape(self.columns.row_text(array.row))}: {error}{repair}") from error
 
 
 def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collected:
@@ -424,7 +431,7 @@ class Saving:
 
     def __repr__(self) -> str:
         state = "saving" if not self.done else "failed" if self._error is not None else "saved"
-        return f"<Saving {self.path!r}: {state}>"
+        return escape(f"<Saving {self.path!r}: {state}>")
 
 
 _unfinished: list[Saving] = []  # what is being written, or went wrong without anybody having been told
@@ -450,7 +457,7 @@ def _tell_at_exit() -> None:
     # The interpreter has waited for the threads.
     for saving in _unfinished:
         if saving._error is not None:
-            print(f"leafwise: {saving.path!r} was not saved: {saving._error}", file=sys.stderr)
+            print(escape(f"leafwise: {saving.path!r} was not saved: {saving._error}"), file=sys.stderr)
 
 
 def _after_fork() -> None:

@@ -8,10 +8,11 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from leafwise import __version__
-from leafwise.core.path import escape
+from leafwise.cli.printing import complain
+from leafwise.core.path import escape, without_secrets
 from leafwise.errors import Error
 
 VERBS = ["show", "read", "stats", "check", "diff", "image", "ties", "groups", "plan", "verify", "convert", "tour"]
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="leafwise",
         description="Parameter management for neural networks: inspect, iterate, share, save.",
     )
@@ -54,20 +55,20 @@ def _run(arguments: Sequence[str] | None) -> int:
             sys.stdout.flush()
         return status
     except Error as error:
-        print(f"leafwise: {escape(str(error))}", file=sys.stderr)
+        complain(str(error))
         return int(getattr(options, "trouble", 1))  # a verb whose 1 is an answer has another
     except BrokenPipeError:
         # `leafwise show … | head` is no failure; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("leafwise: interrupted", file=sys.stderr)
+        complain("interrupted")
         return 130
     except OSError as error:
         if error.filename is not None:
             return _unexpected(error, options)
         # What was to be printed; to print the rest at exit would fail once more.
-        print(f"leafwise: cannot write: {error.strerror or error}", file=sys.stderr)
+        complain(f"cannot write: {error.strerror or error}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(getattr(options, "trouble", 1))
     except Exception as error:
@@ -76,6 +77,13 @@ def _run(arguments: Sequence[str] | None) -> int:
         warnings.showwarning = shown
         if collecting:
             gc.enable()
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments, among which are names of files, as everything else is said."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(escape(without_secrets(message)))
 
 
 def _set_errors(stream: Any, errors: str | None) -> None:
@@ -89,10 +97,10 @@ def _unexpected(error: Exception, options: argparse.Namespace) -> int:
     if trouble == 1:
         raise error
     said = f"{type(error).__name__}: {error}".splitlines()[0]
-    print(f"leafwise: unexpected trouble: {escape(said)}", file=sys.stderr)
+    complain(f"unexpected trouble: {said}")
     return trouble
 
 
 def _warn(message: Warning | str, *_: object) -> None:
     """As errors are told: a shell has no use for the line of a program."""
-    print(f"leafwise: {escape(str(message))}", file=sys.stderr)
+    complain(str(message))

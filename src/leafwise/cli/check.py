@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import show
+from leafwise.cli.printing import say, show
 
 if TYPE_CHECKING:
     from leafwise.inspect.rules.registry import CheckRule
@@ -34,7 +34,8 @@ def add_to(verbs: Any) -> None:
 
 def print_rules(rules: "list[CheckRule]", as_json: bool) -> None:
     if not as_json:
-        print("\n".join(f"{rule.code}  {rule.name}: {rule.about}" for rule in rules))
+        for rule in rules:
+            say(f"{rule.code}  {rule.name}: {rule.about}")
         return
     import json
 

@@ -4,9 +4,10 @@ import argparse
 import sys
 from typing import Any
 
+from leafwise.cli import target
+from leafwise.cli.printing import say
 from leafwise.cli.rename import HELP as RENAME_HELP
 from leafwise.cli.rename import renames
-from leafwise.core.path import escape
 from leafwise.errors import Error
 
 
@@ -23,6 +24,11 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("--only", metavar="QUERY", help="only leaves that match the glob, e.g. 'model.**'")
     parser.add_argument("--dtype", metavar="DTYPE", help="cast numbers with a fraction: float32, bfloat16, float16, …")
     parser.add_argument(
+        "--cast",
+        choices=["saturate"],
+        help="let values that --dtype has no room for become the nearest that it has; without it they are an error",
+    )
+    parser.add_argument(
         "--rename",
         metavar="PATTERN=TEXT",
         action="append",
@@ -36,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.core.match import renamer
     from leafwise.core.query import Query
     from leafwise.core.tree import open as open_checkpoint
-    from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable
+    from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable, checked_dtype
     from leafwise.files.convert import Entry, dtype_for, write_npz, write_safetensors
     from leafwise.render.outline import bytes_text, plural
     from leafwise.render.progress import Progress
@@ -47,8 +53,11 @@ def run(options: argparse.Namespace) -> int:
         raise Error(f"cannot tell a format from {options.destination!r}; let it end in .safetensors or .npz")
     if options.dtype is not None and options.dtype not in ITEM_BYTES:
         raise Error(f"there is no dtype {options.dtype!r}; there are: {', '.join(ITEM_BYTES)}")
+    dtype = checked_dtype(options.dtype, ITEM_BYTES)
+    if options.cast is not None and dtype is None:
+        raise Error("--cast says how to cast to --dtype, which is not given")
     give, _ = renamer(renames(options.rename))
-    with open_checkpoint(options.source) as whole:
+    with open_checkpoint(target.file(options.source)) as whole:
         columns = whole._columns
         rows = whole._rows if options.only is None else Query.of(options.only).names(columns, 0, whole._rows)
         entries: dict[str, Entry] = {}
@@ -61,11 +70,9 @@ def run(options: argparse.Namespace) -> int:
             if isinstance(array, Unreadable):
                 raise Error(f"{path} cannot be converted: {array.why}; leave it out with --only")
             if name in entries:
-                raise Error(
-                    f"two leaves would both be called {escape(repr(name))}; give one another name with --rename"
-                )
+                raise Error(f"two leaves would both be called {name!r}; give one another name with --rename")
             _check_name(name, options.destination)
-            entries[name] = Entry(name, array, dtype_for(array, options.dtype))
+            entries[name] = Entry(name, array, dtype_for(array, dtype), options.cast is not None)
         if not entries:
             what = "holds no arrays" if options.only is None else f"has no leaf that matches {options.only!r}"
             raise Error(f"{options.source} {what}")
@@ -77,9 +84,9 @@ def run(options: argparse.Namespace) -> int:
             progress.done()
         left_out = len(whole.scalars)
     also = f"; {plural(left_out, 'plain value', 'plain values')} left out" if left_out else ""
-    print(
+    say(
         f"{plural(len(entries), 'array', 'arrays')}, {bytes_text(total) or '0 B'} → {options.destination}{also}",
-        file=sys.stderr,
+        sys.stderr,
     )
     return 0
 
@@ -88,7 +95,7 @@ def _check_name(name: str, destination: str) -> None:
     """Refuses names that the format would lose, or take for something else."""
     reserved = destination.endswith(".safetensors") and name == "__metadata__"
     if reserved or not name or "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
-        raise Error(f"{escape(repr(name))} cannot be a name in {destination}; give it another with --rename")
+        raise Error(f"{name!r} cannot be a name in {destination}; give it another with --rename")
 
 
 def _metadata(found: Any) -> dict[str, str]:

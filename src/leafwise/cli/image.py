@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import show
+from leafwise.cli.printing import say, show
 
 
 def add_to(verbs: Any) -> None:
@@ -39,11 +39,9 @@ def run(options: argparse.Namespace) -> int:
     found = target.resolve(options.target)
     picture = image(found, options.path, limit=options.limit, size=options.size, style=options.style)
     if options.output is not None:
-        from leafwise.core.path import escape
-
         written = picture.save(options.output)
         if not options.json:
-            print(escape(f"{written}: {picture.width}×{picture.height} pixels · {picture.caption}"))
+            say(f"{written}: {picture.width}×{picture.height} pixels · {picture.caption}")
     if options.json or options.output is None:
         show(picture, options.json)
     return 0

@@ -42,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if options.auto and options.rename:
         raise Error("give --rename or --auto, not both")
     rename: Any = "auto" if options.auto else renames(options.rename) or None
-    found = plan(target.resolve(options.target), options.source, rename=rename, allow=options.allow, cast=options.cast)
+    source = target.file(options.source)
+    found = plan(target.resolve(options.target), source, rename=rename, allow=options.allow, cast=options.cast)
     show(found, options.json, full=options.full)
     return 0 if found.holds else 1

@@ -5,6 +5,8 @@ import sys
 from typing import Any
 
 from leafwise.cli import target
+from leafwise.cli.printing import say, show
+from leafwise.core.doc import Shown
 from leafwise.core.path import escape
 from leafwise.errors import Error
 
@@ -32,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         if not isinstance(leaf, Leaf):
             if index:
                 raise Error(f"{path} is not a leaf, and cannot be sliced")
-            print(escape(leaf) if isinstance(leaf, str) else leaf)
+            _print_value(leaf)
             return 0
         array = leaf.numpy(index)
         if options.json:
@@ -46,9 +48,19 @@ def run(options: argparse.Namespace) -> int:
         import numpy as np
 
         with np.printoptions(threshold=200, edgeitems=3):
-            print(np.array2string(array.astype("float32") if array.dtype.kind == "V" else array))
-        print(f"{'×'.join(map(str, array.shape)) or 'scalar'} {leaf.dtype}", file=sys.stderr)
+            text = np.array2string(array.astype("float32") if array.dtype.kind == "V" else array)
+        for line in text.splitlines():
+            print(escape(line))
+        say(f"{'×'.join(map(str, array.shape)) or 'scalar'} {leaf.dtype}", sys.stderr)
     return 0
+
+
+def _print_value(value: Any) -> None:
+    """A plain value, as it is if it is text; or what stands below a path."""
+    if isinstance(value, Shown):
+        show(value, as_json=False)
+    else:
+        print(escape(str(value)))  # and not say: a value is given as it is, also where it is a URL
 
 
 def parsed(text: str) -> tuple[str, tuple[Any, ...]]:

@@ -1,30 +1,39 @@
 """What TARGET means on the command line."""
 
 import argparse
-import importlib
+import importlib.util
 import os
 import re
 import sys
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 from leafwise.errors import Error
+from leafwise.files.source import is_url
 
 if TYPE_CHECKING:
     from leafwise.core.tree import Tree
 
-HELP = "a checkpoint (a file, a folder or a URL), or package.module:name of a model or of a function that builds one"
+HELP = (
+    "a checkpoint (a file, a folder or a URL), or package.module:name of a model or of a function that builds one, "
+    "which is imported and run"
+)
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def resolve(target: str) -> Any:
-    """The object that TARGET names: the path of a file, or what an import path leads to."""
-    if os.path.exists(target) or "://" in target or not _DOTTED.fullmatch(target):
-        if not os.path.exists(target) and "://" not in target:
-            raise Error(f"{target!r} is not a file, and not of the form package.module:name")
-        return target
+    """The object that TARGET names: the path of a file, or what an import path leads to.
+
+    An import runs code. So whatever is there under that name is taken for a file, even a link that leads nowhere:
+    `leafwise show *` imports nothing, whatever the files are called.
+    """
+    if os.path.lexists(target) or is_url(target):
+        return file(target)
+    if not _DOTTED.fullmatch(target):
+        raise Error(f"{target!r} is not a file, and not of the form package.module:name")
     module_name, _, attributes = target.partition(":")
-    sys.path.insert(0, os.getcwd())  # as python -m does
+    _reach(module_name.partition(".")[0])
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
@@ -37,6 +46,34 @@ def resolve(target: str) -> Any:
     if isinstance(found, type) or not _is_model(found):
         return _call(target, found)
     return found
+
+
+def file(target: str) -> str:
+    """What FILE names, where no import is meant; what is there is no URL, whatever the folders are called."""
+    return os.path.abspath(target) if is_url(target) and os.path.lexists(target) else target
+
+
+def _reach(name: str) -> None:
+    """Makes a module of the current folder known, and its neighbours, if it is that one which is meant.
+
+    At the end of the path: nothing there takes the place of a module that is installed. Where nothing of the current
+    folder is asked for, none of it is known.
+    """
+    try:
+        here = os.getcwd()
+    except OSError:  # it is gone
+        return
+    own = PathFinder.find_spec(name, [here])
+    if own is None or here in sys.path or "" in sys.path:
+        return
+    other = getattr(sys.modules.get(name), "__spec__", None) or importlib.util.find_spec(name)
+    if other is None or other.loader is None:  # without a loader: a folder without an __init__.py, which yields
+        sys.path.append(here)
+    elif own.loader is not None and own.origin != other.origin:
+        raise Error(
+            f"{name} is in the current folder and elsewhere: {own.origin!r} and {other.origin!r}; for the one in the "
+            "current folder, set PYTHONPATH=."
+        )
 
 
 def selected(target: str, query: str | None) -> "Tree":

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+Scaled = tuple[float, int]  # a number, and the power of two that it is multiplied by
+
 
 class Comparison(NamedTuple):
     """One pass over two arrays, pair by pair: how many differ in their bits, and how far apart the finite pairs are.
@@ -13,6 +15,9 @@ class Comparison(NamedTuple):
     or infinite; they count as changed where their bits differ, and take no part in distances, norms and the cosine.
     `nonfinite_changed` is how many of them changed: where any did, nobody can say how far, so that `largest` and
     `relative_l2` are nan. Where nothing changed, nobody asked for the norms, and they are nan.
+
+    `scaled` has the distance and both norms where a float may have no room for them, or too few digits, as for the norm
+    of two numbers of 1.7e308, or of 5e-324: what is worked out of them is right all the same.
     """
 
     size: int
@@ -24,6 +29,21 @@ class Comparison(NamedTuple):
     cosine: float = 1.0
     largest: float = 0.0
     nonfinite_changed: int = 0
+    scaled: tuple[Scaled, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        counts: tuple[int, int, int],
+        norms: tuple[Scaled, Scaled, Scaled],
+        cosine: float,
+        largest: float,
+        nonfinite_changed: int,
+    ) -> "Comparison":
+        """From the size, how many changed and how many are not finite; and the distance and both norms, scaled."""
+        scaled = norms if any(power for _, power in norms) else ()
+        distance, norm, other_norm = (_float(*norm) for norm in norms)
+        return cls(*counts, distance, norm, other_norm, cosine, largest, nonfinite_changed, scaled)
 
     @property
     def share(self) -> float:
@@ -36,13 +56,29 @@ class Comparison(NamedTuple):
         where something changed that is not finite."""
         if self.nonfinite_changed:
             return math.nan
-        if math.isinf(self.distance) and 0 < self.norm < math.inf and self.other_norm < math.inf:
-            # Further apart than any number: by the angle between them, which is then not small.
-            ratio = self.other_norm / self.norm
-            return math.hypot(1 - ratio * self.cosine, ratio * math.sqrt(max(0.0, 1 - self.cosine**2)))
-        if not self.distance:
+        (distance, power), (norm, its_power), _ = _norms(self)
+        if not distance:
             return 0.0
-        return self.distance / self.norm if self.norm else math.inf
+        return _float(distance / norm, power - its_power) if norm else math.inf
+
+
+def _float(number: float, power: int) -> float:
+    """A scaled number as a float: infinite where it is larger than any."""
+    try:
+        return math.ldexp(number, power)
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def _norms(found: Comparison) -> tuple[Scaled, ...]:
+    return found.scaled or ((found.distance, 0), (found.norm, 0), (found.other_norm, 0))
+
+
+def _hypot(norms: list[Scaled]) -> Scaled:
+    """The norm of norms, scaled by the power of two of the largest, if it needs to be."""
+    top = max((math.frexp(number)[1] + power for number, power in norms if number), default=0)
+    top = 0 if -400 < top < 400 else top
+    return math.hypot(*(_float(number, power - top) for number, power in norms)), top
 
 
 def together(parts: Iterable[Comparison]) -> Comparison:
@@ -57,20 +93,24 @@ def together(parts: Iterable[Comparison]) -> Comparison:
     parts = list(parts)
     if len(parts) < 2:
         return parts[0] if parts else Comparison(0, 0)
-    norm, other_norm = (math.hypot(*(part[column] for part in parts)) for column in (4, 5))
+    distances, norms, other_norms = (list(column) for column in zip(*map(_norms, parts), strict=True))
+    norm, other_norm = _hypot(norms), _hypot(other_norms)
     lost = sum(part.nonfinite_changed for part in parts)
     cosine = math.nan
-    if norm and other_norm:
-        terms = (part.cosine * (part.norm / norm) * (part.other_norm / other_norm) for part in parts)
+    if norm[0] and other_norm[0]:
+        terms = (
+            part.cosine * _share(one, norm) * _share(other, other_norm)
+            for part, one, other in zip(parts, norms, other_norms, strict=True)
+        )
         cosine = math.fsum(term for term in terms if term == term)
-    return Comparison(
-        sum(part.size for part in parts),
-        sum(part.changed for part in parts),
-        sum(part.nonfinite for part in parts),
-        math.hypot(*(part.distance for part in parts)),
-        norm,
-        other_norm,
+    return Comparison.of(
+        (sum(part.size for part in parts), sum(part.changed for part in parts), sum(part.nonfinite for part in parts)),
+        (_hypot(distances), norm, other_norm),
         cosine,
         math.nan if lost else max(part.largest for part in parts),
         lost,
     )
+
+
+def _share(part: Scaled, whole: Scaled) -> float:
+    return _float(part[0] / whole[0], part[1] - whole[1])

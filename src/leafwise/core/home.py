@@ -131,7 +131,8 @@ class Home:
 
     def read(self, value: Any, index: Any) -> Any:
         """A part of the array as a NumPy array; a home that can read just that says how."""
-        return self.numpy(value)[index]
+        whole = self.numpy(value)
+        return whole if isinstance(index, tuple) and not index else whole[index]
 
     def reads_parts(self, value: Any) -> bool:
         """Whether a part is read without the rest. If not, whoever wants many parts asks for the whole, once."""
@@ -144,8 +145,8 @@ class Home:
 
     in_place = True  # whether values are written into the arrays that are there; if not, `replaced` gets new ones
 
-    def pieces(self, value: Any, dtype: str) -> Iterator[Any]:
-        """The values in C order as bytes, in this dtype: as they lie, or copied piece by piece."""
+    def pieces(self, value: Any) -> Iterator[Any]:
+        """The values in C order as bytes: as they lie, or copied piece by piece; whole elements in each piece."""
         raise Unsupported(self.name, "be saved")
 
     def axis_order(self, value: Any) -> tuple[int, ...] | None:
@@ -158,6 +159,12 @@ class Home:
 
     def buffer(self, value: Any) -> memoryview | None:
         """The memory of an array as writable bytes in C order; None where it lies otherwise, or elsewhere."""
+        return None
+
+    def lies_at(self, value: Any) -> "tuple[object, Memory] | None":
+        """Where an array lies, so that arrays of any home can be compared: a space, and the place in it, counted in
+        bytes from where that space begins. After its dtype stand marks, if the memory holds other bits than those of
+        the values, as that of a conjugated view does. None where it is not known, or where there are no values."""
         return None
 
     def cannot_read(self, value: Any) -> str:
@@ -412,9 +419,6 @@ class Home:
         """Where the elements of an array lie, one after another in C order: in memory, or in a file of this machine.
         None where they lie otherwise, and must be asked for by `pieces`."""
         return None
-
-    def let_go(self, values: list[Any]) -> None:
-        """Says that what was read of arrays is not looked at again soon, and need not be held."""
 
     def unchanged(self, values: list[Any]) -> None:
         """Raises where what arrays are read from was written to since it was opened."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from leafwise.core.home import Axes, Home, Spec
 from leafwise.core.memory import Op
-from leafwise.core.path import Path
+from leafwise.core.path import Path, escape
 from leafwise.errors import Error, WalkError, WriteError
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Leaf:
     def __repr__(self) -> str:
         further = len(self._columns.rows_of(self._index)) - 1
         also = f", {further + 1} names" if further else ""
-        return f"<Leaf {self.path}: {self.kind} {shape_text(self.shape)} {self.dtype}{also}>"
+        return escape(f"<Leaf {self.path}: {self.kind} {shape_text(self.shape)} {self.dtype}{also}>")
 
 
 class Node:
@@ -232,7 +232,7 @@ class Node:
         return hash((id(self._columns), self._index))
 
     def __repr__(self) -> str:
-        return f"<Node {str(self.path) or 'root'}: {self.type}>"
+        return escape(f"<Node {str(self.path) or 'root'}: {self.type}>")
 
 
 class Tie(NamedTuple):
@@ -267,8 +267,8 @@ class UndoneTie(NamedTuple):
 
     def __str__(self) -> str:
         if self.gone:
-            return f"declared tie undone: {self.path}, which was {self.source}{self.op.describe()}, is gone"
-        return f"declared tie undone: {self.path} is no longer {self.source}{self.op.describe()}"
+            return escape(f"declared tie undone: {self.path}, which was {self.source}{self.op.describe()}, is gone")
+        return escape(f"declared tie undone: {self.path} is no longer {self.source}{self.op.describe()}")
 
     def repair(self) -> str:
         """What to type, to have it back or to accept that it is gone."""

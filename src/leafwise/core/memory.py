@@ -6,7 +6,7 @@ says how it is seen from there: `same`, `transpose` or `view`.
 """
 
 from collections.abc import Iterable
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -164,6 +164,44 @@ def extent(memory: Memory) -> tuple[int, int]:
     """The first byte, and the byte after the last, that an array touches."""
     low, axes = _axes(memory)
     return low, low + sum((size - 1) * stride for size, stride in axes) + memory.itemsize
+
+
+def may_repeat(memory: Memory) -> bool:
+    """Whether several elements of an array may lie over one another. It may say so of some where none do.
+
+    >>> may_repeat(Memory(0, (3, 4), (16, 4), 4, "float32")), may_repeat(Memory(0, (3, 3), (4, 4), 4, "float32"))
+    (False, True)
+    """
+    reach = memory.itemsize
+    moves = [(abs(stride), size) for size, stride in zip(memory.shape, memory.strides, strict=True) if size > 1]
+    for stride, size in sorted(moves):
+        if stride < reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
+def meeting(found: list[tuple[object, Memory]]) -> list[list[int]]:
+    """Which arrays may have elements in one place, given the space and the place of each: groups of several, and single
+    ones that may lie over themselves; numbers in the list."""
+    order = sorted((str(space), *extent(memory), number) for number, (space, memory) in enumerate(found))
+    groups: list[list[int]] = []
+    end: tuple[str, int] = ("", 0)
+    for space, start, stop, number in order:
+        if groups and space == end[0] and start < end[1]:
+            groups[-1].append(number)
+            end = space, max(end[1], stop)
+        else:
+            groups.append([number])
+            end = space, stop
+    work = Work()
+    return [group for group in groups if not _are_apart([found[number][1] for number in group], work)]
+
+
+def _are_apart(memories: list[Memory], work: "Work") -> bool:
+    """Whether no two elements of any of these lie in one place, as far as it is soon told."""
+    pairs = combinations(memories, 2)
+    return not any(map(may_repeat, memories)) and all(relation(a, b, work) == "apart" for a, b in pairs)
 
 
 def _axes(memory: Memory) -> tuple[int, list[tuple[int, int]]]:

@@ -11,6 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from leafwise.errors import PathError, QueryError
+from leafwise.printable import escape as escape
+from leafwise.printable import shown_file as shown_file
+from leafwise.printable import shown_url as shown_url
+from leafwise.printable import without_secrets as without_secrets
 
 Kind = Literal["attribute", "index", "key", "part", "step", "any"]
 
@@ -169,13 +173,6 @@ def quote(name: str) -> str:
     if name.isprintable() and _BARE.fullmatch(name):
         return name
     return '"' + escape(json.dumps(name, ensure_ascii=False)[1:-1]) + '"'
-
-
-def escape(text: str) -> str:
-    """Text with everything that does not show (control characters, bidi overrides) spelled out."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else json.dumps(char, ensure_ascii=True)[1:-1] for char in text)
 
 
 def split_names(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leafwise.core.glob import Glob, compiled_word
 from leafwise.core.leaf import Leaf
-from leafwise.core.path import Path
+from leafwise.core.path import Path, escape
 from leafwise.errors import QueryError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Query:
         return Query(f"({self._text} {sign} {query._text})", rows)
 
     def __repr__(self) -> str:
-        return f"Query({self._text})"
+        return escape(f"Query({self._text})")
 
 
 def where(

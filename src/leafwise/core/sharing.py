@@ -3,6 +3,7 @@
 from typing import Any, Literal, NamedTuple
 
 from leafwise.core.memory import Op
+from leafwise.core.path import escape
 
 Keep = Literal["source", "target", "mean"]
 
@@ -50,7 +51,7 @@ class Use(NamedTuple):
         if self.operation == UNATTRIBUTED:
             return UNATTRIBUTED
         turn = f" ({self.turn + 1})" if self.turn else ""
-        return f"{self.path or '(root)'} call {self.call}: {self.operation}{turn}"
+        return escape(f"{self.path or '(root)'} call {self.call}: {self.operation}{turn}")
 
 
 UNATTRIBUTED = "unattributed"

@@ -56,7 +56,7 @@ def tree(obj: Any) -> "Tree":
         obj = import_module(_FILES).open_file(obj)
     found = Tree(walk(obj))
     for undone in found.undone:
-        warnings.warn(f"{undone}; {undone.repair()}", TieWarning, stacklevel=2)
+        warnings.warn(TieWarning(f"{undone}; {undone.repair()}"), stacklevel=2)
     return found
 
 

@@ -1,16 +1,19 @@
 """Arrays at rest: where their bytes lie, and how these become numbers when somebody asks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 from leafwise.core.home import Memory, Spec
+from leafwise.core.leaf import number_kind
 from leafwise.core.memory import extent
+from leafwise.core.path import escape
 from leafwise.errors import QueryError, Unsupported
-from leafwise.files.checksums import Sums
+from leafwise.files.checksums import Checksums
 from leafwise.files.source import Source
 
 CHUNK = 8 << 20  # how many bytes pass through memory at a time
+_GAP = 1 << 16  # bytes between two rows from which on they are read one by one
 MAX_AXES = 64  # what arrays have at most, in PyTorch and in NumPy
 
 # Plain names of dtypes with whole bytes, and how many.
@@ -47,21 +50,50 @@ def same_values(a: Any, b: Any) -> bool:
     return all(as_bytes(a[at : at + rows]) == as_bytes(b[at : at + rows]) for at in range(0, len(a), rows))
 
 
-def cast_to(array: Any, dtype: str) -> Any:
-    """A NumPy array in another dtype; what is too large for it becomes infinite, without a word."""
+SATURATE = 'cast="saturate" takes the nearest number that does'  # what to type where a value does not fit
+Cast = bool | Literal["saturate"]  # whether to cast, and whether what does not fit becomes the nearest that does
+
+
+def checked_cast(cast: Any) -> Cast:
+    """What `cast=` was given, if it is something to give."""
+    if isinstance(cast, bool) or (isinstance(cast, str) and cast == "saturate"):
+        return cast  # type: ignore[return-value]
+    raise QueryError(f'cast= takes True, False or "saturate", not {cast!r}')
+
+
+def checked_dtype(dtype: Any, known: Iterable[str]) -> str | None:
+    """The plain name of the dtype that numbers with a fraction are to be cast to."""
+    name = None if dtype is None else str(dtype).removeprefix("torch.")
+    fractional = [one for one in known if number_kind(one) == "float"]
+    if name is not None and name not in fractional:
+        raise QueryError(f"cannot cast to {dtype!r}; numbers with a fraction can be cast to {', '.join(fractional)}")
+    return name
+
+
+def cast_to(array: Any, dtype: str, saturate: bool = False) -> Any:
+    """A NumPy array in another dtype, by the one rule of casts: `leafwise.kernels.casting`."""
+    from leafwise.kernels import casting
+
+    return casting.cast_to(array, dtype, saturate)
+
+
+def misfit(array: Any, dtype: str) -> str:
+    """Why an array cannot be cast to a dtype without other numbers coming of it; empty where it can."""
+    from leafwise.kernels import casting
+
+    return casting.misfit(array, dtype)
+
+
+def cast_pieces(pieces: Iterable[Any], own: str, dtype: str, saturate: bool) -> Iterator[Any]:
+    """Bytes of one dtype as bytes of another, a chunk at a time."""
     import numpy as np
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        return array.astype(numpy_dtype(dtype))
-
-
-def keeps_values(array: Any, cast: Any) -> bool:
-    """Whether a cast has only rounded: whole numbers stay the same, and what was finite stays so."""
-    import numpy as np
-
-    if array.dtype.kind in "iub":
-        return bool((cast.astype(array.dtype) == array).all() and (np.sign(cast) == np.sign(array)).all())
-    return bool((np.isfinite(cast.astype(np.float64)) | ~np.isfinite(array.astype(np.float64))).all())
+    known = numpy_dtype(own)
+    for piece in pieces:
+        array = np.frombuffer(piece, known)
+        step = CHUNK // known.itemsize
+        for start in range(0, array.size, step):
+            yield as_bytes(cast_to(array[start : start + step], dtype, saturate))
 
 
 def agree_in_memory(found: "list[tuple[Memory, Any]]") -> bool:
@@ -94,7 +126,7 @@ class Storage:
         self._start = start
         self.nbytes = nbytes
         self.shared = shared  # whether several arrays may see it
-        self.sums: Sums | None = None  # its checksums, where the file has some
+        self.sums: Checksums | None = None  # its checksums, where the file has some
 
     @property
     def start(self) -> int:
@@ -105,12 +137,19 @@ class Storage:
     def read(self, start: int, stop: int) -> Any:
         return self.source.read(self.start + start, self.start + stop)
 
+    def read_into(self, start: int, view: memoryview) -> None:
+        self.source.read_into(self.start + start, view)
+
+    def view(self, start: int, stop: int) -> Any:
+        return self.source.view(self.start + start, self.start + stop)
+
 
 class Stored:
     """An array at rest."""
 
     __slots__ = ("spec",)
     reads_parts = True  # whether a part can be read without the rest
+    checks_itself = False  # whether reading it compares a checksum that no storage of it has
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -123,6 +162,19 @@ class Stored:
 
     def whole(self) -> Any:
         raise NotImplementedError
+
+    def view(self) -> Any:
+        """The values as a NumPy array for the user to keep: over mapped memory where the file allows it."""
+        return self.read()
+
+    def storages(self) -> "list[Storage]":
+        """Where the bytes lie from which the values are made."""
+        return []
+
+    def is_checked(self) -> bool:
+        """Whether all of its bytes have checksums."""
+        storages = self.storages()
+        return self.checks_itself or (bool(storages) and all(storage.sums is not None for storage in storages))
 
     def chunks(self) -> Iterator[Any]:
         """The values in C order, as bytes, a chunk at a time."""
@@ -162,7 +214,7 @@ class Stored:
         return array if dtype is None else array.astype(dtype)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.spec.shape} {self.spec.dtype}>"
+        return escape(f"<{type(self).__name__} {self.spec.shape} {self.spec.dtype}>")
 
 
 class Strided(Stored):
@@ -199,14 +251,46 @@ class Strided(Stored):
 
         memory = self.memory()
         offset, shape, strides = sliced(memory, index)
-        dtype = numpy_dtype(self.spec.dtype)
-        if 0 in shape:
-            return np.empty(shape, dtype)
-        low = offset + sum(min(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True))
-        high = offset + sum(max(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True)) + memory.itemsize
-        buffer = self.storage.read(low, high)
+        part = memory._replace(offset=offset, shape=shape, strides=strides)
+        if 0 in part.shape:
+            return np.empty(part.shape, numpy_dtype(part.dtype))
+        low, high = extent(part)
+        # A part that lies scattered is put together from its pieces, rather than read with all that lies between.
+        if high - low <= CHUNK or high - low <= 2 * prod(part.shape) * part.itemsize:
+            return self._array(self.storage.read(low, high), low, part)
+        found = np.empty(part.shape, numpy_dtype(part.dtype))
+        self._gather(part, found)
+        return found
+
+    def view(self) -> Any:
+        memory = self.memory()
+        if 0 in memory.shape:
+            return self.read()
+        low, high = extent(memory)
+        return self._array(self.storage.view(low, high), low, memory)
+
+    def storages(self) -> list[Storage]:
+        return [self.storage]
+
+    def _gather(self, part: Memory, found: Any) -> None:
+        """Fills an array with a part that lies scattered. What is read at a time spans a chunk at most, or a row."""
+        low, high = extent(part)
+        if high - low <= CHUNK or not part.shape:
+            found[...] = self._array(self.storage.read(low, high), low, part)
+            return
+        axis = max(range(len(part.shape)), key=lambda axis: abs(part.strides[axis]) * (part.shape[axis] - 1))
+        stride, size = abs(part.strides[axis]), part.shape[axis]
+        rows = 1 if stride > _GAP else max(1, min(CHUNK // stride, size // 2))
+        ahead = (slice(None),) * axis
+        for start in range(0, size, rows):
+            taken = (*ahead, slice(start, start + rows))
+            at, shape, strides = sliced(part, taken)
+            self._gather(part._replace(offset=at, shape=shape, strides=strides), found[taken])
+
+    def _array(self, buffer: Any, low: int, part: Memory) -> Any:
+        """An array over bytes that begin at `low` in the storage."""
         try:
-            return self._over(buffer, dtype, offset - low, shape, strides)
+            return self._over(buffer, numpy_dtype(part.dtype), part.offset - low, part.shape, part.strides)
         except (ValueError, MemoryError, OverflowError) as error:
             raise self.storage.source.error(self.storage.start + low, f"an array that cannot be ({error})") from error
 
@@ -252,7 +336,12 @@ class Signed(Strided):
         self.signs = signs
 
     def read(self, index: Index = ()) -> Any:
-        array = super().read(index)
+        return self._signed(super().read(index))
+
+    def view(self) -> Any:
+        return self._signed(super().view())
+
+    def _signed(self, array: Any) -> Any:
         if "conj" in self.signs:
             array = array.conj()
         return -array if "neg" in self.signs else array
@@ -279,6 +368,9 @@ class Coded(Stored):
     def whole(self) -> Any:
         return self.decode(self.storage.read(0, self.storage.nbytes), self.spec.shape or ())
 
+    def storages(self) -> list[Storage]:
+        return [self.storage]
+
 
 class Pieces(Stored):
     """An array that lies in pieces, each with the position of its first element."""
@@ -290,6 +382,9 @@ class Pieces(Stored):
     ) -> None:
         super().__init__(spec)
         self.pieces = pieces  # position, shape, and how to open it
+
+    def storages(self) -> list[Storage]:
+        return [storage for _, _, open_piece in self.pieces for storage in open_piece().storages()]
 
     def read(self, index: Index = ()) -> Any:
         import numpy as np

@@ -1,12 +1,17 @@
 """From any format that can be read to safetensors or npz, a chunk at a time."""
 
 import json
+import os
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
-from leafwise.errors import FileError
-from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, numpy_dtype
+from leafwise.core.path import escape
+from leafwise.errors import FileError, WriteError
+from leafwise.files import filling
+from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, cast_to
+from leafwise.files.proving import prove
 from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable
 
@@ -19,6 +24,7 @@ class Entry(NamedTuple):
     name: str
     array: Stored
     dtype: str
+    saturate: bool = False  # whether what does not fit into it becomes the nearest that does
 
     @property
     def nbytes(self) -> int:
@@ -39,7 +45,7 @@ def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str],
     header |= rows_of((entry.name, entry.dtype, entry.array.spec.shape or (), entry.nbytes) for entry in entries)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with durable(path) as output:
+    with durable(path, partial(_prove, entries, path)) as output:
         output.write(len(text).to_bytes(8, "little") + text)
         for entry in entries:
             _write_values(entry, output, progress)
@@ -48,10 +54,14 @@ def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str],
 def write_npz(entries: list[Entry], path: str, metadata: dict[str, str], progress: Progress) -> None:
     """Writes NumPy's zip of arrays, not compressed."""
     sink: Any
-    with durable(path) as output:
+    with durable(path, partial(_prove, entries, path)) as output:
         sink = _Sink(output)
         with zipfile.ZipFile(sink, "w") as archive:
             _write_arrays(archive, entries, progress)
+
+
+def _prove(entries: list[Entry], path: str, staged: dict[str, Output]) -> None:
+    prove(os.path.realpath(path), staged, {entry.name for entry in entries})
 
 
 def _write_arrays(archive: zipfile.ZipFile, entries: list[Entry], progress: Progress) -> None:
@@ -94,7 +104,7 @@ def _npy_header(entry: Entry) -> bytes:
 
 def _write_values(entry: Entry, output: Output, progress: Progress) -> None:
     run = entry.array.plain_run() if entry.dtype == entry.array.spec.dtype else None
-    if run is not None:
+    if run is not None and run[0].sums is None:
         storage, start, stop = run
         while start < stop:
             part = min(start + (1 << 26), stop)
@@ -108,14 +118,18 @@ def _write_values(entry: Entry, output: Output, progress: Progress) -> None:
 
 
 def _chunks(entry: Entry) -> Iterator[Any]:
-    """The values as bytes in the dtype that they shall have."""
+    """The values as bytes in the dtype that they shall have, compared with their checksums."""
     if entry.dtype == entry.array.spec.dtype:
-        for chunk in entry.array.chunks():
+        for chunk in filling.checked_chunks(entry.name, entry.array):
             yield memoryview(chunk).cast("B")
         return
-    wanted = numpy_dtype(entry.dtype)
-    for part in entry.array.parts():
-        yield as_bytes(part.astype(wanted))
+    if not entry.array.checks_itself:
+        filling.prove_arrays([(entry.name, entry.array)])
+    try:
+        for part in entry.array.parts():
+            yield as_bytes(cast_to(part, entry.dtype, entry.saturate))
+    except WriteError as error:
+        raise FileError(f"cannot convert {escape(entry.name)}: {error}; --cast saturate takes the nearest") from error
 
 
 def dtype_for(array: Stored, asked: str | None) -> str:

@@ -1,14 +1,16 @@
 """Folders of files: local ones, and remote ones that can be listed."""
 
 import os
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from leafwise.core.path import escape
+from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.source import LocalSource, RemoteSource, Source, is_url, remote, told
 
 INDEX = ".index.json"  # how the name of an index of shards ends
+ENOUGH = 1_000  # of what is missing; an index may name any number of files that are not there
 
 
 class Folder:
@@ -27,26 +29,66 @@ class Folder:
                 try:
                     self._names = local.disk.names_in(self.path)
                 except OSError as error:
-                    raise FileError(f"cannot open {escape(repr(self.path))}: {error.strerror or error}") from error
+                    raise FileError(f"cannot open {shown_file(self.path)}: {error.strerror or error}") from error
             else:
                 with told(self.path):
                     listed = self._files.ls(self._inside, detail=False)
                 self._names = sorted(str(one).rstrip("/").rpartition("/")[2] for one in listed)
         return self._names
 
+    def has_changed(self) -> bool:
+        """Whether other files are in it now than when it was listed."""
+        before, self._names = self._names, None
+        return before is not None and self.names != before
+
     def open(self, name: str) -> Source:
-        """A file in the folder. A name with a path in it could lead anywhere, and is refused."""
-        if not is_bare(name):
+        """A file in the folder. A name with a path in it could lead anywhere, and is refused; what this system lists as
+        a name of a file in the folder has none, whatever it looks like."""
+        if not is_bare(name) and (self._files is not None or name not in self.names):
             raise FileError(
-                f"{escape(repr(self.path))} refers to {ascii(name)[:200]}, which is not a bare name of a file in it"
+                f"{shown_file(self.path)} refers to {ascii(name)[:200]}, which is not a bare name of a file in it"
             )
-        source: Source
-        if self._files is None:
-            source = LocalSource(os.path.join(self.path, name))
-        else:
-            source = RemoteSource(f"{self.path.rstrip('/')}/{name}", self._files, f"{self._inside.rstrip('/')}/{name}")
+        source = self._source(name)
         source.verify = self.verify
         return source
+
+    def _source(self, name: str) -> Source:
+        if self._files is None:
+            return LocalSource(os.path.join(self.path, name))
+        return RemoteSource(f"{self.path.rstrip('/')}/{name}", self._files, f"{self._inside.rstrip('/')}/{name}")
+
+    def open_all(self, names: Iterable[str]) -> tuple[dict[str, Source], list[str]]:
+        """The files of these names, of which nothing is read yet, and the names of those that are not there, of which
+        so many are enough."""
+        sources: dict[str, Source] = {}
+        missing = []
+        try:
+            for name in names:
+                try:
+                    sources[name] = self.open(name)
+                except FileError as error:
+                    if not isinstance(error.__cause__, FileNotFoundError):
+                        raise
+                    missing.append(name)
+                    if len(missing) == ENOUGH:
+                        break
+        except BaseException:
+            for source in sources.values():
+                source.close()
+            raise
+        return sources, missing
+
+
+class StagedFolder(Folder):
+    """A folder as it will be when some files that were just written are in their places: by name, what gives each."""
+
+    def __init__(self, path: str, staged: dict[str, Callable[[], Source]]) -> None:
+        super().__init__(path)
+        self._names = sorted(staged)
+        self._staged = staged
+
+    def _source(self, name: str) -> Source:
+        return self._staged[name]()
 
 
 def is_bare(name: str) -> bool:

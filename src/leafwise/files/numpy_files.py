@@ -19,9 +19,10 @@ from leafwise.files.arrays import (
     numpy_dtype,
     spec_of,
 )
+from leafwise.files.checksums import Crc32
 from leafwise.files.home import StoredFile
 from leafwise.files.source import BytesSource, Source
-from leafwise.files.torch_zip import start_of
+from leafwise.files.torch_zip import has_checksums, start_of
 
 MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 10_000  # as NumPy has it
@@ -37,6 +38,7 @@ def read_npy(source: Source) -> StoredFile:
 def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
     """Opens a `.npz`; the directory, and the header of each array, are read."""
     arrays: dict[str, Any] = {}
+    checked = has_checksums(found)
     for name, info in found.items():
         if not name.endswith(".npy"):
             raise source.error(info.header_offset, f"the entry {name!a} is not a .npy file; NumPy did not write this")
@@ -45,10 +47,15 @@ def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
         start = start_of(source, info)
         if info.compress_type == zipfile.ZIP_STORED:
             head = _head(source, start, start + info.file_size)
-            arrays[name.removesuffix(".npy")] = _array(source, head, start, start + info.file_size)
+            array = _array(source, head, start, start + info.file_size)
+            if checked and isinstance(array, Strided):
+                array.storage.sums = Crc32(info.CRC, head[: array.storage.start - start])
         else:
-            arrays[name.removesuffix(".npy")] = _deflated(source, info, start)
-    return StoredFile(source, "npz", arrays)
+            array = _deflated(source, info, start)
+        arrays[name.removesuffix(".npy")] = array
+    opened = StoredFile(source, "npz", arrays)
+    opened.without_checksums = () if checked else ("npz, written without CRC-32",)
+    return opened
 
 
 def _head(source: Source, start: int, stop: int) -> bytes:
@@ -106,7 +113,14 @@ def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
         array = np.frombuffer(raw, its.newbyteorder(order) if its.itemsize > 1 else its, offset=length)
         return array.reshape(shape, order="F" if fortran else "C").astype(its, copy=False)
 
-    return Coded(spec_of(shape, dtype), packed, unpack)
+    return _Deflated(spec_of(shape, dtype), packed, unpack)
+
+
+class _Deflated(Coded):
+    """An array whose checksum is that of its values, and is compared when these are unpacked."""
+
+    __slots__ = ()
+    checks_itself = True
 
 
 def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str, bool, bool, int]:

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from leafwise.core.path import escape
 from leafwise.errors import FileError
 
 MAX_STEPS = 40_000_000  # opcodes; a checkpoint of a million tensors has about half as many
@@ -46,7 +47,7 @@ class Record:
         return self.state.get(name, default) if isinstance(self.state, dict) else default
 
     def __repr__(self) -> str:
-        return f"<{self.kind}>"
+        return escape(f"<{self.kind}>")
 
 
 class Refused(Exception):  # noqa: N818

@@ -135,6 +135,7 @@ class Record:
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
         self.orders: dict[str, tuple[int, ...]] = {}  # of arrays that did not lie in C order: that of their axes
+        self.shards: dict[str, str] = {}  # of an index: the files that it was written with, and their seals
 
     def merge(self, other: "Record") -> None:
         """Takes in what another file of the same checkpoint says."""
@@ -157,6 +158,7 @@ def text_of(
     scalars: dict[str, Any] | None = None,
     nodes: dict[str, NodeType] | None = None,
     orders: dict[str, tuple[int, ...]] | None = None,
+    shards: dict[str, str] | None = None,
 ) -> str:
     """The entry as text, column by column; see `read_record`. Columns with nothing in them are left out."""
     table: dict[Role, int] = {}
@@ -173,6 +175,7 @@ def text_of(
         "values": [encoded(value) for value in (scalars or {}).values()],
         "orders": [[name, *order] for name, order in (orders or {}).items()],
         "nodes": [_node_row(name, node) for name, node in (nodes or {}).items()],
+        "shards": [[name, seal] for name, seal in (shards or {}).items()],
     }
     return json.dumps({name: column for name, column in columns.items() if column}, separators=(",", ":"))
 
@@ -209,8 +212,16 @@ def _read_record(text: str, arrays: dict[str, Stored]) -> Record:
     record.scalars = {name: decoded(value) for name, value in zip(names, values, strict=True)}
     record.orders = dict(map(_order, _column(said, "orders", list)))
     record.nodes = dict(map(_node, _column(said, "nodes", list)))
+    record.shards = _shards(_column(said, "shards", list))
     _give_sums(said.get("sums", ""), said.get("chunk", 0), arrays)
     return record
+
+
+def _shards(rows: list[Any]) -> dict[str, str]:
+    found = {name: seal for name, seal in rows}  # noqa: C416
+    if len(found) < len(rows) or not all(type(one) is str for row in rows for one in row):
+        raise ValueError("shards without names and checksums of their own")
+    return found
 
 
 def _order(row: Any) -> tuple[str, tuple[int, ...]]:
@@ -278,14 +289,14 @@ def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) ->
             content[name] = array
         elif isinstance(array, Strided):
             try:
-                content[name] = _seen(array, op)
+                content[name] = seen(array, op)
             except (ValueError, IndexError, TypeError) as error:
                 raise source.error(8, f"{name!a} cannot be {of!a}{op.describe()} ({error})") from error
         else:
             raise source.error(8, f"{name!a} is said to be tied to {of!a}, which is not there")
 
 
-def _seen(array: Strided, op: Op) -> Strided:
+def seen(array: Strided, op: Op) -> Strided:
     """A view of a stored array: other strides over the same bytes."""
     array.storage.shared = True
     offset, shape, strides = sliced(array.memory(), op.slices or ())

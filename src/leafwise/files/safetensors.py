@@ -8,6 +8,7 @@ from typing import Any
 
 from leafwise.core.home import Spec
 from leafwise.files.arrays import MAX_AXES, Coded, Storage, Stored, Strided, unpacked
+from leafwise.files.checksums import checksum
 from leafwise.files.home import StoredFile
 from leafwise.files.record import KEY, TENSORS, add_ties, is_sealed, is_trusted, read_record
 from leafwise.files.source import Source
@@ -85,6 +86,7 @@ def read(source: Source) -> StoredFile:
     stored = StoredFile(source, "safetensors", arrays, metadata)
     entry = metadata.pop(KEY, "") if isinstance(metadata.get(KEY), str) else ""
     if ours and entry:
+        stored.seal = checksum(lead)
         in_order = dict(sorted(arrays.items(), key=lambda item: item[1].storage.start))  # type: ignore[attr-defined]
         stored.record = read_record(entry, in_order, source)
         add_ties(arrays, stored.record.ties, source)

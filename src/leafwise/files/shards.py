@@ -2,19 +2,21 @@
 
 import json
 import os
-from contextlib import suppress
+import re
+from itertools import islice
 from typing import Any
 
-from leafwise.errors import FileError
+from leafwise.core.path import shown_file
+from leafwise.errors import ChecksumError, FileError
 from leafwise.files import detect
-from leafwise.files.folder import INDEX, Folder
+from leafwise.files.folder import ENOUGH, INDEX, Folder
 from leafwise.files.home import StoredFile
 from leafwise.files.record import INDEX as SEALED_INDEX
 from leafwise.files.record import KEY, Record, add_ties, is_trusted, read_record
 from leafwise.files.safetensors import without_duplicates
 from leafwise.files.source import Source
 
-_MAX_INDEX = 1 << 28
+MAX_INDEX = 1 << 28
 
 
 def read(folder: Folder) -> StoredFile:
@@ -35,6 +37,8 @@ def read(folder: Folder) -> StoredFile:
         shards = [name for name in names if name.endswith(suffix)]
         numbered = [name for name in shards if "-of-" in name]
         shards = numbered or shards
+        if numbered:
+            _check_numbers(folder, numbered)
         if shards:
             return _merged(folder, shards) if len(shards) > 1 else detect.read(folder.open(shards[0]))
     listed = ", ".join(map(ascii, names[:8])) + (", …" if len(names) > 8 else "")
@@ -48,16 +52,20 @@ def read_index(source: Source, folder: Folder) -> StoredFile:
     while True:
         try:
             return _read_index(source, text, folder)
-        except FileError:
+        except FileError as error:
             before = text
-            with suppress(FileError):
+            try:
                 text = _text(folder.open(os.path.basename(source.name)))
+            except FileError as gone:
+                if isinstance(gone.__cause__, FileNotFoundError):
+                    raise  # something else may be in its place by now
+                raise error from error.__cause__
             if text == before:
                 raise
 
 
 def _text(source: Source) -> bytes:
-    if source.size > _MAX_INDEX:
+    if source.size > MAX_INDEX:
         raise source.error(0, f"an index of {source.size:,} bytes cannot be")
     try:
         return bytes(source.read(0, source.size))
@@ -74,7 +82,11 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
         raise source.error(0, "the index is no JSON with a weight_map") from error
     if not isinstance(weights, dict) or not weights or not all(isinstance(shard, str) for shard in weights.values()):
         raise source.error(0, "the weight_map of the index does not map names to files")
-    merged = _merged(folder, list(dict.fromkeys(weights.values())))
+    record = read_record(said[KEY], {}, source) if ours and isinstance(said.get(KEY), str) else Record()
+    names = list(dict.fromkeys(weights.values()))
+    if record.shards and record.shards.keys() != set(names):
+        raise source.error(0, "the shards that leafwise's entry lists are not those of the weight_map")
+    merged = _merged(folder, names, record.shards)
     merged.content = {key: value for key, value in merged.content.items() if key in weights}
     missing = [key for key in weights if key not in merged.content]
     if missing:
@@ -82,9 +94,9 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     for key, shard in weights.items():
         if merged.shard_of[key] != shard:
             raise source.error(0, f"the index promises {key!a} in {shard!a}, and it is in {merged.shard_of[key]!a}")
-    if ours and isinstance(said.get(KEY), str):
+    if ours:
         merged.record = merged.record or Record()
-        merged.record.merge(read_record(said[KEY], {}, source))
+        merged.record.merge(record)
         add_ties(merged.content, merged.record.ties, source)
     said_more = said.get("metadata")
     if isinstance(said_more, dict):
@@ -92,16 +104,27 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     return merged
 
 
-def _merged(folder: Folder, names: list[str]) -> StoredFile:
+def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = None) -> StoredFile:
+    """Opens some files as one. `seals` are those that the index says the files have, by their names: a file with
+    another is not the one that the index was written with."""
     content: dict[str, Any] = {}
     shard_of: dict[str, str] = {}
-    sources: dict[str, Source] = {}
+    without: dict[str, None] = {}  # as an ordered set
     first: StoredFile | None = None
     record: Record | None = None
+    # Whether all are there is cheap to say before any is read; the last of a download is the one that is missing.
+    sources, missing = folder.open_all(names)
     try:
-        for name in names:
-            shard = detect.read(folder.open(name))
-            sources[name] = shard.source
+        if missing:
+            raise _missing(folder, missing, len(names))
+        for name, opened in sources.items():
+            shard = detect.read(opened)
+            if seals and shard.seal != seals[name] and folder.verify:
+                raise ChecksumError(
+                    f"{shown_file(opened.name)} is not the shard that this index was written with; is it from "
+                    "another save, or did another program write it again?"
+                )
+            without.update(dict.fromkeys(shard.without_checksums))
             if shard.record is not None:
                 record = record or Record()
                 record.merge(shard.record)
@@ -120,6 +143,36 @@ def _merged(folder: Folder, names: list[str]) -> StoredFile:
     assert first is not None
     found = StoredFile(first.source, f"{len(names)} files, {first.format}", content, sources=sources)
     found.shard_of = shard_of
+    found.without_checksums = tuple(without)
     found.record = record
     found.path = folder.path
+    found.bound = len(seals or ())
+    found.unbound = len(names) - found.bound
     return found
+
+
+def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
+    listed = ", ".join(map(ascii, missing[:8])) + (f" and {len(missing) - 8:,} more" if len(missing) > 8 else "")
+    are = "are" if len(missing) > 1 else "is"
+    many = f"{'at least ' if len(missing) == ENOUGH else ''}{len(missing):,}"
+    error = FileError(
+        f"{shown_file(folder.path)}: {many} of {count:,} shards {are} missing: {listed}; is the download complete?"
+    )
+    if folder.has_changed():  # a save is just putting something else in its place, and it is worth another look
+        error.__cause__ = FileNotFoundError()
+    return error
+
+
+def _check_numbers(folder: Folder, names: list[str]) -> None:
+    """Raises where files that are counted, as `model-00002-of-00003`, are not all there."""
+    found = [re.fullmatch(r"(.*?)(\d+)(-of-0*(\d+).*)", name, re.ASCII | re.DOTALL) for name in names]
+    series = {(match[1], match[3], int(match[4])) for match in found if match is not None}
+    if len(series) != 1 or None in found:  # not of one writer: then nobody can say
+        return
+    front, back, count = series.pop()
+    width = len(found[0][2])  # type: ignore[index]
+    numbers = {int(match[2]) for match in found if match is not None}
+    first = 0 if 0 in numbers else 1
+    missing = (f"{front}{number:0{width}}{back}" for number in range(first, first + count) if number not in numbers)
+    if listed := list(islice(missing, ENOUGH)):
+        raise _missing(folder, listed, count)

@@ -1,15 +1,16 @@
-"""Bytes of a file, wherever it lies: mapped locally, read by ranges elsewhere."""
+"""Bytes of a file, wherever it lies: on this machine, or behind a URL, from where ranges are read."""
 
 import io
 import os
 from typing import Any
 
-from leafwise.core.path import escape
+from leafwise.core.path import escape, shown_file, shown_url, without_secrets
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 
 _BLOCK = 4_096  # what a small remote read takes at least, so that a header comes in few of them
-_SMALL = 1 << 16  # below this much, a local read is a copy rather than a look into mapped memory
+_CUT_OFF = "the file ends here; it is shorter than when it was opened, so somebody has cut it off or is writing it"
+_SMALL = 1 << 16  # less than this is read rather than mapped
 
 
 class Source:
@@ -20,28 +21,41 @@ class Source:
     verify = True  # whether a header that has checksums is checked
 
     def read(self, start: int, stop: int) -> Any:
-        """The bytes from `start` to `stop`: `bytes`, or a view of mapped memory."""
-        if not 0 <= start <= stop <= self.size:
-            raise self.error(min(max(start, 0), self.size), f"bytes {start:,} to {stop:,} are outside of {self.size:,}")
+        """The bytes from `start` to `stop`. They are read, not mapped: reaching into mapped memory of a file that
+        somebody has cut off meanwhile kills the process."""
+        self._check_range(start, stop)
         if start == stop:
             return b""
         data = self._read(start, stop)
         if len(data) != stop - start:
-            raise self.error(start + len(data), "the file ends here, before what its header promised; was it cut off?")
+            raise self.error(start + len(data), _CUT_OFF)
         return data
+
+    def view(self, start: int, stop: int) -> Any:
+        """The bytes from `start` to `stop` for an array that the user asked for and keeps: mapped where possible, so
+        that only what is looked at takes memory."""
+        return self.read(start, stop)
+
+    def read_into(self, start: int, view: memoryview) -> None:
+        """Fills memory with the bytes from `start` on."""
+        import numpy as np
+
+        # NumPy lets other threads work while it copies.
+        np.frombuffer(view, np.uint8)[:] = np.frombuffer(self.read(start, start + len(view)), np.uint8)
+
+    def _check_range(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.size:
+            raise self.error(min(max(start, 0), self.size), f"bytes {start:,} to {stop:,} are outside of {self.size:,}")
 
     def _read(self, start: int, stop: int) -> Any:
         raise NotImplementedError
-
-    def let_go(self, start: int, stop: int) -> None:
-        """Says that bytes that were read are not looked at again soon, and need not be held."""
 
     def close(self) -> None:
         pass
 
     def error(self, offset: int, cause: str) -> FileError:
         """The error for something wrong at an offset."""
-        return FileError(f"{escape(repr(self.name))} at byte {offset:,}: {cause}")
+        return FileError(f"{shown_file(self.name)} at byte {offset:,}: {cause}")
 
 
 class LocalSource(Source):
@@ -59,7 +73,7 @@ class LocalSource(Source):
                 raise
         except (OSError, ValueError) as error:  # a name with a null in it is a ValueError
             said = getattr(error, "strerror", None) or error
-            raise FileError(f"cannot open {escape(repr(path))}: {said}") from error
+            raise FileError(f"cannot open {shown_file(path)}: {said}") from error
         self._map: Any = None
         self._far: bool | None = None
         self._closed = False
@@ -80,40 +94,40 @@ class LocalSource(Source):
         self.file, opened._closed = opened.file, True
         vars(self).update(state, _map=None)
         if (opened.size, opened._written) != (self.size, self._written):
-            raise FileError(f"{escape(repr(self.name))} has changed since it was opened, and cannot be copied")
+            raise FileError(f"{shown_file(self.name)} has changed since it was opened, and cannot be copied")
 
     def _read(self, start: int, stop: int) -> Any:
-        if self._closed:
-            raise FileError(f"{escape(repr(self.name))} is closed")
         try:
-            if stop - start < _SMALL or self._is_far():
-                return local.disk.read(self.file, start, stop - start)
-            # Reaching into mapped memory beyond the end of a file kills the process.
-            if local.disk.stat(self.file).st_size < stop:
-                raise self.error(start, "the file is shorter than when it was opened")
+            return local.disk.read(self.descriptor(), start, stop - start)
+        except OSError as error:
+            raise self.error(start, error.strerror or str(error)) from error
+
+    def view(self, start: int, stop: int) -> Any:
+        if stop - start < _SMALL or self._is_far():
+            return self.read(start, stop)
+        self._check_range(start, stop)
+        try:
+            if local.disk.stat(self.descriptor()).st_size < stop:
+                raise self.error(start, _CUT_OFF)
             if self._map is None:
                 self._map = local.disk.map(self.file, self.size)
             return memoryview(self._map)[start:stop]
-        except OSError as error:
-            raise self.error(start, error.strerror or str(error)) from error
+        except (OSError, ValueError) as error:  # a file that was cut off is a ValueError
+            raise self.error(start, getattr(error, "strerror", None) or str(error)) from error
 
     def read_into(self, start: int, view: memoryview) -> None:
-        """Fills memory with the bytes from `start` on."""
-        if self._closed:
-            raise FileError(f"{escape(repr(self.name))} is closed")
+        self._check_range(start, start + len(view))
         try:
-            local.disk.read_into(self.file, start, view)
+            done = local.disk.read_into(self.descriptor(), start, view)
         except OSError as error:
             raise self.error(start, error.strerror or str(error)) from error
-
-    def let_go(self, start: int, stop: int) -> None:
-        if self._map is not None and stop > start:
-            local.disk.unmap(self._map, start, stop)
+        if done < len(view):
+            raise self.error(start + done, _CUT_OFF)
 
     def descriptor(self) -> int:
         """What the system calls the open file."""
         if self._closed:
-            raise FileError(f"{escape(repr(self.name))} is closed")
+            raise FileError(f"{shown_file(self.name)} is closed")
         return self.file
 
     def was_changed(self) -> bool:
@@ -139,6 +153,20 @@ class LocalSource(Source):
                 self.close()
         except Exception:
             pass
+
+
+class BorrowedSource(Source):
+    """What is in a file that somebody else has open, and closes."""
+
+    def __init__(self, name: str, file: int) -> None:
+        self.name, self._file = name, file
+        self.size = local.disk.stat(file).st_size
+
+    def _read(self, start: int, stop: int) -> Any:
+        try:
+            return local.disk.read(self._file, start, stop - start)
+        except OSError as error:
+            raise self.error(start, error.strerror or str(error)) from error
 
 
 class RemoteSource(Source):
@@ -200,8 +228,13 @@ class PartSource(Source):
     def _read(self, start: int, stop: int) -> Any:
         return self.whole.read(self.start + start, self.start + stop)
 
-    def let_go(self, start: int, stop: int) -> None:
-        self.whole.let_go(self.start + start, self.start + stop)
+    def view(self, start: int, stop: int) -> Any:
+        self._check_range(start, stop)
+        return self.whole.view(self.start + start, self.start + stop)
+
+    def read_into(self, start: int, view: memoryview) -> None:
+        self._check_range(start, start + len(view))
+        self.whole.read_into(self.start + start, view)
 
     def error(self, offset: int, cause: str) -> FileError:
         return self.whole.error(self.start + offset, cause)
@@ -281,7 +314,7 @@ class Cursor:
 
 
 class told:  # noqa: N801
-    """Turns whatever a remote file system raises into one error that names the URL."""
+    """Turns whatever a remote file system raises into one error that names the URL, without its secrets."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -291,8 +324,13 @@ class told:  # noqa: N801
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, FileError):
-            said = str(error).strip() or type(error).__name__
-            raise FileError(f"cannot read {escape(repr(self.url))}: {escape(said)[:500]}") from error
+            raw = str(error).strip() or type(error).__name__
+            said = without_secrets(raw, self.url)
+            # Where the original has secrets in its text, a traceback would show them.
+            shows_none = said == raw and shown_url(self.url) == self.url
+            raise FileError(f"cannot read {shown_file(self.url)}: {escape(said)[:500]}") from (
+                error if shows_none else None
+            )
 
 
 def is_url(target: str) -> bool:
@@ -310,7 +348,7 @@ def remote(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise FileError(f"{escape(repr(url))} needs fsspec: pip install 'leafwise[remote]'") from error
+        raise FileError(f"{shown_file(url)} needs fsspec: pip install 'leafwise[remote]'") from error
     with told(url):
         files, path = fsspec.core.url_to_fs(url)
     return files, path

@@ -2,29 +2,36 @@
 
 Checksums stand in the header, which comes first, and are known last: room is left for it, the arrays are written and
 summed up in one pass, and the header is filled in before the file is made to last.
+
+Others may write to the arrays meanwhile. So their memory is looked at once: it is copied, a little at a time, and the
+copy is what is summed up and written. An array may then hold old and new values, and its checksums are right.
 """
 
+import errno
 import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
+from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
-from leafwise.files import record
-from leafwise.files.arrays import ITEM_BYTES
+from leafwise.files import record, shards
+from leafwise.files.arrays import ITEM_BYTES, Storage, Strided, spec_of
 from leafwise.files.checksums import CHUNK, DIGITS, Summing, checksum, count
 from leafwise.files.folder import INDEX
+from leafwise.files.proving import prove
 from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.safetensors import rows_of
 from leafwise.files.writer import Output, Writing, remove_abandoned
 
 MAX_HEADER = 90_000_000  # others refuse 100 MB
-_PIECE = 8 << 20  # how much is summed up and written at a time
-_SMALL = 1 << 18  # less than this is gathered before it is written
+_PIECE = 1 << 20  # how much is copied, summed up and written at a time: little enough to stay in the processor's cache
+_SHARD = "-0123456789abcdef-00001-of-00001.safetensors"  # what the name of a shard has after that of the checkpoint
 
 
 class Item(NamedTuple):
@@ -63,56 +70,78 @@ Progress = Callable[[int], None]
 def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: Progress) -> str:
     """Writes it durably; gives the path of the file, or of the index of the shards. What was saved there before in the
     other way, in shards or in one file, goes when the new one is in its place."""
-    shards = _shards(checkpoint.items, shard_size)
-    if len(shards) == 1:
-        with Writing(lambda: _remove_earlier(path, in_shards=False)) as writing:
-            _write_tensors(writing.open(path, like=path + INDEX), checkpoint, progress)
-        return path
+    copies = _Copies(checkpoint)
+    parts = _parts(sorted(checkpoint.items, key=copies.holds), shard_size)
     whole = os.path.realpath(path)
     folder, name = os.path.split(whole)
-    like = whole + INDEX if os.path.exists(whole + INDEX) else whole
+
+    def proven(staged: dict[str, Output]) -> None:
+        arrays = {item.name for item in checkpoint.items} | {name for name, _, _ in checkpoint.ties}
+        prove(whole, staged, arrays, checkpoint.scalars.keys())
+
+    if len(parts) == 1:
+        with Writing(name, proven, lambda: _remove_earlier(whole, in_shards=False)) as writing:
+            _write_tensors(writing.open(path, like=path + INDEX), checkpoint, copies, progress)
+        return path
     front = f"{_own_front(name)}{secrets.token_hex(4)}"
-    names = [f"{front}-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
-    with Writing(lambda: _remove_earlier(path, in_shards=True)) as writing:
-        for its_name, items in zip(names, shards, strict=True):
+    names = [f"{front}-{number:05}-of-{len(parts):05}.safetensors" for number in range(1, len(parts) + 1)]
+    longest = local.disk.longest_name(folder)
+    for its_name in (name + INDEX, names[-1]):
+        if len(os.fsencode(its_name)) > longest:
+            raise FileError(
+                f"cannot write {shown_file(path)} in shards: {shown_file(its_name)} would have more than the "
+                f"{longest} bytes that a name may have there; take a shorter one"
+            )
+    like = whole + INDEX if os.path.exists(whole + INDEX) else whole
+    seals = {}
+    with Writing(name, proven, lambda: _remove_earlier(whole, in_shards=True)) as writing:
+        for its_name, items in zip(names, parts, strict=True):
             part = Checkpoint(items, [], [], {}, {}, {}, checkpoint.metadata)
-            _write_tensors(writing.open(os.path.join(folder, its_name), like), part, progress)
-        writing.open(whole + INDEX, like).write(_index(checkpoint, names, shards))
+            seals[its_name] = _write_tensors(writing.open(os.path.join(folder, its_name), like), part, copies, progress)
+        writing.open(whole + INDEX, like).write(_index(checkpoint, seals, parts))
     return whole + INDEX if os.path.islink(path) else path + INDEX
 
 
 def _own_front(name: str) -> str:
-    """What the names of a checkpoint's shards begin with, and those of no other: `m` and `m.safetensors` differ."""
-    return f"{name.removesuffix('.safetensors')}-{checksum(name.encode())[:8]}"
+    """What the names of a checkpoint's shards begin with, and those of no other: `m` and `m.safetensors` differ. Signs
+    that mean a path somewhere, or nothing, are replaced, and a long name is cut."""
+    stem, digits = _stem_and_digits(name)
+    stem = re.sub(r"[\\:\x00-\x1f\x7f\ud800-\udfff]", "_", stem)
+    return f"{stem.encode()[: 255 - len(_SHARD)].decode(errors='ignore')}-{digits}"
 
 
-def _shards(items: list[Item], shard_size: int | None) -> list[list[Item]]:
+def _stem_and_digits(name: str) -> tuple[str, str]:
+    return name.removesuffix(".safetensors"), checksum(os.fsencode(name))[:8]
+
+
+def _parts(items: list[Item], shard_size: int | None) -> list[list[Item]]:
     """The arrays of each file: as many as fit the size that was asked for, and the longest header."""
-    shards: list[list[Item]] = [[]]
+    parts: list[list[Item]] = [[]]
     size = header = 0
     for item in items:
         nbytes = item.nbytes
         row = len(json.dumps(item.name)) + 100 + 22 * len(item.shape) + DIGITS * count(nbytes, CHUNK)
         too_large = shard_size is not None and size + nbytes > shard_size
-        if shards[-1] and (too_large or header + row > MAX_HEADER):
-            shards.append([])
+        if parts[-1] and (too_large or header + row > MAX_HEADER):
+            parts.append([])
             size = header = 0
-        shards[-1].append(item)
+        parts[-1].append(item)
         size, header = size + nbytes, header + row
-    return shards
+    return parts
 
 
-def _index(checkpoint: Checkpoint, names: list[str], shards: list[list[Item]]) -> bytes:
+def _index(checkpoint: Checkpoint, seals: dict[str, str], parts: list[list[Item]]) -> bytes:
     said = record.text_of(
         ties=checkpoint.ties,
         tie_roles=checkpoint.tie_roles,
         scalars=checkpoint.scalars,
         nodes=checkpoint.nodes,
         orders=checkpoint.orders,
+        shards=seals,
     )
     rest = {
         "metadata": {"total_size": sum(item.nbytes for item in checkpoint.items)},
-        "weight_map": {item.name: name for name, items in zip(names, shards, strict=True) for item in items},
+        "weight_map": {item.name: name for name, items in zip(seals, parts, strict=True) for item in items},
     }
     return record.sealed(f' {_escaped(said)}",{json.dumps(rest, indent=0)[1:]}\n', record.INDEX, lead=0)
 
@@ -122,9 +151,39 @@ def _escaped(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
-def _write_tensors(output: Output, checkpoint: Checkpoint, progress: Progress) -> None:
+class _Copies:
+    """Names that are tied and written all the same, for readers that need them. Each gets the very bytes that its leaf
+    got, from where those were written, and not what is in memory by then."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        names = {item.name for item in checkpoint.items}
+        self._of = {name: (of, op) for name, of, op in checkpoint.ties if name in names}
+        self._needed = {of for of, _ in self._of.values()}
+        self._places: dict[str, tuple[Output, int, Item]] = {}
+
+    def holds(self, item: Item) -> bool:
+        """Whether this is one of them, which are written last."""
+        return item.name in self._of
+
+    def wrote(self, item: Item, output: Output, start: int) -> None:
+        if item.name in self._needed:
+            self._places[item.name] = output, start, item
+
+    def is_written(self, item: Item) -> bool:
+        of, _ = self._of.get(item.name, ("", None))
+        return of in self._places and self._places[of][2].dtype == item.dtype
+
+    def pieces(self, item: Item) -> Iterator[Any]:
+        of, op = self._of[item.name]
+        output, start, leaf = self._places[of]
+        array = Strided(spec_of(leaf.shape, leaf.dtype), Storage(output.source(), start, leaf.nbytes))
+        return (array if op == "same" else record.seen(array, op)).chunks()
+
+
+def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _Copies, progress: Progress) -> str:
+    """Writes a file, and gives its seal: the checksum of its header, which has those of all its arrays."""
     # The widest elements first, so that every array lies at a multiple of its own.
-    laid_out = sorted(checkpoint.items, key=lambda item: -ITEM_BYTES[item.dtype])
+    laid_out = sorted(checkpoint.items, key=lambda item: (-ITEM_BYTES[item.dtype], copies.holds(item)))
     rows = rows_of((item.name, item.dtype, item.shape, item.nbytes) for item in laid_out)
     sums = sum(count(item.nbytes, CHUNK) for item in laid_out)
     in_order = {item.name: rows[item.name] for item in checkpoint.items}
@@ -150,30 +209,59 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, progress: Progress) -
 
     output.skip(len(header(blank)))
     summing = Summing()
-    gathered = bytearray()
+    staging = _Staging(output, progress)
     for item in laid_out:
         written = 0
-        for piece in item.pieces():
+        start = staging.at
+        pieces = item.pieces
+        if copies.is_written(item):
+            staging.flush()
+            pieces = partial(copies.pieces, item)
+        for piece in pieces():
             view = memoryview(piece).cast("B")
             written += len(view)
-            for start in range(0, len(view), _PIECE):
-                part = view[start : start + _PIECE]
-                summing.add(part)
-                if gathered or len(part) < _SMALL:
-                    gathered += part
-                    if len(gathered) < _SMALL:
-                        continue
-                    part = memoryview(gathered)
-                output.write(part)
-                progress(len(part))
-                gathered = bytearray()
+            while view:
+                copied = staging.take(view)
+                summing.add(copied)
+                view = view[len(copied) :]
         summing.end()
         if written != item.nbytes:
             raise FileError(f"{item.name!r} should give {item.nbytes:,} bytes and gave {written:,}; nothing was saved")
-    if gathered:
-        output.write(gathered)
-        progress(len(gathered))
-    output.fill(header("".join(summing.found)), 0)
+        copies.wrote(item, output, start)
+    staging.flush()
+    final = header("".join(summing.found))
+    output.fill(final, 0)
+    return checksum(final)
+
+
+class _Staging:
+    """Copies bytes into memory of its own, and writes that when it is full."""
+
+    def __init__(self, output: Output, progress: Progress) -> None:
+        self._output, self._progress = output, progress
+        self._memory = memoryview(bytearray(_PIECE))
+        self._filled = 0
+
+    @property
+    def at(self) -> int:
+        """Where in the file what is taken next will lie."""
+        return self._output.at + self._filled
+
+    def take(self, view: memoryview) -> memoryview:
+        """Copies as much of some bytes as there is room for, and gives the copy, which lasts until the next call."""
+        if self._filled == _PIECE:
+            self.flush()
+        start = self._filled
+        self._filled = min(start + len(view), _PIECE)
+        copy = self._memory[start : self._filled]
+        copy[:] = view[: len(copy)]
+        return copy
+
+    def flush(self) -> None:
+        if self._filled:
+            self._output.write(self._memory[: self._filled])
+            self._progress(self._filled)
+            self._filled = 0
 
 
 # -- what is left of earlier saves -------------------------------------------------------------------------
@@ -181,26 +269,45 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, progress: Progress) -
 
 def _remove_earlier(path: str, in_shards: bool) -> None:
     """Removes what an earlier save to this path left in the other way of saving, and shards that no index names."""
-    folder, name = os.path.split(os.path.realpath(path))
+    folder, name = os.path.split(path)
     with suppress(OSError):
         local.disk.remove(os.path.join(folder, name if in_shards else name + INDEX))
-    shard = re.escape(_own_front(name)) + r"[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors"
-    staged = rf"\.({shard}|{re.escape(name)}({re.escape(INDEX)})?)\.\d+-[0-9a-f]+\.part"
-    is_left = re.compile(rf"{shard}|{staged}").fullmatch
+    former = "-".join(_stem_and_digits(name))  # of shards that were written before any sign was replaced
+    is_left = re.compile(f"({re.escape(_own_front(name))}|{re.escape(former)}){_OWN_BACK}").fullmatch
     remove_abandoned(folder, lambda found: is_left(found) is not None, lambda: _in_use(folder))
 
 
+_OWN_BACK = r"[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors"  # what follows `_own_front` in the names of shards
+
+
 def _in_use(folder: str) -> set[str]:
-    """The files that any index in the folder names now; somebody may have copied one."""
+    """The shards that any index in the folder names now; somebody may have copied one."""
+    names = local.disk.names_in(folder)
     used: set[str] = set()
-    for name in local.disk.names_in(folder):
-        if name.endswith(INDEX):
-            file = local.disk.open(os.path.join(folder, name))
+    for index in names:
+        if index.endswith(INDEX):
+            text = _index_text(os.path.join(folder, index))
             try:
-                said = json.loads(local.disk.read(file, 0, local.disk.stat(file).st_size))
-                used.update(said["weight_map"].values())
-            except (ValueError, LookupError, TypeError, AttributeError) as error:
-                raise OSError("an index that cannot be read: what it names is not known") from error
-            finally:
-                local.disk.close(file)
+                used.update(json.loads(text)["weight_map"].values())
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+                # It is cut or damaged, or another program's. What it says in the way of our names counts: by how they
+                # end, because the rest may be spelled in several ways.
+                ends = {end.decode() for end in re.findall(rb"[0-9a-f]{8}" + _OWN_BACK.encode(), text)}
+                used.update(name for name in names if name[-len(_SHARD) + 1 :] in ends)
     return used
+
+
+def _index_text(path: str) -> bytes:
+    """What is in a file that has the name of an index. One that is not there or no file, or that no reader takes, names
+    nothing; one that may not be read raises, because nobody knows what it names."""
+    try:
+        file = local.disk.open(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EINVAL, errno.ELOOP, errno.ENXIO):
+            return b""
+        raise
+    try:
+        size = local.disk.stat(file).st_size
+        return local.disk.read(file, 0, size) if size <= shards.MAX_INDEX else b""
+    finally:
+        local.disk.close(file)

@@ -5,28 +5,39 @@ Several files become visible together: all but the last get names that nobody us
 names them, makes the switch.
 
 While a file is written it is locked, and the system takes the lock away when the process is gone. So whoever writes to
-the same place later can tell what was left behind from what somebody else is still writing.
+the same place later can tell what was left behind from what somebody else is still writing. The names of these files
+are leafwise's own and as long as each other, whatever the file is called that they become: no other program's file is
+taken for a leftover, and every name that the file system takes can be written.
 """
 
+import errno
+import hashlib
 import os
+import re
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from leafwise.core.path import escape
+from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
-from leafwise.files.source import LocalSource, Source
+from leafwise.files.source import BorrowedSource, LocalSource, Source
 
 _AHEAD = 1 << 25  # how much is written before the system is told to begin
 
 
-class Output:
-    """A file that is being written, from front to back."""
+def _staged_front(name: str) -> str:
+    """What the names of unfinished files begin with that are to become the file of this name, or a part of it."""
+    return f".leafwise-{hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()}-"
 
-    def __init__(self, path: str, like: str = "") -> None:
+
+class Output:
+    """A file that is being written, from front to back; `of` is the name of the checkpoint that it is a part of, if it
+    is not one itself."""
+
+    def __init__(self, path: str, like: str = "", of: str = "") -> None:
         local.check_byte_order()
         # A link stays a link: what it points to is replaced.
         self.path = os.path.realpath(path)
@@ -36,10 +47,8 @@ class Output:
         self._started = 0  # up to where the system was told to begin writing
         mode = local.mode_for(self.path)
         if mode is None and like:
-            mode = local.mode_for(like)
-        front = f".{name[:200]}."
-        remove_abandoned(folder, lambda found: found.startswith(front) and found.endswith(".part"))
-        self._file: int | None = self._create(front)
+            mode = _mode_like(like)
+        self._file: int | None = self._create(_staged_front(of or name))
         try:
             if mode is not None:
                 local.disk.set_mode(self._file, mode)
@@ -49,7 +58,7 @@ class Output:
 
     def _create(self, front: str) -> int:
         while True:
-            self.staged = os.path.join(self.folder, f"{front}{os.getpid()}-{secrets.token_hex(4)}.part")
+            self.staged = os.path.join(self.folder, f"{front}{secrets.token_hex(8)}.part")
             file = local.disk.create(self.staged)
             local.disk.lock(file)
             if local.disk.stat(file).st_nlink:
@@ -85,6 +94,12 @@ class Output:
             self.write(source.read(start, min(start + chunk, stop)))
             start += chunk
 
+    def source(self) -> Source:
+        """What was written so far, to be read: under the name that it will have, and through the file that is open, for
+        a process may not open many."""
+        assert self._file is not None
+        return BorrowedSource(self.path, self._file)
+
     def _went_on(self, length: int) -> None:
         self.at += length
         if self.at - self._started >= _AHEAD:
@@ -113,23 +128,35 @@ class Output:
             local.disk.remove(self.staged)
 
 
+Prove = Callable[[dict[str, Output]], None]
+
+
 class Writing:
     """Some files that become visible together, or not at all: a context manager.
 
     The files are put in their places when the block ends without an error, in the order in which they were opened.
-    `tidy` is called after that; with it, nobody else's files are put there meanwhile.
+    Before that, `prove` is called with the files by their paths, and raises if they are not what they should be:
+    nothing is replaced then. `tidy` is called when all are in place; with it, nobody else's files
+    are put there meanwhile. `of` is the name of the checkpoint, where its files have others.
     """
 
-    def __init__(self, tidy: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        of: str = "",
+        prove: Prove | None = None,
+        tidy: Callable[[], None] | None = None,
+    ) -> None:
         self._outputs: list[Output] = []
-        self._tidy = tidy
+        self._of, self._prove, self._tidy = of, prove, tidy
 
     def open(self, path: str, like: str = "") -> Output:
         """A file to write. It gets the mode of what it replaces, or of the file `like`."""
         try:
-            output = Output(path, like)
+            if not self._outputs:
+                _remove_unfinished(os.path.realpath(path), self._of)
+            output = Output(path, like, self._of)
         except OSError as error:
-            raise FileError(f"cannot write {escape(repr(path))}: {error.strerror or error}") from error
+            raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
         self._outputs.append(output)
         return output
 
@@ -151,6 +178,8 @@ class Writing:
         try:
             if error is None:
                 self._check()
+                if self._prove is not None:
+                    self._prove({output.path: output for output in self._outputs})
                 for output in self._outputs:
                     output.finish()
                 for output in self._outputs:
@@ -162,7 +191,7 @@ class Writing:
                     self._tidy()
         except OSError as problem:
             path = self._outputs[min(placed, len(self._outputs) - 1)].path
-            raise FileError(f"cannot write {escape(repr(path))}: {problem.strerror or problem}") from problem
+            raise FileError(f"cannot write {shown_file(path)}: {problem.strerror or problem}") from problem
         finally:
             for output in self._outputs[placed:]:
                 output.discard()
@@ -170,15 +199,31 @@ class Writing:
                 output.close()
         if isinstance(error, OSError) and self._outputs:
             path = self._outputs[-1].path
-            raise FileError(f"cannot write {escape(repr(path))}: {error.strerror or error}") from error
+            raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
 
     def _check(self) -> None:
         """All but the last must have new names: to replace one of several files leaves a mixture if it stops there."""
         for output in self._outputs[:-1]:
             if os.path.lexists(output.path):
                 raise FileError(
-                    f"{escape(repr(output.path))} exists; only the last of several files may replace one that is there"
+                    f"{shown_file(output.path)} exists; only the last of several files may replace one that is there"
                 )
+
+
+def _mode_like(path: str) -> int | None:
+    try:
+        return local.mode_for(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # then there can be no such file
+            return None
+        raise
+
+
+def _remove_unfinished(path: str, of: str) -> None:
+    """Removes what writers of this file left unfinished, and are gone."""
+    folder, name = os.path.split(path)
+    is_unfinished = re.compile(re.escape(_staged_front(of or name)) + r"[0-9a-f]{16}\.part").fullmatch
+    remove_abandoned(folder, lambda found: is_unfinished(found) is not None)
 
 
 def remove_abandoned(
@@ -204,15 +249,15 @@ def remove_abandoned(
                 local.disk.close(file)
 
 
-def durable(path: str) -> "_One":
-    """One file, written durably: `with durable(path) as output:`."""
-    return _One(path)
+def durable(path: str, prove: Prove | None = None) -> "_One":
+    """One file, written durably: `with durable(path) as output:`. For `prove` see `Writing`."""
+    return _One(path, prove)
 
 
 class _One:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, prove: Prove | None) -> None:
         self._path = path
-        self._writing = Writing()
+        self._writing = Writing(prove=prove)
 
     def __enter__(self) -> Output:
         return self._writing.open(self._path)

@@ -24,6 +24,7 @@ _OF_VALUES = (
     "fingerprint",
     "first_of_other_shape",
     "lerp_many",
+    "lies_at",
     "local_parts",
     "measure",
     "memory",

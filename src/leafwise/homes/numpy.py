@@ -10,7 +10,8 @@ from leafwise.core.moments import Moments
 from leafwise.core.runs import Run
 from leafwise.errors import Unsupported, WriteError
 from leafwise.kernels import cpu
-from leafwise.kernels.dtypes import numpy_dtype, unknown_dtype
+from leafwise.kernels.casting import cast_numbers
+from leafwise.kernels.dtypes import unknown_dtype
 
 _PIECE = 8 << 20  # how many bytes are copied at a time
 
@@ -35,11 +36,12 @@ class NumpyHome(Home):
         if not hasattr(
             array, "dtype"
         ):  # Python numbers take the dtype of the leaf, where nothing is lost but precision
-            cast = given.astype(value.dtype) if np.can_cast(given.dtype, value.dtype, "same_kind") else None
+            with np.errstate(over="ignore"):  # said below
+                cast = given.astype(value.dtype) if np.can_cast(given.dtype, value.dtype, "same_kind") else None
             if cast is None or (value.dtype.kind in "iub" and not np.array_equal(cast, given)):
                 raise WriteError(f"cannot write {given.dtype} values into {value.dtype} without loss")
-            given = cast
-        if (given.shape, given.dtype) != (value.shape, value.dtype):
+            given = cast_numbers(given, value.dtype.name) if value.dtype.kind not in "iub" else cast
+        if (given.shape, given.dtype.newbyteorder("=")) != (value.shape, value.dtype.newbyteorder("=")):
             raise WriteError(
                 f"cannot write {given.dtype} of shape {given.shape} into {value.dtype} of shape {value.shape}"
             )
@@ -47,18 +49,18 @@ class NumpyHome(Home):
             raise WriteError("the array is read-only")
         value[...] = given
 
-    def pieces(self, value: Any, dtype: str) -> Iterator[Any]:
+    def pieces(self, value: Any) -> Iterator[Any]:
         if isinstance(value, np.ma.MaskedArray):
             raise Unsupported(self.name, "be saved", "a masked array; save its data and its mask")
         value = np.asarray(value)
-        if value.dtype.name == dtype and value.flags.c_contiguous and value.dtype.isnative:
+        if value.flags.c_contiguous and value.dtype.isnative:
             yield value.reshape(-1).view(np.uint8).data if value.size else b""
             return
-        wanted = numpy_dtype(dtype)
+        native = value.dtype.newbyteorder("=")
         rows = max(1, _PIECE // max(value[:1].nbytes, 1)) if value.ndim else 1
         for start in range(0, len(value) if value.ndim else 1, rows):
             part = value[start : start + rows] if value.ndim else value
-            yield np.ascontiguousarray(part, wanted).reshape(-1).view(np.uint8).data
+            yield np.ascontiguousarray(part, native).reshape(-1).view(np.uint8).data
 
     def cannot_write(self, value: Any) -> str:
         return "" if value.flags.writeable else "the array is read-only"
@@ -113,9 +115,14 @@ class NumpyHome(Home):
         # A mask makes other values of the same memory.
         return id(_owner(value)) if value.size and not isinstance(value, np.ma.MaskedArray) else None
 
-    def memory(self, value: Any) -> Memory | None:
+    def lies_at(self, value: Any) -> tuple[object, Memory] | None:
+        return ("cpu", self.memory(value)) if value.size else None
+
+    def memory(self, value: Any) -> Memory:
         address = value.__array_interface__["data"][0]
-        return Memory(address, value.shape, value.strides, value.itemsize, value.dtype.name)
+        # The same bytes are other numbers in the other order of bytes.
+        dtype = value.dtype.name if value.dtype.isnative else f"{value.dtype.name} swapped"
+        return Memory(address, value.shape, value.strides, value.itemsize, dtype)
 
 
 def _owner(array: Any) -> Any:

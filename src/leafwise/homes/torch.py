@@ -206,7 +206,7 @@ class TorchHome(Home):
         return torch_arrays.as_numpy(value)
 
     def read(self, value: torch.Tensor, index: Any) -> Any:
-        return torch_arrays.read(value, index) if self.reads_parts(value) else self.numpy(value)[index]
+        return torch_arrays.read(value, index) if self.reads_parts(value) else super().read(value, index)
 
     def reads_parts(self, value: torch.Tensor) -> bool:
         return value.device.type not in ("cpu", "meta")  # here, a part is a view of the whole
@@ -216,8 +216,8 @@ class TorchHome(Home):
 
     # -- saving and loading ----------------------------------------------------------------------------
 
-    def pieces(self, value: torch.Tensor, dtype: str) -> Iterator[Any]:
-        return torch_filling.pieces(value, dtype)
+    def pieces(self, value: torch.Tensor) -> Iterator[Any]:
+        return torch_filling.pieces(value)
 
     def axis_order(self, value: torch.Tensor) -> tuple[int, ...] | None:
         return torch_filling.axis_order(value)
@@ -401,7 +401,19 @@ class TorchHome(Home):
         except Exception:
             return [self.storage(value) for value in values]
 
-    def memory(self, value: torch.Tensor) -> Memory | None:
+    def lies_at(self, value: torch.Tensor) -> tuple[object, Memory] | None:
+        storage = self.storage(value)
+        if not isinstance(storage, tuple):
+            return None
+        marks = " conj" * value.is_conj() + " neg" * value.is_neg()
+        memory = self.memory(value)._replace(dtype=torch_arrays.dtype_name(value.dtype) + marks)
+        # Addresses of the CPU, and of all GPUs of CUDA, are each one space; those of other devices say nothing.
+        kind = value.device.type
+        if kind in ("cpu", "cuda"):
+            return kind, memory._replace(offset=memory.offset + storage[1])
+        return storage, memory
+
+    def memory(self, value: torch.Tensor) -> Memory:
         itemsize = value.element_size()
         # A conjugated or negated view shows other numbers than its memory holds.
         bits = f"{value.dtype} {value.is_conj()} {value.is_neg()}"

@@ -107,12 +107,22 @@ def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
     dtype = getattr(array, "dtype", None)
     try:
         if dtype is None:
-            return _without_loss(torch.as_tensor(array), like)
+            return _without_loss(_wide(array), like)
         import numpy as np
 
         return tensor_over(np.array(array))  # a copy, since tensors do not know read-only memory
+    except WriteError:
+        raise
     except (TypeError, ValueError, RuntimeError, KeyError, AttributeError) as error:
         raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
+
+
+def _wide(numbers: Any) -> torch.Tensor:
+    """Python numbers as a tensor that holds all of each: by itself PyTorch would take float32 for a fraction."""
+    given = torch.as_tensor(numbers)
+    if given.is_complex() or given.is_floating_point():
+        return torch.as_tensor(numbers, dtype=torch.complex128 if given.is_complex() else torch.float64)
+    return given
 
 
 def _without_loss(given: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -121,4 +131,8 @@ def _without_loss(given: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     exact = given.is_floating_point() or given.is_complex() or torch.equal(cast.to(given.dtype), given)
     if not (given.numel() == 0 or (torch.can_cast(given.dtype, like.dtype) and exact)):
         raise WriteError(f"cannot write {dtype_name(given.dtype)} values into {dtype_name(like.dtype)} without loss")
+    if like.is_floating_point() or like.is_complex():
+        from leafwise.kernels.casting import cast_numbers
+
+        cast = tensor_over(cast_numbers(given.numpy(), dtype_name(like.dtype)))
     return cast.to(like.device)

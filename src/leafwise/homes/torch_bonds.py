@@ -222,9 +222,10 @@ class Bond:
         if len(self.members) < 2:
             self.dissolve()
         warnings.warn(
-            f"copied {there} without {lost}, to which it is tied: the copy is independent; "
-            "copy a module that holds both to keep the tie",
-            TieWarning,
+            TieWarning(
+                f"copied {there} without {lost}, to which it is tied: the copy is independent; "
+                "copy a module that holds both to keep the tie"
+            ),
             stacklevel=2,
         )
 

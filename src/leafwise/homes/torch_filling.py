@@ -73,17 +73,16 @@ def axis_order(value: torch.Tensor) -> tuple[int, ...] | None:
     return order if value.permute(order).is_contiguous() else None
 
 
-def pieces(value: torch.Tensor, dtype: str) -> Iterator[memoryview]:
-    """The values as bytes in C order, in this dtype; as they lie where that is possible, else copied piece by piece."""
+def pieces(value: torch.Tensor) -> Iterator[memoryview]:
+    """The values as bytes in C order; as they lie where that is possible, else copied piece by piece."""
     if reason := cannot_read(value):
         raise Unsupported("torch", "be saved", reason)
-    wanted: torch.dtype = getattr(torch, dtype)
-    whole = buffer(value) if wanted == value.dtype else None
+    whole = buffer(value)
     if whole is not None:
         yield whole
         return
     # One room for all pieces: whoever takes one is done with it before the next.
-    room = torch.empty(_PIECE // min(value.element_size(), wanted.itemsize), dtype=wanted)
+    room = torch.empty(_PIECE // value.element_size(), dtype=value.dtype)
     for part in _parts(value.detach()):
         copied = room[: part.numel()].view(part.shape).copy_(part)
         found = buffer(copied)

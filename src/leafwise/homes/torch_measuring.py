@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from leafwise.core.moments import Moments
+from leafwise.core.path import escape
 from leafwise.core.runs import Run
 from leafwise.homes.torch_arrays import as_numpy, dtype_name, has_no_memory
 from leafwise.homes.torch_filling import cannot_read
@@ -77,7 +78,8 @@ def _from_elsewhere(values: list[torch.Tensor], histogram: bool) -> Waiting:
 
 @cache
 def _say_once(what: str) -> None:
-    warnings.warn(f"{what}: statistics of what is on a GPU are made on the CPU, after copying it there", stacklevel=2)
+    said = f"{what}: statistics of what is on a GPU are made on the CPU, after copying it there"
+    warnings.warn(escape(said), stacklevel=2)
 
 
 @cache

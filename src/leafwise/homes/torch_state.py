@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from leafwise.core.path import escape
+
 EXTRA = "_extra_state"  # what PyTorch calls what a module saves besides parameters and buffers
 # Methods that say nothing new: PyTorch's own, those of wrappers that pass on what they wrap, and those of packed
 # layers, whose values are refused one by one.
@@ -154,4 +156,4 @@ def _read(module: nn.Module, state: dict[str, Any]) -> None:
     errors += [f"{key} is missing" for key in keys.missing_keys]
     errors += [f"{key} is unexpected" for key in keys.unexpected_keys]
     if errors:
-        raise RuntimeError(f"{type(module).__name__} does not take what it holds: {'; '.join(errors[:3])}")
+        raise RuntimeError(escape(f"{type(module).__name__} does not take what it holds: {'; '.join(errors[:3])}"))

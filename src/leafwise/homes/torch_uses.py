@@ -6,11 +6,14 @@ passed through an alias, whose gradient is noted on its way. Which module is run
 Checkpointing runs a part of the forward again during backward. Without re-entry (`use_reentrant=False`) gradients flow
 through what ran first, and what runs again is only looked at for its values; with re-entry they flow through the
 repetition, which is given the numbers of the calls that it repeats.
+
+Hooks see every thread of the process, and several threads may use one model. A capture counts what its own thread
+runs, and every backward that its own uses are part of, whichever thread runs that.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from threading import get_ident
+from threading import Lock, get_ident, local
 from types import TracebackType
 from typing import Any
 
@@ -100,6 +103,18 @@ class _Segment:
         return _Frame(frame.module, frame.path, frame.call, frame.turns), calls
 
 
+class _Position(local):
+    """What a thread is running: the modules, the outermost first; parts that are checkpointed; parts that are repeated.
+
+    Of each thread its own, since backward, and the repetition of a part in it, may run in another than forward.
+    """
+
+    def __init__(self) -> None:
+        self.frames = [_Frame(0, "", 0)]
+        self.segments: list[_Segment] = []
+        self.replays: list[dict[int, list[tuple[str, int]]]] = []
+
+
 class Capture:
     """See the module's docstring; what is entered gives the gradients so far, by leaf and use."""
 
@@ -110,24 +125,25 @@ class Capture:
         self._gradients: dict[str, dict[Use, torch.Tensor]] = {name: {} for name in leaves}
         self._totals: dict[str, torch.Tensor] = {}
         self._order: dict[tuple[str, Use], int] = {}
-        self._frames: list[_Frame] = [_Frame(0, "", 0)]
+        self._here = _Position()
         self._calls: dict[int, int] = {}
         self._calls_in_backward: dict[int, int] = {}
-        self._segments: list[_Segment] = []
-        self._replays: list[dict[int, list[tuple[str, int]]]] = []
+        self._backwards: set[tuple[str, int]] = set()  # leaves whose uses a backward went through, with its number
         self._stack = ExitStack()
         self._thread = get_ident()
 
     # -- entering and leaving ----------------------------------------------------------------------------
 
     def __enter__(self) -> Callable[[], dict[str, dict[Use, torch.Tensor]]]:
+        self._thread = get_ident()
         with self._stack as stack:
-            self._stack.callback(register_module_forward_pre_hook(self._starts).remove)
-            self._stack.callback(register_module_forward_hook(self._ends, always_call=True).remove)
-            leaf: Any
-            for name, leaf in self._leaves.items():
-                self._stack.callback(leaf.register_hook(self._total_of(name)).remove)
-            self._stack.enter_context(self._checkpoints())
+            with _lock:  # PyTorch numbers hooks without one
+                self._stack.callback(register_module_forward_pre_hook(self._starts).remove)
+                self._stack.callback(register_module_forward_hook(self._ends, always_call=True).remove)
+                leaf: Any
+                for name, leaf in self._leaves.items():
+                    self._stack.callback(leaf.register_hook(self._total_of(name, leaf)).remove)
+            self._stack.enter_context(_checkpoints_tell(self))
             self._stack.enter_context(_Mode(self))
             self._stack = stack.pop_all()
         return self.read
@@ -149,9 +165,15 @@ class Capture:
             found[name] = its
         return found
 
-    def _total_of(self, name: str) -> Callable[[torch.Tensor], None]:
+    def _total_of(self, name: str, leaf: torch.Tensor) -> Callable[[torch.Tensor], None]:
+        # Of a leaf on the CPU, this runs in the thread that called backward; of others, in a thread of the device.
+        thread_tells = leaf.device.type == "cpu"
+
         def note(gradient: torch.Tensor) -> None:
-            self._totals[name] = _added(self._totals.get(name), gradient)
+            # By now, the gradient has passed all the uses of the leaf that this backward goes through.
+            ours = self.is_in_backward(leaf) or self.is_ours()
+            if ours or not (thread_tells or _is_of_another(self, leaf)):
+                self._totals[name] = _added(self._totals.get(name), gradient)
 
         return note
 
@@ -159,9 +181,10 @@ class Capture:
 
     def _starts(self, module: nn.Module, inputs: Any) -> None:
         key = id(module)
-        if key not in self._nodes or not self._is_ours():
+        if key not in self._nodes or not self.is_ours():
             return
-        again = self._replays[-1].get(key) if self._replays else None
+        here = self._here
+        again = here.replays[-1].get(key) if here.replays else None
         if again:
             path, call = again.pop()
         else:
@@ -170,57 +193,56 @@ class Capture:
             calls = self._calls_in_backward if in_backward else self._calls
             path, call = self._path_of(key), calls.get(key, 0)
             calls[key] = call + 1
-        for segment in self._segments:
+        for segment in here.segments:
             segment.calls.setdefault(key, []).append((path, call))
-        self._frames.append(_Frame(key, path, call))
+        here.frames.append(_Frame(key, path, call))
 
     def _ends(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        if self._is_ours() and any(frame.module == id(module) for frame in self._frames[1:]):
-            while self._frames.pop().module != id(module):
+        frames = self._here.frames
+        if self.is_ours() and any(frame.module == id(module) for frame in frames[1:]):
+            while frames.pop().module != id(module):
                 pass
 
-    def _is_ours(self) -> bool:
-        """Whether what runs belongs here: another thread may run the same modules. Backward has threads of its own."""
-        return get_ident() == self._thread or torch._C._current_graph_task_id() != -1
+    def is_in_backward(self, leaf: torch.Tensor) -> bool:
+        """Whether the backward that runs went through uses of the leaf that are counted here."""
+        name = self._names.get(id(leaf))
+        return name is not None and (name, torch._C._current_graph_task_id()) in self._backwards
+
+    def is_ours(self) -> bool:
+        """Whether what runs belongs here: in the thread of the capture, or in another that repeats what ran there."""
+        return get_ident() == self._thread or bool(self._here.replays)
 
     def _path_of(self, key: int) -> str:
         """The path of a module; of one that is used in several places, that below the module which is running."""
         paths = self._nodes[key]
-        above = self._frames[-1].path
+        above = self._here.frames[-1].path
         below = [path for path in paths if not above or path.startswith(above + ".")]
         return (below or paths)[0]
 
     @contextmanager
-    def _checkpoints(self) -> Iterator[None]:
-        """Has checkpoints with re-entry say which part of the forward they repeat."""
-        function: Any = CheckpointFunction
-        forward, backward = function.forward, function.backward
-
-        def noted_forward(ctx: Any, *args: Any) -> Any:
-            ctx.leafwise_segment = segment = _Segment(self._frames[-1])
-            self._segments.append(segment)
-            try:
-                return forward(ctx, *args)
-            finally:
-                self._segments.remove(segment)
-
-        def noted_backward(ctx: Any, *gradients: Any) -> Any:
-            frame, calls = ctx.leafwise_segment.replayed()
-            depth = len(self._frames)
-            self._frames.append(frame)
-            self._replays.append(calls)
-            try:
-                with _Mode(self) if not self._is_active() else nullcontext():
-                    return backward(ctx, *gradients)
-            finally:
-                self._replays.pop()
-                del self._frames[depth:]
-
-        function.forward, function.backward = staticmethod(noted_forward), staticmethod(noted_backward)
+    def checkpointing(self) -> Iterator[_Segment]:
+        """Around a part of the forward that is checkpointed with re-entry."""
+        segments = self._here.segments
+        segments.append(segment := _Segment(self._here.frames[-1]))
         try:
-            yield
+            yield segment
         finally:
-            function.forward, function.backward = staticmethod(forward), staticmethod(backward)
+            segments.remove(segment)
+
+    @contextmanager
+    def replaying(self, segment: _Segment) -> Iterator[None]:
+        """Around the repetition of such a part."""
+        here = self._here
+        frame, calls = segment.replayed()
+        depth = len(here.frames)
+        here.frames.append(frame)
+        here.replays.append(calls)
+        try:
+            with _Mode(self) if not self._is_active() else nullcontext():
+                yield
+        finally:
+            here.replays.pop()
+            del here.frames[depth:]
 
     def _is_active(self) -> bool:
         """Whether calls of this thread are looked at; backward on a GPU runs in a thread of its own."""
@@ -234,9 +256,9 @@ class Capture:
         name = self._names.get(id(parameter))
         if name is None or not tensor.requires_grad:
             return tensor
-        if not torch.is_grad_enabled() and not self._segments:
+        if not torch.is_grad_enabled() and not self._here.segments:
             return tensor
-        frame = self._frames[-1]
+        frame = self._here.frames[-1]
         turn = frame.turns.get((name, operation), 0)
         frame.turns[name, operation] = turn + 1
         use = Use(frame.path, frame.call, operation, turn)
@@ -253,6 +275,7 @@ class Capture:
         return entered  # type: ignore[no-any-return]
 
     def _note(self, name: str, use: Use, gradient: torch.Tensor) -> None:
+        self._backwards.add((name, torch._C._current_graph_task_id()))
         self._gradients[name][use] = _added(self._gradients[name].get(use), gradient)
 
 
@@ -276,6 +299,49 @@ class _Mode(TorchFunctionMode):
             return self.capture.entering(tensor, operation)
 
         return func(*tree_map_only(torch.Tensor, enter, tuple(args)), **tree_map_only(torch.Tensor, enter, kwargs))
+
+
+_lock = Lock()
+_captures: list[Capture] = []  # those that are entered, in any thread
+
+
+def _is_of_another(capture: Capture, leaf: torch.Tensor) -> bool:
+    """Whether the backward that runs went through uses of this leaf that another capture noted."""
+    return any(other is not capture and other.is_in_backward(leaf) for other in tuple(_captures))
+
+
+_function: Any = CheckpointFunction
+_forward, _backward = _function.forward, _function.backward
+
+
+@contextmanager
+def _checkpoints_tell(capture: Capture) -> Iterator[None]:
+    """Has checkpoints with re-entry say which part of the forward they repeat, while any capture is entered."""
+    with _lock:
+        _captures.append(capture)
+        _function.forward, _function.backward = staticmethod(_noted_forward), staticmethod(_noted_backward)
+    try:
+        yield
+    finally:
+        with _lock:
+            _captures.remove(capture)
+            if not _captures:
+                _function.forward, _function.backward = staticmethod(_forward), staticmethod(_backward)
+
+
+def _noted_forward(ctx: Any, *args: Any) -> Any:
+    with ExitStack() as stack:
+        ours = [capture for capture in tuple(_captures) if capture.is_ours()]
+        ctx.leafwise_segments = [(capture, stack.enter_context(capture.checkpointing())) for capture in ours]
+        return _forward(ctx, *args)
+
+
+def _noted_backward(ctx: Any, *gradients: Any) -> Any:
+    with ExitStack() as stack:
+        for capture, segment in getattr(ctx, "leafwise_segments", ()):  # none, of what ran before
+            if capture in _captures:
+                stack.enter_context(capture.replaying(segment))
+        return _backward(ctx, *gradients)
 
 
 def _added(before: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:

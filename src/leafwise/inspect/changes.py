@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from leafwise.core.comparing import Comparison
 from leafwise.core.leaf import shape_text
+from leafwise.core.path import escape
 
 # What a change may be, the weightiest first: that is what it is called by.
 KINDS = (
@@ -56,7 +57,7 @@ class Change(NamedTuple):
             )
             if found.nonfinite_changed:
                 said.append(nonfinite_text(found))
-        return f"<{place}: {'; '.join(said)}>"
+        return escape(f"<{place}: {'; '.join(said)}>")
 
 
 def nonfinite_text(found: Comparison) -> str:

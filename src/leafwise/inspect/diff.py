@@ -9,6 +9,7 @@ from typing import Any, overload
 from leafwise.core.bars import bar
 from leafwise.core.doc import Shown
 from leafwise.core.match import Prefix
+from leafwise.core.path import shown_url
 from leafwise.core.proposals import Proposal
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
@@ -129,10 +130,10 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
 def _called(given: Any, t: Tree) -> str:
     """What a tree is called: the name of its file, or what it is."""
     if isinstance(given, str | os.PathLike):
-        return os.path.basename(os.fspath(given).rstrip("/")) or os.fspath(given)
+        return os.path.basename(shown_url(os.fspath(given)).rstrip("/")) or os.fspath(given)
     root = t._columns.node_objects[0]
     path = getattr(root, "path", None) if t.is_file else None
-    return os.path.basename(str(path).rstrip("/")) if path else t._columns.type_name(0) or "a tree"
+    return os.path.basename(shown_url(str(path)).rstrip("/")) if path else t._columns.type_name(0) or "a tree"
 
 
 def _compared(a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool) -> Diff:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, overload
 
 from leafwise.core.doc import Shown
+from leafwise.core.path import escape
 
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -20,7 +21,7 @@ class Finding(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.path or '(whole)'}: {self.level} {self.code}: {self.message}"
+        return escape(f"{self.path or '(whole)'}: {self.level} {self.code}: {self.message}")
 
 
 class Findings(Shown, Sequence[Finding], kind="findings"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from leafwise.core.doc import Shown
 from leafwise.core.leaf import shape_text
+from leafwise.core.path import escape
 from leafwise.errors import FileError, QueryError
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Image(Shown, kind="image"):
     @property
     def caption(self) -> str:
         """Which leaf it is, what is drawn and how, and the scale."""
-        return " · ".join([self._title, *self._grid.said, *self._grid.dead, self._scale, *self._wrong])
+        return escape(" · ".join([self._title, *self._grid.said, *self._grid.dead, self._scale, *self._wrong]))
 
     @property
     def _title(self) -> str:

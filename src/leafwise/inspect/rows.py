@@ -5,6 +5,7 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from leafwise.core.moments import Histogram, Moments
+from leafwise.core.path import escape
 from leafwise.errors import QueryError
 
 # As powers of two: what is beyond the largest number of each floating dtype, its smallest normal one, and the smallest
@@ -205,7 +206,7 @@ class Row:
         what = f"{self.path}: " if self.path else ""
         counts = {"NaN": self.nan, "+inf": self.posinf, "-inf": self.neginf}
         wrong = "".join(f", {count:,} {name}" for name, count in counts.items() if count)
-        return (
+        return escape(
             f"<{what}{self.count:,} value{'s' * (self.count != 1)}, mean {self.mean:.4g}, std {self.std:.4g}, "
             f"from {self.min:.4g} to {self.max:.4g}{wrong}>"
         )

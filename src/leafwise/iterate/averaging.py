@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
+from leafwise.core.path import escape
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import PathError, RuleError, WalkError, WriteError
@@ -141,7 +142,7 @@ class Average:
 
     def __repr__(self) -> str:
         how = "equal weights" if self.decay is None else f"decay {self.decay:g}"
-        return f"<Average of {len(self._keys):,} leaves: {how}, {self.updates:,} updates>"
+        return escape(f"<Average of {len(self._keys):,} leaves: {how}, {self.updates:,} updates>")
 
 
 _applied: set[int] = set()  # the arrays that hold an average now, by their identity

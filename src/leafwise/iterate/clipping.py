@@ -7,7 +7,7 @@ from typing import Any
 
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import Leaf
-from leafwise.core.path import listed
+from leafwise.core.path import escape, listed
 from leafwise.core.query import Query
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.tree import Tree
@@ -57,7 +57,7 @@ class Norms(Mapping[str, float]):
     def __repr__(self) -> str:
         largest = sorted(self.items(), key=lambda item: -item[1])[:3]
         some = ", ".join(f"{path} {norm:.3g}" for path, norm in largest)
-        return f"<Norms of {len(self):,} gradients: total {self.total:.4g}; largest {some}>"
+        return escape(f"<Norms of {len(self):,} gradients: total {self.total:.4g}; largest {some}>")
 
 
 def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True) -> Norms:

@@ -8,6 +8,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.iterating import PackedPart, Slot
 from leafwise.core.memory import Op
+from leafwise.core.path import escape
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import WalkError, WriteError
 
@@ -106,7 +107,7 @@ class Flat:
         leaves = sum(len(part.leaves) for part in self._parts)
         size = sum(sum(part.packed.sizes) for part in self._parts)
         kinds = ", ".join(str(part.packed.dtype).removeprefix("torch.") for part in self._parts)
-        return f"<Flat{', undone' * self._undone}: {leaves:,} leaves, {size:,} parameters, {kinds}>"
+        return escape(f"<Flat{', undone' * self._undone}: {leaves:,} leaves, {size:,} parameters, {kinds}>")
 
 
 # By the identity of the model, which a Flat keeps alive.

@@ -11,7 +11,7 @@ from leafwise.core.bars import bar
 from leafwise.core.columns import Columns
 from leafwise.core.iterating import Draw
 from leafwise.core.leaf import Leaf
-from leafwise.core.path import listed
+from leafwise.core.path import escape, listed
 from leafwise.core.rebuild import recomputed, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, RuleError
@@ -243,8 +243,10 @@ class _Initialising:
         if left:
             names = listed([self.columns.row_text(row) for row in left])
             warnings.warn(
-                f"no rule says how to initialise the buffers {names}, and leafwise does not know how to compute "
-                "them: still on meta; make them as the model does when it is built",
+                escape(
+                    f"no rule says how to initialise the buffers {names}, and leafwise does not know how to compute "
+                    "them: still on meta; make them as the model does when it is built"
+                ),
                 stacklevel=4,
             )
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.columns import Columns
-from leafwise.core.path import listed
+from leafwise.core.path import escape, listed
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
 from leafwise.errors import RuleError
@@ -167,7 +167,7 @@ class _LayerDecay(Rule):
     def __repr__(self) -> str:
         where = f", {self.where!r}" if self.where != "**" else ""
         blocks = f", blocks={self._blocks!r}" if self._blocks is not None else ""
-        return f"layer_decay({self._decay:g}{where}{blocks})"
+        return escape(f"layer_decay({self._decay:g}{where}{blocks})")
 
 
 def _telling(fronts: list[str]) -> list[str]:

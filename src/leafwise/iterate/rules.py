@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from leafwise.core.columns import Columns
-from leafwise.core.path import Path, listed
+from leafwise.core.path import Path, escape, listed
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, RuleError
@@ -54,7 +54,7 @@ class Rule:
     def __repr__(self) -> str:
         where = repr(self.where) if isinstance(self.where, str) else repr(self.query)
         where = where.removeprefix("Query(").removesuffix(")") if where.startswith("Query(") else where
-        return f"Rule({', '.join([where, *(['wins=True'] if self.wins else []), *_said(self.options)])})"
+        return escape(f"Rule({', '.join([where, *(['wins=True'] if self.wins else []), *_said(self.options)])})")
 
 
 def _said(options: dict[str, Any]) -> list[str]:

@@ -6,11 +6,12 @@
 
 /* What is found of a chunk; the layout is known to comparing.py. Norms and the cosine are of the pairs that are finite,
    and not there (zero) where all is the same and nobody asked for them. The largest difference is no number where one
-   that is not finite changed: of those there are `nonfinite_changed`. */
+   that is not finite changed: of those there are `nonfinite_changed`. The distance and the norms are in units of 2 to
+   the power of what stands below: as numbers they may be too large for any double, or too small for all their digits. */
 struct comparison {
     int64_t differs, changed, nonfinite;
     double distance, norm, other_norm, cosine, largest;
-    int64_t nonfinite_changed;
+    int64_t nonfinite_changed, distance_power, norm_power, other_power;
 };
 
 /* Sums so far. Squares are in units of 4 to the power of their exponent, each of its own: one side may be huge, the
@@ -203,9 +204,9 @@ static int compare_chunk(const struct lanes *lanes, enum kind kind, const struct
     }
     double both = sqrt(gap.sums.square) * sqrt(gap.sums.other_square);
     found->differs = found->changed > 0;
-    found->distance = ldexp(sqrt(gap.sums.distance), gap.distance);
-    found->norm = ldexp(sqrt(gap.sums.square), gap.norm);
-    found->other_norm = ldexp(sqrt(gap.sums.other_square), gap.other_norm);
+    found->distance = sqrt(gap.sums.distance), found->distance_power = gap.distance;
+    found->norm = sqrt(gap.sums.square), found->norm_power = gap.norm;
+    found->other_norm = sqrt(gap.sums.other_square), found->other_power = gap.other_norm;
     found->cosine = both > 0 ? gap.sums.dot / both : NAN;
     found->largest = found->nonfinite_changed ? NAN : gap.sums.largest;
     return 0;
@@ -251,6 +252,12 @@ static void *compare(void *given)
     fesetenv(&before);
     free(room), free(bytes);
     return NULL;
+}
+
+/* So that whoever calls it can tell a library that was built of other code. */
+int64_t leafwise_comparison_bytes(void)
+{
+    return (int64_t)sizeof(struct comparison);
 }
 
 /* Compares arrays with others of the same dtypes and sizes. The results are one for each chunk. Chunks that are the

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ _RESULT = np.dtype(
     [
         *((name, np.int64) for name in ("differs", "changed", "nonfinite")),
         *((name, np.float64) for name in ("distance", "norm", "other_norm", "cosine", "largest")),
-        ("nonfinite_changed", np.int64),
+        *((name, np.int64) for name in ("nonfinite_changed", "distance_power", "norm_power", "other_power")),
     ]
 )
 
@@ -109,12 +110,26 @@ def _item_bytes(dtype: str) -> int:
 
 def _look(pairs: Sequence[Pair], parts: list[_Part], always: bool, threads: int | None) -> list[Looked]:
     """What is found of each part; of those that are the same only that, unless `always`."""
-    library = cpu.loaded()
+    library = _library()
     if library is None:
         cpu.check_subnormals()
     known = [] if library is None else [part for part in parts if not unknown_dtype(pairs[part.pair][0].dtype)]
     found = dict(zip(known, _by_library(library, pairs, known, always, threads or threads_here()), strict=True))
     return [found[part] if part in found else _by_reference(pairs, part, always) for part in parts]
+
+
+def _library() -> Any:
+    """The library that was built of cpu.c; None where there is none, or it was built of another version of it."""
+    library = cpu.loaded()
+    return library if library is not None and _is_of_this_version(library) else None
+
+
+@cache
+def _is_of_this_version(library: Any) -> bool:
+    if getattr(library, "leafwise_comparison_bytes", lambda: 0)() == _RESULT.itemsize:
+        return True
+    warnings.warn("leafwise's C library is of another version: values are compared by NumPy, slower", stacklevel=2)
+    return False
 
 
 def _by_library(
@@ -166,10 +181,26 @@ def _by_library(
 
 def _chunks(part: _Part, rows: list[Any], always: bool) -> Looked:
     found: Looked = []
-    for start, (differs, *figures) in zip(range(part.start, part.stop, CHUNK), rows, strict=True):
+    for start, row in zip(range(part.start, part.stop, CHUNK), rows, strict=True):
         chunk = _Part(part.pair, start, min(start + CHUNK, part.stop))
-        found.append((chunk, Comparison(chunk.stop - start, *figures) if differs or always else None))
+        found.append((chunk, _of_row(chunk.stop - start, *row[1:]) if row[0] or always else None))
     return found
+
+
+def _of_row(
+    size: int,
+    changed: int,
+    nonfinite: int,
+    distance: float,
+    norm: float,
+    other_norm: float,
+    cosine: float,
+    largest: float,
+    lost: int,
+    *powers: int,
+) -> Comparison:
+    norms = (distance, powers[0]), (norm, powers[1]), (other_norm, powers[2])
+    return Comparison.of((size, changed, nonfinite), norms, cosine, largest, lost)
 
 
 def _by_reference(pairs: Sequence[Pair], part: _Part, always: bool) -> Looked:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from leafwise.core.path import escape
+
 # Each with the number that the C code has for it.
 KINDS = {
     "float32": 0, "float64": 1, "bfloat16": 2, "float16": 3,
@@ -32,7 +34,7 @@ def check_known(dtypes: Iterable[str]) -> None:
     """Raises where a kernel would take values for something else than they are."""
     for dtype in dtypes:
         if reason := unknown_dtype(dtype):
-            raise TypeError(reason)
+            raise TypeError(escape(reason))
 
 
 def is_whole(dtype: str) -> bool:

@@ -74,8 +74,9 @@ def _histogram(x: Any) -> Histogram:
     return Histogram.of_bins(bins.tolist())
 
 
-def compare(one: Any, other: Any) -> Comparison:
-    """How far two NumPy arrays of one dtype and size are apart.
+def compare(one: Any, other: Any, between: Any = None) -> Comparison:
+    """How far two NumPy arrays of one dtype and size are apart. `between` are their differences, where those are known
+    better than from the arrays, which may have been rounded.
 
     >>> found = compare(np.array([3.0, 4.0, np.nan]), np.array([3.0, 0.0, 1.0]))
     >>> found.changed, found.nonfinite, found.distance, found.norm, found.cosine, found.largest
@@ -83,6 +84,8 @@ def compare(one: Any, other: Any) -> Comparison:
     """
     one, other = one.reshape(-1), other.reshape(-1)
     differ = _bits_differ(one, other)
+    if between is not None:
+        differ = differ | (between != 0)
     is_complex = one.dtype.kind == "c"
     with np.errstate(invalid="ignore"):
         wide = np.complex128 if is_complex else np.float64
@@ -92,8 +95,9 @@ def compare(one: Any, other: Any) -> Comparison:
     lost = int(np.count_nonzero(differ & ~finite))
     if nonfinite:
         one, other, a, b = one[finite], other[finite], a[finite], b[finite]
+        between = None if between is None else between[finite]
     a, b = a.view(np.float64), b.view(np.float64)
-    apart, half = _apart(a, b)
+    apart, half = _apart(a, b) if between is None else (between.view(np.float64), 0)
     if one.dtype.kind in "iu":  # exactly, since large ones are rounded to doubles
         apart = np.where(
             one > other,
@@ -101,35 +105,35 @@ def compare(one: Any, other: Any) -> Comparison:
             other.astype(np.uint64) - one.astype(np.uint64),
         ).astype(np.float64)
     # Each by a power of two of its own: one side may be huge, the other small, and what lies between smaller than both.
-    (a, a_scale), (b, b_scale), (apart, scale) = map(_scaled, (a, b, apart))
+    (a, power), (b, other_power), (apart, apart_power) = map(_scaled, (a, b, apart))
     norm, other_norm, distance = (float(np.sqrt(np.sum(x * x))) for x in (a, b, apart))
     both = norm * other_norm
     steps = np.hypot(apart[::2], apart[1::2]) if is_complex else np.abs(apart)
     with np.errstate(over="ignore"):  # a difference may be larger than any number
-        return Comparison(
-            changed=int(np.count_nonzero(differ)),
-            size=finite.size,
-            nonfinite=nonfinite,
-            distance=float(distance * half * scale),
-            norm=float(norm * a_scale),
-            other_norm=float(other_norm * b_scale),
-            cosine=float(np.sum(a * b)) / both if both else math.nan,
-            largest=math.nan if lost else float(steps.max(initial=0) * half * scale),
-            nonfinite_changed=lost,
-        )
+        largest = math.nan if lost else float(np.ldexp(steps.max(initial=0), apart_power + half))
+    return Comparison.of(
+        (finite.size, int(np.count_nonzero(differ)), nonfinite),
+        ((distance, apart_power + half), (norm, power), (other_norm, other_power)),
+        float(np.sum(a * b)) / both if both else math.nan,
+        largest,
+        lost,
+    )
 
 
-def _apart(a: Any, b: Any) -> tuple[Any, float]:
-    """The differences, by a factor: two that are finite may be further apart than any number."""
+def _apart(a: Any, b: Any) -> tuple[Any, int]:
+    """The differences, and by how often they were halved: two that are finite may be further apart than any number."""
     with np.errstate(over="ignore"):
         apart = a - b
-    return (apart, 1.0) if np.isfinite(apart).all() else (a / 2 - b / 2, 2.0)
+    return (apart, 0) if np.isfinite(apart).all() else (a / 2 - b / 2, 1)
 
 
-def _scaled(x: Any) -> tuple[Any, Any]:
-    """Numbers by a power of two, so that squares neither overflow nor vanish; and that."""
-    scale = 2.0 ** np.clip(np.frexp(float(np.abs(x).max(initial=0)))[1], -1000, 1000)
-    return x / scale, scale
+def _scaled(x: Any) -> tuple[Any, int]:
+    """Numbers by a power of two, so that squares neither overflow nor vanish, and that power; none, mostly."""
+    power = int(np.frexp(float(np.abs(x).max(initial=0)))[1])
+    if -480 <= power <= 480:
+        return x, 0
+    power = max(power, -1000)
+    return np.ldexp(x, -power), power
 
 
 def _bits_differ(one: Any, other: Any) -> Any:

@@ -1,17 +1,23 @@
 """How far arrays are apart that do not lie as runs of one dtype: a piece of either at a time."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Literal
 
 import numpy as np
 
 from leafwise.core.comparing import Comparison, together
+from leafwise.core.leaf import number_kind
+from leafwise.errors import WriteError
+from leafwise.kernels import reference
+from leafwise.kernels.casting import cast_to
 from leafwise.kernels.comparing import compare_chunk
 from leafwise.kernels.cpu import CHUNK
 from leafwise.kernels.dtypes import byte_values, numpy_dtype
 
 _INT64_MAX = np.iinfo(np.int64).max
+_EXACT = 1 << 53  # up to here, float64 has every whole number
 _TILE = 1024  # rows and columns that are turned at a time
 
 
@@ -54,7 +60,7 @@ def compare_streams(
     for x, y in zip(regrouped(one), regrouped(other), strict=True):
         if x.dtype != y.dtype:
             forth, back = forth and _gives(x, y), back and _gives(y, x)
-        parts += [compare_chunk(np.ascontiguousarray(a), np.ascontiguousarray(b)) for a, b in _widened(x, y)]
+        parts += _compared(x, y)
         count(x.nbytes)
     found = together(parts)
     if not found.changed:
@@ -94,14 +100,19 @@ def _cast(array: Any, dtype: Any) -> Any:
         return array
     if array.dtype.kind == "c" and dtype.kind != "c":
         array = array.real  # NumPy would warn
+    if array.dtype.type.__module__ == dtype.type.__module__ == "ml_dtypes":
+        array = array.astype(np.float32)  # not all of them can be cast to each other, and this is exact
     with np.errstate(all="ignore"):
         return array.astype(dtype)
 
 
 def _casts(array: Any, dtype: Any) -> Iterator[Any]:
-    """What casting an array to a dtype may give. PyTorch goes through float32 where NumPy does not, and makes the
-    largest number of a byte of what is larger, for which ml_dtypes has an infinity or nan."""
+    """What casting an array to a dtype may give. leafwise rounds once; PyTorch and ml_dtypes go through float32, and
+    PyTorch makes the largest number of a byte of what is larger, for which ml_dtypes has an infinity or nan."""
     yield _cast(array, dtype)
+    if array.dtype.itemsize > 4 and number_kind(array.dtype.name) == number_kind(dtype.name) == "float":
+        with suppress(WriteError):
+            yield cast_to(array, dtype.name, saturate=True)
     if "c" in (array.dtype.kind, dtype.kind) or dtype.kind in "iub" or dtype.itemsize > 2:
         return
     single = _cast(array, np.dtype(np.float32))
@@ -136,13 +147,49 @@ def _same(x: Any, y: Any) -> bool:
     return bool((bits | ((x != x) & (y != y))).all())
 
 
+def _compared(x: Any, y: Any) -> list[Comparison]:
+    between = _exactly_between(x, y)
+    if between is not None:
+        wide = between.dtype
+        return [reference.compare(_cast(x, wide), _cast(y, wide), between)]
+    return [compare_chunk(np.ascontiguousarray(a), np.ascontiguousarray(b)) for a, b in _widened(x, y)]
+
+
+def _exactly_between(x: Any, y: Any) -> Any:
+    """The differences of large whole numbers from numbers that are not whole, as if nothing had been rounded before;
+    None where a float64 has room for the whole numbers, so that nothing is."""
+    if y.dtype.kind in "iu":
+        x, y = y, x
+    if x.dtype.name not in ("int64", "uint64") or y.dtype.kind in "iub":
+        return None
+    if not ((x > _EXACT) | (x < -_EXACT if x.dtype.kind == "i" else False)).any():
+        return None
+    wide = _cast(y, _wide(x.dtype, y.dtype))
+    # In two halves, each of which a float64 has room for. What the first difference loses is added again.
+    upper, lower = (x & ~x.dtype.type(2047)).astype(np.float64), (x & x.dtype.type(2047)).astype(np.float64)
+    real = wide.real
+    with np.errstate(invalid="ignore"):
+        first = upper - real
+        back = first - upper
+        lost = (upper - (first - back)) - (real + back)
+        found = first + (lost + lower)
+    if wide.dtype.kind != "c":
+        return found
+    between = np.empty_like(wide)
+    between.real, between.imag = found, wide.imag
+    return between
+
+
 def _widened(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
     """Pairs of arrays as pairs of one dtype that holds the numbers of both. Large whole numbers would be rounded in
     floats: those of int64 and uint64 are parted by which of the two they fit in, and only what fits in neither, so
     that they differ anyhow, is compared as floats."""
     if x.dtype == y.dtype:
         yield x, y
-    elif {x.dtype.name, y.dtype.name} != {"int64", "uint64"}:
+        return
+    if "uint64" in (x.dtype.name, y.dtype.name):  # with which NumPy has no whole number in common
+        x, y = (one.astype(np.int64) if one.dtype.kind == "i" else one for one in (x, y))
+    if {x.dtype.name, y.dtype.name} != {"int64", "uint64"}:
         wide = _wide(x.dtype, y.dtype)
         yield _cast(x, wide), _cast(y, wide)
     else:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from leafwise.core.comparing import Comparison, together
 from leafwise.core.doc import Doc, Line, Span, Style
 from leafwise.core.leaf import shape_text
-from leafwise.core.path import escape, quote, split_names
+from leafwise.core.path import quote, split_names
 from leafwise.inspect.changes import KINDS, Change, nonfinite_text
 from leafwise.inspect.diff import Diff
 from leafwise.render.measuring import share_text
@@ -72,7 +72,7 @@ def diff_doc(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc
 class _Outline:
     def __init__(self, diff: Diff, fold: bool) -> None:
         self.fold = fold
-        self.title = " → ".join(map(escape, diff.names))
+        self.title = " → ".join(diff.names)
         self.root = _grown(diff)
 
     def fitting(self, room: int) -> list[Line]:
@@ -205,7 +205,7 @@ def _every(node: _Node) -> Iterator[Change]:
 def _leaf_line(level: int, label: tuple[Span, ...], changes: list[Change]) -> Line:
     first = changes[0]
     cells = (Span(", ".join(first.kinds), _STYLES.get(first.kind, "tie")), *_figures(changes))
-    notes = [Span(escape(note), "dim") for note in _notes(changes)]
+    notes = [Span(note, "dim") for note in _notes(changes)]
     spans = tuple(part for note in notes for part in (Span("  "), note))
     return Line(level, label, cells, (*spans, *_nonfinite(changes))[1:])
 
@@ -261,7 +261,7 @@ def _value_text(value: Any) -> str:
         said = repr(value)
     except Exception:  # of whoever wrote the object
         return text
-    return escape(said) if len(said) <= _MAX_SAID and " at 0x" not in said else text
+    return said if len(said) <= _MAX_SAID and " at 0x" not in said else text
 
 
 def _figures(changes: list[Change]) -> tuple[Span, ...]:
@@ -296,8 +296,8 @@ def _footer(diff: Diff) -> list[tuple[Span, ...]]:
         footer.append((*whole, Span(f"; {nonfinite_text(told)}", "warn")) if told.nonfinite_changed else whole)
     if not diff.values:
         footer.append((Span("names, shapes and dtypes only: values were not compared", "dim"),))
-    footer += [(Span(escape(prefix.describe())),) for prefix in diff.prefixes]
-    footer += [(Span(escape(note), "dim"),) for note in _some(diff.notes)]
+    footer += [(Span(prefix.describe()),) for prefix in diff.prefixes]
+    footer += [(Span(note, "dim"),) for note in _some(diff.notes)]
     return footer + proposed(diff.applied, diff.proposals, _MAX_REMARKS)
 
 
@@ -337,6 +337,7 @@ def _leaf_json(change: Change) -> dict[str, Any]:
     figures = None
     if found is not None:
         numbers = {**found._asdict(), "relative_l2": found.relative_l2, "share": found.share}
+        del numbers["scaled"]
         figures = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
     return {
         "kinds": list(change.kinds),

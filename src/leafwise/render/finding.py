@@ -4,7 +4,6 @@ from itertools import groupby
 from typing import Any
 
 from leafwise.core.doc import Doc, Line, Span, Style
-from leafwise.core.path import escape
 from leafwise.inspect.findings import LEVELS, Findings
 from leafwise.render.measuring import left_out
 from leafwise.render.outline import plural
@@ -23,7 +22,7 @@ def findings_doc(findings: Findings, *, full: bool = False) -> Doc:
         shown = its if full or len(its) <= _OF_A_CODE + 1 else its[:_OF_A_CODE]
         label = (Span(f"{level:7} ", _STYLES[level]), Span(code, "type"))
         for one in shown:
-            path, said = Span(escape(one.path) or "(whole)", "name"), (Span(escape(one.message)),)
+            path, said = Span(one.path or "(whole)", "name"), (Span(one.message),)
             lines.append(Line(0, label, (path,), said) if aligned else Line(0, (*label, Span("  "), path), (), said))
         if len(shown) < len(its):
             lines.append(Line(0, label, (Span(f"… {len(its) - len(shown):,} more", "dim"),)))

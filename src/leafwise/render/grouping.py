@@ -3,7 +3,7 @@
 from typing import Any
 
 from leafwise.core.doc import Doc, Line, Span
-from leafwise.core.path import escape, listed
+from leafwise.core.path import listed
 from leafwise.iterate.grouping import GroupAccount, Groups
 from leafwise.iterate.rules import option_text
 from leafwise.render.outline import plural
@@ -16,11 +16,11 @@ def groups_doc(groups: Groups) -> Doc:
         lines.append(Line(0, (Span("rules", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
     for rule in groups.rules:
         frozen = f"and {plural(rule.frozen, 'frozen leaf', 'frozen leaves')}" if rule.frozen else ""
-        said = [Span(frozen, "warn"), Span("; "), Span(escape(rule.note), "dim")]
+        said = [Span(frozen, "warn"), Span("; "), Span(rule.note, "dim")]
         note = tuple(said) if frozen and rule.note else tuple(span for span in said[::2] if span.text)
-        lines.append(_line(escape(rule.rule), rule.leaves, rule.parameters, note))
+        lines.append(_line(rule.rule, rule.leaves, rule.parameters, note))
     if groups.rules and groups.uncovered:
-        note = (Span(escape(listed(groups.uncovered)), "dim"),)
+        note = (Span(listed(groups.uncovered), "dim"),)
         lines.append(_line("no rule", len(groups.uncovered), groups.uncovered_parameters, note))
     lines.append(Line(0, (Span("groups", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
     for number, group in enumerate(groups.groups):
@@ -38,7 +38,7 @@ def _line(label: str, leaves: int, parameters: int, note: tuple[Span, ...]) -> L
 
 def _options(group: GroupAccount) -> str:
     said = [f"{name}={option_text(value)}" for name, value in group.options.items()]
-    return escape(", ".join(said)) or "the optimizer's defaults"
+    return ", ".join(said) or "the optimizer's defaults"
 
 
 def _footer(groups: Groups) -> list[tuple[Span, ...]]:
@@ -52,7 +52,7 @@ def _footer(groups: Groups) -> list[tuple[Span, ...]]:
     footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
     if groups.frozen:
         frozen = _counted(len(groups.frozen), groups.frozen_parameters)
-        footer.append((Span(f"frozen and left out: {frozen}: {escape(listed(groups.frozen))}", "warn"),))
+        footer.append((Span(f"frozen and left out: {frozen}: {listed(groups.frozen)}", "warn"),))
     return footer
 
 

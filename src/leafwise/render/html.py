@@ -1,10 +1,11 @@
 """An outline as HTML: collapsible, in dark and in light, without a script."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
+from html import escape as html_escape
 from itertools import zip_longest
 
-from leafwise.core.doc import Doc, Line, Span
+from leafwise.core.doc import Doc, Line, Span, Style
+from leafwise.core.path import escape
 from leafwise.render.text import width_of
 
 # Colours that hold on white and on near-black; the text itself has the colour of the page.
@@ -88,6 +89,14 @@ class _Rows:
 
 
 def _spans(spans: Iterable[Span] | Sequence[Span]) -> str:
-    return "".join(
-        f'<span class="lw-{style}">{escape(words)}</span>' if style else escape(words) for words, style in spans
-    )
+    return "".join(styled(words, style) for words, style in spans)
+
+
+def styled(words: str, style: Style) -> str:
+    """Words as HTML; here all that files, models and URLs are called passes on its way out.
+
+    >>> styled("<b>\\x1b", "name")
+    '<span class="lw-name">&lt;b&gt;\\\\u001b</span>'
+    """
+    shown = html_escape(escape(words))
+    return f'<span class="lw-{style}">{shown}</span>' if style else shown

@@ -1,16 +1,15 @@
 """What `lw.image` found, as a PNG, in characters, for a notebook, and as plain data."""
 
 from base64 import b64encode
-from html import escape as html_escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from leafwise.core.doc import Doc, Span, Style
-from leafwise.core.path import escape
 from leafwise.inspect.bins import bin_sizes, binned, side
 from leafwise.inspect.grids import Grid
 from leafwise.inspect.picture import Image
+from leafwise.render.html import styled
 from leafwise.render.outline import plural
 from leafwise.render.png import png
 from leafwise.render.scale import EMPTY, GAP, INFINITE, NAN, STEPS, numbers, palette, shares
@@ -192,7 +191,7 @@ class _Words(NamedTuple):
 
 
 def _caption(image: Image, left_out: str, legend: bool) -> list[_Words]:
-    title = _split(escape(image._title), "name")
+    title = _split(image._title, "name")
     lines = [_Words([*title, *(word for one in image._grid.said[:1] for word in _split(f"· {one}"))])]
     lines += [_Words(_split(one, "dim")) for one in image._grid.said[1:]]
     lines += [_Words(_split(one, "warn")) for one in image._grid.dead]
@@ -273,10 +272,10 @@ def image_html(image: Image) -> str:
     data = b64encode(image.png()).decode("ascii")
     picture = (
         f'<img src="data:image/png;base64,{data}" width="{image.width}" height="{image.height}" '
-        f'alt="{html_escape(escape(image.caption))}">'
+        f'alt="{styled(image.caption, "")}">'
     )
-    said = [f'<span class="lw-name">{html_escape(escape(image._title))}</span>']
-    said += [_words(one, "dim") for one in image._grid.said] + [_words(one, "warn") for one in image._grid.dead]
+    said = [styled(image._title, "name")]
+    said += [styled(one, "dim") for one in image._grid.said] + [styled(one, "warn") for one in image._grid.dead]
     caption = " · ".join(said)
     return (
         f'<figure class="leafwise-image"><style>{_CSS}</style>{picture}'
@@ -284,18 +283,14 @@ def image_html(image: Image) -> str:
     )
 
 
-def _words(words: str, style: Style) -> str:
-    return f'<span class="lw-{style}">{html_escape(escape(words))}</span>'
-
-
 def _bar(image: Image) -> str:
     first = 0 if image._signed else STEPS
     stops = [palette()[first + (2 * STEPS - first) * step // 8] for step in range(9)]
     colors = ",".join(_css(color) for color in stops)
     low, high = (f"{-image.limit if image._signed else 0:.3g}", f"{image.limit:.3g}")
-    beyond = _words(f"{image._beyond:,} beyond", "warn") if image._beyond else ""
+    beyond = styled(f"{image._beyond:,} beyond", "warn") if image._beyond else ""
     wrong = "".join(
-        f'<b style="background:{_css(palette()[number])}"></b>{_words(plural(count, what, what), "warn")}'
+        f'<b style="background:{_css(palette()[number])}"></b>{styled(plural(count, what, what), "warn")}'
         for number, count, what in (
             (NAN, image._grid.nan, "NaN"),
             (INFINITE, image._grid.infinite, "infinite"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from leafwise.core.doc import Doc, Line, Span, Style
 from leafwise.core.moments import Histogram, together
-from leafwise.core.path import Path, escape, listed, quote
+from leafwise.core.path import Path, listed, quote
 from leafwise.inspect.rows import Row
 from leafwise.inspect.stats import Stats
 from leafwise.render.outline import MAX_LINES, plural
@@ -25,10 +25,10 @@ def stats_doc(stats: Stats, *, depth: int | None = None, full: bool = False) -> 
     lines = [_header(highest, _highest(rows) != highest)] if rows else []
     for name, members in parts.items():
         if len(members) == 1:
-            lines.append(_line(escape(members[0].path or ""), members[0], highest, ()))
+            lines.append(_line(members[0].path or "", members[0], highest, ()))
         else:
             folded = Row(together([row._moments for row in members]))
-            lines.append(_line(escape(name), folded, highest, (Span(f"{len(members):,} leaves", "dim"),)))
+            lines.append(_line(name, folded, highest, (Span(f"{len(members):,} leaves", "dim"),)))
     if rows and len(parts) != 1:
         lines.append(_line("total", stats.total, highest, (), "type"))
     return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(6)), drop=(0, 7, 3, 5, 1))
@@ -121,7 +121,7 @@ def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Sp
     footer: list[tuple[Span, ...]] = [(Span(said),)]
     wrong = [row.path or "" for row in rows if _wrong(row)]
     if wrong:
-        some = f"not finite in {plural(len(wrong), 'leaf', 'leaves')}: {escape(listed(wrong))}"
+        some = f"not finite in {plural(len(wrong), 'leaf', 'leaves')}: {listed(wrong)}"
         footer.append((Span(some, "warn"),))
     return footer + left_out("left out", stats.skipped)
 
@@ -131,9 +131,7 @@ def left_out(what: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
     by_reason: dict[str, list[str]] = {}
     for path, reason in reasons.items():
         by_reason.setdefault(reason, []).append(path)
-    return [
-        (Span(f"{what}: {escape(listed(paths))}: {escape(reason)}", "warn"),) for reason, paths in by_reason.items()
-    ]
+    return [(Span(f"{what}: {listed(paths)}: {reason}", "warn"),) for reason, paths in by_reason.items()]
 
 
 def stats_json(stats: Stats) -> dict[str, Any]:

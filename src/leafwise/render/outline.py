@@ -276,11 +276,11 @@ class _Outline:
         label: list[Span] = []
         if level:
             label.append(Span(front + self._run_name(members, columns.node_names), "name"))
-        type_name = escape(columns.type_name(wrapped[-1]))
+        type_name = columns.type_name(wrapped[-1])
         if type_name:
             label += [Span("  " if label else ""), Span(type_name, "type")]
         if len(wrapped) > 1:
-            label.append(Span(" in " + ", ".join(escape(columns.type_name(w)) for w in wrapped[:-1]), "dim"))
+            label.append(Span(" in " + ", ".join(columns.type_name(w) for w in wrapped[:-1]), "dim"))
         if not label:  # a node that is only the front of some names
             label.append(Span(quote(columns.node_names[node]) if node else "(empty)", "name"))
         note: list[Span] = []
@@ -374,10 +374,10 @@ def _footer(tree: "Tree", counts: Counts, facts: Collection[Facts]) -> list[tupl
         footer.append(
             (Span(f"{plural(counts.unknown, 'leaf', 'leaves')} without a shape until the first forward", "warn"),)
         )
-    footer += [(Span(escape(line), "warn"),) for line in _out_of_reach(tree)]
-    footer += [(Span(escape(str(undone)), "warn"),) for undone in tree.undone[:2]]
+    footer += [(Span(line, "warn"),) for line in _out_of_reach(tree)]
+    footer += [(Span(str(undone), "warn"),) for undone in tree.undone[:2]]
     for shared in tree.shared_memory[:2]:
-        paths = [escape(str(leaf.path)) for leaf in shared.leaves[:4]]
+        paths = [str(leaf.path) for leaf in shared.leaves[:4]]
         more = f" and {len(shared.leaves) - 4:,} more" if len(shared.leaves) > 4 else ""
         footer.append((Span(f"{shared.reason}: {', '.join(paths)}{more}", "warn"),))
     return footer

@@ -5,7 +5,6 @@ from typing import Any
 from leafwise.checkpoint.plans import Feed, Plan
 from leafwise.core.doc import Doc, Line, Span
 from leafwise.core.leaf import shape_text
-from leafwise.core.path import escape
 from leafwise.core.proposals import Proposal
 from leafwise.render.outline import plural
 
@@ -22,12 +21,12 @@ def plan_doc(plan: Plan, *, full: bool = False) -> Doc:
         source = theirs[feed.source]
         words = [word for word in feed.how if word != "matched"]
         cells = (
-            Span(f"← {escape(source)}" if source != feed.name else "", "type"),
+            Span(f"← {source}" if source != feed.name else "", "type"),
             Span(shape_text(spec.shape)),
             Span(spec.dtype, "dim"),
             Span(", ".join(words), "tie"),
         )
-        lines.append(Line(0, (Span(escape(feed.name), "name"),), cells))
+        lines.append(Line(0, (Span(feed.name, "name"),), cells))
     footer: list[tuple[Span, ...]] = []
     if limit is not None and len(plan.feeds) > limit:
         footer.append(
@@ -51,7 +50,7 @@ def _problems(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
         for problem in found:
             counts[problem.kind] = counts.get(problem.kind, 0) + 1
             if limit is None or counts[problem.kind] <= limit:
-                words = f"{problem.kind}{allowed}: {escape(problem.message)}"
+                words = f"{problem.kind}{allowed}: {problem.message}"
                 footer.append((Span(words, "warn" if style == "warn" else "dim"),))
         for kind, count in counts.items():
             if limit is not None and count > limit:
@@ -62,7 +61,7 @@ def _problems(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
 def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
     columns = plan.target._columns
     footer: list[tuple[Span, ...]] = [(Span(prefix.describe()),) for prefix in plan.prefixes]
-    footer += [(Span(escape(note), "dim"),) for note in plan.notes]
+    footer += [(Span(note, "dim"),) for note in plan.notes]
     for back in plan.back[:limit]:
         target, source = columns.row_text(back.wish.target), columns.row_text(back.wish.source)
         footer.append((Span(f"tie comes back: {target} = {source}{back.wish.op.describe()}", "tie"),))
@@ -104,9 +103,9 @@ def _more(count: int, limit: int | None, label: str) -> list[str]:
 
 def _rename_lines(label: str, proposal: Proposal) -> list[str]:
     """A rename in one line, or in two where one would be too long."""
-    old, new = map(escape, proposal.pairs[0])
+    old, new = proposal.pairs[0]
     count = f" and {len(proposal.pairs) - 1:,} like it" if len(proposal.pairs) > 1 else ""
-    start, middle, end = f"{label}: {old}", f"→ {new}", f"{count} ({escape(proposal.reason)})"
+    start, middle, end = f"{label}: {old}", f"→ {new}", f"{count} ({proposal.reason})"
     if len(start) + 1 + len(middle) + len(end) <= _WIDTH:
         return [f"{start} {middle}{end}"]
     return [start, f"  {middle}{end}"] if 2 + len(middle) + len(end) <= _WIDTH else [start, f"  {middle}", f" {end}"]
@@ -119,7 +118,7 @@ def _group_lines(group: list[Proposal], limit: int | None) -> list[str]:
     for word, names, side in (("→", group[0].targets, 1), ("←", group[0].sources, 0)):
         paired = {proposal.pairs[0][side] for proposal in group}
         others = [name for name in names if name not in paired]
-        lines += [f"  or {word} {escape(name)}" for name in others[:limit]] + _more(len(others), limit, f"or {word}")
+        lines += [f"  or {word} {name}" for name in others[:limit]] + _more(len(others), limit, f"or {word}")
     if len(group) > 1:
         lines.append(f"  these {len(group):,} have one shape, and nothing says that they are not swapped")
     return lines

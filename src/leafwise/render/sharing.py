@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from leafwise.core.doc import Doc, Line, Span
 from leafwise.core.leaf import shape_text
-from leafwise.core.path import escape, listed
+from leafwise.core.path import listed
 from leafwise.render.outline import bytes_text, plural
 from leafwise.render.plain import shared_memory_json, undone_json
 from leafwise.share.find import Ties, bytes_saved
@@ -70,7 +70,7 @@ def _footer(ties: Ties) -> list[tuple[Span, ...]]:
 
 
 def _listed(leaves: "tuple[Leaf, ...]") -> str:
-    return listed([escape(str(leaf.path)) for leaf in leaves], 6)
+    return listed([str(leaf.path) for leaf in leaves], 6)
 
 
 def ties_json(ties: Ties) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from textwrap import wrap
 from unicodedata import combining, east_asian_width
 
 from leafwise.core.doc import Doc, Line, Span, Style
+from leafwise.core.path import escape
 from leafwise.render.terminal import Terminal
 
 _COLORS: dict[Style, str] = {
@@ -127,10 +128,11 @@ def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
 
 
 def _spelled(spans: Sequence[Span], ascii_only: bool) -> list[Span]:
+    """The words as they are written; here all that files, models and URLs are called passes on its way out."""
     if not ascii_only:
-        return list(spans)
+        return [span if span.text.isprintable() else Span(escape(span.text), span.style) for span in spans]
     return [
-        Span(span.text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii"), span.style)
+        Span(escape(span.text).translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii"), span.style)
         for span in spans
     ]
 

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from leafwise.core.home import Home
-from leafwise.core.path import Path
+from leafwise.core.path import Path, escape
 from leafwise.core.query import Query
 from leafwise.core.sharing import Use
 from leafwise.core.tree import Tree, tree
@@ -53,7 +53,7 @@ class UseGradients(Mapping[Use, Any]):
         return total
 
     def __repr__(self) -> str:
-        return f"<{self._name}: {'; '.join(map(str, self._gradients)) or 'no use'}>"
+        return escape(f"<{self._name}: {'; '.join(map(str, self._gradients)) or 'no use'}>")
 
 
 class Uses(Mapping[Path, UseGradients]):
@@ -113,7 +113,8 @@ def uses(model: Any, where: Any = None) -> Uses:
     `uses["embed.weight"]` maps each `Use` (in which module, in which of its calls, in which operation) to its own
     gradient. They are caught where the parameter enters an operation; recomputation under checkpointing counts as what
     it repeats; what cannot be attributed has a row of its own, so that the sum is what backward added to `.grad` (a
-    gradient that `torch.autograd.grad` asks for is counted too). With `where`, only leaves that match.
+    gradient that `torch.autograd.grad` asks for is counted too). With `where`, only leaves that match. Several threads
+    may do so with one model: each is given its own uses.
 
     >>> import torch, leafwise as lw
     >>> cell = torch.nn.Linear(3, 3, bias=False)

@@ -39,9 +39,10 @@ def keep_ties(model: Any, on: bool = True, *, keep: "Keep | None" = None) -> Any
         lost = [row for row in rows if columns.row_op(row) == "view" and columns.row_op(row).slices is None]
         for row in lost:
             warnings.warn(
-                f"{columns.row_text(row)} lies in {columns.row_text(leaf)} in a way that no slice says; "
-                "this tie cannot be kept",
-                TieWarning,
+                TieWarning(
+                    f"{columns.row_text(row)} lies in {columns.row_text(leaf)} in a way that no slice says; "
+                    "this tie cannot be kept"
+                ),
                 stacklevel=2,
             )
         if not lost:

@@ -1,0 +1,32 @@
+"""What was written is opened before it takes the place of what is there: nothing that works is replaced by a file that
+cannot be read."""
+
+import os
+from collections.abc import Set
+
+from leafwise.core.path import shown_file
+from leafwise.errors import FileError
+from leafwise.files import detect, shards
+from leafwise.files.folder import INDEX, StagedFolder
+from leafwise.files.writer import Output
+
+
+def prove(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[str] = frozenset()) -> None:
+    """Raises unless files that were written can be opened as everybody will open them, and hold arrays and plain values
+    of these names. `staged` are the files by the paths that they will have; `path` is what they are opened by."""
+    files = {os.path.basename(output.path): output.source for output in staged.values()}
+    folder = StagedFolder(os.path.dirname(path), files)
+    name = os.path.basename(path)
+    try:
+        if path in staged:
+            opened = detect.read(folder.open(name))
+        else:
+            opened = shards.read_index(folder.open(name + INDEX), folder)
+    except FileError as error:
+        raise FileError(f"what was written cannot be opened, and nothing was replaced: {error}") from error
+    try:
+        found = opened.record.scalars.keys() if opened.record is not None else frozenset()
+        if opened.content.keys() != arrays or found != values:
+            raise FileError(f"{shown_file(path)} would hold other names than it should; nothing was replaced")
+    finally:
+        opened.close()

@@ -1,0 +1,90 @@
+"""How text that somebody else wrote is shown: names in files, names of files, URLs, messages of other libraries.
+
+A name can hold what moves the cursor, hides the rest of a line, or turns its direction, and a URL can hold a password.
+Every message of leafwise passes through `escape` on its way out: in `Error`, where results become text or HTML, in what
+is printed and in what `repr` gives. A file or URL is shown by `shown_file`. Nothing else may do this; a test looks.
+"""
+
+import json
+import re
+
+HIDDEN = "***"
+_URL = re.compile(r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s'"<>]+""")
+_PARTS = re.compile(
+    r"(?P<scheme>[^:/?#]*://)(?P<host>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?P<fragment>#.*)?", re.DOTALL
+)
+_PORT = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
+
+
+def escape(text: str) -> str:
+    """Text with everything that does not show (control characters, bidi overrides) spelled out.
+
+    >>> print(escape("red\\x1b[31m"))
+    red\\u001b[31m
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char, ensure_ascii=True)[1:-1] for char in text)
+
+
+def shown_file(name: object) -> str:
+    """The name of a file, or a URL without its secrets, in quotes, as a message has it.
+
+    >>> print(shown_file("a\\nb.pt"), shown_file("https://me:secret@host/a.pt?token=secret"))
+    'a\\nb.pt' 'https://***@host/a.pt?token=***'
+    """
+    return repr(shown_url(name) if isinstance(name, str) else name)
+
+
+def shown_url(name: str) -> str:
+    """A URL without who asks, without the values of its query and without its fragment; any other name as it is.
+
+    >>> shown_url("s3://key:secret@bucket/model.pt"), shown_url("https://host:80/a?X-Amz-Signature=1f&b=#c")
+    ('s3://***@bucket/model.pt', 'https://host:80/a?X-Amz-Signature=***&b=#***')
+    """
+    return name if not (found := _PARTS.fullmatch(name)) else _without(found)[0]
+
+
+def without_secrets(text: str, url: str = "") -> str:
+    """Text of somebody else's with the secrets of all URLs in it hidden, and those of `url` wherever they stand."""
+    secrets: list[str] = []
+    if url and (found := _PARTS.fullmatch(url)):
+        shown, secrets = _without(found)
+        text = text.replace(url, shown)
+    if "://" in text:
+        text = _URL.sub(lambda one: shown_url(one[0]), text)
+    if not secrets:
+        return text
+    from urllib.parse import unquote, unquote_plus  # late: it takes its time
+
+    spellings = {spelling for one in secrets for spelling in (one, unquote(one), unquote_plus(one))}
+    for secret in sorted(spellings, key=len, reverse=True):
+        if len(secret) > 2:  # a shorter one stands in any text
+            text = text.replace(secret, HIDDEN)
+    return text
+
+
+def _without(parts: "re.Match[str]") -> tuple[str, list[str]]:
+    """What may be shown of a URL, and what may not."""
+    secrets: list[str] = []
+    host, path, query, fragment = parts["host"], parts["path"], parts["query"] or "", parts["fragment"] or ""
+    rest = path + query + fragment
+    if "@" in rest and "@" not in host and not _PORT.fullmatch(host):
+        # A password with a slash in it, or another character that should have been quoted.
+        user, _, after = (host + rest).rpartition("@")
+        return f"{parts['scheme']}{HIDDEN}@{shown_url('x://' + after)[4:]}", [user]
+    user, at, host = host.rpartition("@")
+    if at:
+        secrets += [user, *user.split(":", 1)[-1:]]
+        user = HIDDEN
+    said = []
+    for part in re.split("([&;])", query.removeprefix("?")):
+        key, equals, value = part.partition("=")
+        if not equals and part not in ("&", ";"):
+            key, value = "", part  # a query without keys is a value
+        secrets += [value] if value else []
+        said.append(key + equals + (HIDDEN if value else ""))
+    if len(fragment) > 1:
+        secrets.append(fragment[1:])
+        fragment = "#" + HIDDEN
+    return f"{parts['scheme']}{user}{at}{host}{path}{query[:1]}{''.join(said)}{fragment}", secrets

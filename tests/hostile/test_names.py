@@ -1,0 +1,282 @@
+"""Names and values that move the cursor, hide or turn text, or forge a line: shown, they are harmless."""
+
+import json
+import os
+import pickle
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.files.writers import WRITERS
+from tests.hostile import files
+
+import leafwise as lw
+from leafwise.cli import VERBS, main
+
+FORGED = "FORGED"
+# Escape, the one-character CSI, bidi override and isolate, line ends of several kinds, bell, backspace, delete,
+# zero width, byte order mark, a soft hyphen, a tag character.
+CHARS = "\x1b[31m\x9b2J\u202e\u2066\r\x85\u2028\u2029\x07\x08\x7f\u200b\ufeff\xad\U000e0041"
+EVIL = f"evil{CHARS}\n{FORGED}<b>"
+# As names of files can be: no slash and no null; a byte that is not UTF-8.
+FILE = f"{EVIL}\udcff"
+
+
+def harmless(*texts: str) -> None:
+    for text in texts:
+        raw = {char for char in text if not char.isprintable() and char != "\n"}
+        assert not raw, (sorted(map(ascii, raw)), ascii(text))
+        assert f"\n{FORGED}" not in text, text
+
+
+def told(call: Callable[..., Any], *args: Any, **options: Any) -> str:
+    """What a call says of its result, or of what is wrong, in every way in which it can be asked; nothing of that may
+    do harm."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = call(*args, **options)
+        except lw.Error as error:
+            harmless(str(error), repr(error), *map(str, getattr(error, "__notes__", ())))
+            return str(error)
+    harmless(*(str(one.message) for one in caught))
+    if not type(found).__module__.startswith("leafwise"):
+        return ""  # the model, or an array, which others print
+    harmless(repr(found), str(found), f"{found}")
+    if hasattr(found, "text"):
+        html = found._repr_html_()
+        harmless(found.text(), html, json.dumps(found.json()), getattr(found, "caption", ""))
+        assert "<b>" not in html
+    if isinstance(found, lw.Tree):
+        harmless(found.text(full=True), *map(repr, found), *map(repr, found.nodes), *map(repr, found.ties))
+        harmless(*map(repr, found.scalars), *map(str, found.scalars))
+    elif isinstance(found, Mapping):
+        harmless(*map(repr, found.values()), *map(repr, found))
+    elif isinstance(found, Iterable):
+        harmless(*map(repr, found), *map(str, found))
+    return str(found)
+
+
+def state() -> dict[str, torch.Tensor]:
+    return {
+        f"{EVIL}.weight": torch.ones(4, 3),
+        f"{EVIL}.bias": torch.full((4,), torch.nan),
+        f"same{EVIL}": torch.zeros(3, 3),
+        "last": torch.zeros(3),
+    }
+
+
+class Model(torch.nn.Module):
+    """A model with names of that kind, of a class that is called so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_module(EVIL.replace(".", ""), torch.nn.Linear(3, 4))
+        self.register_parameter(f"own{EVIL}".replace(".", ""), torch.nn.Parameter(torch.ones(2)))
+
+
+Model.__name__ = Model.__qualname__ = EVIL
+
+
+def lw_saved(path: Path, arrays: dict[str, torch.Tensor]) -> None:
+    content = {"model": dict(arrays), "note": EVIL, f"key{EVIL}": [EVIL, 3], "deep": {EVIL: {EVIL: EVIL}}}
+    lw.save(content, path.with_suffix(".safetensors"))
+    path.with_suffix(".safetensors").rename(path)
+
+
+def lw_sharded(path: Path, arrays: dict[str, torch.Tensor]) -> None:
+    path.mkdir()
+    lw.save(dict(arrays), path / "model.safetensors", shard_size=40)
+
+
+def torch_nested(path: Path, arrays: dict[str, torch.Tensor]) -> None:
+    torch.save({"model": arrays, EVIL: EVIL, "list": [EVIL, {EVIL: 1}], "complex": 1j, "bytes": b"\x1b[31m"}, path)
+
+
+def with_metadata(path: Path, arrays: dict[str, torch.Tensor]) -> None:
+    """safetensors, with metadata, and with lone surrogates, which JSON can spell and UTF-8 cannot."""
+    header: dict[str, Any] = {"__metadata__": {EVIL: EVIL, "format": EVIL}}
+    header |= {f"{EVIL}\ud800": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
+
+
+def wrong_dtype(path: Path, arrays: dict[str, torch.Tensor]) -> None:
+    text = json.dumps({EVIL: {"dtype": EVIL, "shape": [2], "data_offsets": [0, 8]}}).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
+
+
+def structured(path: Path, arrays: dict[str, torch.Tensor]) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.zeros(2, [(EVIL, "f4")]))
+
+
+def foreign_class(path: Path, arrays: dict[str, torch.Tensor]) -> None:
+    name = "evil\x1b[31m\u202e".encode()
+    path.write_bytes(files.in_zip(b"\x80\x02c" + name + b"\n" + name + b"\n)\x81."))
+
+
+def index_of_evil_shards(path: Path, arrays: dict[str, torch.Tensor]) -> None:
+    path.mkdir()
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {EVIL: f"{EVIL}.safetensors"}}))
+
+
+CHECKPOINTS = {name: write for name, write in WRITERS.items() if name not in ("npz compressed",)} | {
+    "lw.save": lw_saved,
+    "lw.save sharded": lw_sharded,
+    "torch nested": torch_nested,
+    "metadata": with_metadata,
+    "wrong dtype": wrong_dtype,
+    "structured": structured,
+    "foreign class": foreign_class,
+    "evil shards": index_of_evil_shards,
+}
+
+
+@pytest.fixture(params=CHECKPOINTS)
+def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    folder = tmp_path / FILE
+    folder.mkdir()
+    short = tmp_path / "short"  # not all writers know names that are not UTF-8
+    CHECKPOINTS[request.param](short, state())
+    path = folder / FILE
+    short.rename(path)
+    return path
+
+
+def variants(path: Path) -> Iterator[Path]:
+    """The file itself; one that is cut off, one with a bit turned; one that is not there."""
+    yield path
+    if path.is_file():
+        data = path.read_bytes()
+        for number, changed in enumerate([data[: len(data) // 2], data[:-1] + bytes([data[-1] ^ 1])]):
+            other = path.with_name(f"{number}{FILE}")
+            other.write_bytes(changed)
+            yield other
+    yield path.with_name(f"gone{FILE}")
+
+
+def test_what_a_checkpoint_holds_is_harmless_to_read_about(checkpoint: Path, tmp_path: Path) -> None:
+    model, other = Model(), {"other": torch.ones(1)}
+    for path in map(str, variants(checkpoint)):
+        said = told(lw.open, path)
+        for verb in (lw.stats, lw.check, lw.ties, lw.groups, lw.image, lw.verify):
+            said += told(verb, path)
+        said += told(lw.diff, path, state()) + told(lw.diff, path, model)
+        said += told(lw.diff, path, other) + told(lw.diff, path, other, rename="auto")  # no leaf in common
+        said += told(lw.plan, model, path) + told(lw.plan, model, path, rename="auto", allow=["missing"])
+        said += told(lw.load, model, path)
+        said += told(lw.load, {"model": model, "step": 0}, path, allow=["missing", "shape", "unexpected"])
+        try:
+            tree = lw.open(path)
+        except lw.FileError:
+            assert "evil" in said
+            continue
+        with tree:
+            said += told(tree.__getitem__, f"nothing{EVIL}") + told(tree.select, f"*{CHARS}*")
+            said += told(lw.save, tree, tmp_path / f"saved{EVIL}.safetensors")
+            said += told(lw.save, tree, tmp_path / EVIL / EVIL)
+            for leaf in tree:
+                told(lw.image, leaf)
+                told(leaf.numpy, (9, 9, 9, 9))
+                told(leaf.write, np.zeros(17))
+        assert "evil" in said
+
+
+def test_every_command_prints_it_harmlessly(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "hostile_names.py").write_text(
+        f"import torch\ndef build(): return {{{f'x{EVIL}'!r}: torch.ones(2)}}\n"
+        f"def fails(): raise ValueError({EVIL!r})\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    written = str(tmp_path / f"out{FILE}")
+    seen = ""
+    for path in map(str, variants(checkpoint)):
+        leaf = "last"
+        if os.path.exists(path):
+            try:
+                with lw.open(path) as tree:
+                    leaf = next((str(one.path) for one in tree), leaf)
+            except lw.FileError:
+                pass
+        commands = {
+            "show": [[path], [path, "--full"], [path, "--json"], [path, "--query", EVIL], ["hostile_names:fails"]],
+            "read": [[path, leaf], [path, leaf, "--json"], [path, "note"], [path, EVIL], [path, f"{leaf}[{EVIL}]"]],
+            "stats": [[path], [path, "--json"]],
+            "check": [[path], [path, "--against", path], [path, "--select", EVIL]],
+            "diff": [[path, path, "--full"], [path, "hostile_names:build"], [path, path, "--rename", f"({EVIL}=x"]],
+            "image": [[path, leaf], [path, leaf, "-o", f"{written}.png"], [path, leaf, "--style", EVIL]],
+            "ties": [[path], [path, "--equal-untied"]],
+            "groups": [[path]],
+            "plan": [[path, "hostile_names:build"], [path, path]],
+            "verify": [[path], [path, "--json"]],
+            "convert": [[path, f"{written}.safetensors"], [path, f"{written}.npz"], [path, written]],
+            "tour": [],
+        }
+        assert list(commands) == VERBS
+        for verb, given in commands.items():
+            for arguments in given:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("always")
+                    status = main([verb, *arguments])
+                output = capsys.readouterr()
+                harmless(output.out, output.err)
+                assert "Traceback" not in output.err
+                assert status in (0, 1, 2)
+                seen += output.out + output.err
+    assert "evil" in seen
+
+
+def test_arguments_that_are_not_understood_are_told_harmlessly(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([EVIL], ["show", "x", EVIL], ["show", "x", f"--{EVIL}"], ["check", "x", "--fail", EVIL]):
+        with pytest.raises(SystemExit):
+            main(arguments)
+        harmless(*capsys.readouterr())
+
+
+def test_a_live_model_is_shown_harmlessly() -> None:
+    model = Model()
+    for verb in (lw.tree, lw.stats, lw.check, lw.ties, lw.groups, lw.keep_ties, lw.uses):
+        told(verb, model)
+    told(lw.groups, model, [lw.Rule(EVIL, lr=1)])
+    told(lw.freeze, model, EVIL)
+    told(lw.tie, model, EVIL, to=f"own{EVIL}")
+    told(lw.initialize, model, [lw.Rule("**", init=EVIL)])
+    told(lw.clip, model, EVIL)
+    told(lw.tree(model).__getitem__, EVIL)
+    told(lw.Path.parse, f'"{EVIL}')
+    first, *_, last = lw.tree(model)
+    told(lw.tie, model, first.path, to=last.path)
+    with lw.uses(model) as uses:
+        next(model.children())(torch.ones(1, 3)).sum().backward()
+    for gradients in uses.values():
+        harmless(repr(gradients))
+    told(lw.clip, model, 1.0)
+
+
+def every_error(of: type = lw.Error) -> Iterator[type[lw.Error]]:
+    yield of
+    for kind in of.__subclasses__():
+        yield from every_error(kind)
+
+
+@pytest.mark.parametrize("kind", list(every_error()))
+def test_every_error_is_one_line_of_plain_text(kind: Any) -> None:
+    everything = "".join(map(chr, range(0x3000))) + "\ud800\U000e0041"
+    error = kind(everything, "write") if kind is lw.Unsupported else kind(everything)
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert str(one).isprintable()
+    given = ["see https://me:secret@host/a?token=secret#secret"] * (2 if kind is lw.Unsupported else 1)
+    assert "secret" not in str(kind(*given))
+
+
+def test_the_lines_of_an_error_are_its_own() -> None:
+    assert str(lw.LoadError(["one\ntwo", "three"])) == "one\\ntwo\nthree"
