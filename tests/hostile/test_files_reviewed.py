@@ -6,7 +6,6 @@ import os
 import pickle
 import struct
 import time
-import tracemalloc
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -114,39 +113,6 @@ def test_sparse_arrays_whose_indices_do_not_fit(
     (tmp_path / "a.params").write_bytes(_sparse(kind, values.shape, shape, arrays_, values))
     with pytest.raises(lw.FileError, match=r"do not fit it"):
         lw.open(tmp_path / "a.params")["0"].numpy()
-
-
-@pytest.mark.parametrize("verb", ["numpy", "stats", "ties", "image"])
-def test_a_small_file_with_a_huge_sparse_array(verb: str, tmp_path: Path) -> None:
-    rows, values = np.array([0, 7], "i8"), np.ones((2, 3), "f4")
-    path = tmp_path / "a.params"
-    path.write_bytes(_sparse(1, values.shape, (1 << 29, 3), [rows], values))
-    verbs = {
-        "numpy": lambda: lw.open(path)["0"].numpy(),
-        "stats": lambda: lw.stats(path),
-        "ties": lambda: lw.ties(path, equal_untied=True),
-        "image": lambda: lw.image(path, "0"),
-    }
-    tracemalloc.start()
-    try:
-        with pytest.raises(lw.FileError, match="takes 6,442,450,944 bytes with its zeros, and 40 in the file"):
-            verbs[verb]()
-        assert tracemalloc.get_traced_memory()[1] < 50e6
-    finally:
-        tracemalloc.stop()
-
-
-def test_sparse_arrays_that_are_mostly_zeros_are_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, values = np.array([0, 7], "i8"), np.ones((2, 3), "f4")
-    path = tmp_path / "a.params"
-    path.write_bytes(_sparse(1, values.shape, (100_000, 3), [rows], values))
-    assert lw.open(path)["0"].numpy().sum() == 6
-    monkeypatch.setattr("leafwise.files.mxnet_params.MAX_FILLED", 1000)
-    with pytest.raises(lw.FileError, match="with its zeros"):
-        lw.open(path)["0"].numpy()
-    # Most of it is in the file: that is no small file which stands for a large array.
-    path.write_bytes(_sparse(1, (600, 3), (700, 3), [np.arange(600)], np.ones((600, 3), "f4")))
-    assert lw.open(path)["0"].numpy().sum() == 1800
 
 
 def test_indexes_and_headers_with_names_twice_or_too_many(tmp_path: Path) -> None:

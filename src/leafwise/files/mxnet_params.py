@@ -13,9 +13,6 @@ _DTYPES = (
     "bfloat16",
 )  # fmt: skip
 _DENSE, _ROWS, _CSR = 0, 1, 2
-# Bytes that a sparse array may take with its zeros; more only where the file holds a quarter of it. The shape is eight
-# bytes of the file, and can say anything.
-MAX_FILLED = 1 << 27
 
 
 def read(source: Source) -> StoredFile:
@@ -113,7 +110,6 @@ def _sparse(source: Source, at: int, kind: int, shape: tuple[int, ...], data: St
     """A sparse array, which is filled in when it is read."""
     stored = data.spec.nbytes + sum(other.spec.nbytes for other in others)
     spec = spec_of(shape, data.spec.dtype, nbytes=stored)
-    filled = prod(shape) * ITEM_BYTES[data.spec.dtype]
 
     def dense() -> Any:
         import numpy as np
@@ -129,12 +125,6 @@ def _sparse(source: Source, at: int, kind: int, shape: tuple[int, ...], data: St
             sound = sound and bool((steps >= 0).all()) and _inside(columns, shape[1])
         if not sound:
             raise source.error(at, "the indices of a sparse array do not fit it")
-        if filled > max(MAX_FILLED, 4 * stored):
-            raise source.error(
-                at,
-                f"a sparse array of shape {shape} takes {filled:,} bytes with its zeros, and {stored:,} in the file; "
-                "if that is right, set leafwise.files.mxnet_params.MAX_FILLED to what may be taken",
-            )
         try:
             full = np.zeros(shape, values.dtype)
         except (MemoryError, ValueError) as error:
