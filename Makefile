@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults check format bench variants matrix sweep metaloads renames timmrules optimizers ties alarms wheel \
+.PHONY: help run test faults fuzz check format bench variants matrix sweep metaloads renames timmrules optimizers ties alarms wheel \
 	clean
 
 help:  ## Show this list
@@ -20,6 +20,9 @@ test: $(VENV)/dev.stamp  ## Run the tests, and every example in the docs
 
 faults: $(VENV)/dev.stamp  ## Kill, fill, flip and crash saves at length (minutes)
 	@LEAFWISE_FAULTS=long $(BIN)/python -m pytest -q tests/checkpoint/test_faults.py tests/checkpoint/test_damage.py
+
+fuzz: $(VENV)/dev.stamp  ## Damage files of every format, and try the C code with sanitizers (minutes)
+	@$(BIN)/python -m tools.fuzz
 
 check: $(VENV)/dev.stamp  ## Lint, format and types
 	@$(BIN)/ruff check .

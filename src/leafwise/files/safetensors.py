@@ -123,9 +123,12 @@ def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> di
 def _parse(source: Source, raw: bytes) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8")
-        header = json.loads(text)
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError("the header is no JSON object")
+        header: dict[str, Any] = found
         # A name that stands there twice is lost in a dict: then there are more rows in the text than in the dict.
-        rows = [row for row in header.values() if isinstance(row, dict)] if isinstance(header, dict) else []
+        rows = [row for row in header.values() if isinstance(row, dict)]
         arrays = len(rows) - ("__metadata__" in header)
         if (
             len(rows) != len(header)
@@ -133,15 +136,13 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
             or any(text.count(f'"{word}"') != arrays for word in ("data_offsets", "dtype"))
         ):
             header = json.loads(text, object_pairs_hook=without_duplicates)
+        return header
     except UnicodeDecodeError as error:
         raise source.error(8 + error.start, "the header is not UTF-8 text; this is not a safetensors file") from error
     except json.JSONDecodeError as error:
         raise source.error(8 + error.pos, f"the header is no JSON ({error.msg})") from error
     except (ValueError, RecursionError) as error:
         raise source.error(8, str(error) or "the header is nested too deep") from error
-    if not isinstance(header, dict):
-        raise source.error(8, "the header is no JSON object")
-    return header
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,441 @@
+"""One case of `tools/fuzz.py`: a damaged checkpoint through the verbs, and what went wrong.
+
+    python -m tools.fuzz_worker SEEDS FOLDER FORMAT ...
+
+is a process that the parent watches; it reads a case from each line of its input, and answers with a line.
+"""
+
+import contextlib
+import faulthandler
+import gc
+import io
+import json
+import os
+import pkgutil
+import random
+import re
+import resource
+import shutil
+import signal
+import sys
+import sysconfig
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from tools import fuzz_kernels
+from tools.fuzz_mutations import Files, Mutant, mutate
+from tools.fuzz_seeds import SEEDS, STALE, Seed, files_of, generator
+
+import leafwise as lw
+from leafwise import cli
+
+MAX_SECONDS = 5.0  # of processor time, for all verbs of a case
+MAX_MEGABYTES = 500  # more than before the case
+MAX_WRITTEN = 256 << 20  # bytes of any file: seeds have a few thousand
+ZIP_CHECKSUMS = True  # whether the CRC-32 of an array in a zip file must be compared by load, verify and convert
+STALE_SHARDS = True  # whether a shard of another save must be refused
+
+KERNELS = "kernels"  # in place of a format: the C code itself, called directly
+
+Verb = Callable[["Bench", Path], Any]
+
+
+class Watch:
+    """Counts what a checkpoint must never make a process do; see the audit events of Python."""
+
+    _RUNS = (
+        "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.startfile",
+        "subprocess.", "pty.", "socket.", "urllib.", "http.", "ftplib.", "smtplib.", "webbrowser.", "ctypes.dlopen",
+        "code.", "pickle.find_class", "builtins.input", "os.kill", "os.putenv", "shutil.",
+    )  # fmt: skip
+    _CHANGES = (
+        "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
+        "os.chown", "os.utime", "os.setxattr",
+    )  # fmt: skip
+
+    def __init__(self, folder: Path) -> None:
+        self.on = False
+        self.imported: set[str] = set()  # what was imported for the sake of sound files
+        self.found: list[str] = []
+        self._folder = str(folder)
+        paths = sysconfig.get_paths()
+        self._installed = tuple({*paths.values(), str(Path(lw.__file__).parent), "<frozen"})
+
+    def hear(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "import" and not self.on:
+            self.imported.add(args[0])
+        if self.on and self._is_wrong(event, args):
+            self.found.append(f"{event} {ascii(args)[:200]}")
+
+    def _is_wrong(self, event: str, args: tuple[Any, ...]) -> bool:
+        if event == "import":
+            return args[0] not in self.imported and not args[0].startswith(("leafwise.", "encodings."))
+        if event == "exec":  # the code of a module that is imported is a file that is installed
+            return not str(getattr(args[0], "co_filename", "")).startswith(self._installed)
+        if event == "open":
+            mode, flags = args[1], args[2]
+            writes = bool(set(mode) & set("wax+")) if isinstance(mode, str) else flags & (os.O_WRONLY | os.O_RDWR)
+            return bool(writes) and not self._is_ours(args[0])
+        if event.startswith(self._CHANGES):
+            return not all(self._is_ours(one) for one in args[:2] if isinstance(one, str | bytes | os.PathLike))
+        return event.startswith(self._RUNS)
+
+    def _is_ours(self, path: Any) -> bool:
+        if isinstance(path, int):
+            return True  # a descriptor, whose file was opened before
+        text = os.path.abspath(os.fsdecode(path))
+        return text.startswith(self._folder) or text in ("/dev/null", "/dev/tty")
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        self.on = True
+        try:
+            yield
+        finally:
+            self.on = False
+
+
+class Bench:
+    """Seeds, what they load as, and the verbs."""
+
+    def __init__(self, seeds: Path, folder: Path, formats: list[str]) -> None:
+        self.seeds, self.folder = seeds, folder
+        self.files = {name: files_of(seeds / name) for name in formats}
+        self.stale = files_of(seeds / STALE) if (seeds / STALE).exists() else {}
+        self.loaded: dict[str, Any] = {}
+        self.format = ""
+        self.rng = random.Random(0)
+        self.texts: list[str] = []
+
+    @property
+    def seed(self) -> Seed:
+        return SEEDS[self.format]
+
+    def path_of(self, folder: Path, name: str) -> Path:
+        return folder / SEEDS[name].opened if SEEDS[name].opened else folder
+
+    def warm_up(self) -> list[str]:
+        """Runs every verb on every sound checkpoint; gives what went wrong. Imports all that honest files need."""
+        wrong = []
+        for module in pkgutil.walk_packages(lw.__path__, "leafwise."):
+            if not module.name.endswith("__main__"):
+                with contextlib.suppress(ImportError):  # of a framework that is not installed
+                    import_module(module.name)
+        for name in self.files:
+            wrong += self.of_sound(name)
+        self._refuse()
+        for number in range(20):  # for what they import; what they find is counted when they are run as cases
+            with contextlib.suppress(AssertionError):
+                fuzz_kernels.case(np.random.default_rng(number), self.folder)
+        gc.collect()
+        gc.freeze()  # what is there now stays: to look through it after each case would take longer than the case
+        return wrong
+
+    def of_sound(self, name: str) -> list[str]:
+        """What verbs refuse of a sound checkpoint; keeps what it loads as."""
+        self.format, wrong = name, []
+        path = self.path_of(self.seeds / name, name)
+        for called, verb in VERBS.items():
+            self.rng = random.Random(called)
+            try:
+                verb(self, path)
+            except Exception as error:
+                if called not in _MAY_REFUSE.get(name, ()):
+                    wrong.append(f"{called} of a sound {name}: {error!r:.300}")
+        if not wrong and (self.seed.sealed or self.seed.checked):
+            self.loaded[name] = self._load(path)
+        return wrong
+
+    def _refuse(self) -> None:
+        """The ways in which verbs refuse, for what they import."""
+        (self.folder / "noise").write_bytes(b"\x80\x02noise")
+        for verb in VERBS.values():
+            with contextlib.suppress(lw.Error):
+                verb(self, self.folder / "noise")
+        with contextlib.suppress(lw.Error):
+            lw.load({"wait": np.zeros(3)}, {"weight": np.ones(3)})
+        traceback.format_exc()
+
+    def say(self, *texts: Any) -> None:
+        self.texts += [str(text) for text in texts]
+
+    def _load(self, path: Path) -> Any:
+        """What a target holds after a load: arrays and plain values, by path."""
+        allow = () if self.seed.sealed else ("missing", "unexpected")
+        with lw.tree(lw.load(self.seed.target(), path, allow=allow, cast=not self.seed.sealed)) as tree:
+            arrays = {str(leaf.path): (leaf.dtype, leaf.shape, leaf.numpy().tobytes()) for leaf in tree}
+            return arrays, {str(key): repr(value) for key, value in tree.scalars.items()}
+
+    def mutant(self, seed: int, name: str, number: int) -> tuple[Mutant, random.Random]:
+        rng = generator(seed, name, number)
+        stale = self.stale if name == "leafwise shards" else {}
+        return mutate(name, self.files[name], self.files, stale, rng), rng
+
+    def written(self, files: Files) -> Path:
+        into = self.folder / "case"
+        shutil.rmtree(into, ignore_errors=True)
+        into.mkdir()
+        for name, data in files.items():
+            (into / name).write_bytes(data)
+        return self.path_of(into, self.format)
+
+    def run(self, seed: int, name: str, number: int, watch: Watch) -> dict[str, Any]:
+        """A case; what it came to."""
+        if name == KERNELS:
+            return self._run_kernels(seed, number, watch)
+        self.format = name
+        mutant, self.rng = self.mutant(seed, name, number)
+        path = self.written(mutant.files)
+        verbs = _chosen(number, mutant, self.seed)
+        failures: list[str] = []
+        done: list[str] = []
+        before, started = _reset_memory(), time.process_time()
+        for verb in verbs:
+            self.texts = []
+            with watch.watching():
+                outcome = _outcome(lambda verb=verb: VERBS[verb](self, path), self.texts)
+            if outcome == "":
+                done.append(verb)
+            elif outcome.startswith("!"):
+                kind = "silent" if outcome.startswith("!AssertionError") else "foreign"
+                failures.append(f"{kind}: {verb}: {outcome[1:]}")
+            elif "File too large" in outcome:
+                failures.append(f"megabytes: {verb} writes a file of more than {MAX_WRITTEN >> 20} MB: {outcome}")
+            failures += [f"raw text: {verb}: {ascii(text)[:300]}" for text in self.texts if _RAW.search(text)][:1]
+        seconds, megabytes = time.process_time() - started, (_peak_memory() - before) / 1e6
+        outcome = _outcome(lambda: failures.extend(self._silent(path, mutant, done)), [])
+        if outcome.startswith("!"):
+            failures.append(f"foreign: load or verify: {outcome[1:]}")
+        failures += [f"executed: {what}" for what in watch.found]
+        watch.found.clear()
+        if seconds > MAX_SECONDS:
+            failures.append(f"seconds: {seconds:.1f} s for {', '.join(verbs)}")
+        if megabytes > MAX_MEGABYTES:
+            failures.append(f"megabytes: {megabytes:.0f} MB for {', '.join(verbs)}")
+        return {
+            "how": mutant.how, "opened": "show" in done, "failures": failures, "seconds": seconds,
+            "megabytes": max(0.0, megabytes),
+        }  # fmt: skip
+
+    def _run_kernels(self, seed: int, number: int, watch: Watch) -> dict[str, Any]:
+        before, started = _reset_memory(), time.process_time()
+        rng = np.random.default_rng([seed, number])
+        failures = []
+        with watch.watching():
+            outcome = _outcome(lambda: fuzz_kernels.case(rng, self.folder), [])
+        if outcome:
+            kind = "silent" if outcome.startswith("!AssertionError") else "foreign"
+            failures.append(f"{kind}: {outcome.removeprefix('!')}")
+        seconds, megabytes = time.process_time() - started, (_peak_memory() - before) / 1e6
+        found = {"how": "arrays", "opened": True, "failures": failures, "seconds": seconds}
+        return {**found, "megabytes": max(0.0, megabytes)}
+
+    # -- wrong in silence --------------------------------------------------------------------------------
+
+    def _silent(self, path: Path, mutant: Mutant, done: list[str]) -> list[str]:
+        """Values that are not those of the seed, and nothing was raised. A forged file may hold anything."""
+        if mutant.forged:
+            return []
+        found = []
+        if self.seed.sealed and (STALE_SHARDS or "another save" not in mutant.how):
+            # A file that is damaged until it looks like one of somebody else's has no checksums, and verify says so.
+            if self._loads_others(path) and (mutant.one_bit or not self._is_unchecked(path)):
+                found.append("silent: it loads with other values than were saved")
+        if self.seed.checked and mutant.in_data and ZIP_CHECKSUMS:
+            took = [verb for verb in ("verify", "convert") if verb in done]
+            took += ["load"] if self._loads_others(path) else []
+            if took:
+                found.append(f"silent: a flipped bit of an array goes through {', '.join(took)}")
+        return found
+
+    def _loads_others(self, path: Path) -> bool:
+        try:
+            return bool(self._load(path) != self.loaded[self.format])
+        except lw.Error:
+            return False
+
+    @staticmethod
+    def _is_unchecked(path: Path) -> bool:
+        try:
+            return bool(lw.verify(path).unchecked)
+        except lw.Error:
+            return False
+
+    def show(self, path: Path) -> None:
+        with lw.open(path) as tree:
+            self.say(tree, tree.text(full=True), tree._repr_html_(), tree.counts)
+            json.dumps(tree.json())
+            dict(tree.scalars)
+
+    def read(self, path: Path) -> None:
+        with lw.open(path) as tree:
+            arrays = {}
+            for leaf in tree:
+                with contextlib.suppress(lw.Error):
+                    arrays[".".join(leaf.path.names)] = leaf.numpy()
+            self._compare_with_peer(path, arrays)
+
+    def _compare_with_peer(self, path: Path, arrays: dict[str, Any]) -> None:
+        """Where the format's own library reads a file too, it finds the same."""
+        peer = _PEERS.get(path.suffix)
+        try:
+            theirs = peer(path) if peer is not None else {}
+        except Exception:
+            return
+        for name, array in theirs.items():
+            mine = arrays.get(name)
+            if mine is not None and array.dtype.kind in "fiub" and (mine.shape, mine.tobytes()) != (
+                array.shape, array.astype(array.dtype.newbyteorder("=")).tobytes()
+            ):  # fmt: skip
+                raise AssertionError(f"{name!a} is another array for the library of this format")
+
+    def stats(self, path: Path) -> None:
+        found = lw.stats(path)
+        self.say(found, found._repr_html_())
+        json.dumps(found.json())
+
+    def verify(self, path: Path) -> None:
+        lw.verify(path)
+
+    def diff(self, path: Path) -> None:
+        seed = self.path_of(self.seeds / self.format, self.format)
+        found = lw.diff(*((seed, path) if self.rng.random() < 0.5 else (path, seed)))
+        self.say(found, found._repr_html_())
+        json.dumps(found.json())
+
+    def load(self, path: Path) -> None:
+        if self.rng.random() < 0.5:
+            self._load(path)
+        else:  # with a message that names all that does not fit
+            lw.load(self.seed.target(), path)
+
+    def plan(self, path: Path) -> None:
+        self.say(lw.plan(self.seed.target(), path))
+
+    def ties(self, path: Path) -> None:
+        self.say(lw.ties(path, equal_untied=True))
+
+    def check(self, path: Path) -> None:
+        self.say(lw.check(path))
+
+    def image(self, path: Path) -> None:
+        with lw.open(path) as tree:
+            leaves = list(tree)
+            for leaf in self.rng.sample(leaves, min(3, len(leaves))):
+                with contextlib.suppress(lw.Error):
+                    self.say(lw.image(leaf).caption)
+
+    def save(self, path: Path) -> None:
+        with lw.open(path) as tree:
+            lw.save(tree, self.folder / "saved.safetensors")
+
+    def convert(self, path: Path) -> None:
+        suffix = self.rng.choice([".safetensors", ".npz"])
+        cast = self.rng.choice([[], [], ["--dtype", "bfloat16"], ["--dtype", "float32"]])
+        self._command("convert", str(path), str(self.folder / f"converted{suffix}"), *cast)
+
+    def commands(self, path: Path) -> None:
+        verb = self.rng.choice([["show"], ["show", "--json"], ["stats", "--json"], ["verify"], ["ties"], ["check"]])
+        self._command(verb[0], str(path), *verb[1:])
+
+    def _command(self, *arguments: str) -> None:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = cli.main(list(arguments))
+        self.say(out.getvalue(), err.getvalue())
+        if status:
+            raise lw.Error(err.getvalue())
+
+
+VERBS: dict[str, Verb] = {
+    "show": Bench.show, "read": Bench.read, "stats": Bench.stats, "verify": Bench.verify, "diff": Bench.diff,
+    "load": Bench.load, "plan": Bench.plan, "ties": Bench.ties, "check": Bench.check, "image": Bench.image,
+    "save": Bench.save, "convert": Bench.convert, "commands": Bench.commands,
+}  # fmt: skip
+_ROTATED = [name for name in VERBS if name != "show"]
+# What verbs refuse of sound files: their targets hold only some of it.
+_MAY_REFUSE = {
+    "GGUF quantised": ("load", "save"), "torch zip, training": ("load",), "torch legacy, training": ("load",),
+}  # fmt: skip
+_PEERS: dict[str, Callable[[Path], Any]] = {
+    ".safetensors": safetensors.numpy.load_file,
+    ".npz": lambda path: dict(np.load(path, allow_pickle=False)),
+}
+# What must not reach a terminal as it is: control characters but for newlines and tabs, and marks that turn text round.
+_RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def _chosen(number: int, mutant: Mutant, seed: Seed) -> list[str]:
+    """The verbs of a case: always the first look, and two others in turn."""
+    others = [_ROTATED[(2 * number + step) % len(_ROTATED)] for step in range(2)]
+    if seed.checked and mutant.in_data:
+        others = [others[0], "verify", "convert"]
+    return ["show", *others]
+
+
+def _raise(error: BaseException, options: Any) -> int:
+    raise error
+
+
+def _outcome(call: Callable[[], Any], texts: list[str]) -> str:
+    """Empty where it went well, the message of a refusal, or with an exclamation mark that of any other exception."""
+    try:
+        call()
+    except lw.Error as error:
+        texts.append(str(error))
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "leafwise" in frame.filename]
+        where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        return f"!{type(error).__name__}: {ascii(str(error))[:200]}{where}"
+    return ""
+
+
+def _reset_memory() -> int:
+    """What the process holds now, in bytes; its peak is counted from here where the system can do that."""
+    gc.collect()
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+    return _peak_memory()
+
+
+def _peak_memory() -> int:
+    try:
+        status = Path("/proc/self/status").read_text("ascii", "replace")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    found = re.search(r"VmHWM:\s+(\d+)", status)
+    return int(found[1]) * 1024 if found else 0
+
+
+def main(arguments: list[str]) -> None:
+    seeds, folder, *formats = arguments
+    # Answers go where the output went; what else is written there goes to the errors.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)  # by which the parent asks where it hangs
+    cli._unexpected = _raise  # what the command line would report as a bug, we count as one
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_WRITTEN, MAX_WRITTEN))
+    watch = Watch(Path(folder))
+    sys.addaudithook(watch.hear)
+    bench = Bench(Path(seeds), Path(folder), formats)
+    wrong = bench.warm_up()
+    print(json.dumps({"wrong": wrong}), file=answers, flush=True)
+    for line in sys.stdin:
+        seed, name, number = json.loads(line)
+        print(json.dumps(bench.run(seed, name, number, watch)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
