@@ -7,7 +7,7 @@ from typing import Any
 from leafwise.files.arrays import ITEM_BYTES, Pieces, Stored, counts, spec_of
 from leafwise.files.folder import Folder
 from leafwise.files.home import StoredFile
-from leafwise.files.pickled import Machine, Named, Record, Refused, Table, record, shown
+from leafwise.files.pickled import EndError, Machine, Named, Record, Refused, Table, record, shown
 from leafwise.files.source import PartSource, Source
 from leafwise.files.torch_objects import TABLE, Dtype
 from leafwise.files.torch_zip import entries, unpickled
@@ -47,7 +47,10 @@ _DCP: Table = {
 def read(folder: Folder) -> StoredFile:
     """Opens the folder; only `.metadata` is read."""
     source = folder.open(".metadata")
-    content = Machine(bytes(source.read(0, source.size)), _DCP, None, source.error).run()
+    try:
+        content = Machine(bytes(source.read(0, source.size)), _DCP, None, source.error, source.limits).run()
+    except EndError:
+        raise source.error(source.size, "the pickle ends early; was it cut off?") from None
     if not isinstance(content, Record) or content.kind != "Metadata":
         raise source.error(0, "the pickle describes no checkpoint")
     tensors, where = content.get("state_dict_metadata"), content.get("storage_data")

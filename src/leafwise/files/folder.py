@@ -6,6 +6,7 @@ from typing import Any
 from leafwise.core.path import escape
 from leafwise.errors import FileError
 from leafwise.files import disk as local
+from leafwise.files.limits import Limits
 from leafwise.files.source import LocalSource, RemoteSource, Source, is_url, remote, told
 
 INDEX = ".index.json"  # how the name of an index of shards ends
@@ -18,6 +19,7 @@ class Folder:
         self.path = path
         self._files, self._inside = files, inside
         self._names: list[str] | None = None
+        self.limits = Limits()  # what its files, together, may ask for while they are opened
         self.verify = True  # whether the headers of files in it are checked, where they have checksums
 
     @property
@@ -45,7 +47,7 @@ class Folder:
             source = LocalSource(os.path.join(self.path, name))
         else:
             source = RemoteSource(f"{self.path.rstrip('/')}/{name}", self._files, f"{self._inside.rstrip('/')}/{name}")
-        source.verify = self.verify
+        source.verify, source.limits = self.verify, self.limits
         return source
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from leafwise.core.path import escape
 from leafwise.errors import FileError
 from leafwise.files import disk as local
+from leafwise.files.limits import Limits
 
 _BLOCK = 4_096  # what a small remote read takes at least, so that a header comes in few of them
 _SMALL = 1 << 16  # below this much, a local read is a copy rather than a look into mapped memory
@@ -18,6 +19,18 @@ class Source:
     name: str
     size: int
     verify = True  # whether a header that has checksums is checked
+    _limits: Limits | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """What the file may still ask for while it is opened."""
+        if self._limits is None:
+            self._limits = Limits()
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._limits = limits
 
     def read(self, start: int, stop: int) -> Any:
         """The bytes from `start` to `stop`: `bytes`, or a view of mapped memory."""
@@ -196,6 +209,7 @@ class PartSource(Source):
         self.name = whole.name
         self.size = stop - start
         self.whole, self.start = whole, start
+        self.limits = whole.limits.anew()
 
     def _read(self, start: int, stop: int) -> Any:
         return self.whole.read(self.start + start, self.start + stop)

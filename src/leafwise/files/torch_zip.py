@@ -7,7 +7,7 @@ from typing import Any
 
 from leafwise.files.arrays import ITEM_BYTES, Storage
 from leafwise.files.home import StoredFile
-from leafwise.files.pickled import Machine, Refused, Table, shown
+from leafwise.files.pickled import EndError, Machine, Refused, Table, shown
 from leafwise.files.source import Source, Stream
 from leafwise.files.torch_objects import QUANTISED, TABLE, StorageType, TypedStorage
 
@@ -102,8 +102,11 @@ def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, tab
             raise Refused(f"the storage {key!a} should have {count * size:,} bytes and has {held.nbytes:,}")
         return TypedStorage(held, kind.dtype)
 
-    machine = Machine(data, table, storage, lambda at, cause: source.error(place.start + at, cause))
-    content = machine.run()
+    machine = Machine(data, table, storage, lambda at, cause: source.error(place.start + at, cause), source.limits)
+    try:
+        content = machine.run()
+    except EndError:
+        raise source.error(place.start + len(data), "the pickle ends early; was it cut off?") from None
     if big_endian:
         raise source.error(0, "it was written on a big-endian machine; load and save it there with PyTorch")
     return content
