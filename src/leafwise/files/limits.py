@@ -11,7 +11,7 @@ from time import thread_time
 from typing import Any
 
 MAX_BYTES = 400_000_000
-MAX_STEPS = 24_000_000
+MAX_STEPS = 16_000_000
 
 LISTED = 300  # bytes that the walk needs for an array and its names
 GROUP = 400  # bytes that the walk needs for a common front of names

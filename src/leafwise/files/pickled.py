@@ -194,6 +194,8 @@ class Machine:
                 room -= _SLOT * len(items)
                 stack = self._stack = self._below.pop()
                 stack.append(items)
+            elif code == 0x30 and stack:  # POP
+                stack.pop()
             elif code == 0x2E:  # STOP
                 self.at = at
                 limits.bytes, limits.steps = room, limits.steps - step

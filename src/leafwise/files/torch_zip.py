@@ -84,6 +84,7 @@ def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, tab
         raise source.error(info.header_offset, f"a pickle of {info.file_size:,} bytes is more than any checkpoint has")
     place = stored(source, info)
     data = bytes(place.read(0, place.nbytes))
+    source.let_go(place.start, place.start + place.nbytes)
     if zlib.crc32(data) != info.CRC and info.CRC:
         raise source.error(place.start, "the pickle does not have the checksum that the zip promises; it is damaged")
     big_endian = _byte_order(source, found, front)
