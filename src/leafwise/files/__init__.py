@@ -1,6 +1,7 @@
 """Parameters at rest: files, folders and URLs as the same tree, with nothing read but the headers."""
 
 import os
+from contextlib import suppress
 
 from leafwise.core.path import escape
 from leafwise.errors import FileError
@@ -19,11 +20,12 @@ def open_file(
     name = os.fspath(target)
     limits = Limits(max_bytes, max_steps)
     for _ in range(_PATIENCE):
+        before = _look(name)
         try:
             return _open_file(name, verify, limits.anew())
         except FileError as error:
-            # Gone in the moment between two looks: a save may just have put something else in its place.
-            if is_url(name) or not isinstance(error.__cause__, FileNotFoundError) or not _is_there(name):
+            # Gone in the moment between two looks: a save has just put something else in its place.
+            if is_url(name) or not isinstance(error.__cause__, FileNotFoundError) or _look(name) == before:
                 raise
     return _open_file(name, verify, limits)
 
@@ -31,8 +33,14 @@ def open_file(
 _PATIENCE = 100  # how often a checkpoint that is being replaced is looked for again
 
 
-def _is_there(name: str) -> bool:
-    return os.path.exists(name) or os.path.exists(_index_of(name))
+def _look(name: str) -> list[tuple[int, ...]]:
+    """What lies under a name now, so that one sees whether it is replaced."""
+    found: list[tuple[int, ...]] = []
+    for path in (name, _index_of(name)):
+        with suppress(OSError, ValueError):
+            there = os.stat(path)
+            found.append((there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns))
+    return found
 
 
 def _index_of(name: str) -> str:

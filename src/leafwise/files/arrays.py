@@ -268,6 +268,20 @@ class Signed(Strided):
         return None
 
 
+class Inflated(Strided):
+    """Numbers in an entry of a zip that is compressed: read from front to back, and never all at once where they lie in
+    that order."""
+
+    __slots__ = ()
+
+    @property
+    def reads_parts(self) -> bool:  # type: ignore[override]
+        return self.strides is None
+
+    def plain_run(self) -> None:
+        return None  # several threads would each unpack all that comes before
+
+
 class Coded(Stored):
     """Numbers that must be worked out from the bytes: packed, quantised, compressed."""
 
@@ -345,10 +359,10 @@ class Pieces(Stored):
 def tiled(shape: tuple[int, ...], boxes: "list[tuple[tuple[int, ...], tuple[int, ...]]]", limits: Limits) -> bool:
     """Whether boxes, each a position and a shape inside of `shape`, hold every element of it just once.
 
-    Take the number of boxes at each element, less the one that there should be, and its differences along one axis after
-    the other. What is left is zero everywhere but at the corners of boxes, where each box adds one or takes one away;
-    and it is zero there too just when the numbers were all zero. So it is enough to add up the corners: for n boxes that
-    are cut along k axes, in about n * 2**k steps.
+    Take the number of boxes at each element, less the one that there should be, and its differences along one axis
+    after the other. They are zero everywhere but at the corners of boxes, where each box adds one or takes one away;
+    and they are zero there too just when the numbers were all zero. So it is enough to add up the corners: for n boxes
+    that are cut along k axes, in about n * 2**k steps.
 
     >>> from leafwise.files.limits import Limits
     >>> tiled((4,), [((0,), (1,)), ((1,), (3,))], Limits()), tiled((4,), [((0,), (2,)), ((1,), (2,))], Limits())

@@ -150,5 +150,5 @@ def _damage(damaged: list[tuple[str, Source, int]]) -> ChecksumError:
 def unchanged(sources: Iterable[Source]) -> None:
     """Raises where a file was written to since it was opened."""
     for source in sources:
-        if isinstance(source, LocalSource) and source.was_changed():
+        if source.was_changed():
             raise FileError(f"{escape(repr(source.name))} was changed while it was being read; open it again")

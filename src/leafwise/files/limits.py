@@ -5,7 +5,9 @@ readers count what they make of it, in bytes, and what they do, in steps of less
 that whatever a file of 100 MB says takes some seconds and less than 500 MB; whoever trusts a file can raise them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import islice
 from time import thread_time
 from typing import Any
@@ -21,6 +23,19 @@ _SLOW = 0.5  # seconds that tables may take beyond what keys take that do not co
 _PER_KEY = 3e-6  # seconds; usually a tenth of that
 
 
+_usual: ContextVar[tuple[int, int]] = ContextVar("usual limits", default=(MAX_BYTES, MAX_STEPS))
+
+
+@contextmanager
+def allowing(max_bytes: int | None, max_steps: int | None) -> Iterator[None]:
+    """Other limits for all files that are opened meanwhile and are not given any."""
+    token = _usual.set((max_bytes or MAX_BYTES, max_steps or MAX_STEPS))
+    try:
+        yield
+    finally:
+        _usual.reset(token)
+
+
 class LimitError(ValueError):
     """A file asks for more than it may; turned into a FileError that names the file."""
 
@@ -28,11 +43,13 @@ class LimitError(ValueError):
 class Limits:
     """What a file that is being opened may still ask for."""
 
-    __slots__ = ("bytes", "max_bytes", "max_steps", "steps")
+    __slots__ = ("_repeated", "bytes", "max_bytes", "max_steps", "steps")
 
     def __init__(self, max_bytes: int | None = None, max_steps: int | None = None) -> None:
-        self.max_bytes = self.bytes = MAX_BYTES if max_bytes is None else max_bytes
-        self.max_steps = self.steps = MAX_STEPS if max_steps is None else max_steps
+        usual_bytes, usual_steps = _usual.get()
+        self.max_bytes = self.bytes = usual_bytes if max_bytes is None else max_bytes
+        self.max_steps = self.steps = usual_steps if max_steps is None else max_steps
+        self._repeated = 0
 
     def anew(self) -> "Limits":
         """The same limits, with nothing used up."""
@@ -47,6 +64,12 @@ class Limits:
                 "lw.open(path, max_bytes=…) or --max-bytes"
             )
 
+    def repeats(self, count: int) -> bool:
+        """Whether arrays that show stored bytes again and again may add so many to what they hold."""
+        allowed = self._repeated + count <= self.max_bytes
+        self._repeated += count if allowed else 0
+        return allowed
+
     def work(self, count: int) -> None:
         """Says that so many steps are about to be taken."""
         self.steps -= count
@@ -55,6 +78,13 @@ class Limits:
                 f"it asks for more than {self.max_steps:,} steps of work; if you trust the file, allow more with "
                 "lw.open(path, max_steps=…) or --max-steps"
             )
+
+
+def json_cost(text: bytes) -> int:
+    """At least the bytes that a JSON text takes in memory with what is made of it, told from its signs."""
+    wide = 1 if text.isascii() else 4
+    signs = (b'"', 40), (b"[", 80), (b"{", 240), (b",", 60)
+    return 2 * wide * len(text) + sum(text.count(sign) * size for sign, size in signs)
 
 
 def names_cost(names: Iterable[str], most: int) -> int:

@@ -439,7 +439,6 @@ class Machine:
             raise Refused("a reference to something outside of it")
         self._push(self._persistent(found))
 
-
     def _bounded(self, value: Any) -> Any:
         """Refuses containers in containers without end, and few that stand for very many by being referred to again:
         counts what the walk and a listing make of them."""

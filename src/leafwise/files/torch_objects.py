@@ -92,9 +92,13 @@ def _tensor(
     if dtype in QUANTISED:
         spec = Spec(shape, dtype, "file", prod(shape), prod(shape) * itemsize, trainable)
         return Unreadable(spec, f"they are quantised ({dtype}); dequantise before saving")
+    spec = spec_of(shape, dtype, trainable=trainable)
+    held = storage.storage
+    if spec.nbytes > held.nbytes and not held.source.limits.repeats(spec.nbytes - held.nbytes):
+        why = f"it shows {held.nbytes:,} stored bytes as {spec.nbytes:,}, again and again (a tensor that was expanded)"
+        return Unreadable(spec, f"{why}; if you trust the file, open it with lw.open(path, max_bytes=…)")
     in_bytes = tuple(stride * itemsize for stride in steps)
     plain = None if in_bytes == c_strides(shape, itemsize) else in_bytes
-    spec = spec_of(shape, dtype, trainable=trainable)
     signs = [sign for sign in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(sign)]
     if signs:
         return Signed(spec, storage.storage, offset * itemsize, plain, signs)

@@ -7,6 +7,7 @@ from typing import Any
 
 from leafwise.files.arrays import ITEM_BYTES, Storage
 from leafwise.files.home import StoredFile
+from leafwise.files.limits import LimitError
 from leafwise.files.pickled import EndError, Machine, Refused, Table, shown
 from leafwise.files.source import Source, Stream
 from leafwise.files.torch_objects import QUANTISED, TABLE, StorageType, TypedStorage
@@ -19,6 +20,8 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     """The entries of a zip by name, from its directory alone."""
     try:
         infos = zipfile.ZipFile(Stream(source)).infolist()
+    except LimitError as error:
+        raise source.error(source.size, f"the directory at the end of the zip: {error}") from error
     except (zipfile.BadZipFile, struct.error, OSError, ValueError, NotImplementedError, EOFError, KeyError) as error:
         said = escape_said(error)
         raise source.error(
