@@ -21,7 +21,7 @@ from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, LoadError, Unsupported
 from leafwise.files import filling
-from leafwise.files.arrays import Stored, Strided, agree_in_memory, cast_to, keeps_values, same_values
+from leafwise.files.arrays import Inflated, Stored, Strided, agree_in_memory, cast_to, keeps_values, same_values
 from leafwise.files.filling import Run
 from leafwise.files.home import StoredFile
 from leafwise.files.source import LocalSource
@@ -312,6 +312,11 @@ class _Load:
             if not isinstance(value, Stored) and self._storage(self.theirs.home(value), value) in written:
                 self.staged[target.feed.row] = self._array(target.feed.source).copy()
             if not isinstance(value, Strided) or isinstance(value.storage.source, LocalSource):
+                continue
+            if isinstance(value, Inflated) and value.storage.source.is_local:  # type: ignore[attr-defined]
+                # Too much to hold unpacked, all of it at once: it is read to the end, and then again, one by one.
+                if self.verify:
+                    value.storage.source.prove()  # type: ignore[attr-defined]
                 continue
             run = value.plain_run()
             if run is None:

@@ -29,6 +29,7 @@ _KEY = 60  # an entry of a dict
 _ELEMENT = 72  # an entry of a set
 _ARRAY = 400  # what describes an array
 _WALKED = 90  # what the walk keeps of a value
+_NUMBER = 110  # what the walk, or a listing as JSON, makes of a number
 _CALL = 15  # the steps of a call
 
 
@@ -474,7 +475,7 @@ class Machine:
         is_dict = isinstance(one, dict)
         items = one.values() if is_dict else one
         if _NUMBERS.issuperset(map(type, items)):
-            return _WALKED * (len(one) if is_dict else 1) + _WALKED
+            return _NUMBER * len(one) + _WALKED
         total = 4 * _WALKED
         arrays = []
         for key, item in one.items() if is_dict else enumerate(one):

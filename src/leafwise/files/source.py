@@ -277,6 +277,15 @@ class InflatedSource(Source):
         self._machine: Any = None
         self._rewind()
 
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self._packed.whole, LocalSource)
+
+    def prove(self) -> None:
+        """Reads all of it, a little at a time, and raises where it is damaged."""
+        for start in range(0, self.size, _INFLATED):
+            self.read(start, min(start + _INFLATED, self.size))
+
     def __reduce__(self) -> tuple[Any, ...]:
         packed = self._packed
         return InflatedSource, (
