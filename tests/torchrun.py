@@ -22,6 +22,7 @@ def in_two_processes(script: str, folder: Path) -> None:
             "--nproc-per-node=2",
             str(path),
         ],
+        cwd=folder,
         capture_output=True,
         encoding="utf-8",
         env={"PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},

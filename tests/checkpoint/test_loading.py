@@ -397,10 +397,58 @@ def test_a_disk_that_fails_in_the_middle_says_so(tmp_path: Path, monkeypatch: py
     from leafwise.files.disk import Disk
 
     class Failing(Disk):
-        def read_into(self, file: int, start: int, view: memoryview) -> None:
-            raise OSError(5, "Input/output error")
+        reads = 0
+
+        def read_into(self, file: int, start: int, view: memoryview) -> int:
+            self.reads += 1
+            if self.reads > 2:  # the first two compare the checksums
+                raise OSError(5, "Input/output error")
+            return super().read_into(file, start, view)
 
     torch.save({name: torch.ones(100_000) for name in "ab"}, tmp_path / "a.pt")
     monkeypatch.setattr(local, "disk", Failing())
     with pytest.raises(lw.LoadError, match=r"Input/output error; the model is partly changed"):
         lw.load({name: torch.zeros(100_000) for name in "ab"}, tmp_path / "a.pt")
+
+
+def test_an_interrupted_load_says_that_the_model_is_partly_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = lw.save({name: torch.ones(100_000) for name in "abcd"}, tmp_path / "a.safetensors")
+    target = {name: torch.zeros(100_000) for name in "abcd"}
+    for stop in (KeyboardInterrupt, SystemExit):
+
+        def interrupted(work: Any, *args: Any, stop: type[BaseException] = stop) -> int:
+            if list(work):  # what is prepared may have nothing to fill
+                raise stop
+            return 0
+
+        with monkeypatch.context() as patch:
+            patch.setattr("leafwise.files.filling.fill", interrupted)
+            with pytest.raises(stop) as caught:
+                lw.load(target, path)
+        said = [*map(str, caught.value.args), *getattr(caught.value, "__notes__", ())]
+        assert said == [
+            "interrupted while lw.load was writing: the model is partly changed; load it again before you use it"
+        ]
+    with monkeypatch.context() as patch:  # before anything was written there is nothing to say
+        patch.setattr("leafwise.files.filling.prove", interrupted)
+        with pytest.raises(SystemExit) as caught:
+            lw.load(target, path)
+        assert not hasattr(caught.value, "__notes__")
+    assert not any(value.any() for value in target.values())
+
+
+def test_arrays_in_the_other_order_of_bytes_are_filled(tmp_path: Path) -> None:
+    values = {"a": np.arange(5, dtype=np.float32), "b": np.arange(6).reshape(2, 3)}
+    path = lw.save(values, tmp_path / "a.safetensors")
+    target = {name: np.zeros(value.shape, value.dtype.newbyteorder(">")) for name, value in values.items()}
+    lw.load(target, path)
+    assert all((target[name] == value).all() for name, value in values.items())
+    assert target["a"].dtype == np.dtype(">f4")
+
+
+def test_the_same_bytes_in_the_other_order_are_no_tie() -> None:
+    array = np.arange(5, dtype=np.float32)
+    assert len(lw.ties({"a": array, "b": array[:]})) == 1
+    assert not lw.ties({"a": array, "b": array.view(">f4")})

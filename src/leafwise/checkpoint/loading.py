@@ -4,8 +4,8 @@ Everything that can fail comes first: the plan, checksums, values that must agre
 are written where they belong, so that optimizers keep their parameters.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, NamedTuple
 
 from leafwise.checkpoint.optimizers import OptimizerPlan, nested
@@ -21,10 +21,9 @@ from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, LoadError, Unsupported
 from leafwise.files import filling
-from leafwise.files.arrays import Inflated, Stored, Strided, agree_in_memory, cast_to, keeps_values, same_values
+from leafwise.files.arrays import Stored, Strided, agree_in_memory, cast_to, keeps_values, same_values
 from leafwise.files.filling import Run
 from leafwise.files.home import StoredFile
-from leafwise.files.source import LocalSource
 from leafwise.share.binding import Wish, bind
 
 
@@ -84,8 +83,9 @@ def load(
             for one in loads:
                 one.prepare()
             exchanged = {key: new for one in loads for key, new in one.exchanged.items()}
-            for one in loads:
-                one.apply(exchanged)
+            with _told_of_interruption():
+                for one in loads:
+                    one.apply(exchanged)
         return (
             loads[0].root
             if loads[0].plan.target is t
@@ -98,6 +98,20 @@ def _opened(source: Any, verify: bool, opened_here: ExitStack) -> Tree:
     if s is not source:
         opened_here.callback(s.close)
     return s
+
+
+@contextmanager
+def _told_of_interruption() -> Iterator[None]:
+    """Has what is no error and stops a load all the same, such as Ctrl-C, say what it leaves behind."""
+    said = "interrupted while lw.load was writing: the model is partly changed; load it again before you use it"
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(said) from stop
+    except BaseException as stop:
+        if not isinstance(stop, Exception):
+            stop.add_note(said)
+        raise
 
 
 _LISTED = 40  # of what is wrong, in the message; the plan has all of it
@@ -210,11 +224,11 @@ class _Load:
         return same_values(one if op.order is None else one.transpose(op.order), other)
 
     def _array(self, row: int) -> Any:
-        """Values of the source as a NumPy array, over its own memory where that is possible."""
+        """Values of the source as a NumPy array: read from a file, over its own memory elsewhere, if possible."""
         value = self.theirs.current(row)
         home = self.theirs.home(value)
         try:
-            return home.numpy(value)
+            return home.read(value, ())
         except Unsupported as error:
             raise LoadError(
                 f"cannot load {self.theirs.row_text(row)}: {error}; nothing was changed", self.plan
@@ -311,12 +325,7 @@ class _Load:
             value = self.theirs.current(target.feed.source)
             if not isinstance(value, Stored) and self._storage(self.theirs.home(value), value) in written:
                 self.staged[target.feed.row] = self._array(target.feed.source).copy()
-            if not isinstance(value, Strided) or isinstance(value.storage.source, LocalSource):
-                continue
-            if isinstance(value, Inflated) and value.storage.source.is_local:  # type: ignore[attr-defined]
-                # Too much to hold unpacked, all of it at once: it is read to the end, and then again, one by one.
-                if self.verify:
-                    value.storage.source.prove()  # type: ignore[attr-defined]
+            if not isinstance(value, Strided) or value.storage.source.is_local:
                 continue
             run = value.plain_run()
             if run is None:
@@ -366,7 +375,7 @@ class _Load:
 
     def _sources(self) -> set[Any]:
         values = (self.theirs.current(feed.source) for feed in self.plan.feeds)
-        return {value.storage.source for value in values if isinstance(value, Strided)}
+        return {one.source for value in values if isinstance(value, Stored) for one in value.storages()}
 
     def _prove(self, targets: list[_Target]) -> None:
         """Compares checksums of what will be written over values that are there."""
@@ -374,12 +383,8 @@ class _Load:
             self._prove_rows((target.feed.source, target.feed.name) for target in targets)
 
     def _prove_rows(self, rows: Iterable[tuple[int, str]]) -> None:
-        storages = {}
-        for row, name in rows:
-            value = self.theirs.current(row)
-            if isinstance(value, Strided) and value.storage.sums is not None:
-                storages[id(value.storage)] = (name, value.storage)
-        filling.prove(storages.values(), lambda count: None)
+        values = ((name, self.theirs.current(row)) for row, name in rows)
+        filling.prove_arrays([(name, value) for name, value in values if isinstance(value, Stored)])
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -392,7 +397,7 @@ class _Load:
             else:
                 runs.append(run)
                 memory.append(target)
-        filling.fill(runs, False, self.progress, proven=self.verify)
+        filling.fill(runs, False, self.progress)
         by_home: dict[Home, list[Any]] = {}
         for target in memory:
             by_home.setdefault(target.home, []).append(target.value)

@@ -19,8 +19,8 @@ from leafwise.core.path import escape
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, FileError, QueryError, WalkError
-from leafwise.files import store
-from leafwise.files.arrays import ITEM_BYTES
+from leafwise.files import filling, store
+from leafwise.files.arrays import ITEM_BYTES, Stored
 from leafwise.files.folder import INDEX
 from leafwise.files.plain import copied
 from leafwise.files.record import KEY, KINDS, NodeType, TieRow
@@ -83,6 +83,9 @@ def save(
     total = sum(item.nbytes for item in checkpoint.items)
 
     def work() -> str:
+        # What is damaged must not get new checksums, which would prove it.
+        named = zip(checkpoint.items, values, strict=True)
+        filling.prove_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
         with bar(total, "saving", progress) as count:
             return store.write(checkpoint, target, size, count)
 
@@ -222,6 +225,7 @@ class _Collected:
     def _pieces(self, array: _Array, home: Any, value: Any) -> Iterator[Any]:
         with self._named(array):
             yield from home.pieces(value, array.dtype)
+            home.unchanged([value])
 
     @contextmanager
     def _named(self, array: _Array) -> Iterator[None]:

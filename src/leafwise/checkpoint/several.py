@@ -68,7 +68,7 @@ def _same_feeds(plan: Plan, feed: Feed, other: Plan, second: Feed) -> bool:
     arrays = []
     for one, its in ((plan, feed), (other, second)):
         value = one.source._columns.current(its.source)
-        array = one.source._columns.home(value).numpy(value)
+        array = one.source._columns.home(value).read(value, ())
         arrays.append(array if its.order is None else array.transpose(its.order))
     return same_values(*arrays)
 

@@ -7,26 +7,31 @@ from leafwise.core.bars import bar
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import FileError
 from leafwise.files import filling, open_file
-from leafwise.files.arrays import Storage, Strided
+from leafwise.files.arrays import Stored
+from leafwise.files.home import StoredFile
 
 
 class Verified(NamedTuple):
-    """What was compared, all of it right: leaves and bytes with checksums, and leaves that have none."""
+    """What was compared, all of it right: leaves and bytes with checksums; how many leaves have none, and the formats
+    that these are stored in."""
 
     leaves: int
     bytes: int
     unchecked: int
+    without_checksums: tuple[str, ...] = ()
 
 
 def verify(path: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> Verified:
     """Compares every checksum of a file, a folder or a URL. Raises `ChecksumError` with all that is damaged.
 
-    A file without checksums, which others than leafwise wrote, proves nothing: its leaves are counted as unchecked.
+    `lw.save` writes checksums, and so do NumPy (`.npz`) and PyTorch (`.pt`), whose files are zip files. Other formats
+    have none, and prove nothing: their leaves are counted as unchecked. So are those of a `.pt` file that was written
+    after `torch.serialization.set_crc32_options(False)`.
 
     >>> import tempfile, torch, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     lw.verify(lw.save(torch.nn.Linear(4, 2), f"{folder}/model.safetensors"))
-    Verified(leaves=2, bytes=40, unchecked=0)
+    Verified(leaves=2, bytes=40, unchecked=0, without_checksums=())
     """
     given: Any = path
     if not isinstance(given, str | os.PathLike | Tree) or (isinstance(given, Tree) and not given.is_file):
@@ -41,16 +46,16 @@ def verify(path: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> 
 
 def _verify(t: Tree, progress: bool) -> Verified:
     columns = t._columns
-    storages: dict[int, tuple[str, Storage]] = {}
-    unchecked = 0
+    checked: list[tuple[str, Stored]] = []
+    total = 0
     leaves = t._first_rows
     for row in leaves:
         value: Any = columns.row_values[row]
-        if isinstance(value, Strided) and value.storage.sums is not None:
-            storages.setdefault(id(value.storage), (columns.row_text(row), value.storage))
-        else:
-            unchecked += 1
-    total = sum(storage.nbytes for _, storage in storages.values())
+        if isinstance(value, Stored) and value.is_checked():
+            checked.append((columns.row_text(row), value))
+            total += value.spec.nbytes
     with bar(total, "verifying", progress) as count:
-        compared = filling.prove(storages.values(), count)
-    return Verified(len(leaves) - unchecked, compared, unchecked)
+        compared = filling.prove_arrays(checked, count)
+    root, unchecked = columns.node_objects[0], len(leaves) - len(checked)
+    without = root.without_checksums if unchecked and isinstance(root, StoredFile) else ()
+    return Verified(len(checked), compared, unchecked, without)

@@ -9,8 +9,8 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "verify",
         help="compare every checksum of a checkpoint",
-        description="Reads all of FILE and compares it with the checksums that lw.save wrote. Exits with 0 if all are "
-        "right; with 1 if anything is damaged, or if there is nothing to compare with.",
+        description="Reads all of FILE and compares it with its checksums: those that lw.save wrote, or the CRC-32 of "
+        ".npz and .pt files. Exits with 0 if all are right; with 1 if anything is damaged, or has no checksum.",
         epilog="example: leafwise verify model.safetensors",
     )
     parser.add_argument("file", metavar="FILE", help="a checkpoint: a file, a folder of files, or a URL")
@@ -33,10 +33,12 @@ def run(options: argparse.Namespace) -> int:
     ok = not found.unchecked
     if options.json:
         _print_json({"ok": ok, **found._asdict()})
-    elif not found.leaves and found.unchecked:
-        print(f"{options.file}: no checksums to compare with; lw.save writes them", file=sys.stderr)
+        return 0 if ok else 1
+    which = f" ({', '.join(found.without_checksums)})" if found.without_checksums else ""
+    if not found.leaves and found.unchecked:
+        print(f"{options.file}: no checksums to compare with{which}; lw.save writes them", file=sys.stderr)
     else:
-        also = f"; {plural(found.unchecked, 'leaf has', 'leaves have')} no checksum" if found.unchecked else ""
+        also = f"; {plural(found.unchecked, 'leaf has', 'leaves have')} no checksum{which}" if found.unchecked else ""
         print(f"{options.file}: {plural(found.leaves, 'leaf', 'leaves')}, {bytes_text(found.bytes) or '0 B'}, ok{also}")
     return 0 if ok else 1
 

@@ -246,7 +246,8 @@ class Columns:
     def layers(self, node: int) -> list[int]:
         """The nodes that have one path: a node, what it refers to, and, of a wrapper, what it wraps."""
         found = [self.repeats[node] if node in self.unlisted else node]
-        while self.wrapped:
+        # Wrappers have few children; others may have a million, and are not asked for theirs.
+        while type(self.node_objects[found[-1]]) in self.wrapped:
             inner = next((child for child in self.children(found[-1]) if self.hidden(child)), None)
             if inner is None:
                 break

@@ -131,7 +131,8 @@ class Home:
 
     def read(self, value: Any, index: Any) -> Any:
         """A part of the array as a NumPy array; a home that can read just that says how."""
-        return self.numpy(value)[index]
+        whole = self.numpy(value)
+        return whole if isinstance(index, tuple) and not index else whole[index]
 
     def reads_parts(self, value: Any) -> bool:
         """Whether a part is read without the rest. If not, whoever wants many parts asks for the whole, once."""
@@ -412,9 +413,6 @@ class Home:
         """Where the elements of an array lie, one after another in C order: in memory, or in a file of this machine.
         None where they lie otherwise, and must be asked for by `pieces`."""
         return None
-
-    def let_go(self, values: list[Any]) -> None:
-        """Says that what was read of arrays is not looked at again soon, and need not be held."""
 
     def unchanged(self, values: list[Any]) -> None:
         """Raises where what arrays are read from was written to since it was opened."""

@@ -9,11 +9,12 @@ from typing import Any
 from leafwise.core.home import Memory, Spec
 from leafwise.core.memory import extent
 from leafwise.errors import QueryError, Unsupported
-from leafwise.files.checksums import Sums
+from leafwise.files.checksums import Checksums
 from leafwise.files.limits import Limits
 from leafwise.files.source import Source
 
 CHUNK = 8 << 20  # how many bytes pass through memory at a time
+_GAP = 1 << 16  # bytes between two rows from which on they are read one by one
 MAX_AXES = 64  # what arrays have at most, in PyTorch and in NumPy
 
 # Plain names of dtypes with whole bytes, and how many.
@@ -97,7 +98,7 @@ class Storage:
         self._start = start
         self.nbytes = nbytes
         self.shared = shared  # whether several arrays may see it
-        self.sums: Sums | None = None  # its checksums, where the file has some
+        self.sums: Checksums | None = None  # its checksums, where the file has some
 
     @property
     def start(self) -> int:
@@ -108,12 +109,19 @@ class Storage:
     def read(self, start: int, stop: int) -> Any:
         return self.source.read(self.start + start, self.start + stop)
 
+    def read_into(self, start: int, view: memoryview) -> None:
+        self.source.read_into(self.start + start, view)
+
+    def view(self, start: int, stop: int) -> Any:
+        return self.source.view(self.start + start, self.start + stop)
+
 
 class Stored:
     """An array at rest."""
 
     __slots__ = ("spec",)
     reads_parts = True  # whether a part can be read without the rest
+    checks_itself = False  # whether reading it compares a checksum that no storage of it has
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -126,6 +134,19 @@ class Stored:
 
     def whole(self) -> Any:
         raise NotImplementedError
+
+    def view(self) -> Any:
+        """The values as a NumPy array for the user to keep: over mapped memory where the file allows it."""
+        return self.read()
+
+    def storages(self) -> "list[Storage]":
+        """Where the bytes lie from which the values are made."""
+        return []
+
+    def is_checked(self) -> bool:
+        """Whether all of its bytes have checksums."""
+        storages = self.storages()
+        return self.checks_itself or (bool(storages) and all(storage.sums is not None for storage in storages))
 
     def chunks(self) -> Iterator[Any]:
         """The values in C order, as bytes, a chunk at a time."""
@@ -202,14 +223,46 @@ class Strided(Stored):
 
         memory = self.memory()
         offset, shape, strides = sliced(memory, index)
-        dtype = numpy_dtype(self.spec.dtype)
-        if 0 in shape:
-            return np.empty(shape, dtype)
-        low = offset + sum(min(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True))
-        high = offset + sum(max(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True)) + memory.itemsize
-        buffer = self.storage.read(low, high)
+        part = memory._replace(offset=offset, shape=shape, strides=strides)
+        if 0 in part.shape:
+            return np.empty(part.shape, numpy_dtype(part.dtype))
+        low, high = extent(part)
+        # A part that lies scattered is put together from its pieces, rather than read with all that lies between.
+        if high - low <= CHUNK or high - low <= 2 * prod(part.shape) * part.itemsize:
+            return self._array(self.storage.read(low, high), low, part)
+        found = np.empty(part.shape, numpy_dtype(part.dtype))
+        self._gather(part, found)
+        return found
+
+    def view(self) -> Any:
+        memory = self.memory()
+        if 0 in memory.shape:
+            return self.read()
+        low, high = extent(memory)
+        return self._array(self.storage.view(low, high), low, memory)
+
+    def storages(self) -> list[Storage]:
+        return [self.storage]
+
+    def _gather(self, part: Memory, found: Any) -> None:
+        """Fills an array with a part that lies scattered. What is read at a time spans a chunk at most, or a row."""
+        low, high = extent(part)
+        if high - low <= CHUNK or not part.shape:
+            found[...] = self._array(self.storage.read(low, high), low, part)
+            return
+        axis = max(range(len(part.shape)), key=lambda axis: abs(part.strides[axis]) * (part.shape[axis] - 1))
+        stride, size = abs(part.strides[axis]), part.shape[axis]
+        rows = 1 if stride > _GAP else max(1, min(CHUNK // stride, size // 2))
+        ahead = (slice(None),) * axis
+        for start in range(0, size, rows):
+            taken = (*ahead, slice(start, start + rows))
+            at, shape, strides = sliced(part, taken)
+            self._gather(part._replace(offset=at, shape=shape, strides=strides), found[taken])
+
+    def _array(self, buffer: Any, low: int, part: Memory) -> Any:
+        """An array over bytes that begin at `low` in the storage."""
         try:
-            return self._over(buffer, dtype, offset - low, shape, strides)
+            return self._over(buffer, numpy_dtype(part.dtype), part.offset - low, part.shape, part.strides)
         except (ValueError, MemoryError, OverflowError) as error:
             raise self.storage.source.error(self.storage.start + low, f"an array that cannot be ({error})") from error
 
@@ -255,7 +308,12 @@ class Signed(Strided):
         self.signs = signs
 
     def read(self, index: Index = ()) -> Any:
-        array = super().read(index)
+        return self._signed(super().read(index))
+
+    def view(self) -> Any:
+        return self._signed(super().view())
+
+    def _signed(self, array: Any) -> Any:
         if "conj" in self.signs:
             array = array.conj()
         return -array if "neg" in self.signs else array
@@ -270,9 +328,10 @@ class Signed(Strided):
 
 class Inflated(Strided):
     """Numbers in an entry of a zip that is compressed: read from front to back, and never all at once where they lie in
-    that order."""
+    that order. Whoever reads the last of them has compared the checksum."""
 
     __slots__ = ()
+    checks_itself = True
 
     @property
     def reads_parts(self) -> bool:  # type: ignore[override]
@@ -295,6 +354,9 @@ class Coded(Stored):
 
     def whole(self) -> Any:
         return self.decode(self.storage.read(0, self.storage.nbytes), self.spec.shape or ())
+
+    def storages(self) -> list[Storage]:
+        return [self.storage]
 
 
 class NotTiledError(ValueError):
@@ -329,6 +391,9 @@ class Pieces(Stored):
         """The pieces that may hold something from `low` to `high` along the axis."""
         first = bisect_right(self._starts, low - self._longest)
         return self.pieces[first : bisect_left(self._starts, high)]
+
+    def storages(self) -> list[Storage]:
+        return [storage for _, _, open_piece in self.pieces for storage in open_piece().storages()]
 
     def read(self, index: Index = ()) -> Any:
         import numpy as np

@@ -1,7 +1,10 @@
-"""Checksums: xxh3 of fixed chunks, so that parts of an array can be checked, and by several threads."""
+"""Checksums: leafwise's own, xxh3 of fixed chunks, and the CRC-32 of entries in zip files. Threads check parts of an
+array in any order."""
 
+import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import lru_cache
+from typing import Any, Protocol
 
 from leafwise.errors import FileError
 
@@ -87,22 +90,118 @@ class Summing:
             self._open = None
 
 
-class Sums:
-    """The checksums of one array: some of those that a header lists."""
+class Checking(Protocol):
+    """One pass over the bytes of an array, which threads hand over in pieces, in any order."""
 
-    __slots__ = ("_digits", "chunk", "first")
+    def add(self, start: int, data: Any) -> None:
+        """Takes the bytes from `start` on, which is a multiple of `piece`; as many, unless the array ends there."""
+
+    def damaged(self) -> list[int]:
+        """Where the array differs from its checksums, once all bytes were added: where each damaged part starts."""
+
+
+class Checksums(Protocol):
+    """What a file says about the bytes of one array."""
+
+    piece: int  # how many bytes are checked at a time
+
+    def checking(self) -> Checking:
+        """Begins a pass over the array."""
+
+
+class Sums:
+    """The checksums of one array: some of those that a header lists, one for each chunk."""
+
+    __slots__ = ("_digits", "first", "piece")
 
     def __init__(self, digits: str, first: int, chunk: int) -> None:
-        self._digits, self.first, self.chunk = digits, first, chunk
+        self._digits, self.first, self.piece = digits, first, chunk
 
     def __getitem__(self, number: int) -> str:
         at = (self.first + number) * DIGITS
         return self._digits[at : at + DIGITS]
 
-    def chunks(self, start: int, stop: int) -> Iterator[tuple[int, int, str]]:
-        """Each chunk between two offsets, of which the first is the start of one: start, stop and checksum."""
-        for first in range(start, stop, self.chunk):
-            yield first, min(first + self.chunk, stop), self[first // self.chunk]
+    def checking(self) -> "_CheckingSums":
+        return _CheckingSums(self)
+
+
+class _CheckingSums:
+    def __init__(self, sums: Sums) -> None:
+        self._sums = sums
+        self._checksum = checksummer()
+        self._damaged: list[int] = []
+
+    def add(self, start: int, data: Any) -> None:
+        view, size = memoryview(data), self._sums.piece
+        for at in range(0, len(view), size):
+            if self._checksum(view[at : at + size]) != self._sums[(start + at) // size]:
+                self._damaged.append(start + at)
+
+    def damaged(self) -> list[int]:
+        return sorted(self._damaged)
+
+
+class Crc32:
+    """The CRC-32 of a zip entry that ends with an array. `before` is what the entry holds in front of it."""
+
+    __slots__ = ("before", "wanted")
+    piece = CHUNK
+
+    def __init__(self, wanted: int, before: bytes = b"") -> None:
+        self.wanted, self.before = wanted, before
+
+    def checking(self) -> "_CheckingCrc":
+        return _CheckingCrc(self)
+
+
+class _CheckingCrc:
+    def __init__(self, said: Crc32) -> None:
+        self._said = said
+        self._found: dict[int, tuple[int, int]] = {}  # by where a piece starts, its CRC-32 and its length
+
+    def add(self, start: int, data: Any) -> None:
+        self._found[start] = zlib.crc32(data), len(data)
+
+    def damaged(self) -> list[int]:
+        crc = zlib.crc32(self._said.before)
+        for start in sorted(self._found):
+            found, length = self._found[start]
+            crc = crc32_of_both(crc, found, length)
+        return [] if crc == self._said.wanted else [0]
+
+
+def crc32_of_both(first: int, second: int, length: int) -> int:
+    """The CRC-32 of two runs of bytes, one after the other, from that of each and the length of the second.
+
+    >>> crc32_of_both(zlib.crc32(b"leaf"), zlib.crc32(b"wise"), 4) == zlib.crc32(b"leafwise")
+    True
+    """
+    return _product(_power(length), first) ^ second
+
+
+# A CRC-32 is a polynomial over two elements, modulo a fixed one; bit 31 is the coefficient of x⁰.
+_MODULUS = 0xEDB88320
+
+
+def _product(a: int, b: int) -> int:
+    found = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            found ^= b
+        b = b >> 1 ^ _MODULUS if b & 1 else b >> 1
+    return found
+
+
+@lru_cache(maxsize=64)
+def _power(length: int) -> int:
+    """What so many bytes that follow multiply a CRC-32 by: x to the power of their bits."""
+    found, square = 1 << 31, 1 << 23
+    while length:
+        if length & 1:
+            found = _product(square, found)
+        square = _product(square, square)
+        length >>= 1
+    return found
 
 
 def count(nbytes: int, chunk: int) -> int:

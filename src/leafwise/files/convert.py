@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from leafwise.errors import FileError
+from leafwise.files import filling
 from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, numpy_dtype
 from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable
@@ -94,7 +95,7 @@ def _npy_header(entry: Entry) -> bytes:
 
 def _write_values(entry: Entry, output: Output, progress: Progress) -> None:
     run = entry.array.plain_run() if entry.dtype == entry.array.spec.dtype else None
-    if run is not None:
+    if run is not None and run[0].sums is None:
         storage, start, stop = run
         while start < stop:
             part = min(start + (1 << 26), stop)
@@ -108,11 +109,13 @@ def _write_values(entry: Entry, output: Output, progress: Progress) -> None:
 
 
 def _chunks(entry: Entry) -> Iterator[Any]:
-    """The values as bytes in the dtype that they shall have."""
+    """The values as bytes in the dtype that they shall have, compared with their checksums."""
     if entry.dtype == entry.array.spec.dtype:
-        for chunk in entry.array.chunks():
+        for chunk in filling.checked_chunks(entry.name, entry.array):
             yield memoryview(chunk).cast("B")
         return
+    if not entry.array.checks_itself:
+        filling.prove_arrays([(entry.name, entry.array)])
     wanted = numpy_dtype(entry.dtype)
     for part in entry.array.parts():
         yield as_bytes(part.astype(wanted))

@@ -52,24 +52,18 @@ class Disk:
             length -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def read_into(self, file: int, start: int, view: memoryview) -> None:
-        """Fills memory with what begins at an offset."""
-        while view:
-            done = os.preadv(file, [view], start)
+    def read_into(self, file: int, start: int, view: memoryview) -> int:
+        """Fills memory with what begins at an offset; gives how many bytes there were."""
+        filled = 0
+        while filled < len(view):
+            done = os.preadv(file, [view[filled:]], start + filled)
             if not done:
-                raise OSError(errno.EIO, "the file ended early")
-            start += done
-            view = view[done:]
+                break
+            filled += done
+        return filled
 
     def map(self, file: int, length: int) -> mmap.mmap:
         return mmap.mmap(file, length, access=mmap.ACCESS_READ)
-
-    def unmap(self, mapped: mmap.mmap, start: int, stop: int) -> None:
-        """Takes the pages between two places out of this process's memory; whoever looks there again gets them back."""
-        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-        stop = stop // mmap.PAGESIZE * mmap.PAGESIZE
-        if stop > start and hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
     def names_in(self, folder: str) -> list[str]:
         return sorted(os.listdir(folder))

@@ -1,15 +1,16 @@
 """Bytes of files into memory that is there already, by several threads, checked on the way."""
 
 import os
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from leafwise.core.home import Spec
 from leafwise.core.path import escape
 from leafwise.errors import ChecksumError, FileError
-from leafwise.files.arrays import Storage, numpy_dtype
-from leafwise.files.checksums import checksummer
+from leafwise.files.arrays import Storage, Stored, numpy_dtype
+from leafwise.files.checksums import CHUNK, Checking
 from leafwise.files.source import LocalSource, Source
 
 _TASK = 16 << 20  # how many bytes a thread takes at a time
@@ -43,74 +44,123 @@ def prove(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
     """Reads storages that have checksums, and compares; raises with every one that is damaged. Says how many bytes it
     compared."""
     tasks = []
+    passes: list[tuple[str, Storage, Checking]] = []
     for name, storage in storages:
         if storage.sums is not None:
-            step = max(_TASK // storage.sums.chunk, 1) * storage.sums.chunk
-            tasks += [
-                (name, storage, start, min(start + step, storage.nbytes)) for start in range(0, storage.nbytes, step)
-            ]
-    damaged: list[tuple[str, Source, int]] = []
-    checksum = checksummer()
+            checking = storage.sums.checking()
+            passes.append((name, storage, checking))
+            tasks += [(storage, checking, start, stop) for start, stop in _cuts(storage.nbytes, storage.sums.piece)]
 
-    def compare(task: tuple[str, Storage, int, int]) -> None:
-        name, storage, start, stop = task
-        assert storage.sums is not None
-        data = memoryview(storage.read(start, stop))
-        for first, last, wanted in storage.sums.chunks(start, stop):
-            if checksum(data[first - start : last - start]) != wanted:
-                damaged.append((name, storage.source, storage.start + first))
+    def compare(task: tuple[Storage, Checking, int, int]) -> None:
+        storage, checking, start, stop = task
+        for first, data in _blocks(storage, start, stop):
+            checking.add(first, data)
         progress(stop - start)
 
     in_threads(compare, tasks)
-    if damaged:
-        raise _damage(damaged)
+    _raise_damage(passes)
     return sum(stop - start for _, _, start, stop in tasks)
 
 
-def fill(runs: list[Run], verify: bool, progress: Progress, proven: bool = False) -> None:
+def prove_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None) -> int:
+    """The same for all that arrays are made of; each storage once."""
+    storages: dict[int, tuple[str, Storage]] = {}
+    alone: list[tuple[str, Stored]] = []
+    for name, array in arrays:
+        if array.checks_itself:
+            alone.append((name, array))
+        for storage in array.storages():
+            storages.setdefault(id(storage), (name, storage))
+    compared = prove(storages.values(), progress)
+
+    def read(one: tuple[str, Stored]) -> None:
+        for _ in one[1].parts():
+            pass
+        progress(one[1].spec.nbytes)
+
+    in_threads(read, alone)
+    return compared + sum(array.spec.nbytes for _, array in alone)
+
+
+def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
+    """The bytes of an array in C order, a chunk at a time, compared with its checksums on the way; where it is only a
+    part of what a checksum covers, before. Raises, at the end at the latest, if it is damaged."""
+    run = array.plain_run()
+    sums = run[0].sums if run is not None and (run[1], run[2]) == (0, run[0].nbytes) else None
+    if run is None or sums is None:
+        if not array.checks_itself:
+            prove_arrays([(name, array)])
+        yield from array.chunks()
+        return
+    storage, checking = run[0], sums.checking()
+    for start, stop in _cuts(storage.nbytes, sums.piece):
+        data = storage.read(start, stop)
+        for at in range(0, len(data), sums.piece):
+            checking.add(start + at, memoryview(data)[at : at + sums.piece])
+        yield data
+    _raise_damage([(name, storage, checking)])
+
+
+def fill(runs: list[Run], verify: bool, progress: Progress) -> None:
     """Reads each run into its memory. With `verify`, storages that have checksums are compared with them: those that
-    are read whole as they come, others before; raises with every one that is damaged. `proven` is whether `prove` has
-    just read all of it."""
+    are read whole as they come, others before; raises with every one that is damaged."""
     tasks = []
+    passes: list[tuple[str, Storage, Checking]] = []
     if verify:
         prove([(run.name, run.storage) for run in runs if not run.whole], lambda count: None)
     for run in runs:
-        chunk = run.storage.sums.chunk if run.storage.sums is not None else 1
-        step = max(_TASK // chunk, 1) * chunk
-        tasks += [(run, start, min(start + step, len(run.view))) for start in range(0, len(run.view), step)]
-    damaged: list[tuple[str, Source, int]] = []
+        checking = None
+        if verify and run.whole and run.storage.sums is not None:
+            checking = run.storage.sums.checking()
+            passes.append((run.name, run.storage, checking))
+        piece = 1 if run.storage.sums is None else run.storage.sums.piece
+        tasks += [(run, checking, start, stop) for start, stop in _cuts(len(run.view), piece)]
 
-    def read(task: tuple[Run, int, int]) -> None:
-        run, start, stop = task
-        sums = run.storage.sums if verify and run.whole else None
-        if sums is None:
-            was_read = proven and run.storage.sums is not None
-            _read_into(run.storage, run.start + start, run.view[start:stop], was_read)
-        else:
-            checksum = checksummer()
-            for first, last, wanted in sums.chunks(start, stop):
-                part = run.view[first:last]
-                _read_into(run.storage, first, part)
-                if checksum(part) != wanted:
-                    damaged.append((run.name, run.storage.source, run.storage.start + first))
+    def read(task: tuple[Run, Checking | None, int, int]) -> None:
+        run, checking, start, stop = task
+        if checking is None or not isinstance(run.storage.source, LocalSource):
+            run.storage.read_into(run.start + start, run.view[start:stop])
+        if checking is not None:
+            assert run.storage.sums is not None
+            piece = run.storage.sums.piece
+            for first in range(start, stop, piece):
+                part = run.view[first : min(first + piece, stop)]
+                if isinstance(run.storage.source, LocalSource):  # compared while the processor still has it at hand
+                    run.storage.read_into(first, part)
+                checking.add(first, part)
         progress(stop - start)
 
     in_threads(read, tasks)
-    if damaged:
-        raise _damage(damaged)
+    _raise_damage(passes)
 
 
-def _read_into(storage: Storage, start: int, view: memoryview, mapped: bool = False) -> None:
-    import numpy as np
+def _cuts(nbytes: int, piece: int) -> Iterator[tuple[int, int]]:
+    """What a thread takes at a time: start and stop, each start a multiple of `piece`."""
+    step = max(_TASK // piece, 1) * piece
+    for start in range(0, nbytes, step):
+        yield start, min(start + step, nbytes)
 
-    source = storage.source
-    # Through the map only where all of it is mapped already, because it was compared: else to map costs more than a
-    # copy saves, and what is mapped counts as memory of this process.
-    if isinstance(source, LocalSource) and not mapped:
-        source.read_into(storage.start + start, view)
-    else:
-        # NumPy lets other threads work while it copies.
-        np.frombuffer(view, np.uint8)[:] = np.frombuffer(storage.read(start, start + len(view)), np.uint8)
+
+_rooms = threading.local()
+
+
+def _blocks(storage: Storage, start: int, stop: int) -> Iterator[tuple[int, Any]]:
+    """The bytes from `start` to `stop` in pieces that have a checksum each. Of a local file they come through one
+    buffer of this thread, which is small enough to stay at hand."""
+    assert storage.sums is not None
+    piece = storage.sums.piece
+    if not isinstance(storage.source, LocalSource):
+        data = memoryview(storage.read(start, stop))
+        for at in range(start, stop, piece):
+            yield at, data[at - start : at - start + piece]
+        return
+    room = getattr(_rooms, "room", None)
+    if room is None or len(room) < min(piece, stop - start):
+        room = _rooms.room = memoryview(bytearray(max(min(piece, stop - start), CHUNK)))
+    for at in range(start, stop, piece):
+        part = room[: min(piece, stop - at)]
+        storage.read_into(at, part)
+        yield at, part
 
 
 def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
@@ -137,14 +187,21 @@ def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
             raise
 
 
-def _damage(damaged: list[tuple[str, Source, int]]) -> ChecksumError:
+def _raise_damage(passes: list[tuple[str, Storage, Checking]]) -> None:
+    damaged = [
+        (name, storage.source, storage.start + offset)
+        for name, storage, checking in passes
+        for offset in checking.damaged()
+    ]
+    if not damaged:
+        return
     damaged.sort(key=lambda one: (one[1].name, one[2]))
     name, source, offset = damaged[0]
     leaves = list(dict.fromkeys(name for name, _, _ in damaged))
     also = f"; also damaged: {', '.join(map(escape, leaves[1:9]))}" if len(leaves) > 1 else ""
     also += f" and {len(leaves) - 9:,} more" if len(leaves) > 9 else ""
     where = f"{escape(repr(source.name))} at byte {offset:,}"
-    return ChecksumError(f"{where}: {escape(name)} is damaged: its checksum does not match{also}", tuple(leaves))
+    raise ChecksumError(f"{where}: {escape(name)} is damaged: its checksum does not match{also}", tuple(leaves))
 
 
 def unchanged(sources: Iterable[Source]) -> None:

@@ -11,7 +11,7 @@ from leafwise.core.moments import Moments
 from leafwise.core.path import Entry
 from leafwise.core.runs import Run
 from leafwise.errors import Unsupported
-from leafwise.files.arrays import Coded, InMemory, Stored, Strided, Unreadable, as_bytes, numpy_dtype
+from leafwise.files.arrays import InMemory, Stored, Strided, Unreadable, as_bytes, numpy_dtype
 from leafwise.files.filling import unchanged
 from leafwise.files.record import Record, Role
 from leafwise.files.source import LocalSource, Source
@@ -35,6 +35,7 @@ class StoredFile:
         self.metadata = metadata or {}
         self.shard_of: dict[str, str] = {}
         self.record: Record | None = None  # what leafwise said of it, where leafwise wrote it
+        self.without_checksums: tuple[str, ...] = (format_name,)  # what holds arrays whose bytes nothing can prove
         self._sources = sources
 
     def __getitem__(self, name: str) -> Any:
@@ -118,10 +119,10 @@ class FilesHome(Home):
         return value.spec
 
     def value(self, value: Stored) -> Any:
-        return value.read()
+        return value.view()
 
     def numpy(self, value: Stored) -> Any:
-        return value.read()
+        return value.view()
 
     def read(self, value: Stored, index: Any) -> Any:
         return value.read(index)
@@ -169,16 +170,8 @@ class FilesHome(Home):
         descriptor = storage.source.descriptor()  # type: ignore[attr-defined]
         return Run(storage.start + start, value.spec.size, value.spec.dtype, storage.source, descriptor)
 
-    def let_go(self, values: list[Stored]) -> None:
-        for value in values:
-            if isinstance(value, Strided):
-                value.storage.source.let_go(value.storage.start, value.storage.start + value.storage.nbytes)
-
     def unchanged(self, values: list[Stored]) -> None:
-        sources = {
-            id(value.storage.source): value.storage.source for value in values if isinstance(value, Strided | Coded)
-        }
-        unchanged(sources.values())
+        unchanged({id(one.source): one.source for value in values for one in value.storages()}.values())
 
     # -- sharing ---------------------------------------------------------------------------------------
 
@@ -197,17 +190,23 @@ class FilesHome(Home):
         return value.tied_memory() if isinstance(value, Strided) else None
 
     def same_bits(self, a: Stored, b: Stored) -> bool:
-        return a.spec[:2] == b.spec[:2] and _bits(a) == _bits(b)
+        if a.spec[:2] != b.spec[:2]:
+            return False
+        return all(as_bytes(one) == as_bytes(other) for one, other in zip(a.parts(), b.parts(), strict=True))
 
     def fingerprint(self, value: Stored) -> tuple[int, bool] | None:
         import numpy as np
 
         if isinstance(value, Unreadable) or not value.spec.size:
             return None
-        array = np.ascontiguousarray(value.read())
-        words = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(array.itemsize, "u1")
-        bits = array.reshape(-1).view(words)
-        return int(bits.sum(dtype=np.uint64)), bool((array.reshape(-1) == array.reshape(-1)[0]).all())
+        total, first, constant = 0, None, True
+        for part in value.parts():
+            array = np.ascontiguousarray(part).reshape(-1)
+            first = array[0] if first is None else first
+            constant = constant and bool((array == first).all())
+            bits = array.view({1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(array.itemsize, "u1"))
+            total += int(bits.sum(dtype=np.uint64))
+        return total % 2**64, constant
 
     def seen_through(self, value: Stored, op: Op) -> Stored:
         seen = value.read(op.slices or ())
@@ -226,12 +225,6 @@ def _by_kind(group: _FileGroup) -> Visit:
         else:
             others.append((name, value))
     return tuple(leaves.items()), others, None
-
-
-def _bits(value: Stored) -> bytes:
-    import numpy as np
-
-    return np.ascontiguousarray(value.read()).tobytes()
 
 
 HOME = FilesHome()

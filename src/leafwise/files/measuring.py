@@ -121,11 +121,7 @@ def _look(parts: list[_Part], histogram: bool) -> list[list[Moments]]:
         data = np.frombuffer(part.storage.read(part.start, part.stop), np.uint8)
         size = len(data) // ITEM_BYTES[part.dtype]
         runs.append(Run(data.__array_interface__["data"][0], size, part.dtype, data))
-    looked = cpu.look(runs, histogram, threads=1)
-    for part in parts:
-        # What is mapped counts as memory of this process, however little of it is looked at.
-        part.storage.source.let_go(part.storage.start + part.start, part.storage.start + part.stop)
-    return looked
+    return cpu.look(runs, histogram, threads=1)
 
 
 def _of_parts(value: Stored, histogram: bool, count: Callable[[int], None]) -> Moments:

@@ -18,10 +18,11 @@ from leafwise.files.arrays import (
     counts,
     spec_of,
 )
+from leafwise.files.checksums import Crc32
 from leafwise.files.home import StoredFile
 from leafwise.files.limits import names_cost
 from leafwise.files.source import BytesSource, InflatedSource, Source
-from leafwise.files.torch_zip import start_of
+from leafwise.files.torch_zip import has_checksums, start_of
 
 MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 10_000  # as NumPy has it
@@ -41,6 +42,7 @@ def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
     arrays: dict[str, Any] = {}
     source.limits.work(_STEPS * len(found))
     source.limits.make(_ARRAY * len(found) + names_cost(found, source.limits.bytes))
+    checked = has_checksums(found)
     for name, info in found.items():
         if not name.endswith(".npy"):
             raise source.error(info.header_offset, f"the entry {name!a} is not a .npy file; NumPy did not write this")
@@ -49,10 +51,15 @@ def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
         start = start_of(source, info)
         if info.compress_type == zipfile.ZIP_STORED:
             head = _head(source, start, start + info.file_size)
-            arrays[name.removesuffix(".npy")] = _array(source, head, start, start + info.file_size)
+            array = _array(source, head, start, start + info.file_size)
+            if checked and isinstance(array, Strided):
+                array.storage.sums = Crc32(info.CRC, head[: array.storage.start - start])
         else:
-            arrays[name.removesuffix(".npy")] = _deflated(source, info, start)
-    return StoredFile(source, "npz", arrays)
+            array = _deflated(source, info, start)
+        arrays[name.removesuffix(".npy")] = array
+    opened = StoredFile(source, "npz", arrays)
+    opened.without_checksums = () if checked else ("npz, written without CRC-32",)
+    return opened
 
 
 def _head(source: Source, start: int, stop: int) -> bytes:

@@ -78,7 +78,6 @@ def read(source: Source) -> StoredFile:
     if 8 + length > total:
         raise source.error(8, f"the header has {length:,} bytes and the file {total:,}; was the download cut off?")
     lead = bytes(source.read(0, 8 + length))
-    source.let_go(0, 8 + length)
     limits = source.limits
     limits.make(json_cost(lead))
     ours = is_trusted(lead, TENSORS, 8, source)

@@ -100,12 +100,14 @@ def _merged(folder: Folder, names: list[str]) -> StoredFile:
     content: dict[str, Any] = {}
     shard_of: dict[str, str] = {}
     sources: dict[str, Source] = {}
+    without: dict[str, None] = {}  # as an ordered set
     first: StoredFile | None = None
     record: Record | None = None
     try:
         for name in names:
             shard = detect.read(folder.open(name))
             sources[name] = shard.source
+            without.update(dict.fromkeys(shard.without_checksums))
             if shard.record is not None:
                 record = record or Record()
                 record.merge(shard.record)
@@ -124,6 +126,7 @@ def _merged(folder: Folder, names: list[str]) -> StoredFile:
     assert first is not None
     found = StoredFile(first.source, f"{len(names)} files, {first.format}", content, sources=sources)
     found.shard_of = shard_of
+    found.without_checksums = tuple(without)
     found.record = record
     found.path = folder.path
     return found

@@ -1,4 +1,4 @@
-"""Bytes of a file, wherever it lies: mapped locally, read by ranges elsewhere."""
+"""Bytes of a file, wherever it lies: on this machine, or behind a URL, from where ranges are read."""
 
 import io
 import os
@@ -14,7 +14,8 @@ from leafwise.files.limits import Limits
 _BLOCK = 4_096  # what a small remote read takes at least, so that a header comes in few of them
 _INFLATED = 1 << 20  # how many bytes are unpacked at a time
 _LONGEST = 2_000  # letters of an error; a name in a file may have millions
-_SMALL = 1 << 16  # below this much, a local read is a copy rather than a look into mapped memory
+_CUT_OFF = "the file ends here; it is shorter than when it was opened, so somebody has cut it off or is writing it"
+_SMALL = 1 << 16  # less than this is read rather than mapped
 
 
 class Source:
@@ -37,21 +38,34 @@ class Source:
         self._limits = limits
 
     def read(self, start: int, stop: int) -> Any:
-        """The bytes from `start` to `stop`: `bytes`, or a view of mapped memory."""
-        if not 0 <= start <= stop <= self.size:
-            raise self.error(min(max(start, 0), self.size), f"bytes {start:,} to {stop:,} are outside of {self.size:,}")
+        """The bytes from `start` to `stop`. They are read, not mapped: reaching into mapped memory of a file that
+        somebody has cut off meanwhile kills the process."""
+        self._check_range(start, stop)
         if start == stop:
             return b""
         data = self._read(start, stop)
         if len(data) != stop - start:
-            raise self.error(start + len(data), "the file ends here, before what its header promised; was it cut off?")
+            raise self.error(start + len(data), _CUT_OFF)
         return data
+
+    def view(self, start: int, stop: int) -> Any:
+        """The bytes from `start` to `stop` for an array that the user asked for and keeps: mapped where possible, so
+        that only what is looked at takes memory."""
+        return self.read(start, stop)
+
+    def read_into(self, start: int, view: memoryview) -> None:
+        """Fills memory with the bytes from `start` on."""
+        import numpy as np
+
+        # NumPy lets other threads work while it copies.
+        np.frombuffer(view, np.uint8)[:] = np.frombuffer(self.read(start, start + len(view)), np.uint8)
+
+    def _check_range(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.size:
+            raise self.error(min(max(start, 0), self.size), f"bytes {start:,} to {stop:,} are outside of {self.size:,}")
 
     def _read(self, start: int, stop: int) -> Any:
         raise NotImplementedError
-
-    def let_go(self, start: int, stop: int) -> None:
-        """Says that bytes that were read are not looked at again soon, and need not be held."""
 
     def close(self) -> None:
         pass
@@ -59,6 +73,11 @@ class Source:
     def error(self, offset: int, cause: str) -> FileError:
         """The error for something wrong at an offset."""
         return FileError(f"{escape(repr(self.name))} at byte {offset:,}: {cause[:_LONGEST]}")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on this machine, where it can be read again at any time."""
+        return False
 
     def was_changed(self) -> bool:
         """Whether somebody wrote to the file since it was opened, as far as one can tell."""
@@ -104,38 +123,42 @@ class LocalSource(Source):
             raise FileError(f"{escape(repr(self.name))} has changed since it was opened, and cannot be copied")
 
     def _read(self, start: int, stop: int) -> Any:
-        if self._closed:
-            raise FileError(f"{escape(repr(self.name))} is closed")
         try:
-            if stop - start < _SMALL or self._is_far():
-                return local.disk.read(self.file, start, stop - start)
-            # Reaching into mapped memory beyond the end of a file kills the process.
-            if local.disk.stat(self.file).st_size < stop:
-                raise self.error(start, "the file is shorter than when it was opened")
+            return local.disk.read(self.descriptor(), start, stop - start)
+        except OSError as error:
+            raise self.error(start, error.strerror or str(error)) from error
+
+    def view(self, start: int, stop: int) -> Any:
+        if stop - start < _SMALL or self._is_far():
+            return self.read(start, stop)
+        self._check_range(start, stop)
+        try:
+            if local.disk.stat(self.descriptor()).st_size < stop:
+                raise self.error(start, _CUT_OFF)
             if self._map is None:
                 self._map = local.disk.map(self.file, self.size)
             return memoryview(self._map)[start:stop]
-        except OSError as error:
-            raise self.error(start, error.strerror or str(error)) from error
+        except (OSError, ValueError) as error:  # a file that was cut off is a ValueError
+            raise self.error(start, getattr(error, "strerror", None) or str(error)) from error
 
     def read_into(self, start: int, view: memoryview) -> None:
-        """Fills memory with the bytes from `start` on."""
-        if self._closed:
-            raise FileError(f"{escape(repr(self.name))} is closed")
+        self._check_range(start, start + len(view))
         try:
-            local.disk.read_into(self.file, start, view)
+            done = local.disk.read_into(self.descriptor(), start, view)
         except OSError as error:
             raise self.error(start, error.strerror or str(error)) from error
-
-    def let_go(self, start: int, stop: int) -> None:
-        if self._map is not None and stop > start:
-            local.disk.unmap(self._map, start, stop)
+        if done < len(view):
+            raise self.error(start + done, _CUT_OFF)
 
     def descriptor(self) -> int:
         """What the system calls the open file."""
         if self._closed:
             raise FileError(f"{escape(repr(self.name))} is closed")
         return self.file
+
+    @property
+    def is_local(self) -> bool:
+        return True
 
     def was_changed(self) -> bool:
         """Whether somebody wrote to the file since it was opened."""
@@ -250,11 +273,20 @@ class PartSource(Source):
     def _read(self, start: int, stop: int) -> Any:
         return self.whole.read(self.start + start, self.start + stop)
 
-    def let_go(self, start: int, stop: int) -> None:
-        self.whole.let_go(self.start + start, self.start + stop)
+    def view(self, start: int, stop: int) -> Any:
+        self._check_range(start, stop)
+        return self.whole.view(self.start + start, self.start + stop)
+
+    def read_into(self, start: int, view: memoryview) -> None:
+        self._check_range(start, start + len(view))
+        self.whole.read_into(self.start + start, view)
 
     def error(self, offset: int, cause: str) -> FileError:
         return self.whole.error(self.start + offset, cause)
+
+    @property
+    def is_local(self) -> bool:
+        return self.whole.is_local
 
     def was_changed(self) -> bool:
         return self.whole.was_changed()
@@ -279,12 +311,7 @@ class InflatedSource(Source):
 
     @property
     def is_local(self) -> bool:
-        return isinstance(self._packed.whole, LocalSource)
-
-    def prove(self) -> None:
-        """Reads all of it, a little at a time, and raises where it is damaged."""
-        for start in range(0, self.size, _INFLATED):
-            self.read(start, min(start + _INFLATED, self.size))
+        return self._packed.is_local
 
     def __reduce__(self) -> tuple[Any, ...]:
         packed = self._packed

@@ -5,7 +5,9 @@ import zipfile
 import zlib
 from typing import Any
 
+from leafwise.errors import ChecksumError
 from leafwise.files.arrays import ITEM_BYTES, Storage
+from leafwise.files.checksums import Crc32
 from leafwise.files.home import StoredFile
 from leafwise.files.limits import LimitError
 from leafwise.files.pickled import EndError, Machine, Refused, Table, shown
@@ -60,13 +62,20 @@ def start_of(source: Source, info: zipfile.ZipInfo) -> int:
     return start
 
 
-def stored(source: Source, info: zipfile.ZipInfo) -> Storage:
-    """An entry that is stored as it is, as PyTorch stores all of them."""
+def has_checksums(found: dict[str, zipfile.ZipInfo]) -> bool:
+    """Whether a zip has checksums: PyTorch writes 0 for each if `set_crc32_options(False)` was called."""
+    return any(info.CRC for info in found.values())
+
+
+def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
+    """An entry that is stored as it is, as PyTorch stores all of them; with its checksum, if the zip has some."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
         raise source.error(
             info.header_offset, f"the entry {info.orig_filename!a} is compressed or encrypted, which PyTorch never does"
         )
-    return Storage(source, lambda: start_of(source, info), info.file_size)
+    storage = Storage(source, lambda: start_of(source, info), info.file_size)
+    storage.sums = Crc32(info.CRC) if checked else None
+    return storage
 
 
 def read(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
@@ -78,19 +87,19 @@ def read(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
         raise source.error(0, f"the zip has {len(pickles)} entries called data.pkl, where a checkpoint has one")
     front = pickles[0].removesuffix("data.pkl")
     content = unpickled(source, found, front, TABLE)
-    return StoredFile(source, "PyTorch zip", content)
+    opened = StoredFile(source, "PyTorch zip", content)
+    opened.without_checksums = () if has_checksums(found) else ("PyTorch zip, written without CRC-32",)
+    return opened
 
 
 def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, table: Table) -> Any:
     info = found[front + "data.pkl"]
     if info.file_size > MAX_PICKLE:
         raise source.error(info.header_offset, f"a pickle of {info.file_size:,} bytes is more than any checkpoint has")
-    place = stored(source, info)
-    data = bytes(place.read(0, place.nbytes))
-    source.let_go(place.start, place.start + place.nbytes)
-    if zlib.crc32(data) != info.CRC and info.CRC:
-        raise source.error(place.start, "the pickle does not have the checksum that the zip promises; it is damaged")
-    big_endian = _byte_order(source, found, front)
+    checked = has_checksums(found)
+    place = stored(source, info, checked)
+    data = _bytes_of(place, "the pickle")
+    big_endian = _byte_order(source, found, front, checked)
     storages: dict[str, Storage] = {}
 
     def storage(reference: Any) -> TypedStorage:
@@ -99,7 +108,7 @@ def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, tab
             entry = found.get(f"{front}data/{key}")
             if entry is None:
                 raise Refused(f"the storage {key!a} is not in the zip")
-            storages[key] = stored(source, entry)
+            storages[key] = stored(source, entry, checked)
         held = storages[key]
         size = element_size(kind)
         if count * size > held.nbytes:
@@ -116,12 +125,19 @@ def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, tab
     return content
 
 
-def _byte_order(source: Source, found: dict[str, zipfile.ZipInfo], front: str) -> bool:
+def _bytes_of(place: Storage, what: str) -> bytes:
+    data = bytes(place.read(0, place.nbytes))
+    if isinstance(place.sums, Crc32) and place.source.verify and zlib.crc32(data) != place.sums.wanted:
+        cause = f"{what} does not have the checksum that the zip promises; it is damaged"
+        raise ChecksumError(str(place.source.error(place.start, cause)))
+    return data
+
+
+def _byte_order(source: Source, found: dict[str, zipfile.ZipInfo], front: str, checked: bool) -> bool:
     info = found.get(front + "byteorder")
     if info is None or info.file_size > 16:
         return False
-    place = stored(source, info)
-    return bytes(place.read(0, place.nbytes)) == b"big"
+    return _bytes_of(stored(source, info, checked), "the order of bytes") == b"big"
 
 
 def element_size(kind: StorageType) -> int:

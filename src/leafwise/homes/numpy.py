@@ -39,7 +39,7 @@ class NumpyHome(Home):
             if cast is None or (value.dtype.kind in "iub" and not np.array_equal(cast, given)):
                 raise WriteError(f"cannot write {given.dtype} values into {value.dtype} without loss")
             given = cast
-        if (given.shape, given.dtype) != (value.shape, value.dtype):
+        if (given.shape, given.dtype.newbyteorder("=")) != (value.shape, value.dtype.newbyteorder("=")):
             raise WriteError(
                 f"cannot write {given.dtype} of shape {given.shape} into {value.dtype} of shape {value.shape}"
             )
@@ -115,7 +115,9 @@ class NumpyHome(Home):
 
     def memory(self, value: Any) -> Memory | None:
         address = value.__array_interface__["data"][0]
-        return Memory(address, value.shape, value.strides, value.itemsize, value.dtype.name)
+        # The same bytes are other numbers in the other order of bytes.
+        dtype = value.dtype.name if value.dtype.isnative else f"{value.dtype.name} swapped"
+        return Memory(address, value.shape, value.strides, value.itemsize, dtype)
 
 
 def _owner(array: Any) -> Any:

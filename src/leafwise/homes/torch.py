@@ -206,7 +206,7 @@ class TorchHome(Home):
         return torch_arrays.as_numpy(value)
 
     def read(self, value: torch.Tensor, index: Any) -> Any:
-        return torch_arrays.read(value, index) if self.reads_parts(value) else self.numpy(value)[index]
+        return torch_arrays.read(value, index) if self.reads_parts(value) else super().read(value, index)
 
     def reads_parts(self, value: torch.Tensor) -> bool:
         return value.device.type not in ("cpu", "meta")  # here, a part is a view of the whole

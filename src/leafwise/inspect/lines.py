@@ -68,8 +68,6 @@ def alike(seen: Seen, axis: int) -> Alike:
     index = (slice(None), slice(0, few)) if axis == 0 else (slice(0, few), slice(None))
     read, scale = seen.reader(), _scale(seen)
     sample = _lines(_doubles(read(index), scale), axis)[:, :_SAMPLED]
-    held = seen.held
-    held.home.let_go([held.value])
     suspects = _suspects(sample)
     if not suspects.size:
         return Alike([], [])

@@ -12,21 +12,11 @@ Read = Callable[[tuple[slice, ...]], Any]
 
 
 def reader(home: Home, value: Any) -> Read:
-    """Gives parts of an array as NumPy arrays; by the next one, those before are let go of."""
+    """Gives parts of an array as NumPy arrays."""
     if not home.reads_parts(value):
-        whole = home.numpy(value)
+        whole = home.read(value, ())
         return lambda box: whole[box]
-
-    was_read = False
-
-    def read(box: tuple[slice, ...]) -> Any:
-        nonlocal was_read
-        if was_read:
-            home.let_go([value])
-        was_read = True
-        return home.read(value, box)
-
-    return read
+    return lambda box: home.read(value, box)
 
 
 def bands(home: Home, value: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
@@ -35,4 +25,3 @@ def bands(home: Home, value: Any, shape: tuple[int, ...]) -> Iterator[tuple[int,
     step = max(1, _BAND // max(prod(shape[1:]), 1))
     for start in range(0, shape[0], step):
         yield start, read((slice(start, start + step),))
-    home.let_go([value])

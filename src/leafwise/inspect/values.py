@@ -133,13 +133,11 @@ def _of_numbers(one: Held, other: Held, count: Counted) -> Verdict:
 def _arrays(held: Held) -> Iterator[Any]:
     """The values in C order as NumPy arrays: in pieces, or whole where only its home knows the dtype."""
     parts = streams.arrays_of(_pieces(held), held.spec.dtype)
-    return iter([held.home.numpy(held.value)]) if parts is None else parts
+    return iter([held.home.read(held.value, ())]) if parts is None else parts
 
 
 def _pieces(held: Held) -> Iterator[Any]:
-    for piece in held.home.pieces(held.value, held.spec.dtype):
-        yield piece
-        held.home.let_go([held.value])  # what was mapped counts as memory of this process
+    return held.home.pieces(held.value, held.spec.dtype)
 
 
 def _may_be_turned(one: Held, other: Held) -> bool:
