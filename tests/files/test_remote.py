@@ -55,8 +55,12 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.server.sent += len(data)
-        self.wfile.write(data)
+        for start in range(0, len(data), 1 << 16):
+            try:
+                self.wfile.write(data[start : start + (1 << 16)])
+            except OSError:  # whoever asked has heard enough
+                return
+            self.server.sent += len(data[start : start + (1 << 16)])
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -132,6 +136,17 @@ def test_servers_that_are_not_there_or_give_no_parts(tmp_path: Path, server: tup
         lw.open(f"{url}/model")
     with pytest.raises(lw.FileError, match=r"cannot read 'nonsense://x/y'"):
         lw.open("nonsense://x/y")
+
+
+def test_a_server_that_gives_no_parts_is_not_heard_out(tmp_path: Path, server: tuple[RangeServer, str]) -> None:
+    counting, url = server
+    counting.ranges = False
+    (tmp_path / "model").write_bytes(bytes(8) + bytes(128 << 20))
+    with pytest.raises(lw.FileError, match="does not give parts of a file; download it first"):
+        lw.open(f"{url}/model")
+    assert counting.sent < 64 << 20  # what the buffers of the two sockets hold
+    save_file({"a": torch.ones(2)}, tmp_path / "small")  # which comes whole with the first question
+    assert lw.open(f"{url}/small")["a"].numpy().tolist() == [1.0, 1.0]
 
 
 def test_memory_file_system() -> None:

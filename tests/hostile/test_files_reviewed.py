@@ -253,10 +253,10 @@ def test_files_that_lie_beside_a_checkpoint(tmp_path: Path) -> None:
 def test_compressed_arrays_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez_compressed(tmp_path / "a.npz", big=np.zeros((3000, 1000)), row=np.zeros((1, 3_000_000)))
     times = []
-    from leafwise.files.arrays import Coded
+    from leafwise.files.source import InflatedSource
 
-    whole = Coded.whole
-    monkeypatch.setattr(Coded, "whole", lambda self: times.append(1) or whole(self))
+    begin = InflatedSource._rewind
+    monkeypatch.setattr(InflatedSource, "_rewind", lambda self: times.append(1) or begin(self))
     assert main(["convert", str(tmp_path / "a.npz"), str(tmp_path / "b.safetensors")]) == 0
     assert len(times) == 2
     assert load_file(tmp_path / "b.safetensors")["row"].shape == (1, 3_000_000)

@@ -25,7 +25,6 @@ from leafwise.files import filling
 from leafwise.files.arrays import SATURATE, Cast, Stored, Strided, agree_in_memory, cast_to, misfit, same_values
 from leafwise.files.filling import Run
 from leafwise.files.home import StoredFile
-from leafwise.files.source import LocalSource
 from leafwise.share.binding import Wish, bind
 
 
@@ -371,7 +370,7 @@ class _Load:
             value = self.theirs.current(target.feed.source)
             if target.feed.source in shared:
                 self.staged[target.feed.row] = self._array(target.feed.source).copy()
-            if not isinstance(value, Strided) or isinstance(value.storage.source, LocalSource):
+            if not isinstance(value, Strided) or value.storage.source.is_local:
                 continue
             run = value.plain_run()
             if run is None:

@@ -43,6 +43,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     wanted = [verb for verb in VERBS if given and given[0] == verb] or VERBS
     for verb in wanted:
         import_module(f"leafwise.cli.{verb}").add_to(verbs)
+        _add_limits(verbs.choices[verb])
     options = parser.parse_args(arguments)
     # A listing makes hundreds of thousands of objects that all stay: to look for cycles among them is time lost.
     collecting = gc.isenabled()
@@ -50,7 +51,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     shown: Any = warnings.showwarning
     warnings.showwarning = cast(Any, _warn)
     try:
-        status: int = options.run(options)
+        status = _with_limits(options)
         if sys.stdout is not None:  # as where it was closed before
             sys.stdout.flush()
         return status
@@ -84,6 +85,22 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         super().error(escape(without_secrets(message)))
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    trusted = parser.add_argument_group("for files that you trust, and that are refused because they ask for much")
+    trusted.add_argument("--max-bytes", type=int, metavar="N", help="the memory that listing a file may take")
+    trusted.add_argument("--max-steps", type=int, metavar="N", help="the steps of work that listing a file may take")
+
+
+def _with_limits(options: argparse.Namespace) -> int:
+    if options.max_bytes is None and options.max_steps is None:
+        status: int = options.run(options)
+        return status
+    from leafwise.files.limits import allowing
+
+    with allowing(options.max_bytes, options.max_steps):
+        return int(options.run(options))
 
 
 def _set_errors(stream: Any, errors: str | None) -> None:

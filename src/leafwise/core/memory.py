@@ -116,6 +116,13 @@ def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[
                 groups.join(same, region)
             continue
         active = [other for other in active if other.stop > region.start]
+        if work.pairs <= 0 and active:
+            # No more are compared: where the extents of two meet, they are called overlapping, and the one that reaches
+            # farther stands for both.
+            farthest = max(active, key=lambda other: other.stop)
+            groups.join(farthest, region)
+            active = [max(farthest, region, key=lambda other: other.stop)]
+            continue
         for other in active:
             how = relation(region.memory, other.memory, work)
             if how == "inside" and not region.own_gradient:

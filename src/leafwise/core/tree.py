@@ -60,11 +60,14 @@ def tree(obj: Any) -> "Tree":
     return found
 
 
-def open(path: "str | os.PathLike[str]") -> "Tree":
+def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_steps: int | None = None) -> "Tree":
     """Opens a checkpoint: a file, a folder of files, or a URL. Only its header is read; it closes as a context manager.
 
     Reads safetensors, PyTorch's `.pt` and `.bin`, distributed checkpoints, `.npz` and `.npy`, GGUF and MXNet's
     `.params`, told apart by their content. No file runs code.
+
+    A file that asks for more than `max_bytes` of memory or `max_steps` of work while it is listed is refused: no file
+    of 100 MB takes more than some seconds and 500 MB, whatever it says. Raise them for a file that you trust.
 
     >>> import numpy, tempfile, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +78,7 @@ def open(path: "str | os.PathLike[str]") -> "Tree":
     """
     if not isinstance(path, str | os.PathLike):
         raise WalkError(f"lw.open takes a path or a URL, not {type(path).__name__}; lw.tree walks what is in memory")
-    return tree(path)
+    return tree(import_module(_FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps))
 
 
 class Tree(Shown, kind="tree"):

@@ -86,6 +86,15 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _Naming]:  # noqa
                 visit = visitors.get(type(value))
                 if visit is None:
                     visit = visitors[type(value)] = _visitor(columns, type(value), naming)
+                first = seen.get(id(value))
+                if first is not None and (first in cyclic or _closes_cycle(parents, node, first, cyclic)):
+                    # Not visited again: it may hold itself any number of times.
+                    columns.repeats[len(objects)] = first
+                    columns.unlisted.add(len(objects))
+                    parents.append(node)
+                    names.append(name)
+                    objects.append(value)
+                    continue
                 found = visit(value)
                 if found is None:
                     columns.scalars.append((node, name, value))
@@ -100,14 +109,11 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _Naming]:  # noqa
                 parents.append(node)
                 names.append(name)
                 objects.append(value)
-                first = seen.setdefault(id(value), child)
-                if first != child:
+                if first is None:
+                    seen[id(value)] = child
+                else:
                     columns.repeats[child] = first
-                    if (
-                        _closes_cycle(parents, child, first, cyclic)
-                        or first in cyclic
-                        or child - len(seen) > MAX_REPEATED_NODES
-                    ):
+                    if child - len(seen) > MAX_REPEATED_NODES:
                         columns.unlisted.add(child)
                         continue
                 leaves, children, kind_below = found
@@ -162,10 +168,10 @@ def _visitor(columns: Columns, cls: type, naming: _Naming) -> Callable[[Any], Vi
     return home.visitor(cls, naming)
 
 
-def _closes_cycle(parents: list[int], node: int, first: int, cyclic: set[int]) -> bool:
-    """Whether `first`, the same object as `node`, is above it; then all between them go round."""
+def _closes_cycle(parents: list[int], above: int, first: int, cyclic: set[int]) -> bool:
+    """Whether `first` is the node `above`, or above that, where the same object is met again; then all between them go
+    round."""
     between = []
-    above = parents[node]
     while above > first:
         between.append(above)
         above = parents[above]

@@ -1,33 +1,46 @@
 """Parameters at rest: files, folders and URLs as the same tree, with nothing read but the headers."""
 
 import os
+from contextlib import suppress
 
+from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import detect
 from leafwise.files.folder import INDEX, Folder, opened
 from leafwise.files.home import StoredFile
+from leafwise.files.limits import LimitError, Limits
 from leafwise.files.source import is_url
 
 
-def open_file(target: str | os.PathLike[str], verify: bool = True) -> StoredFile:
+def open_file(
+    target: str | os.PathLike[str], verify: bool = True, max_bytes: int | None = None, max_steps: int | None = None
+) -> StoredFile:
     """Opens a file, a folder of them, or a URL, by what it holds, and reads its header, which is checked where it has
     checksums. What was saved in several files is opened by the name it was saved under, too."""
     name = os.fspath(target)
+    limits = Limits(max_bytes, max_steps)
     for _ in range(_PATIENCE):
+        before = _look(name)
         try:
-            return _open_file(name, verify)
+            return _open_file(name, verify, limits.anew())
         except FileError as error:
-            # Gone in the moment between two looks: a save may just have put something else in its place.
-            if is_url(name) or not isinstance(error.__cause__, FileNotFoundError) or not _is_there(name):
+            # Gone in the moment between two looks: a save has just put something else in its place.
+            if is_url(name) or not isinstance(error.__cause__, FileNotFoundError) or _look(name) == before:
                 raise
-    return _open_file(name, verify)
+    return _open_file(name, verify, limits)
 
 
 _PATIENCE = 100  # how often a checkpoint that is being replaced is looked for again
 
 
-def _is_there(name: str) -> bool:
-    return os.path.exists(name) or os.path.exists(_index_of(name))
+def _look(name: str) -> list[tuple[int, ...]]:
+    """What lies under a name now, so that one sees whether it is replaced."""
+    found: list[tuple[int, ...]] = []
+    for path in (name, _index_of(name)):
+        with suppress(OSError, ValueError):
+            there = os.stat(path)
+            found.append((there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns))
+    return found
 
 
 def _index_of(name: str) -> str:
@@ -35,11 +48,18 @@ def _index_of(name: str) -> str:
     return (name if "\0" in name else os.path.realpath(name)) + INDEX
 
 
-def _open_file(name: str, verify: bool) -> StoredFile:
+def _open_file(name: str, verify: bool, limits: Limits) -> StoredFile:
+    try:
+        return _read(name, verify, limits)
+    except LimitError as error:
+        raise FileError(f"{shown_file(name)}: {error}") from error
+
+
+def _read(name: str, verify: bool, limits: Limits) -> StoredFile:
     if not is_url(name) and not os.path.exists(name) and os.path.exists(_index_of(name)):
         name = _index_of(name)
     found = opened(name)
-    found.verify = verify
+    found.verify, found.limits = verify, limits
     if isinstance(found, Folder):
         if ".metadata" in found.names:
             from leafwise.files import dcp
@@ -52,7 +72,7 @@ def _open_file(name: str, verify: bool) -> StoredFile:
         from leafwise.files import shards
 
         folder = opened_folder(name)
-        folder.verify = verify
+        folder.verify, folder.limits = verify, limits
         return shards.read_index(found, folder)
     return detect.read(found)
 

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from leafwise.files.arrays import ITEM_BYTES, Pieces, Stored, counts, spec_of
+from leafwise.files.arrays import ITEM_BYTES, NotTiledError, Pieces, Stored, counts, spec_of
 from leafwise.files.folder import Folder
 from leafwise.files.home import StoredFile
-from leafwise.files.pickled import Machine, Named, Record, Refused, Table, record, shown
+from leafwise.files.limits import names_cost
+from leafwise.files.pickled import EndError, Machine, Named, Record, Refused, Table, record, shown
 from leafwise.files.source import PartSource, Source
 from leafwise.files.torch_objects import TABLE, Dtype
 from leafwise.files.torch_zip import entries, unpickled
@@ -47,7 +48,10 @@ _DCP: Table = {
 def read(folder: Folder) -> StoredFile:
     """Opens the folder; only `.metadata` is read."""
     source = folder.open(".metadata")
-    content = Machine(bytes(source.read(0, source.size)), _DCP, None, source.error).run()
+    try:
+        content = Machine(bytes(source.read(0, source.size)), _DCP, None, source.error, source.limits).run()
+    except EndError:
+        raise source.error(source.size, "the pickle ends early; was it cut off?") from None
     if not isinstance(content, Record) or content.kind != "Metadata":
         raise source.error(0, "the pickle describes no checkpoint")
     tensors, where = content.get("state_dict_metadata"), content.get("storage_data")
@@ -67,7 +71,8 @@ class _Places:
     def __init__(self, folder: Folder, source: Source, said: dict[Any, Any]) -> None:
         self.folder = folder
         self.opened: dict[str, Source] = {}
-        self._by_key: dict[tuple[str, tuple[int, ...]], tuple[str, int, int]] = {}
+        # By the text of the position: tuples of numbers can be chosen to have the same hash.
+        self._by_key: dict[tuple[str, str], tuple[str, int, int]] = {}
         for index, info in said.items():
             if not isinstance(index, Record) or not isinstance(info, Record):
                 raise source.error(0, "the pickle says in an unknown way where the pieces lie")
@@ -85,18 +90,18 @@ class _Places:
                 or type(length) is not int
             ):
                 raise source.error(0, f"the pickle does not say where {shown(name)} lies")
-            self._by_key[name, position] = file, start, length
+            self._by_key[name, str(position)] = file, start, length
 
     def length(self, source: Source, name: str) -> int:
-        place = self._by_key.get((name, ()))
+        place = self._by_key.get((name, "()"))
         if place is None:
             raise source.error(0, f"the pickle does not say where {name!a} lies")
         return place[2]
 
     def item(self, source: Source, name: str, position: tuple[int, ...]) -> Callable[[], Source]:
-        place = self._by_key.get((name, position))
+        place = self._by_key.get((name, str(position)))
         if place is None and not any(position):
-            place = self._by_key.get((name, ()))
+            place = self._by_key.get((name, "()"))
         if place is None:
             raise source.error(0, f"the pickle does not say where the piece {position} of {name!a} lies")
         file, start, length = place
@@ -123,25 +128,16 @@ def _entry(source: Source, name: str, said: Any, places: _Places) -> Any:
     for chunk in chunks:
         position = counts(chunk.get("offsets"), source, 0, f"the position of a piece of {name!a}")
         size = counts(chunk.get("sizes"), source, 0, f"the shape of a piece of {name!a}")
-        if len(position) != len(shape) or any(p + n > whole for p, n, whole in zip(position, size, shape, strict=True)):
+        fits = len(position) == len(size) == len(shape)
+        if not fits or any(p + n > whole for p, n, whole in zip(position, size, shape, strict=True)):
             raise source.error(0, f"a piece of {name!a} at {position} of shape {size} is outside of {shape}")
         pieces.append((position, size, _piece(places.item(source, name, position), name, size, dtype)))
-    covered = sum(prod(size) for _, size, _ in pieces)
-    if covered != prod(shape) or _any_overlap([(position, size) for position, size, _ in pieces]):
-        raise source.error(0, f"the pieces of {name!a} do not hold each of its {prod(shape):,} numbers once")
-    return Pieces(spec_of(shape, dtype), pieces)
-
-
-def _any_overlap(boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:
-    """Whether two pieces meet. Along the first axis those that could meet stand near each other."""
-    boxes = sorted(box for box in boxes if prod(box[1]))
-    for number, (position, size) in enumerate(boxes):
-        for other, its in boxes[number + 1 : number + 2000]:
-            if position and other[0] >= position[0] + size[0]:
-                break
-            if all(a < b + m and b < a + n for a, n, b, m in zip(position, size, other, its, strict=True)):
-                return True
-    return False
+    source.limits.make(names_cost([name], source.limits.bytes))
+    try:
+        return Pieces(spec_of(shape, dtype), pieces, source.limits)
+    except NotTiledError:
+        text = f"the pieces of {name!a} do not hold each of its {prod(shape):,} numbers once"
+        raise source.error(0, text) from None
 
 
 def _dtype(source: Source, name: str, properties: Any) -> str:

@@ -207,5 +207,5 @@ def _raise_damage(passes: list[tuple[str, Storage, Checking]]) -> None:
 def unchanged(sources: Iterable[Source]) -> None:
     """Raises where a file was written to since it was opened."""
     for source in sources:
-        if isinstance(source, LocalSource) and source.was_changed():
+        if source.was_changed():
             raise FileError(f"{shown_file(source.name)} was changed while it was being read; open it again")

@@ -7,6 +7,7 @@ from typing import Any
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
+from leafwise.files.limits import Limits
 from leafwise.files.source import LocalSource, RemoteSource, Source, is_url, remote, told
 
 INDEX = ".index.json"  # how the name of an index of shards ends
@@ -20,6 +21,7 @@ class Folder:
         self.path = path
         self._files, self._inside = files, inside
         self._names: list[str] | None = None
+        self.limits = Limits()  # what its files, together, may ask for while they are opened
         self.verify = True  # whether the headers of files in it are checked, where they have checksums
 
     @property
@@ -49,7 +51,7 @@ class Folder:
                 f"{shown_file(self.path)} refers to {ascii(name)[:200]}, which is not a bare name of a file in it"
             )
         source = self._source(name)
-        source.verify = self.verify
+        source.verify, source.limits = self.verify, self.limits
         return source
 
     def _source(self, name: str) -> Source:

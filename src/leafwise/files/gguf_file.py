@@ -7,9 +7,12 @@ from typing import Any
 from leafwise.core.home import Spec
 from leafwise.files.arrays import Coded, Storage, Stored, Strided, counts, spec_of
 from leafwise.files.home import StoredFile
+from leafwise.files.limits import names_cost
 from leafwise.files.source import Cursor, Source
 
 _MAX_COUNT = 50_000_000  # of anything that a header counts
+_VALUE = 250  # bytes that a value takes, in the tree too
+_ARRAY = 800  # bytes that an array takes while it is read
 _LONG = 64  # arrays of values longer than this are told by their length
 
 # Number → name, elements in a block, bytes of a block.
@@ -40,6 +43,8 @@ def read(source: Source) -> StoredFile:
     metadata: dict[str, Any] = {}
     for _ in range(values):
         at = cursor.at
+        source.limits.make(_VALUE)
+        source.limits.work(20)
         key = _string(cursor)
         if key in metadata:
             raise source.error(at, f"the value {key!a} stands in the header twice")
@@ -47,7 +52,10 @@ def read(source: Source) -> StoredFile:
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= 1 << 16:
         raise source.error(cursor.at, f"an alignment of {ascii(alignment)[:40]} cannot be")
+    source.limits.make(_ARRAY * tensors)
+    source.limits.work(40 * tensors)
     listed = [_tensor(cursor) for _ in range(tensors)]
+    source.limits.make(names_cost((name for _, name, *_ in listed), source.limits.bytes))
     data = -(-cursor.at // alignment) * alignment
     arrays: dict[str, Any] = {}
     for at, name, shape, kind, offset in listed:
@@ -120,6 +128,7 @@ def _check_overlaps(source: Source, arrays: dict[str, Any]) -> None:
 
 def _string(cursor: Cursor) -> str:
     length = cursor.unsigned(8)
+    cursor.source.limits.make(5 * length)
     return str(cursor.take(length), "utf-8", "backslashreplace")
 
 
@@ -141,9 +150,12 @@ def _value(cursor: Cursor, kind: int, depth: int = 0) -> Any:
             return f"<{count:,} values>"
         return [_value(cursor, inner) for _ in range(count)]
     if count > _LONG and inner == 8:
+        cursor.source.limits.work(6 * count)
         for _ in range(count):
-            cursor.take(cursor.unsigned(8))
+            cursor.skip(cursor.unsigned(8))
         return f"<{count:,} strings>"
+    cursor.source.limits.make(_VALUE * count)
+    cursor.source.limits.work(10 * count)
     if count * 8 > cursor.source.size:
         raise cursor.error(f"an array of {count:,} values does not fit into the file")
     return [_value(cursor, inner, depth + 1) for _ in range(count)]

@@ -3,8 +3,9 @@
 from math import prod
 from typing import Any
 
-from leafwise.files.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, counts, spec_of
+from leafwise.files.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, Unreadable, counts, spec_of
 from leafwise.files.home import StoredFile
+from leafwise.files.limits import names_cost
 from leafwise.files.source import Cursor, Source
 
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
@@ -13,6 +14,7 @@ _DTYPES = (
     "bfloat16",
 )  # fmt: skip
 _DENSE, _ROWS, _CSR = 0, 1, 2
+_ARRAY = 700  # bytes that an array takes while it is read
 
 
 def read(source: Source) -> StoredFile:
@@ -21,6 +23,8 @@ def read(source: Source) -> StoredFile:
     count = cursor.unsigned(8)
     if count * 4 > source.size:
         raise source.error(16, f"{count:,} arrays do not fit into {source.size:,} bytes")
+    source.limits.make(_ARRAY * count)
+    source.limits.work(40 * count)
     arrays = [_array(cursor) for _ in range(count)]
     at = cursor.at
     named = cursor.unsigned(8)
@@ -29,6 +33,7 @@ def read(source: Source) -> StoredFile:
     names = [_name(cursor) for _ in range(named)] or [str(number) for number in range(count)]
     if cursor.at != source.size:
         raise source.error(cursor.at, f"{source.size - cursor.at:,} bytes follow after the last name")
+    source.limits.make(names_cost(names, source.limits.bytes))
     found: dict[str, Any] = {}
     for name, array in zip(names, arrays, strict=True):
         if name in found:
@@ -39,7 +44,9 @@ def read(source: Source) -> StoredFile:
 
 
 def _name(cursor: Cursor) -> str:
-    return str(cursor.take(cursor.unsigned(8)), "utf-8", "backslashreplace")
+    length = cursor.unsigned(8)
+    cursor.source.limits.make(5 * length)
+    return str(cursor.take(length), "utf-8", "backslashreplace")
 
 
 def _array(cursor: Cursor) -> Stored | None:
@@ -135,4 +142,7 @@ def _sparse(source: Source, at: int, kind: int, shape: tuple[int, ...], data: St
             full[np.repeat(np.arange(shape[0]), steps), columns] = values
         return full
 
+    if not source.limits.repeats(prod(shape) * ITEM_BYTES[data.spec.dtype] - stored):
+        why = f"filled in, it would have {prod(shape) * ITEM_BYTES[data.spec.dtype]:,} bytes, and {stored:,} are stored"
+        return Unreadable(spec, f"{why}; if you trust the file, open it with lw.open(path, max_bytes=…)")
     return InMemory(spec, dense)

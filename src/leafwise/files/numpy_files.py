@@ -9,23 +9,25 @@ from typing import Any
 from leafwise.core.home import Spec
 from leafwise.files.arrays import (
     ITEM_BYTES,
-    Coded,
+    Inflated,
     Storage,
     Stored,
     Strided,
     Unreadable,
     c_strides,
     counts,
-    numpy_dtype,
     spec_of,
 )
 from leafwise.files.checksums import Crc32
 from leafwise.files.home import StoredFile
-from leafwise.files.source import BytesSource, Source
+from leafwise.files.limits import names_cost
+from leafwise.files.source import BytesSource, InflatedSource, Source
 from leafwise.files.torch_zip import has_checksums, start_of
 
 MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 10_000  # as NumPy has it
+_STEPS = 300  # that an entry takes, with its header
+_ARRAY = 800  # bytes that it takes
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
 
 
@@ -38,6 +40,8 @@ def read_npy(source: Source) -> StoredFile:
 def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
     """Opens a `.npz`; the directory, and the header of each array, are read."""
     arrays: dict[str, Any] = {}
+    source.limits.work(_STEPS * len(found))
+    source.limits.make(_ARRAY * len(found) + names_cost(found, source.limits.bytes))
     checked = has_checksums(found)
     for name, info in found.items():
         if not name.endswith(".npy"):
@@ -74,9 +78,7 @@ def _array(source: Source, head: bytes, start: int, stop: int) -> Stored:
     need = prod(shape) * ITEM_BYTES[dtype]
     if need != stop - data:
         raise source.error(data, f"an array of shape {shape} in {dtype} needs {need:,} bytes and has {stop - data:,}")
-    itemsize = ITEM_BYTES[dtype]
-    strides = tuple(reversed(c_strides(tuple(reversed(shape)), itemsize))) if fortran else None
-    return Strided(spec_of(shape, dtype), Storage(source, data, need), 0, strides, big)
+    return Strided(spec_of(shape, dtype), Storage(source, data, need), 0, _strides(shape, dtype, fortran), big)
 
 
 def _unreadable(shape: tuple[int, ...], dtype: str, nbytes: int) -> Stored:
@@ -86,9 +88,10 @@ def _unreadable(shape: tuple[int, ...], dtype: str, nbytes: int) -> Stored:
 
 def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
     """An array that is compressed: what it unpacks to is bounded by what its header says."""
-    packed = Storage(source, start, info.compress_size)
+    stop = start + info.compress_size
+    packed = bytes(source.read(start, min(start + _MAX_HEADER, stop)))
     try:
-        head = zlib.decompressobj(-15).decompress(bytes(packed.read(0, min(packed.nbytes, _MAX_HEADER))), _MAX_HEADER)
+        head = zlib.decompressobj(-15).decompress(packed, _MAX_HEADER)
     except zlib.error as error:
         raise source.error(start, f"the entry {info.orig_filename!a} cannot be unpacked ({error})") from error
     shape, dtype, fortran, big, length = _header(BytesSource(source.name, head), head, 0)
@@ -97,30 +100,14 @@ def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
     need = prod(shape) * ITEM_BYTES[dtype]
     if need != info.file_size - length:
         raise source.error(start, f"{info.orig_filename!a} of shape {shape} in {dtype} needs {need:,} bytes")
-
-    def unpack(data: Any, shape: tuple[int, ...]) -> Any:
-        import numpy as np
-
-        machine = zlib.decompressobj(-15)
-        try:
-            raw = machine.decompress(data, length + need)
-        except zlib.error as error:
-            raise source.error(start, f"the entry {info.orig_filename!a} is damaged ({error})") from error
-        if len(raw) != length + need or zlib.crc32(raw) != info.CRC:
-            raise source.error(start, f"the entry {info.orig_filename!a} is damaged: its checksum does not fit")
-        order = ">" if big else "<"
-        its = numpy_dtype(dtype)
-        array = np.frombuffer(raw, its.newbyteorder(order) if its.itemsize > 1 else its, offset=length)
-        return array.reshape(shape, order="F" if fortran else "C").astype(its, copy=False)
-
-    return _Deflated(spec_of(shape, dtype), packed, unpack)
+    unpacked = InflatedSource(source, start, stop, info.file_size, info.CRC, info.orig_filename)
+    return Inflated(
+        spec_of(shape, dtype), Storage(unpacked, length, need, shared=False), 0, _strides(shape, dtype, fortran), big
+    )
 
 
-class _Deflated(Coded):
-    """An array whose checksum is that of its values, and is compared when these are unpacked."""
-
-    __slots__ = ()
-    checks_itself = True
+def _strides(shape: tuple[int, ...], dtype: str, fortran: bool) -> tuple[int, ...] | None:
+    return tuple(reversed(c_strides(tuple(reversed(shape)), ITEM_BYTES[dtype]))) if fortran and len(shape) > 1 else None
 
 
 def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str, bool, bool, int]:

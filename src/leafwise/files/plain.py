@@ -14,6 +14,8 @@ from importlib import import_module
 from math import isfinite
 from typing import Any
 
+from leafwise.files.limits import filled_dict, filled_set
+
 MAX_DEPTH = 100  # containers in containers; Python's own JSON reader gives up at some hundreds
 _MAX_BITS = 10_000  # of a whole number; Python refuses to read longer ones as text
 _FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}
@@ -188,14 +190,14 @@ def _list(inner: Any) -> list[Any]:
 
 def _distinct(inner: Any) -> set[Any]:
     items = _list(inner)
-    found = set(items)
+    found = filled_set(items)
     if len(found) < len(items) and not any(one != one for one in items):
         raise ValueError("a set that holds something twice")
     return found
 
 
 def _mapping(inner: Any) -> dict[Any, Any]:
-    found = {decoded(key): decoded(one) for key, one in inner}
+    found = filled_dict([(decoded(key), decoded(one)) for key, one in inner])
     if len(found) < len(inner):
         raise ValueError("a dict that holds a key twice")
     return found

@@ -15,6 +15,7 @@ from leafwise.core.memory import SAME, Op
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays import Stored, Strided, sliced, spec_of
 from leafwise.files.checksums import DIGITS, Sums, checksummer, count, flipped_byte
+from leafwise.files.limits import LimitError, Limits, filled_dict, json_cost
 from leafwise.files.plain import decoded, encoded
 from leafwise.files.source import Source
 
@@ -183,13 +184,16 @@ def text_of(
 def read_record(text: str, arrays: dict[str, Stored], source: Source) -> Record:
     """What an entry says of these arrays, which stand in the order of their bytes. Gives them their checksums."""
     try:
-        return _read_record(text, arrays)
+        return _read_record(text, arrays, source.limits)
+    except LimitError:
+        raise
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise source.error(8, f"leafwise's entry in the header cannot be read ({error!r:.200})") from error
 
 
-def _read_record(text: str, arrays: dict[str, Stored]) -> Record:
+def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> Record:
     body = text.partition(" ")[2].partition(" ")[2]
+    limits.make(2 * json_cost(body.encode()))
     said = json.loads(body)
     record = Record()
     table = [_role(*row) for row in _column(said, "role_table", list)]
@@ -244,7 +248,7 @@ def _node(row: Any) -> tuple[str, NodeType]:
     if keys is not None:
         if not all(type(one) is str for one, _ in keys) or len({one for one, _ in keys}) < len(keys):
             raise ValueError("keys of a dict without names of their own")
-        if len(dict.fromkeys(key for _, key in keys)) < len(keys):
+        if len(filled_dict([(key, one) for one, key in keys])) < len(keys):
             raise ValueError("a dict that holds a key twice")
     return name, NodeType(kind, keys)
 

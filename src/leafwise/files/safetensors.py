@@ -10,10 +10,13 @@ from leafwise.core.home import Spec
 from leafwise.files.arrays import MAX_AXES, Coded, Storage, Stored, Strided, unpacked
 from leafwise.files.checksums import checksum
 from leafwise.files.home import StoredFile
+from leafwise.files.limits import LISTED, LimitError, json_cost, names_cost
 from leafwise.files.record import KEY, TENSORS, add_ties, is_sealed, is_trusted, read_record
 from leafwise.files.source import Source
 
 MAX_HEADER = 100_000_000  # what other readers refuse too
+_ARRAY = 500  # bytes that an array takes, in the tree too
+_STEPS = 20  # that it takes to get there
 
 # The format's name of a dtype → the plain name, and the bits of an element.
 DTYPES = {
@@ -75,18 +78,23 @@ def read(source: Source) -> StoredFile:
         raise source.error(0, f"a header of {length:,} bytes cannot be; leafwise does not know this kind of file")
     if 8 + length > total:
         raise source.error(8, f"the header has {length:,} bytes and the file {total:,}; was the download cut off?")
-    raw = bytes(source.read(8, 8 + length))
-    lead = bytes(source.read(0, 8)) + raw
+    lead = bytes(source.read(0, 8 + length))
+    limits = source.limits
+    limits.make(json_cost(lead))
     ours = is_trusted(lead, TENSORS, 8, source)
-    header = _parse(source, raw)
+    seal = checksum(lead) if ours else ""
+    header = _parse(source, lead[8:])
+    del lead
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise source.error(8, "__metadata__ is not an object of strings")
+    limits.make((_ARRAY - LISTED) * len(header) + names_cost(header, limits.bytes))
+    limits.work(_STEPS * len(header))
     arrays = _arrays(source, header, 8 + length, total)
     stored = StoredFile(source, "safetensors", arrays, metadata)
     entry = metadata.pop(KEY, "") if isinstance(metadata.get(KEY), str) else ""
     if ours and entry:
-        stored.seal = checksum(lead)
+        stored.seal = seal
         in_order = dict(sorted(arrays.items(), key=lambda item: item[1].storage.start))  # type: ignore[attr-defined]
         stored.record = read_record(entry, in_order, source)
         add_ties(arrays, stored.record.ties, source)
@@ -135,12 +143,16 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
             or "\\u" in text
             or any(text.count(f'"{word}"') != arrays for word in ("data_offsets", "dtype"))
         ):
+            del header, rows
+            source.limits.make(json_cost(raw) // 2)  # which takes pairs in lists besides
             header = json.loads(text, object_pairs_hook=without_duplicates)
         return header
     except UnicodeDecodeError as error:
         raise source.error(8 + error.start, "the header is not UTF-8 text; this is not a safetensors file") from error
     except json.JSONDecodeError as error:
         raise source.error(8 + error.pos, f"the header is no JSON ({error.msg})") from error
+    except LimitError:
+        raise
     except (ValueError, RecursionError) as error:
         raise source.error(8, str(error) or "the header is nested too deep") from error
 

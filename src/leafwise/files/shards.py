@@ -11,12 +11,14 @@ from leafwise.errors import ChecksumError, FileError
 from leafwise.files import detect
 from leafwise.files.folder import ENOUGH, INDEX, Folder
 from leafwise.files.home import StoredFile
+from leafwise.files.limits import json_cost
 from leafwise.files.record import INDEX as SEALED_INDEX
 from leafwise.files.record import KEY, Record, add_ties, is_trusted, read_record
 from leafwise.files.safetensors import without_duplicates
 from leafwise.files.source import Source
 
 MAX_INDEX = 1 << 28
+_NAME = 200  # bytes that the name of a file takes
 
 
 def read(folder: Folder) -> StoredFile:
@@ -24,6 +26,7 @@ def read(folder: Folder) -> StoredFile:
     names = folder.names
     indexes = [name for name in names if name.endswith(INDEX)]
     # Where both kinds lie side by side, safetensors is the one that others load, too.
+    folder.limits.make(_NAME * len(names))
     indexes.sort(
         key=lambda name: (not name.endswith(".safetensors" + INDEX), name != "model.safetensors" + INDEX, name)
     )
@@ -75,6 +78,7 @@ def _text(source: Source) -> bytes:
 
 def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     ours = is_trusted(text, SEALED_INDEX, 0, source)
+    folder.limits.make(3 * json_cost(text) // 2)  # the names are read as pairs in lists
     try:
         said = json.loads(text, object_pairs_hook=without_duplicates)
         weights = said["weight_map"]

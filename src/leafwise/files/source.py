@@ -2,13 +2,18 @@
 
 import io
 import os
+import zlib
+from threading import Lock
 from typing import Any
 
 from leafwise.core.path import escape, shown_file, shown_url, without_secrets
 from leafwise.errors import FileError
 from leafwise.files import disk as local
+from leafwise.files.limits import Limits
 
 _BLOCK = 4_096  # what a small remote read takes at least, so that a header comes in few of them
+_INFLATED = 1 << 20  # how many bytes are unpacked at a time
+_LONGEST = 2_000  # letters of an error; a name in a file may have millions
 _CUT_OFF = "the file ends here; it is shorter than when it was opened, so somebody has cut it off or is writing it"
 _SMALL = 1 << 16  # less than this is read rather than mapped
 
@@ -19,6 +24,18 @@ class Source:
     name: str
     size: int
     verify = True  # whether a header that has checksums is checked
+    _limits: Limits | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """What the file may still ask for while it is opened."""
+        if self._limits is None:
+            self._limits = Limits()
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._limits = limits
 
     def read(self, start: int, stop: int) -> Any:
         """The bytes from `start` to `stop`. They are read, not mapped: reaching into mapped memory of a file that
@@ -55,7 +72,16 @@ class Source:
 
     def error(self, offset: int, cause: str) -> FileError:
         """The error for something wrong at an offset."""
-        return FileError(f"{shown_file(self.name)} at byte {offset:,}: {cause}")
+        return FileError(f"{shown_file(self.name)} at byte {offset:,}: {cause[:_LONGEST]}")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on this machine, where it can be read again at any time."""
+        return False
+
+    def was_changed(self) -> bool:
+        """Whether somebody wrote to the file since it was opened, as far as one can tell."""
+        return False
 
 
 class LocalSource(Source):
@@ -130,6 +156,10 @@ class LocalSource(Source):
             raise FileError(f"{shown_file(self.name)} is closed")
         return self.file
 
+    @property
+    def is_local(self) -> bool:
+        return True
+
     def was_changed(self) -> bool:
         """Whether somebody wrote to the file since it was opened."""
         found = local.disk.stat(self.descriptor())
@@ -197,10 +227,38 @@ class RemoteSource(Source):
 
     def _fetch(self, start: int, stop: int) -> bytes:
         with told(self.name):
-            data: bytes = self._files.cat_file(self._path, start=start, end=stop)
-        if len(data) > stop - start:
+            data: bytes | None = ranged(self._files, self._path, start, stop)
+        if data is None or len(data) > stop - start:
             raise self.error(start, "the server does not give parts of a file; download it first")
         return data
+
+
+def ranged(files: Any, path: str, start: int, stop: int) -> bytes | None:
+    """Some bytes of a remote file; None where the server would send all of it. fsspec takes whatever a web server sends
+    into memory, so those are asked here."""
+    from fsspec.asyn import sync
+
+    if not {"http", "https"} & {*([files.protocol] if isinstance(files.protocol, str) else files.protocol)}:
+        found: bytes = files.cat_file(path, start=start, end=stop)
+        return found
+
+    async def ask() -> bytes | None:
+        options = dict(files.kwargs)
+        headers = {**options.pop("headers", {}), "Range": f"bytes={start}-{stop - 1}"}
+        session = await files.set_session()
+        async with session.get(files.encode_url(path), headers=headers, **options) as answer:
+            if answer.status == 404:
+                raise FileNotFoundError(path)
+            answer.raise_for_status()
+            if answer.status != 206 and not (start == 0 and answer.content_length == stop):
+                return None
+            data = b""
+            while len(data) <= stop - start and (more := await answer.content.read(stop - start + 1 - len(data))):
+                data += more
+            return data
+
+    answered: bytes | None = sync(files.loop, ask)
+    return answered
 
 
 class BytesSource(Source):
@@ -224,6 +282,7 @@ class PartSource(Source):
         self.name = whole.name
         self.size = stop - start
         self.whole, self.start = whole, start
+        self.limits = whole.limits.anew()
 
     def _read(self, start: int, stop: int) -> Any:
         return self.whole.read(self.start + start, self.start + stop)
@@ -239,9 +298,99 @@ class PartSource(Source):
     def error(self, offset: int, cause: str) -> FileError:
         return self.whole.error(self.start + offset, cause)
 
+    @property
+    def is_local(self) -> bool:
+        return self.whole.is_local
+
+    def was_changed(self) -> bool:
+        return self.whole.was_changed()
+
+
+_LISTING = 8  # bytes of memory for each byte of the directory of a zip
+
+
+class InflatedSource(Source):
+    """What a compressed entry of a zip unpacks to. It is unpacked from front to back, a little at a time; to go on from
+    where the last read stopped is quick, and to go back means to begin again. Whoever reads to the end learns whether
+    the checksum fits, before getting the last bytes."""
+
+    def __init__(self, whole: Source, start: int, stop: int, size: int, crc: int, entry: str) -> None:
+        self.name = whole.name
+        self.size = size
+        self._packed = PartSource(whole, start, stop)
+        self._crc, self._entry = crc, entry
+        self._lock = Lock()
+        self._machine: Any = None
+        self._rewind()
+
+    @property
+    def is_local(self) -> bool:
+        return self._packed.is_local
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        packed = self._packed
+        return InflatedSource, (
+            packed.whole,
+            packed.start,
+            packed.start + packed.size,
+            self.size,
+            self._crc,
+            self._entry,
+        )
+
+    def _rewind(self) -> None:
+        self._machine = zlib.decompressobj(-15)
+        self._at = self._taken = self._sum = 0
+
+    def _read(self, start: int, stop: int) -> Any:
+        with self._lock:
+            if start < self._at:
+                self._rewind()
+            found = bytearray(stop - start)
+            while self._at < stop:
+                piece = self._next(min(_INFLATED, (start if self._at < start else stop) - self._at))
+                if self._at >= start:
+                    found[self._at - start : self._at - start + len(piece)] = piece
+                self._at += len(piece)
+            if stop == self.size:
+                self._check_end()
+            return found
+
+    def _next(self, most: int) -> bytes:
+        """The next bytes, at most so many."""
+        machine = self._machine
+        data = machine.unconsumed_tail
+        if not data:
+            end = min(self._taken + _INFLATED, self._packed.size)
+            data = bytes(self._packed.read(self._taken, end))
+            self._taken = end
+        try:
+            piece: bytes = machine.decompress(data, most)
+        except zlib.error as error:
+            raise self._damaged(str(error)) from error
+        if not piece and (machine.eof or (not machine.unconsumed_tail and self._taken == self._packed.size)):
+            raise self._damaged("it ends early")
+        self._sum = zlib.crc32(piece, self._sum)
+        return piece
+
+    def _check_end(self) -> None:
+        if self._sum != self._crc:
+            self._machine = None
+            self._rewind()
+            raise self._damaged("its checksum does not fit")
+
+    def _damaged(self, cause: str) -> FileError:
+        return self._packed.error(0, f"the entry {self._entry!a} is damaged: {cause}")
+
+    def error(self, offset: int, cause: str) -> FileError:
+        return self._packed.error(0, f"in the entry {self._entry!a}, unpacked, at byte {offset:,}: {cause}")
+
+    def was_changed(self) -> bool:
+        return self._packed.was_changed()
+
 
 class Stream(io.RawIOBase):
-    """A source as a file that can be sought in, for readers of the standard library."""
+    """A source as a file that can be sought in, for the standard library to read the directory of a zip."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -267,6 +416,9 @@ class Stream(io.RawIOBase):
         stop = min(self._at + len(buffer), self._source.size)
         if stop <= self._at:
             return 0
+        # What a directory lists is made into objects, as many as there is room for in it.
+        self._source.limits.make(_LISTING * (stop - self._at))
+        self._source.limits.work(stop - self._at)
         data = self._source.read(self._at, stop)
         buffer[: len(data)] = data
         self._at = stop

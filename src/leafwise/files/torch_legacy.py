@@ -4,7 +4,7 @@ from typing import Any
 
 from leafwise.files.arrays import Storage
 from leafwise.files.home import StoredFile
-from leafwise.files.pickled import Machine, Refused
+from leafwise.files.pickled import EndError, Machine, Refused
 from leafwise.files.source import Source
 from leafwise.files.torch_objects import TABLE, TypedStorage
 from leafwise.files.torch_zip import MAX_PICKLE, element_size, storage_reference
@@ -31,18 +31,17 @@ class _Late(Storage):
 def read(source: Source) -> StoredFile:
     """Opens the file; the storages themselves are passed over."""
     length = min(_FIRST, source.size)
+    limits = source.limits
+    before = limits.bytes, limits.steps
     while True:
         data = bytes(source.read(0, length))
         try:
             return _read(source, data)
-        except _MoreNeeded:
+        except EndError:
             if length >= min(source.size, MAX_PICKLE):
                 raise source.error(length, "the pickle ends early; was the download cut off?") from None
             length = min(length * 8, source.size)
-
-
-class _MoreNeeded(Exception):  # noqa: N818
-    pass
+            limits.bytes, limits.steps = before  # all of it is read again
 
 
 def _read(source: Source, data: bytes) -> StoredFile:
@@ -59,18 +58,16 @@ def _read(source: Source, data: bytes) -> StoredFile:
             raise Refused(f"the storage {key!a} has two sizes")
         return TypedStorage(storages[key], kind.dtype)
 
-    def error(at: int, cause: str) -> Exception:
-        return _MoreNeeded() if "ends early" in cause and len(data) < source.size else source.error(at, cause)
-
-    machine = Machine(data, TABLE, None, error, at=len(MAGIC))  # type: ignore[arg-type]
+    limits = source.limits
+    machine = Machine(data, TABLE, None, source.error, limits, at=len(MAGIC))
     if machine.run() != 1001:
         raise source.error(len(MAGIC), "the version of the format is not 1001")
     system = machine.run()
     if not isinstance(system, dict) or system.get("little_endian") is not True:
         raise source.error(machine.at, "it was written on a big-endian machine; load and save it there with PyTorch")
-    machine = Machine(data, TABLE, storage, error, at=machine.at)  # type: ignore[arg-type]
+    machine = Machine(data, TABLE, storage, source.error, limits, at=machine.at)
     content = machine.run()
-    keys = Machine(data, TABLE, None, error, at=machine.at)  # type: ignore[arg-type]
+    keys = Machine(data, TABLE, None, source.error, limits, at=machine.at)
     listed = keys.run()
     if (
         not isinstance(listed, list)

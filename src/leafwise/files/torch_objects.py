@@ -19,7 +19,8 @@ from leafwise.files.arrays import (
     numpy_dtype,
     spec_of,
 )
-from leafwise.files.pickled import Refused, Table, record, shown
+from leafwise.files.limits import filled_set
+from leafwise.files.pickled import Named, Refused, Table, record, shown
 
 # The classes of typed storages, and the dtypes that they hold.
 STORAGES = {
@@ -91,9 +92,13 @@ def _tensor(
     if dtype in QUANTISED:
         spec = Spec(shape, dtype, "file", prod(shape), prod(shape) * itemsize, trainable)
         return Unreadable(spec, f"they are quantised ({dtype}); dequantise before saving")
+    spec = spec_of(shape, dtype, trainable=trainable)
+    held = storage.storage
+    if spec.nbytes > held.nbytes and not held.source.limits.repeats(spec.nbytes - held.nbytes):
+        why = f"it shows {held.nbytes:,} stored bytes as {spec.nbytes:,}, again and again (a tensor that was expanded)"
+        return Unreadable(spec, f"{why}; if you trust the file, open it with lw.open(path, max_bytes=…)")
     in_bytes = tuple(stride * itemsize for stride in steps)
     plain = None if in_bytes == c_strides(shape, itemsize) else in_bytes
-    spec = spec_of(shape, dtype, trainable=trainable)
     signs = [sign for sign in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(sign)]
     if signs:
         return Signed(spec, storage.storage, offset * itemsize, plain, signs)
@@ -143,6 +148,19 @@ def _dtype(found: Any) -> Dtype:
     raise Refused(f"{shown(found)} where a dtype should be")
 
 
+def _sparse(layout: Any, data: Any) -> dict[str, Any]:
+    if not isinstance(layout, str) or len(layout) > 100:
+        raise Refused(f"a sparse tensor with the layout {shown(layout)}")
+    return {"layout": str(layout), "parts": data}
+
+
+def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
+    """A tensor of a class of its own, as the plain tensor that it is made from."""
+    if not isinstance(function, Named) or not function.startswith("torch._utils.") or not isinstance(args, tuple):
+        raise Refused(f"a tensor made by {shown(function)}")
+    return function.make(*args)
+
+
 class _DtypeName(Dtype):
     """A table entry for a dtype, which is never called."""
 
@@ -182,7 +200,7 @@ def _sequence(of: Callable[[Any], Any]) -> Callable[..., Any]:
             raise Refused("a collection made from something else")
         if of in (set, frozenset) and any(isinstance(item, list | dict | tuple | set) for item in items):
             raise Refused("a set of collections")
-        return of(items)
+        return of(filled_set(items) if of in (set, frozenset) else items)
 
     return make
 
@@ -244,10 +262,11 @@ def _numpy_dtype(code: Any, *_: Any) -> NumpyDtype:
 class NumpyArray(InMemory):
     """An array of NumPy, whose bytes stand in the pickle."""
 
-    __slots__ = ()
+    __slots__ = ("is_built",)
 
     def __init__(self) -> None:
         super().__init__(spec_of((0,), "uint8"), lambda: None)
+        self.is_built = False  # until it is given its values
 
     def build_from(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
@@ -267,6 +286,7 @@ class NumpyArray(InMemory):
             return wide.reshape(shape, order="F" if fortran else "C").astype(numpy_dtype(plain))
 
         self.array_of = array
+        self.is_built = True
 
 
 def _reconstruct(*_: Any) -> NumpyArray:
@@ -337,8 +357,8 @@ TABLE: Table = {
     ("torch._utils", "_rebuild_parameter"): _parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): _parameter,
     ("torch._utils", "_rebuild_meta_tensor_no_storage"): _on_meta,
-    ("torch._utils", "_rebuild_sparse_tensor"): lambda layout, data: {"layout": str(layout), "parts": data},
-    ("torch._tensor", "_rebuild_from_type_v2"): lambda function, kind, args, state: function.make(*args),
+    ("torch._utils", "_rebuild_sparse_tensor"): _sparse,
+    ("torch._tensor", "_rebuild_from_type_v2"): _from_type,
     ("torch", "Size"): _sequence(tuple),
     ("torch", "device"): _text,
     ("torch", "Tensor"): record("torch.Tensor"),

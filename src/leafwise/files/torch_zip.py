@@ -9,7 +9,8 @@ from leafwise.errors import ChecksumError
 from leafwise.files.arrays import ITEM_BYTES, Storage
 from leafwise.files.checksums import Crc32
 from leafwise.files.home import StoredFile
-from leafwise.files.pickled import Machine, Refused, Table, shown
+from leafwise.files.limits import LimitError
+from leafwise.files.pickled import EndError, Machine, Refused, Table, shown
 from leafwise.files.source import Source, Stream
 from leafwise.files.torch_objects import QUANTISED, TABLE, StorageType, TypedStorage
 
@@ -21,6 +22,8 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     """The entries of a zip by name, from its directory alone."""
     try:
         infos = zipfile.ZipFile(Stream(source)).infolist()
+    except LimitError as error:
+        raise source.error(source.size, f"the directory at the end of the zip: {error}") from error
     except (zipfile.BadZipFile, struct.error, OSError, ValueError, NotImplementedError, EOFError, KeyError) as error:
         said = escape_said(error)
         raise source.error(
@@ -112,8 +115,11 @@ def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, tab
             raise Refused(f"the storage {key!a} should have {count * size:,} bytes and has {held.nbytes:,}")
         return TypedStorage(held, kind.dtype)
 
-    machine = Machine(data, table, storage, lambda at, cause: source.error(place.start + at, cause))
-    content = machine.run()
+    machine = Machine(data, table, storage, lambda at, cause: source.error(place.start + at, cause), source.limits)
+    try:
+        content = machine.run()
+    except EndError:
+        raise source.error(place.start + len(data), "the pickle ends early; was it cut off?") from None
     if big_endian:
         raise source.error(0, "it was written on a big-endian machine; load and save it there with PyTorch")
     return content

@@ -128,7 +128,7 @@ def _visit_mapping(obj: Mapping[Any, Any]) -> Visit:
         named = _keys_by_name(obj).items()
         items = [(name, obj[key]) for name, key in named if isinstance(key, str)]
         others = [(name, obj[key]) for name, key in named if not isinstance(key, str)]
-    if _is_flat(items):
+    if "." in "\n".join([name for name, _ in items]) and _is_flat(items):
         items = split(items).children
     return (), [*items, *others] if others else items, kind
 

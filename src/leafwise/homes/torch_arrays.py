@@ -110,7 +110,9 @@ def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
             return _without_loss(_wide(array), like)
         import numpy as np
 
-        return tensor_over(np.array(array))  # a copy, since tensors do not know read-only memory
+        given = np.asarray(array)
+        # Tensors do not know read-only memory, nor strides that run backwards.
+        return tensor_over(given if given.flags.writeable and given.flags.c_contiguous else np.array(given))
     except WriteError:
         raise
     except (TypeError, ValueError, RuntimeError, KeyError, AttributeError) as error:

@@ -1,0 +1,149 @@
+"""How much a file may ask for while it is opened: bytes of memory, and steps of work.
+
+A file of some hundred bytes can describe gigabytes, or work for a year. Counting what it holds does not help: the
+readers count what they make of it, in bytes, and what they do, in steps of less than a microsecond. The limits are such
+that whatever a file of 100 MB says takes some seconds and less than 500 MB; whoever trusts a file can raise them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import islice
+from time import thread_time
+from typing import Any
+
+MAX_BYTES = 400_000_000
+MAX_STEPS = 16_000_000
+
+LISTED = 300  # bytes that the walk needs for an array and its names
+GROUP = 400  # bytes that the walk needs for a common front of names
+
+_BATCH = 1_000  # keys that are put into a table between two looks at the clock
+_SLOW = 0.5  # seconds that tables may take beyond what keys take that do not collide
+_PER_KEY = 3e-6  # seconds; usually a tenth of that
+
+
+_usual: ContextVar[tuple[int, int]] = ContextVar("usual limits", default=(MAX_BYTES, MAX_STEPS))
+
+
+@contextmanager
+def allowing(max_bytes: int | None, max_steps: int | None) -> Iterator[None]:
+    """Other limits for all files that are opened meanwhile and are not given any."""
+    token = _usual.set((max_bytes or MAX_BYTES, max_steps or MAX_STEPS))
+    try:
+        yield
+    finally:
+        _usual.reset(token)
+
+
+class LimitError(ValueError):
+    """A file asks for more than it may; turned into a FileError that names the file."""
+
+
+class Limits:
+    """What a file that is being opened may still ask for."""
+
+    __slots__ = ("_repeated", "bytes", "max_bytes", "max_steps", "steps")
+
+    def __init__(self, max_bytes: int | None = None, max_steps: int | None = None) -> None:
+        usual_bytes, usual_steps = _usual.get()
+        self.max_bytes = self.bytes = usual_bytes if max_bytes is None else max_bytes
+        self.max_steps = self.steps = usual_steps if max_steps is None else max_steps
+        self._repeated = 0
+
+    def anew(self) -> "Limits":
+        """The same limits, with nothing used up."""
+        return Limits(self.max_bytes, self.max_steps)
+
+    def make(self, count: int) -> None:
+        """Says that so many bytes of memory are about to be taken."""
+        self.bytes -= count
+        if self.bytes < 0:
+            raise LimitError(
+                f"it asks for more than {self.max_bytes:,} bytes of memory; if you trust the file, allow more with "
+                "lw.open(path, max_bytes=…) or --max-bytes"
+            )
+
+    def repeats(self, count: int) -> bool:
+        """Whether arrays that show stored bytes again and again may add so many to what they hold."""
+        allowed = self._repeated + count <= self.max_bytes
+        self._repeated += count if allowed else 0
+        return allowed
+
+    def work(self, count: int) -> None:
+        """Says that so many steps are about to be taken."""
+        self.steps -= count
+        if self.steps < 0:
+            raise LimitError(
+                f"it asks for more than {self.max_steps:,} steps of work; if you trust the file, allow more with "
+                "lw.open(path, max_steps=…) or --max-steps"
+            )
+
+
+def json_cost(text: bytes) -> int:
+    """At least the bytes that a JSON text takes in memory with what is made of it, told from its signs."""
+    wide = 1 if text.isascii() else 4
+    signs = (b'"', 40), (b"[", 80), (b"{", 240), (b",", 60)
+    return 2 * wide * len(text) + sum(text.count(sign) * size for sign, size in signs)
+
+
+def names_cost(names: Iterable[str], most: int) -> int:
+    """The bytes that the walk makes of arrays under dotted names: a leaf for each, and a node for each common front.
+    Does not count on when they are more than `most`."""
+    fronts: set[str] = set()
+    cost = 0
+    for name in names:
+        cost += LISTED
+        head = name.rpartition(".")[0]
+        while head and head not in fronts:
+            cost += GROUP + 2 * len(head)
+            fronts.add(head)
+            head = head.rpartition(".")[0]
+        if cost > most:
+            break
+    return cost
+
+
+class HashClock:
+    """Watches the time that keys take to get into tables.
+
+    Numbers, and tuples of them, can be chosen so that all land in one place of a table, where each one is compared with
+    all before it. (Text cannot: its hash differs from process to process.) What that costs depends on the table, so it
+    is measured: no keys that were not chosen for it come near the limit.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = _SLOW
+
+    def fill(self, add: Callable[[Any], object], items: Sequence[Any]) -> None:
+        """Hands the items to `add`, some at a time."""
+        rest = iter(items)
+        while batch := list(islice(rest, _BATCH)):
+            started = thread_time()
+            add(batch)
+            self.took(thread_time() - started, len(batch))
+
+    def took(self, seconds: float, keys: int) -> None:
+        """Says how long some keys took."""
+        self.left -= max(0.0, seconds - keys * _PER_KEY)
+        if self.left < 0:
+            raise LimitError(
+                "its keys are numbers that were chosen to have the same place in a table, so that to look one up takes "
+                "for ever; no checkpoint has such keys by chance"
+            )
+
+
+def filled_set(items: Sequence[Any]) -> set[Any]:
+    """A set of these."""
+    found: set[Any] = set()
+    HashClock().fill(found.update, items)
+    return found
+
+
+def filled_dict(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A dict of these; of a key that comes twice, the last one."""
+    found: dict[Any, Any] = {}
+    HashClock().fill(found.update, pairs)
+    return found

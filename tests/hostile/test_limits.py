@@ -1,0 +1,626 @@
+"""Files that are small and ask for much: opened or refused within bytes and steps that are counted; and honest files
+with as many items as anybody has, opened."""
+
+import gc
+import io
+import itertools
+import json
+import pickle
+import random
+import struct
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.hostile import files
+
+import leafwise as lw
+from leafwise.cli import main
+from leafwise.files.arrays import NotTiledError, Pieces, spec_of, tiled
+from leafwise.files.limits import Limits
+
+REPOSITORY = Path(__file__).parents[2]
+
+# -- distributed checkpoints whose pieces do not fit together ------------------------------------------------
+
+
+def _by_counting(shape: tuple[int, ...], boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:
+    times = np.zeros(shape, int)
+    for position, size in boxes:
+        times[tuple(slice(p, p + n) for p, n in zip(position, size, strict=True))] += 1
+    return bool((times == 1).all())
+
+
+@st.composite
+def _boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+    """A grid, cut at random, of which some boxes are then moved, dropped, doubled or made empty."""
+    shape = tuple(draw(st.lists(st.integers(0, 5), max_size=3)))
+    ends = [sorted({0, size, *draw(st.lists(st.integers(0, size), max_size=3))}) for size in shape]
+    cells = itertools.product(*[list(itertools.pairwise(end)) for end in ends])
+    boxes = [(tuple(a for a, _ in cell), tuple(b - a for a, b in cell)) for cell in cells]
+    for _ in range(draw(st.integers(0, 3))):
+        position = tuple(draw(st.integers(0, size)) for size in shape)
+        size = tuple(draw(st.integers(0, whole - at)) for at, whole in zip(position, shape, strict=True))
+        if boxes and draw(st.booleans()):
+            boxes.pop(draw(st.integers(0, len(boxes) - 1)))
+        if draw(st.booleans()):
+            boxes.append((position, size))
+    return shape, draw(st.permutations(boxes))
+
+
+@settings(max_examples=500, deadline=None)
+@given(_boxes())
+def test_whether_pieces_hold_everything_once_agrees_with_counting(
+    given: tuple[tuple[int, ...], list[tuple[tuple[int, ...], tuple[int, ...]]]],
+) -> None:
+    shape, boxes = given
+    assert tiled(shape, boxes, Limits()) == _by_counting(shape, boxes)
+
+
+def test_thirty_thousand_pieces_take_a_few_steps_each() -> None:
+    boxes = [((row, 10 * column), (1, 10)) for row in range(300) for column in range(100)]
+    random.Random(0).shuffle(boxes)
+    limits = Limits(max_steps=200_000)
+    assert tiled((300, 1000), boxes, limits)
+    boxes[7] = boxes[8]  # a hole, and as much that is held twice
+    assert not tiled((300, 1000), boxes, limits.anew())
+    shifted = [((max(row - 1, 0),), (2,)) for row in range(5000)]
+    assert not tiled((9999,), shifted, limits.anew())
+
+
+def test_pieces_cannot_be_made_with_a_hole() -> None:
+    halves = [((0,), (2,)), ((3,), (1,))]
+    with pytest.raises(NotTiledError):
+        Pieces(spec_of((4,), "float32"), [(*half, lambda: None) for half in halves], Limits())  # type: ignore[misc]
+
+
+def _dcp(folder: Path, shape: tuple[int, ...], boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> Path:
+    """A distributed checkpoint with one tensor in these pieces, each filled with its number."""
+    from torch.distributed.checkpoint import metadata as meta
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+    folder.mkdir()
+    chunks, where, data = [], {}, bytearray()
+    for number, (position, size) in enumerate(boxes):
+        chunks.append(meta.ChunkStorageMetadata(torch.Size(position), torch.Size(size)))
+        item = io.BytesIO()
+        torch.save(torch.full(size, float(number)), item)
+        index = meta.MetadataIndex("w", torch.Size(position), number)
+        where[index] = _StorageInfo("0.distcp", len(data), len(item.getvalue()))
+        data += item.getvalue()
+    tensor = meta.TensorStorageMetadata(meta.TensorProperties(torch.float32), torch.Size(shape), chunks)
+    (folder / "0.distcp").write_bytes(data)
+    (folder / ".metadata").write_bytes(pickle.dumps(meta.Metadata({"w": tensor}, None, where)))
+    return folder
+
+
+def test_distributed_checkpoints_with_holes_and_overlaps_are_refused(tmp_path: Path) -> None:
+    good = [((0, 0), (2, 3)), ((0, 3), (2, 1)), ((2, 0), (1, 4))]
+    with lw.open(_dcp(tmp_path / "good", (3, 4), good)) as tree:
+        expected = np.array([[0, 0, 0, 1], [0, 0, 0, 1], [2, 2, 2, 2]], "float32")
+        assert np.array_equal(tree["w"].numpy(), expected)
+        assert np.array_equal(tree["w"].numpy((slice(1, None), slice(None, None, 2))), expected[1:, ::2])
+    hole = [((0, 0), (2, 3)), ((0, 2), (2, 1)), ((2, 0), (1, 4))]  # as many numbers as there should be
+    with pytest.raises(lw.FileError, match="do not hold each of its 12 numbers once"):
+        lw.open(_dcp(tmp_path / "hole", (3, 4), hole))
+
+
+def test_many_pieces_that_overlap_far_from_each_other_are_refused(tmp_path: Path) -> None:
+    """Sorted by where they begin, the two that meet stand more than two thousand places apart."""
+    boxes = [((0, column), (1, 1)) for column in range(2500)]
+    boxes = [((0, 0), (2, 1)), *boxes[1:], ((1, 0), (1, 2498)), ((1, 2499), (1, 1))]
+    with pytest.raises(lw.FileError, match="do not hold each of its 5,000 numbers once"):
+        lw.open(_dcp(tmp_path / "far", (2, 2500), boxes))
+
+
+# -- pickles -------------------------------------------------------------------------------------------------
+
+
+def _float(number: float) -> bytes:
+    return b"G" + struct.pack(">d", number)
+
+
+def _int(number: int) -> bytes:
+    return b"J" + number.to_bytes(4, "little")
+
+
+# The hash of a complex number is that of its real part and 1,000,003 times that of the other: all of these are alike.
+COLLIDING = [b"h\x00" + _float(-1_000_003.0 * k) + _float(float(k)) + b"\x86R" for k in range(1, 40_000)]
+COMPLEX = b"\x80\x02c__builtin__\ncomplex\nq\x000"
+HUNDRED_THOUSAND = range(1 << 20, (1 << 20) + 100_000)
+
+
+def _text(text: bytes) -> bytes:
+    return b"X" + len(text).to_bytes(4, "little") + text
+
+
+# Made when they are asked for: some are large.
+SMALL: dict[str, Callable[[], bytes]] = {
+    "layouts of sparse tensors in each other": lambda: (
+        b"\x80\x02ctorch._utils\n_rebuild_sparse_tensor\nq\x000Nq\x01" + b"0h\x00h\x01h\x01\x86Rq\x01" * 40 + b"."
+    ),
+    "a list that holds itself": lambda: b"\x80\x02]q\x00(" + b"h\x00" * 200_000 + b"e.",
+    "a dict that holds itself": lambda: (
+        b"\x80\x02}q\x00(" + b"".join(_int(k) + b"h\x00" for k in range(200_000)) + b"u."
+    ),
+    "keys that hash alike": lambda: COMPLEX + b"}(" + b"N".join(COLLIDING) + b"Nu.",
+    "keys that hash alike, one by one": lambda: COMPLEX + b"}" + b"Ns".join(COLLIDING) + b"Ns.",
+    "a set of what hashes alike": lambda: COMPLEX + b"c__builtin__\nset\n](" + b"".join(COLLIDING) + b"e\x85R.",
+    "a frozen set of what hashes alike": lambda: b"\x80\x04" + COMPLEX[2:] + b"(" + b"".join(COLLIDING) + b"\x91.",
+    "sets made again and again": lambda: (
+        b"\x80\x02c__builtin__\nset\nq\x000]("
+        + b"".join(map(_int, HUNDRED_THOUSAND))
+        + b"eq\x010]("
+        + b"h\x00h\x01\x85R" * 1000
+        + b"e."
+    ),
+    "counters made again and again": lambda: (
+        b"\x80\x02ccollections\nCounter\nq\x000}("
+        + b"".join(_int(k) + b"N" for k in HUNDRED_THOUSAND)
+        + b"uq\x010]("
+        + b"h\x00h\x01\x85R" * 1000
+        + b"e."
+    ),
+    "a call with very many arguments": lambda: (
+        b"\x80\x02ccollections\ndefaultdict\nq\x000(" + b"N" * 100_000 + b"tq\x010" + b"h\x00h\x01R0" * 100_000 + b"N."
+    ),
+    "sets without end": lambda: b"\x80\x04](" + b"\x8f" * 4_000_000 + b"e.",
+    "lists without end": lambda: b"\x80\x04](" + b"]" * 8_000_000 + b"e.",
+    "marks without end": lambda: b"\x80\x04" + b"(" * 8_000_000 + b".",
+    "a memo without end": lambda: (
+        b"\x80\x02N" + b"".join(b"r" + k.to_bytes(4, "little") for k in range(6_000_000)) + b"."
+    ),
+    "nothing, very often": lambda: b"\x80\x02" + b"N0" * 20_000_000 + b"N.",
+    "text of wide letters": lambda: b"\x80\x02" + _text("\U0001f600".encode() * 20_000_000) + b".",
+    "a long text meant often": lambda: b"\x80\x02" + _text(b"a" * 100_000) + b"q\x00](" + b"h\x00" * 50_000 + b"e.",
+    "long keys of tuples": lambda: (
+        b"\x80\x02"
+        + _text(b"a" * 100_000)
+        + b"q\x000}("
+        + b"".join(b"(" + b"h\x00" * 60 + _int(k) + b"tN" for k in range(5000))
+        + b"u."
+    ),
+}
+
+
+def _safetensors(header: bytes) -> bytes:
+    return len(header).to_bytes(8, "little") + header
+
+
+def _gguf_string(text: bytes) -> bytes:
+    return struct.pack("<Q", len(text)) + text
+
+
+ROW = b'":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
+HEADERS: dict[str, Callable[[], bytes]] = {
+    "lists in a header": lambda: _safetensors(b'{"a":[' + b"[]," * 7_000_000 + b"[]]}"),
+    "arrays in a header": lambda: _safetensors(b"{" + b",".join(b'"%x%s' % (k, ROW) for k in range(800_000)) + b"}"),
+    "texts in a header": lambda: _safetensors(
+        b'{"__metadata__":{' + b",".join(b'"%d":""' % k for k in range(4_000_000)) + b"}}"
+    ),
+    "dots in a header": lambda: _safetensors(
+        b"{" + b",".join(b'"%x%s%s' % (k, b"." * 199, ROW) for k in range(80_000)) + b"}"
+    ),
+    "a long name in a header": lambda: _safetensors(b'{"' + "\U0001f600".encode() * 15_000_000 + b'":{}}'),
+    "values in GGUF": lambda: (
+        b"GGUF"
+        + struct.pack("<IQQ", 3, 0, 3_000_000)
+        + b"".join(_gguf_string(b"%d" % k) + struct.pack("<IB", 0, 1) for k in range(3_000_000))
+    ),
+    "arrays of arrays in GGUF": lambda: (
+        b"GGUF"
+        + struct.pack("<IQQ", 3, 0, 1)
+        + _gguf_string(b"k")
+        + struct.pack("<IIQ", 9, 9, 4_000_000)
+        + struct.pack("<IQ", 0, 0) * 4_000_000
+    ),
+    "tensors in GGUF": lambda: (
+        b"GGUF"
+        + struct.pack("<IQQ", 3, 1_000_000, 0)
+        + (_gguf_string(b"abcdefg") + struct.pack("<IQIQ", 1, 0, 0, 0)) * 1_000_000
+        + bytes(64)
+    ),
+    "arrays in MXNet": lambda: (
+        struct.pack("<QQQ", 0x112, 0, 4_000_000) + struct.pack("<Ii", 0xF993FAC8, 0) * 4_000_000 + struct.pack("<Q", 0)
+    ),
+}
+
+
+def _pickled(value: object) -> bytes:
+    return files.in_zip(pickle.dumps(value, protocol=2))
+
+
+def _optimizer() -> object:
+    state = {number: {"step": number, "a": 0.5, "b": 1.5, "c": -number} for number in range(250_000)}
+    return {"state": state, "param_groups": [{"params": list(range(250_000)), "lr": 0.1}]}
+
+
+def _many_arrays() -> bytes:
+    rows = {
+        f"layers.{k // 10}.experts.{k % 10}": {"dtype": "F32", "shape": [1], "data_offsets": [4 * k, 4 * k + 4]}
+        for k in range(150_000)
+    }
+    return _safetensors(json.dumps(rows).encode()) + bytes(600_000)
+
+
+def _many_tensors() -> bytes:
+    file = io.BytesIO()
+    torch.save({f"layers.{number}.weight": torch.zeros(0) for number in range(20_000)}, file)
+    return file.getvalue()
+
+
+HONEST: dict[str, tuple[int, Callable[[], bytes]]] = {  # and how many leaves each has
+    "names": (0, lambda: _pickled({f"key{number}": number for number in range(1_000_000)})),
+    "numbers": (0, lambda: _pickled({7 * number + 3: number / 3 for number in range(1_000_000)})),
+    "a list": (0, lambda: _pickled({"loss": [number / 3 for number in range(1_000_000)]})),
+    "an optimizer": (0, lambda: _pickled(_optimizer())),
+    "tensors": (20_000, _many_tensors),
+    "arrays": (150_000, _many_arrays),
+}
+
+SCRIPT = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+import leafwise as lw
+try:
+    said = len(lw.open(sys.argv[1]))
+except lw.FileError as error:
+    said = str(error)
+import json
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+print(json.dumps([said, int(peak) >> 10]))
+"""
+
+
+def _opened_elsewhere(path: Path) -> Any:
+    """How many leaves a file has, or why it was refused, in a process with 700 MB to address and a minute."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(path)],
+        capture_output=True,
+        encoding="utf-8",
+        env={"PYTHONPATH": str(REPOSITORY / "src")},
+        check=False,
+    )
+    assert done.returncode == 0, (path, done.stderr[-2000:])
+    said, megabytes = json.loads(done.stdout)
+    assert megabytes < 500, path
+    return said
+
+
+def _made_and_opened(folder: Path, make: Callable[[], bytes]) -> Any:
+    (folder / "file").write_bytes(make())
+    try:
+        return _opened_elsewhere(folder / "file")
+    finally:
+        (folder / "file").unlink()
+
+
+def test_small_pickles_take_little_memory_and_time(tmp_path: Path) -> None:
+    said = {name: _made_and_opened(tmp_path, lambda make=make: files.in_zip(make())) for name, make in SMALL.items()}
+    assert {name for name, answer in said.items() if answer == 0} == {
+        "a list that holds itself",
+        "a dict that holds itself",
+    }
+    for name, answer in said.items():
+        assert answer == 0 or "in the pickle: " in answer, (name, answer)
+        if "hash" in name:
+            assert "chosen to have the same place" in answer, (name, answer)
+    assert "a sparse tensor with the layout" in said["layouts of sparse tensors in each other"]
+    assert "lw.open(path, max_steps=…) or --max-steps" in said["nothing, very often"]
+    assert "lw.open(path, max_bytes=…) or --max-bytes" in said["sets without end"]
+
+
+def _is_told_how_to_allow_more(answer: Any) -> bool:
+    return "if you trust the file, allow more with lw.open(path, max_" in str(answer)
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_large_headers_take_little_memory_and_time(name: str, tmp_path: Path) -> None:
+    assert _is_told_how_to_allow_more(_made_and_opened(tmp_path, HEADERS[name]))
+
+
+def test_large_indexes_and_directories_take_little_memory_and_time(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_bytes(b'{"weight_map":[' + b"[]," * 7_000_000 + b"[]]}")
+    assert _is_told_how_to_allow_more(_opened_elsewhere(tmp_path))
+    with zipfile.ZipFile(tmp_path / "entries", "w") as archive:
+        for number in range(1000):
+            archive.writestr(zipfile.ZipInfo(f"{number}.npy" + "x" * 40_000), b"")
+    assert _is_told_how_to_allow_more(_opened_elsewhere(tmp_path / "entries"))
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_files_with_a_million_items_open(name: str, tmp_path: Path) -> None:
+    leaves, make = HONEST[name]
+    assert _made_and_opened(tmp_path, make) == leaves
+
+
+def test_whoever_trusts_a_file_raises_the_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.pt"
+    torch.save({"w": torch.ones(3), "values": list(range(1000))}, path)
+    for few in ({"max_steps": 500}, {"max_bytes": 20_000}):
+        with pytest.raises(lw.FileError, match=f"lw.open\\(path, {next(iter(few))}=…\\)"):
+            lw.open(path, **few)
+    assert len(lw.open(path, max_steps=50_000, max_bytes=1_000_000)) == 1
+    assert main(["show", str(path), "--max-steps", "500"]) == 1
+    assert "it asks for more than 500 steps of work" in capsys.readouterr().err
+    assert main(["show", str(path), "--max-steps", "5000"]) == 0
+
+
+# What takes memory, very often: nothing of it may be counted as much less than it is.
+KEEP = 20_000
+MADE = {
+    "lists": b"](" + b"]" * KEEP + b"e.",
+    "lists of one": b"](" + b"]Na" * KEEP + b"e.",
+    "dicts of one": b"](" + b"}NNs" * KEEP + b"e.",
+    "dicts of six": b"](" + (b"}(" + b"".join(b"K%cN" % k for k in range(6)) + b"u") * (KEEP // 6) + b"e.",
+    "a dict": b"}(" + b"".join(_int(300 + k) + b"N" for k in range(KEEP)) + b"u.",
+    "sets": b"\x80\x04](" + b"\x8f" * KEEP + b"e.",
+    "a set": b"\x80\x04\x8f(" + b"".join(_int(300 + k) for k in range(KEEP)) + b"\x90.",
+    "frozen sets": b"\x80\x04](" + b"(K\x01\x91" * KEEP + b"e.",
+    "tuples": b"](" + b"NNN\x87" * KEEP + b"e.",
+    "long tuples": b"](" + (b"(" + b"N" * 50 + b"t") * (KEEP // 50) + b"e.",
+    "numbers": b"](" + _int(1 << 20) * KEEP + b"e.",
+    "long numbers": b"](" + (b"\x8a\xff" + b"\x01" * 255) * KEEP + b"e.",
+    "fractions": b"](" + _float(0.5) * KEEP + b"e.",
+    "texts": b"](" + b"X\x02\0\0\0ab" * KEEP + b"e.",
+    "texts of wide letters": b"](" + b"X\x04\0\0\0\xf0\x9f\x98\x80" * KEEP + b"e.",
+    "bytes": b"](" + b"C\x02ab" * KEEP + b"e.",
+    "a memo": b"N" + b"".join(b"r" + (300 + k).to_bytes(4, "little") for k in range(KEEP)) + b".",
+    "calls": b"ccollections\nOrderedDict\nq\x000](" + b"h\x00)R" * KEEP + b"e.",
+    "records": b"c__builtin__\nslice\nq\x000](" + b"h\x00NN\x86R" * KEEP + b"e.",
+    "dtypes": b"cnumpy\ndtype\nq\x000](" + b"h\x00U\x02f8K\0K\x01\x87R" * KEEP + b"e.",
+    "arrays": b"cnumpy.core.multiarray\n_reconstruct\nq\x000](" + b"h\x00)R" * KEEP + b"e.",
+    "meta tensors": b"ctorch._utils\n_rebuild_meta_tensor_no_storage\nq\x000ctorch\nfloat32\nq\x010]("
+    + b"h\x00(h\x01K\x02K\x03\x86K\x03K\x01\x86\x89tR" * KEEP
+    + b"e.",
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_a_pickle_makes_is_counted(name: str) -> None:
+    from leafwise.files.pickled import Machine
+    from leafwise.files.torch_objects import TABLE
+
+    data = b"\x80\x02" + MADE[name]
+    limits = Limits()
+    machine = Machine(data, TABLE, None, lambda at, cause: lw.FileError(cause), limits)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = machine._run()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    del kept
+    counted = limits.max_bytes - limits.bytes
+    assert peak < 1.25 * counted + 50_000, f"{peak:,} bytes were taken, and {counted:,} counted"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" + b"[]," * 50_000 + b"[]]",
+        b"[" + b"{}," * 50_000 + b"{}]",
+        b"[" + b'{"a":1},' * 50_000 + b"{}]",
+        b"[" + b"1.5," * 50_000 + b"1]",
+        b"[" + b"123456789," * 50_000 + b"1]",
+        b"[" + b'"ab",' * 50_000 + b'""]',
+        b"{" + b",".join(b'"%d":%d' % (k, 1000 + k) for k in range(50_000)) + b"}",
+        b"{" + b",".join(b'"%d%s' % (k, ROW) for k in range(20_000)) + b"}",
+        b'["' + "\U0001f600".encode() * 50_000 + b'"]',
+    ],
+)
+def test_what_json_makes_is_counted(text: bytes) -> None:
+    from leafwise.files.limits import json_cost
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = json.loads(text.decode())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    del kept
+    assert peak < 1.25 * json_cost(text) + 50_000
+
+
+def test_a_list_that_holds_itself_is_visited_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.homes.containers import ContainersHome
+
+    visits = []
+    visit = ContainersHome.visit
+    monkeypatch.setattr(ContainersHome, "visit", lambda self, obj: visits.append(1) or visit(self, obj))
+    loop: list[Any] = [np.ones(2)]
+    loop += [loop] * 1000
+    tree = lw.tree(loop)
+    assert len(tree) == 1
+    assert len(visits) == 1
+
+
+def test_windows_over_one_storage_are_compared_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.core import memory
+    from leafwise.core.home import Memory
+
+    pairs = []
+    relation = memory.relation
+    monkeypatch.setattr(memory, "relation", lambda *given: pairs.append(1) or relation(*given))
+    windows = [memory.Region(n, Memory(4 * n, (500,), (4,), 4, "float32"), False) for n in range(5000)]
+    merged, overlaps = memory.compare(windows)
+    assert not merged
+    assert [len(overlap.members) for overlap in overlaps] == [5000]
+    assert len(pairs) < 102_000
+
+
+def test_a_missing_shard_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.files import shards
+
+    weights = {f"w{number}": f"model-{number}.safetensors" for number in range(50)}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weights}))
+    times = []
+    read = shards._read_index
+    monkeypatch.setattr(shards, "_read_index", lambda *given: times.append(1) or read(*given))
+    for path in (tmp_path, tmp_path / "model.safetensors.index.json", tmp_path / "model.safetensors"):
+        times.clear()
+        with pytest.raises(lw.FileError, match="model-0"):
+            lw.open(path)
+        assert len(times) == 1
+
+
+# -- arrays that are more than is stored of them ---------------------------------------------------------------
+
+
+def _peak(work: Callable[[], object]) -> int:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_compressed_arrays_are_never_all_in_memory(tmp_path: Path) -> None:
+    path, nbytes = tmp_path / "a.npz", 160_000_000
+    np.savez_compressed(path, a=np.zeros((4000, 5000)), turned=np.asfortranarray(np.arange(12.0).reshape(3, 4)))
+    only = lambda: lw.open(path).select("a")  # noqa: E731
+    assert only()["a"].nbytes == nbytes
+    chunk = 80 << 20
+    assert _peak(lambda: lw.stats(only())) < chunk
+    assert _peak(lambda: lw.verify(path)) < chunk
+    assert _peak(lambda: lw.diff(only(), only())) < chunk
+    assert _peak(lambda: lw.save(only(), tmp_path / "b.safetensors")) < chunk
+    assert _peak(lambda: main(["convert", str(path), str(tmp_path / "c.safetensors")])) < chunk
+    assert _peak(lambda: only()["a"].numpy()) < 1.2 * nbytes
+    target = {"a": np.ones((4000, 5000)), "turned": np.ones((3, 4))}
+    assert _peak(lambda: lw.load(target, path)) < 1.2 * nbytes
+    assert not target["a"].any()
+    assert np.array_equal(target["turned"], np.arange(12.0).reshape(3, 4))
+
+
+def test_compressed_arrays_are_read_in_any_order(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(300, 2000)).astype(">f4")
+    np.savez_compressed(tmp_path / "a.npz", a=values, turned=np.asfortranarray(values), number=np.float64(7))
+    tree = lw.open(tmp_path / "a.npz")
+    for index in (
+        (slice(200, 300),),
+        (slice(0, 10),),
+        (slice(5, 250), 3),
+        (-1,),
+        (),
+        (slice(None, None, -7), slice(3)),
+    ):
+        assert np.array_equal(tree["a"].numpy(index), values[index])
+        assert np.array_equal(tree["turned"].numpy(index), values[index])
+    assert tree["number"].numpy() == 7
+    copy = pickle.loads(pickle.dumps(tree))
+    assert np.array_equal(copy["a"].numpy(), values)
+
+
+def test_damage_in_a_compressed_array_is_found_before_its_last_value_is_given(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "a.npz", a=np.random.default_rng(0).integers(0, 9, 3_000_000))
+    whole = bytearray((tmp_path / "a.npz").read_bytes())
+    whole[whole.rindex(b"PK\x01\x02") + 16] ^= 1  # the checksum
+    (tmp_path / "a.npz").write_bytes(whole)
+    target = {"a": np.zeros(3_000_000, "int64")}
+    for verb in (lw.stats, lw.verify, lambda path: lw.load(target, path), lambda path: lw.open(path)["a"].numpy()):
+        with pytest.raises(lw.FileError, match="checksum"):
+            verb(tmp_path / "a.npz")
+    assert not target["a"].any()
+
+
+def test_tensors_that_repeat_what_is_stored_are_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.pt"
+    torch.save({"huge": torch.ones(1).expand(1 << 18, 1 << 18), "small": torch.ones(1).expand(3, 4)}, path)
+    tree = lw.open(path)
+    assert tree["huge"].shape == (1 << 18, 1 << 18)
+    assert np.array_equal(tree["small"].numpy(), np.ones((3, 4)))
+    with pytest.raises(lw.Unsupported, match=r"shows 4 stored bytes as 274,877,906,944.*max_bytes=…"):
+        tree["huge"].numpy()
+    assert "274,877,906,944" in str(lw.stats(path).json())
+    assert main(["convert", str(path), str(tmp_path / "b.safetensors")]) == 1
+    assert "huge cannot be converted: it shows 4 stored bytes" in capsys.readouterr().err
+    with pytest.raises(lw.Error, match="cannot save huge"):
+        lw.save(path, tmp_path / "b.safetensors")
+    assert not (tmp_path / "b.safetensors").exists()
+    assert lw.open(path, max_bytes=1 << 40)["huge"].numpy((0, slice(2))).tolist() == [1.0, 1.0]
+
+
+def test_many_tensors_that_repeat_what_is_stored_are_counted_together(tmp_path: Path) -> None:
+    torch.save({f"{number}": torch.ones(1).expand(30_000_000 + number) for number in range(8)}, tmp_path / "a.pt")
+    kinds = [type(leaf) for leaf in lw.open(tmp_path / "a.pt")]
+    assert len(kinds) == 8
+    refused = 0
+    for leaf in lw.open(tmp_path / "a.pt"):
+        try:
+            leaf.numpy((slice(2),))
+        except lw.Unsupported:
+            refused += 1
+    assert refused == 5  # 400 MB in all
+
+
+def test_sparse_arrays_that_would_fill_memory_are_refused_by_name(tmp_path: Path) -> None:
+    def shaped(*sizes: int) -> bytes:
+        return struct.pack(f"<i{len(sizes)}q", len(sizes), *sizes)
+
+    header = struct.pack("<QQQIi", 0x112, 0, 1, 0xF993FAC9, 1) + shaped(0, 1 << 10) + shaped(1 << 28, 1 << 10)
+    data = header + struct.pack("<iii", 1, 0, 0) + struct.pack("<i", 6) + shaped(0) + struct.pack("<Q", 0)
+    (tmp_path / "a.params").write_bytes(data)
+    with pytest.raises(lw.Unsupported, match=r"filled in, it would have 1,099,511,627,776 bytes"):
+        lw.open(tmp_path / "a.params")["0"].numpy()
+
+
+# -- and what was refused, or not, for other reasons -----------------------------------------------------------
+
+
+def test_an_older_file_opens_wherever_the_first_block_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kind of opcode is cut in two by the end of what is read at first."""
+    state = {
+        "weight": torch.arange(6.0).reshape(2, 3),
+        "half": torch.ones(2, dtype=torch.float16),
+        "values": [None, True, 1, 300, -5, 1 << 40, 1 << 300, 0.5, "text", "é", b"bytes", (1,), (1, 2), (1, 2, 3, 4)],
+        "numbers": np.arange(3),
+        "set": {1, 2},
+        7: {"nested": {}},
+    }
+    path = tmp_path / "a.pt"
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    for first in range(20, len(path.read_bytes())):
+        monkeypatch.setattr("leafwise.files.torch_legacy._FIRST", first)
+        with lw.open(path) as tree:
+            assert np.array_equal(tree["weight"].numpy(), torch.arange(6.0).reshape(2, 3).numpy()), first
+            assert tree["set"] == {1, 2}
+
+
+def test_an_older_file_opens_where_a_name_crosses_64_kib(tmp_path: Path) -> None:
+    for padding in range((1 << 16) - 700, (1 << 16) - 300, 7):
+        torch.save(
+            {"text": "x" * padding, "weight": torch.ones(2)}, tmp_path / "a.pt", _use_new_zipfile_serialization=False
+        )
+        with lw.open(tmp_path / "a.pt") as tree:
+            assert tree["weight"].numpy().tolist() == [1.0, 1.0]
+
+
+def test_arrays_that_were_never_given_values_are_refused(tmp_path: Path) -> None:
+    unbuilt = b"cnumpy.core.multiarray\n_reconstruct\n)R"
+    parameter = b"ctorch._utils\n_rebuild_parameter\n" + unbuilt + b"\x88}\x87R"
+    for data, where in (
+        (b"}X\x01\0\0\0a" + unbuilt + b"s.", "under 'a' "),
+        (b"}X\x01\0\0\0a](" + unbuilt + b"es.", "under 0 "),
+        (unbuilt + b".", ""),
+        (b"}X\x01\0\0\0a" + parameter + b"s.", "under 'a' "),
+    ):
+        (tmp_path / "a.pt").write_bytes(files.in_zip(b"\x80\x02" + data))
+        with pytest.raises(lw.FileError, match=f"the array {where}was never given its values"):
+            lw.open(tmp_path / "a.pt")
