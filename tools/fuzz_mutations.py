@@ -252,9 +252,10 @@ def _resealed(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
     if not isinstance(header, dict):
         header = {"a": header}
     more = header.pop("__metadata__", {})
+    more = more if isinstance(more, dict) else {"a": more}
     rest = _deepened(json.dumps(said), rng)
     tail = _deepened(json.dumps(header), rng)[1:]
-    others = "".join(f", {json.dumps(key)}: {json.dumps(value)}" for key, value in dict(more or {}).items())
+    others = "".join(f", {json.dumps(key)}: {json.dumps(value)}" for key, value in more.items())
     text = f' {json.dumps(rest)[1:-1]}"{others}}}{", " if header else ""}{tail}'
     return record.sealed(text, record.TENSORS, lead=8, multiple=8) + data[8 + length :], True
 
