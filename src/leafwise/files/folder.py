@@ -88,6 +88,7 @@ class StagedFolder(Folder):
         super().__init__(path)
         self._names = sorted(staged)
         self._staged = staged
+        self.limits = Limits.none()
 
     def _source(self, name: str) -> Source:
         return self._staged[name]()
