@@ -388,9 +388,8 @@ class Machine:
         if known is None:
             make = self._table.get((module, name))
             if make is None:
-                raise Refused(
-                    f"it asks for {ascii(f'{module[:200]}.{name[:200]}')[1:-1][:200]}, which leafwise neither knows nor imports"
-                )
+                asked = ascii(f"{module[:200]}.{name[:200]}")[1:-1][:200]
+                raise Refused(f"it asks for {asked}, which leafwise neither knows nor imports")
             known = self._known[module, name] = Named(module, name, make)
         return known
 
