@@ -56,11 +56,12 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         for start in range(0, len(data), 1 << 16):
+            part = data[start : start + (1 << 16)]
+            self.server.sent += len(part)
             try:
-                self.wfile.write(data[start : start + (1 << 16)])
+                self.wfile.write(part)
             except OSError:  # whoever asked has heard enough
                 return
-            self.server.sent += len(data[start : start + (1 << 16)])
 
     def log_message(self, *_: Any) -> None:
         pass

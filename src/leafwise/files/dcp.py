@@ -14,6 +14,7 @@ from leafwise.files.torch_objects import TABLE, Dtype
 from leafwise.files.torch_zip import entries, unpickled
 
 _METADATA = "torch.distributed.checkpoint.metadata"
+_PIECE = 600  # bytes that a piece takes
 _ENUM = "_MEM_FORMAT_ENCODING"
 
 
@@ -125,6 +126,9 @@ def _entry(source: Source, name: str, said: Any, places: _Places) -> Any:
     chunks = said.get("chunks") or []
     if not isinstance(chunks, list | tuple) or not all(isinstance(chunk, Record) for chunk in chunks):
         raise source.error(0, f"the pieces of {name!a} are described in an unknown way")
+    # Counted here too: a list of pieces may stand in the pickle once, and be that of many tensors.
+    source.limits.work(20 * len(chunks))
+    source.limits.make(_PIECE * len(chunks))
     for chunk in chunks:
         position = counts(chunk.get("offsets"), source, 0, f"the position of a piece of {name!a}")
         size = counts(chunk.get("sizes"), source, 0, f"the shape of a piece of {name!a}")

@@ -31,7 +31,9 @@ _ELEMENT = 110  # an entry of a set
 _ARRAY = 400  # what describes an array
 _WALKED = 90  # what the walk keeps of a value
 _NUMBER = 110  # what the walk, or a listing as JSON, makes of a number
-_CALL = 15  # the steps of a call
+_OTHER = 4  # the steps of an opcode that is not done in the loop itself, besides the one
+_CALL = 25  # the steps of a call
+_LOOKUP = 6  # the steps of finding a name, or of getting at a dict
 
 
 class Named(str):
@@ -206,7 +208,7 @@ class Machine:
                 op = ops.get(code)
                 if op is None:
                     raise Refused(f"the opcode {bytes([code])!r} is not one that checkpoints need")
-                limits.bytes, began = room, at - 1
+                limits.bytes, limits.steps, began = room, limits.steps - _OTHER, at - 1
                 self.at = at
                 op(self)
                 at, self.at = self.at, began
@@ -319,12 +321,14 @@ class Machine:
 
     def _fill(self, into: dict[Any, Any], keys: list[Any], values: list[Any]) -> None:
         self._limits.make(_KEY * len(keys))
+        self._limits.work(_LOOKUP)
         if len(keys) != len(values):
             raise Refused("a key without a value")
         if set(map(type, keys)) <= {str}:
             into.update(zip(keys, values, strict=True))
             return
         rest = iter(values)
+        self._limits.work(_LOOKUP + 2 * len(keys))
         self._clock.fill(lambda some: into.update(zip(some, rest)), list(map(self._key, keys)))  # noqa: B905
 
     def _add_items(self) -> None:
@@ -341,6 +345,7 @@ class Machine:
 
     def _add(self, into: set[Any], items: list[Any]) -> None:
         self._limits.make(_ELEMENT * len(items))
+        self._limits.work(2 * _LOOKUP + 2 * len(items))
         self._clock.fill(into.update, list(map(self._key, items)))
 
     def _key(self, key: Any) -> Any:
@@ -348,6 +353,7 @@ class Machine:
         if isinstance(key, (*_SCALARS, Record)) and _is_short(key):
             return key
         if isinstance(key, tuple) and len(key) <= 64:
+            self._limits.work(2 * len(key))
             # The path calls it by its text.
             self._limits.make(sum(4 * len(one) for one in key if isinstance(one, str | bytes)))
             if all(isinstance(one, _SCALARS) and _is_short(one) for one in key):
@@ -378,13 +384,13 @@ class Machine:
         self._push(self._lookup(module, name))
 
     def _lookup(self, module: str, name: str) -> Named:
+        self._limits.work(_LOOKUP)
         known = self._known.get((module, name))
         if known is None:
             make = self._table.get((module, name))
             if make is None:
-                raise Refused(
-                    f"it asks for {ascii(f'{module}.{name}')[1:-1][:200]}, which leafwise neither knows nor imports"
-                )
+                asked = ascii(f"{module[:200]}.{name[:200]}")[1:-1][:200]
+                raise Refused(f"it asks for {asked}, which leafwise neither knows nor imports")
             known = self._known[module, name] = Named(module, name, make)
         return known
 
@@ -425,6 +431,7 @@ class Machine:
 
     def _build(self) -> None:
         state, into = self._pop(), self._top()
+        self._limits.work(_CALL)
         if isinstance(into, Record):
             into.state = state
         elif hasattr(into, "build_from"):
@@ -437,6 +444,7 @@ class Machine:
 
     def _persistent_id(self) -> None:
         found = self._pop()
+        self._limits.work(_CALL)
         if self._persistent is None:
             raise Refused("a reference to something outside of it")
         self._push(self._persistent(found))
