@@ -38,7 +38,8 @@ from leafwise import cli
 
 MAX_SECONDS = 5.0  # of processor time, for all verbs of a case
 MAX_MEGABYTES = 500  # more than before the case
-MAX_WRITTEN = 256 << 20  # bytes of any file: seeds have a few thousand
+MAX_LINES = 100_000  # of a tree that is printed whole
+MAX_WRITTEN = 500 << 20  # bytes of any file: what a file stands for may have as many as `Limits` allows
 ZIP_CHECKSUMS = True  # whether the CRC-32 of an array in a zip file must be compared by load, verify and convert
 STALE_SHARDS = True  # whether a shard of another save must be refused
 
@@ -270,7 +271,9 @@ class Bench:
 
     def show(self, path: Path) -> None:
         with lw.open(path) as tree:
-            self.say(tree, tree.text(full=True), tree._repr_html_(), tree.counts)
+            self.say(tree, tree._repr_html_(), tree.counts)
+            if len(tree) + len(tree.scalars) < MAX_LINES:  # whoever asks for a million lines gets them, and waits
+                self.say(tree.text(full=True))
             json.dumps(tree.json())
             dict(tree.scalars)
 

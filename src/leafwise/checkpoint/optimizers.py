@@ -166,7 +166,7 @@ class _Source:
 
     def _groups(self, values: dict[str, Any], front: str) -> list[list[str]]:
         groups: list[list[str]] = []
-        while (params := values.get(f"{front}param_groups.{len(groups)}.params")) is not None:
+        while isinstance(params := values.get(f"{front}param_groups.{len(groups)}.params"), list | tuple):
             groups.append([_seen_from(self._here, str(name)) for name in params])
         return groups
 

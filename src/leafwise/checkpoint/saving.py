@@ -337,7 +337,8 @@ def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> N
 def _check(found: _Collected) -> None:
     taken: set[str] = set(found.scalars)
     for array in found.arrays:
-        if reason := _cannot_be_saved(array, taken):
+        value = found.columns.current(array.row)
+        if reason := found.columns.home(value).cannot_read(value) or _cannot_be_saved(array, taken):
             raise WalkError(f"cannot save {escape(found.columns.row_text(array.row))}: {reason}")
         taken.add(array.name)
     for name, _, _ in found.ties:

@@ -13,7 +13,7 @@ from leafwise.core.path import escape
 from leafwise.errors import QueryError, Unsupported
 from leafwise.files.checksums import Checksums
 from leafwise.files.limits import Limits
-from leafwise.files.source import Source
+from leafwise.files.source import InflatedSource, Source
 
 CHUNK = 8 << 20  # how many bytes pass through memory at a time
 _GAP = 1 << 16  # bytes between two rows from which on they are read one by one
@@ -173,6 +173,11 @@ class Stored:
     def storages(self) -> "list[Storage]":
         """Where the bytes lie from which the values are made."""
         return []
+
+    def check(self) -> None:
+        """Reads all of an array that checks itself."""
+        for _ in self.parts():
+            pass
 
     def is_checked(self) -> bool:
         """Whether all of its bytes have checksums."""
@@ -495,16 +500,28 @@ class InMemory(Stored):
 
 
 class Unreadable(Stored):
-    """An array that can be listed, and not read."""
+    """An array that can be listed, and not read. Its bytes can be checked where the file says which these are."""
 
-    __slots__ = ("why",)
+    __slots__ = ("storage", "why")
 
-    def __init__(self, spec: Spec, why: str) -> None:
+    def __init__(self, spec: Spec, why: str, storage: Storage | None = None) -> None:
         super().__init__(spec)
-        self.why = why
+        self.why, self.storage = why, storage
 
     def whole(self) -> Any:
         raise Unsupported("a file", "give these values", self.why)
+
+    def storages(self) -> list[Storage]:
+        return [] if self.storage is None else [self.storage]
+
+    @property
+    def checks_itself(self) -> bool:  # type: ignore[override]
+        return self.storage is not None and isinstance(self.storage.source, InflatedSource)
+
+    def check(self) -> None:
+        assert self.storage is not None
+        for start in range(0, self.storage.nbytes, CHUNK):
+            self.storage.read(start, min(start + CHUNK, self.storage.nbytes))
 
 
 # -- slices ------------------------------------------------------------------------------------------------

@@ -52,8 +52,8 @@ def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
         if info.compress_type == zipfile.ZIP_STORED:
             head = _head(source, start, start + info.file_size)
             array = _array(source, head, start, start + info.file_size)
-            if checked and isinstance(array, Strided):
-                array.storage.sums = Crc32(info.CRC, head[: array.storage.start - start])
+            for storage in array.storages() if checked else ():
+                storage.sums = Crc32(info.CRC, head[: storage.start - start])
         else:
             array = _deflated(source, info, start)
         arrays[name.removesuffix(".npy")] = array
@@ -74,16 +74,16 @@ def _array(source: Source, head: bytes, start: int, stop: int) -> Stored:
     shape, dtype, fortran, big, length = _header(source, head, start)
     data = start + length
     if dtype not in ITEM_BYTES:
-        return _unreadable(shape, dtype, stop - data)
+        return _unreadable(shape, dtype, Storage(source, data, max(stop - data, 0)))
     need = prod(shape) * ITEM_BYTES[dtype]
     if need != stop - data:
         raise source.error(data, f"an array of shape {shape} in {dtype} needs {need:,} bytes and has {stop - data:,}")
     return Strided(spec_of(shape, dtype), Storage(source, data, need), 0, _strides(shape, dtype, fortran), big)
 
 
-def _unreadable(shape: tuple[int, ...], dtype: str, nbytes: int) -> Stored:
-    spec = Spec(shape, dtype, "file", prod(shape), max(nbytes, 0))
-    return Unreadable(spec, f"{dtype} is not an array of plain numbers")
+def _unreadable(shape: tuple[int, ...], dtype: str, storage: Storage) -> Stored:
+    spec = Spec(shape, dtype, "file", prod(shape), storage.nbytes)
+    return Unreadable(spec, f"{dtype} is not an array of plain numbers", storage)
 
 
 def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
@@ -95,12 +95,12 @@ def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
     except zlib.error as error:
         raise source.error(start, f"the entry {info.orig_filename!a} cannot be unpacked ({error})") from error
     shape, dtype, fortran, big, length = _header(BytesSource(source.name, head), head, 0)
+    unpacked = InflatedSource(source, start, stop, info.file_size, info.CRC, info.orig_filename)
     if dtype not in ITEM_BYTES:
-        return _unreadable(shape, dtype, info.file_size - length)
+        return _unreadable(shape, dtype, Storage(unpacked, length, max(info.file_size - length, 0), shared=False))
     need = prod(shape) * ITEM_BYTES[dtype]
     if need != info.file_size - length:
         raise source.error(start, f"{info.orig_filename!a} of shape {shape} in {dtype} needs {need:,} bytes")
-    unpacked = InflatedSource(source, start, stop, info.file_size, info.CRC, info.orig_filename)
     return Inflated(
         spec_of(shape, dtype), Storage(unpacked, length, need, shared=False), 0, _strides(shape, dtype, fortran), big
     )
