@@ -11,10 +11,12 @@ from leafwise.core.moments import Moments
 from leafwise.core.path import Entry
 from leafwise.core.runs import Run
 from leafwise.errors import Unsupported
-from leafwise.files.arrays import InMemory, Stored, Strided, Unreadable, as_bytes
+from leafwise.files.arrays import Inflated, InMemory, Stored, Strided, Unreadable, as_bytes
 from leafwise.files.filling import unchanged
 from leafwise.files.record import Record, Role
 from leafwise.files.source import LocalSource, Source
+
+_HELD = 256 << 20  # bytes of an array that is compressed
 
 
 class StoredFile:
@@ -130,7 +132,8 @@ class FilesHome(Home):
         return value.read(index)
 
     def reads_parts(self, value: Stored) -> bool:
-        return value.reads_parts
+        # What is unpacked from its beginning for each part is rather held, unless it is large.
+        return value.reads_parts and not (isinstance(value, Inflated) and value.spec.nbytes <= _HELD)
 
     def write(self, value: Any, array: Any) -> None:
         raise Unsupported(self.name, "be written in place", "load it, change it, and save it")

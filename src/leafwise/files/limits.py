@@ -71,8 +71,9 @@ class Limits:
             )
 
     def repeats(self, count: int) -> bool:
-        """Whether arrays that show stored bytes again and again may add so many to what they hold."""
-        allowed = self._repeated + count <= self.max_bytes
+        """Whether arrays that show stored bytes again and again may add so many to what they hold: a quarter of what
+        may be made, since who looks at values makes copies of them."""
+        allowed = self._repeated + count <= self.max_bytes // 4
         self._repeated += count if allowed else 0
         return allowed
 

@@ -5,7 +5,7 @@ time; so a healthy one costs next to nothing.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ _SHIFTS = np.array([0.0, 0.31, 0.67], np.float32)  # what lies on two sides of a
 _SEED = 20_240_229
 _ONTO = np.random.default_rng(_SEED).standard_normal((_SAMPLED, _COORDINATES))
 _ODD = np.random.default_rng(_SEED).integers(1, 1 << 29, _COORDINATES + 1, np.int32) * 2 + 1
+_AT_ONCE = 1 << 16  # lines whose numbers are looked at together
 _MOST_PAIRS = 10_000  # that are compared by their projections
 MOST_MEASURED = 20  # of them, that are read in full
 
@@ -67,8 +68,8 @@ def alike(seen: Seen, axis: int) -> Alike:
     few = -(-_SAMPLED // max(prod(shape[2:]), 1))
     index = (slice(None), slice(0, few)) if axis == 0 else (slice(0, few), slice(None))
     read, scale = seen.reader(), _scale(seen)
-    sample = _lines(_doubles(read(index), scale), axis)[:, :_SAMPLED]
-    suspects = _suspects(sample)
+    sample = np.moveaxis(read(index), axis, 0)
+    suspects = _suspects(len(sample), lambda lines: _lines(_doubles(sample[lines], scale), 0)[:, :_SAMPLED])
     if not suspects.size:
         return Alike([], [])
     prints, projected, lengths = _whole(seen, axis, suspects, length, scale)
@@ -99,10 +100,34 @@ def _lines(array: Any, axis: int) -> Any:
     return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
 
 
-def _suspects(numbers: Any) -> Any:
-    """The lines that have another one near them, by a few of their numbers; and perhaps some that have none."""
-    if len(numbers) < 2:
+def _suspects(count: int, numbers_of: Callable[[Any], Any]) -> Any:
+    """The lines that have another one near them, by a few of their numbers; and perhaps some that have none. There may
+    be millions, so that little is kept of each, and their numbers are asked for some at a time."""
+    if count < 2:
         return np.array([], int)
+    words = np.empty((len(_SHIFTS), count), np.int32)
+    for start in range(0, count, _AT_ONCE):
+        words[:, start : start + _AT_ONCE] = _cells(numbers_of(slice(start, start + _AT_ONCE)))
+    found = []
+    for cells in words:
+        ordered = np.sort(cells)
+        if not (ordered[1:] == ordered[:-1]).any():  # as mostly, and much faster than to find out where
+            continue
+        order = np.argsort(cells)
+        ordered = cells[order]
+        places = np.flatnonzero(ordered[1:] == ordered[:-1])
+        for start in range(0, len(places), _AT_ONCE):
+            some = places[start : start + _AT_ONCE]
+            one, other = order[some], order[some + 1]
+            # In one cell by chance are those that are apart in their other numbers.
+            here, there = numbers_of(one), numbers_of(other)
+            meet = np.square(here - there).sum(1) <= np.square(_CELL) * np.square(here).sum(1)
+            found += [one[meet], other[meet]]
+    return np.unique(np.concatenate(found)) if found else np.array([], int)
+
+
+def _cells(numbers: Any) -> Any:
+    """For each line, the cell that it lies in, as a word, in each of several grids."""
     # Each line in its own measure, a power of two, so that small lines are not all in one cell; and by numbers that
     # depend on all of the sample, of which most may be zero.
     size = np.maximum(np.linalg.norm(numbers, axis=1), _LEAST)
@@ -110,18 +135,7 @@ def _suspects(numbers: Any) -> Any:
     mixed = (numbers @ _ONTO[: numbers.shape[1]]).astype(np.float32)
     cells = mixed * np.ldexp(np.float32(2 / _CELL), -measure)[:, :, None]
     cells += _SHIFTS[:, None, None]
-    words = np.floor(cells, out=cells).astype(np.int32) @ _ODD[1:] + measure * _ODD[0]
-    ordered = np.sort(words, 1)
-    if not (ordered[:, 1:] == ordered[:, :-1]).any():  # as mostly, and much faster than to find out where
-        return np.array([], int)
-    order = np.argsort(words, 1)
-    ordered = np.take_along_axis(words, order, 1)
-    grid, place = np.nonzero(ordered[:, 1:] == ordered[:, :-1])
-    one, other = order[grid, place], order[grid, place + 1]
-    # In one cell by chance are those that are apart in their other numbers.
-    away = np.square(numbers[one] - numbers[other]).sum(1)
-    meet = away <= np.square(_CELL) * np.square(numbers[one]).sum(1)
-    return np.unique(np.concatenate([one[meet], other[meet]]))
+    return np.floor(cells, out=cells).astype(np.int32) @ _ODD[1:] + measure * _ODD[0]
 
 
 def _whole(seen: Seen, axis: int, suspects: Any, length: int, scale: float) -> tuple[Any, Any, Any]:
@@ -172,7 +186,7 @@ def _same(suspects: Any, words: Any, lengths: Any) -> list[list[int]]:
 
 def _near(suspects: Any, projected: Any, lengths: Any) -> list[tuple[int, int]]:
     """Pairs that are near, as far as their projections tell."""
-    close = _suspects(projected) if len(projected) > 1 else np.array([], int)
+    close = _suspects(len(projected), projected.__getitem__)
     found = []
     for one, other in _neighbours(projected[close]):
         a, b = close[one], close[other]
