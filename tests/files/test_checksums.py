@@ -187,3 +187,19 @@ def test_arrays_larger_than_what_a_thread_takes(tmp_path: Path) -> None:
         file.write(bytes([~file.read(1)[0] & 255]))
     with pytest.raises(lw.ChecksumError, match="value is damaged"):
         lw.verify(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_arrays_that_cannot_be_read_are_compared_too(compressed: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    values = {"a": np.ones(3, np.float32), "texts": np.array(["leaf", "wise"] * 50)}
+    (np.savez_compressed if compressed else np.savez)(path, **values)
+    assert lw.verify(path)[:3] == (2, 12 + values["texts"].nbytes, 0)
+    with pytest.raises(lw.Error, match="texts"):
+        lw.save(lw.open(path), tmp_path / "b.safetensors")
+    data = path.read_bytes()
+    at = zipfile.ZipFile(path).getinfo("texts.npy").header_offset + 60
+    for place in range(at, at + 60):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+        with pytest.raises(lw.FileError):
+            lw.verify(path)

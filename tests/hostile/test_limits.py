@@ -624,3 +624,15 @@ def test_arrays_that_were_never_given_values_are_refused(tmp_path: Path) -> None
         (tmp_path / "a.pt").write_bytes(files.in_zip(b"\x80\x02" + data))
         with pytest.raises(lw.FileError, match=f"the array {where}was never given its values"):
             lw.open(tmp_path / "a.pt")
+
+
+def test_few_values_that_stand_for_many_are_refused(tmp_path: Path) -> None:
+    many: object = [1, 2, 3, 4]
+    for _ in range(9):
+        many = [many] * 4
+    (tmp_path / "a.pt").write_bytes(_pickled({"many": many}))
+    with pytest.raises(lw.FileError, match=r"referred to so often that they stand for more than 25,000,000 bytes"):
+        lw.open(tmp_path / "a.pt")
+    shared = {"betas": (0.9, 0.999), "names": ["a", "b"]}
+    (tmp_path / "b.pt").write_bytes(_pickled({"groups": [shared] * 10_000}))
+    assert len(lw.open(tmp_path / "b.pt").scalars) == 40_000

@@ -338,7 +338,7 @@ def _check(found: _Collected) -> None:
     taken: set[str] = set(found.scalars)
     for array in found.arrays:
         value = found.columns.current(array.row)
-        if reason := found.columns.home(value).cannot_read(value) or _cannot_be_saved(array, taken):
+        if reason := _cannot_be_saved(array, taken) or found.columns.home(value).cannot_read(value):
             raise WalkError(f"cannot save {escape(found.columns.row_text(array.row))}: {reason}")
         taken.add(array.name)
     for name, _, _ in found.ties:

@@ -77,6 +77,16 @@ class Limits:
         self._repeated += count if allowed else 0
         return allowed
 
+    def repeat_values(self, count: int) -> None:
+        """Says that values that are referred to again and again add so many bytes to those that are there once. A
+        sixteenth of what may be made: to print or compare a value takes longer than to list it."""
+        if count > self.max_bytes // 16:
+            raise LimitError(
+                "a few values in it are referred to so often that they stand for "
+                f"more than {self.max_bytes // 16:,} bytes of others; if you trust the file, allow more with "
+                "lw.open(path, max_bytes=…) or --max-bytes"
+            )
+
     def work(self, count: int) -> None:
         """Says that so many steps are about to be taken."""
         self.steps -= count

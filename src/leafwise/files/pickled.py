@@ -455,7 +455,7 @@ class Machine:
         sizes: dict[int, int] = {}  # of containers that are done with, in bytes
         stack: list[tuple[Any, bool]] = [(value, False)]
         inside: set[int] = set()
-        made = 0
+        made = once = 0
         if getattr(value, "is_built", True) is False:
             raise Refused("the array was never given its values")
         while stack:
@@ -473,22 +473,30 @@ class Machine:
                 stack += [(item, False) for item in below.values()]
                 continue
             inside.discard(id(one))
-            made = sizes[id(one)] = self._size(one, sizes)
+            own, below_it = self._size(one, sizes)
+            once += own
+            made = sizes[id(one)] = own + below_it
             if made > self._limits.bytes:
                 self._limits.make(made)
         self._limits.make(made)
+        self._limits.repeat_values(made - once)
         return value
 
-    def _size(self, one: Any, sizes: dict[int, int]) -> int:
-        """What a container and all in it stand for, in bytes of what is made of them."""
+    def _size(self, one: Any, sizes: dict[int, int]) -> tuple[int, int]:
+        """What a container and what is in it stand for, in bytes of what is made of them: it alone, and the containers
+        in it."""
         is_dict = isinstance(one, dict)
         items = one.values() if is_dict else one
         if _NUMBERS.issuperset(map(type, items)):
-            return _NUMBER * len(one) + _WALKED
-        total = 4 * _WALKED
+            return _NUMBER * len(one) + _WALKED, 0
+        total, below = 4 * _WALKED, 0
         arrays = []
         for key, item in one.items() if is_dict else enumerate(one):
-            total += sizes.get(id(item), _WALKED)
+            size = sizes.get(id(item))
+            if size is None:
+                total += _WALKED
+            else:
+                below += size
             kind = type(item)
             if kind is str or kind is bytes:
                 total += len(item)
@@ -496,7 +504,7 @@ class Machine:
                 if getattr(item, "is_built", True) is False:
                     raise Refused(f"the array under {shown(key)} was never given its values")
                 arrays.append(str(key))
-        return total + names_cost(arrays, self._limits.bytes)
+        return total + names_cost(arrays, self._limits.bytes), below
 
 
 def shown(value: Any) -> str:
