@@ -27,6 +27,7 @@ _SLOT = 9  # a place on the stack, or in a list
 _TEXT = 60  # besides the letters
 _KEPT = 80  # an entry of the memo
 _KEY = 60  # an entry of a dict
+_COPIED = 8  # steps that it takes to copy an entry
 _ELEMENT = 110  # an entry of a set
 _ARRAY = 400  # what describes an array
 _WALKED = 90  # what the walk keeps of a value
@@ -424,7 +425,7 @@ class Machine:
 
     def _count(self, value: Any) -> None:
         if isinstance(value, (*_CONTAINERS, frozenset)):
-            self._limits.work(len(value))
+            self._limits.work(_COPIED * len(value))
             self._limits.make(_ELEMENT * len(value) if isinstance(value, dict | set | list) else _SLOT * len(value))
         elif isinstance(value, str | bytes):
             self._limits.make(sys.getsizeof(value))
