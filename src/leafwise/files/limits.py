@@ -20,7 +20,7 @@ LISTED = 300  # bytes that the walk needs for an array and its names
 GROUP = 400  # bytes that the walk needs for a common front of names
 
 _BATCH = 1_000  # keys that are put into a table between two looks at the clock
-_SLOW = 0.5  # seconds that tables may take beyond what keys take that do not collide
+_SLOW = 0.1  # seconds that tables may take beyond what keys take that do not collide
 _PER_KEY = 3e-6  # seconds; usually a tenth of that
 
 
