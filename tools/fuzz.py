@@ -135,7 +135,7 @@ class Worker:
     def _answer(self, seconds: float, most: float | None) -> Any:
         """The next line that the process writes, or why there is none."""
         assert self._process.stdout is not None
-        until, busy = time.monotonic() + seconds, self._busy() + 2 * MAX_SECONDS
+        until, busy = time.monotonic() + seconds, self._busy() + 6 * MAX_SECONDS
         while not select.select([self._process.stdout], [], [], 0.05)[0]:
             if time.monotonic() > until or (most is not None and self._busy() > busy):
                 return f"hung: {self._where()}"

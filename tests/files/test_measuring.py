@@ -1,5 +1,6 @@
 """Statistics of files: every format, every way of lying there, and files that change meanwhile."""
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,11 @@ def test_whoever_closes_the_tree_meanwhile_gives_us_no_other_file(
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     path = lw.save({"a": torch.zeros(1_000)}, tmp_path / "a.safetensors")
+    gc.collect()  # other tests may have left files open that nobody refers to any more
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         lw.stats(path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_what_is_shared_in_a_file_counts_once(tmp_path: Path) -> None:

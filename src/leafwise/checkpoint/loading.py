@@ -208,6 +208,7 @@ class _Load:
         self.exchanged, back = exchanged, self.back
         try:
             self._write(self.in_place)
+            filling.unchanged(self._sources())  # what was compared is what was copied
         except Exception as error:
             raise LoadError(f"{error}; the model is partly changed", self.plan) from error
         try:

@@ -102,7 +102,7 @@ def save(
 
 def _target(path: Any) -> str:
     name = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
-    if not isinstance(name, str) or not name or "\0" in name:
+    if not isinstance(name, str) or not name or "\0" in name or not _can_be_a_path(name):
         raise FileError(f"lw.save takes a path, not {path!r}")
     if is_url(name):
         raise FileError(
@@ -116,6 +116,14 @@ def _target(path: Any) -> str:
     if target.endswith(INDEX) or not os.path.basename(target):
         raise FileError(f"cannot write {shown_file(name)}: a name that ends in {INDEX} is that of an index of shards")
     return target
+
+
+def _can_be_a_path(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bytes(size: int | str) -> int:

@@ -18,6 +18,10 @@ def open_file(
     """Opens a file, a folder of them, or a URL, by what it holds, and reads its header, which is checked where it has
     checksums. What was saved in several files is opened by the name it was saved under, too."""
     name = os.fspath(target)
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise FileError(f"no file can be called {shown_file(name)}") from error
     limits = Limits(max_bytes, max_steps)
     for _ in range(_PATIENCE):
         before = _look(name)

@@ -13,8 +13,10 @@ from itertools import islice
 from time import thread_time
 from typing import Any
 
+from leafwise.errors import QueryError
+
 MAX_BYTES = 400_000_000
-MAX_STEPS = 16_000_000
+MAX_STEPS = 24_000_000
 
 LISTED = 300  # bytes that the walk needs for an array and its names
 GROUP = 400  # bytes that the walk needs for a common front of names
@@ -48,6 +50,9 @@ class Limits:
 
     def __init__(self, max_bytes: int | None = None, max_steps: int | None = None) -> None:
         usual_bytes, usual_steps = _usual.get()
+        for called, given in (("max_bytes", max_bytes), ("max_steps", max_steps)):
+            if given is not None and (type(given) is not int or given < 1):
+                raise QueryError(f"{called}= takes a whole number above 0, not {given!r}")
         self.max_bytes = self.bytes = usual_bytes if max_bytes is None else max_bytes
         self.max_steps = self.steps = usual_steps if max_steps is None else max_steps
         self._repeated = 0
@@ -115,7 +120,7 @@ def names_cost(names: Iterable[str], most: int) -> int:
     for name in names:
         cost += LISTED
         head = name.rpartition(".")[0]
-        while head and head not in fronts:
+        while head and head not in fronts and cost <= most:
             cost += GROUP + 2 * len(head)
             fronts.add(head)
             head = head.rpartition(".")[0]

@@ -26,7 +26,7 @@ from leafwise.files.torch_zip import has_checksums, start_of
 
 MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 10_000  # as NumPy has it
-_STEPS = 300  # that an entry takes, with its header
+_STEPS = 150  # that an entry takes, with its header
 _ARRAY = 800  # bytes that it takes
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
 

@@ -27,7 +27,8 @@ _SLOT = 9  # a place on the stack, or in a list
 _TEXT = 60  # besides the letters
 _KEPT = 80  # an entry of the memo
 _KEY = 60  # an entry of a dict
-_COPIED = 8  # steps that it takes to copy an entry
+_COPIED = 8  # steps that it takes to copy an entry of a large collection
+_FEW = 64  # entries of one that is not large
 _ELEMENT = 110  # an entry of a set
 _ARRAY = 400  # what describes an array
 _WALKED = 90  # what the walk keeps of a value
@@ -425,7 +426,7 @@ class Machine:
 
     def _count(self, value: Any) -> None:
         if isinstance(value, (*_CONTAINERS, frozenset)):
-            self._limits.work(_COPIED * len(value))
+            self._limits.work(_COPIED * len(value) if len(value) > _FEW else len(value))
             self._limits.make(_ELEMENT * len(value) if isinstance(value, dict | set | list) else _SLOT * len(value))
         elif isinstance(value, str | bytes):
             self._limits.make(sys.getsizeof(value))

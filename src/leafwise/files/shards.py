@@ -24,18 +24,25 @@ _NAME = 200  # bytes that the name of a file takes
 def read(folder: Folder) -> StoredFile:
     """Opens the folder; of each file only the header is read."""
     names = folder.names
-    indexes = [name for name in names if name.endswith(INDEX)]
-    # Where both kinds lie side by side, safetensors is the one that others load, too.
     folder.limits.make(_NAME * len(names))
-    indexes.sort(
-        key=lambda name: (not name.endswith(".safetensors" + INDEX), name != "model.safetensors" + INDEX, name)
-    )
-    if indexes:
-        return read_index(folder.open(indexes[0]), folder)
-    # Whatever else lies beside one of these: training_args.bin, adapters.
+    # Whatever else lies beside one of these: training_args.bin, adapters. Of both kinds, safetensors is the one that
+    # others load, too.
     for single in ("model.safetensors", "pytorch_model.bin"):
+        if single + INDEX in names:
+            return read_index(folder.open(single + INDEX), folder)
         if single in names:
             return detect.read(folder.open(single))
+    indexes = [name for name in names if name.endswith(INDEX)]
+    if indexes:
+        # Of shards in two formats, as others write them side by side, one index is as good as the other.
+        best = [name for name in indexes if name.endswith(".safetensors" + INDEX)] or indexes
+        alone = [name for name in names if name.endswith(".safetensors") and "-of-" not in name]
+        if len(best) + len(alone) > 1:
+            raise FileError(
+                f"{shown_file(folder.path)} holds several checkpoints; open one of them: "
+                + ", ".join(map(ascii, [*best, *alone][:8]))
+            )
+        return read_index(folder.open(best[0]), folder)
     for suffix in (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz", ".params"):
         shards = [name for name in names if name.endswith(suffix)]
         numbered = [name for name in shards if "-of-" in name]

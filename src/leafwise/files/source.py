@@ -476,7 +476,9 @@ class told:  # noqa: N801
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, FileError):
-            raw = str(error).strip() or type(error).__name__
+            status = getattr(error, "status", None)
+            kind_of = f"{type(error).__name__}{f' {status}' if isinstance(status, int) else ''}"
+            raw = f"{kind_of}: {str(error).strip()}".removesuffix(": ")
             said = without_secrets(raw, self.url)
             # Where the original has secrets in its text, a traceback would show them.
             shows_none = said == raw and shown_url(self.url) == self.url

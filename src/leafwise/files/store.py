@@ -92,6 +92,8 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
                 f"cannot write {shown_file(path)} in shards: {shown_file(its_name)} would have more than the "
                 f"{longest} bytes that a name may have there; take a shorter one"
             )
+    if os.path.lexists(whole + INDEX) and not _is_index(whole + INDEX):
+        raise FileError(f"cannot write {shown_file(whole + INDEX)}: there is a file that is no index of shards")
     like = whole + INDEX if os.path.exists(whole + INDEX) else whole
     seals = {}
     with Writing(name, proven, lambda: _remove_earlier(whole, in_shards=True)) as writing:
@@ -271,7 +273,8 @@ def _remove_earlier(path: str, in_shards: bool) -> None:
     """Removes what an earlier save to this path left in the other way of saving, and shards that no index names."""
     folder, name = os.path.split(path)
     with suppress(OSError):
-        local.disk.remove(os.path.join(folder, name if in_shards else name + INDEX))
+        if in_shards or _is_index(path + INDEX):
+            local.disk.remove(os.path.join(folder, name if in_shards else name + INDEX))
     former = "-".join(_stem_and_digits(name))  # of shards that were written before any sign was replaced
     is_left = re.compile(f"({re.escape(_own_front(name))}|{re.escape(former)}){_OWN_BACK}").fullmatch
     remove_abandoned(folder, lambda found: is_left(found) is not None, lambda: _in_use(folder))
@@ -295,6 +298,12 @@ def _in_use(folder: str) -> set[str]:
                 ends = {end.decode() for end in re.findall(rb"[0-9a-f]{8}" + _OWN_BACK.encode(), text)}
                 used.update(name for name in names if name[-len(_SHARD) + 1 :] in ends)
     return used
+
+
+def _is_index(path: str) -> bool:
+    """Whether a file is an index of shards, ours or another program's; one that is cut or empty, too."""
+    text = _index_text(path)
+    return not text.strip() or b'"weight_map"' in text or text.startswith(record.INDEX.encode())
 
 
 def _index_text(path: str) -> bytes:

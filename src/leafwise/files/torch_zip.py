@@ -21,7 +21,8 @@ _HEADER = 30  # the fixed part of what stands before each entry
 def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     """The entries of a zip by name, from its directory alone."""
     try:
-        infos = zipfile.ZipFile(Stream(source)).infolist()
+        archive = zipfile.ZipFile(Stream(source))
+        infos, comment = archive.infolist(), archive.comment
     except LimitError as error:
         raise source.error(source.size, f"the directory at the end of the zip: {error}") from error
     except (zipfile.BadZipFile, struct.error, OSError, ValueError, NotImplementedError, EOFError, KeyError) as error:
@@ -29,6 +30,11 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
         raise source.error(
             source.size, f"the directory at the end of the zip cannot be read ({said}); was the download cut off?"
         ) from error
+    if comment:
+        raise source.error(source.size - len(comment), "the zip has a comment, which PyTorch and NumPy never write")
+    first = min((info.header_offset for info in infos), default=0)
+    if first:
+        raise source.error(0, f"{first:,} bytes stand before the zip; is it two files, one after the other?")
     found: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
         if info.orig_filename in found:
