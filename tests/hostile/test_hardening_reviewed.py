@@ -132,3 +132,16 @@ def test_zips_with_something_before_or_behind_them(tmp_path: Path) -> None:
     (tmp_path / "comment.pt").write_bytes(bytes(data) + b"leaf")
     with pytest.raises(lw.FileError, match="has a comment"):
         lw.open(tmp_path / "comment.pt")
+
+
+def test_what_holds_itself_is_not_saved(tmp_path: Path) -> None:
+    circle: dict[str, Any] = {"w": torch.ones(2)}
+    circle["again"] = {"up": [circle]}
+    deep: list[Any] = [torch.ones(1)]
+    deep.append(deep)
+    for value, place in ((circle, "again.up.0"), ({"deep": deep}, "deep.1")):
+        with pytest.raises(lw.WalkError, match=rf"cannot save {place}: it is (the root|deep), which holds it"):
+            lw.save(value, tmp_path / "a.safetensors")
+    shared = nn.Linear(2, 2)
+    lw.save({"a": shared, "b": {"c": shared}}, tmp_path / "a.safetensors")  # twice, and no circle
+    assert len(lw.ties(lw.open(tmp_path / "a.safetensors"))) == 2

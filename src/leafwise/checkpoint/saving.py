@@ -258,6 +258,8 @@ def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collecte
     for row, reason in part._not_understood().items():
         raise WalkError(f"cannot save {escape(columns.row_text(row))}: {reason}")
     t._check_listed("save")
+    if only is None:
+        _check_circles(columns, t._node)
     if not rows and only is not None:
         raise QueryError(f"no leaf matches only={only!r}; nothing was saved")
     stored, tied = _stored(columns, rows, copies)
@@ -324,6 +326,14 @@ def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, 
             raise WalkError(f"cannot save {escape(key) or 'a value'}: {reason}")
         scalars[key] = value
     return scalars
+
+
+def _check_circles(columns: Columns, below: int) -> None:
+    """What is held by what it holds, or stands there again too often to be listed, would be missing from the file."""
+    for node in sorted(node for node in columns.unlisted if below < node < columns.node_ends[below]):
+        first = columns.repeats[node]
+        why = "which holds it" if node < columns.node_ends[first] else "which stands there again too often to be listed"
+        raise WalkError(f"cannot save {columns.node_text(node)}: it is {columns.node_text(first) or 'the root'}, {why}")
 
 
 def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> None:
