@@ -326,9 +326,18 @@ class Columns:
 
     def keys(self, rows: Sequence[int], below: int = 0) -> list[str]:
         """What a state dict would call each row, seen from a node: its names, joined by dots and not quoted."""
-        fronts = {node: f"{key}." if key else "" for node, key in self.node_keys(below).items()}
+        fronts = self._fronts(below)
         nodes, names = self.row_nodes, self.row_names
         return [fronts[nodes[row]] + names[row] for row in rows]
+
+    def _fronts(self, below: int) -> dict[int, str]:
+        """For each node from one downwards, what its keys begin with: with a dot, because a name may be empty."""
+        fronts = {below: ""}
+        hidden = self.hidden if self.wrapped else None
+        for node in range(below + 1, self.node_ends[below]):
+            front = fronts[self.node_parents[node]]
+            fronts[node] = front if hidden is not None and hidden(node) else f"{front}{self.node_names[node]}."
+        return fronts
 
     def node_text(self, node: int) -> str:
         """The path of a node as it prints, without making the path."""

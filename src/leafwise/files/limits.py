@@ -13,6 +13,7 @@ from itertools import islice
 from time import thread_time
 from typing import Any
 
+from leafwise.core.flat import MAX_DOTS
 from leafwise.errors import QueryError
 
 MAX_BYTES = 400_000_000
@@ -119,6 +120,8 @@ def names_cost(names: Iterable[str], most: int) -> int:
     cost = 0
     for name in names:
         cost += LISTED
+        if name.count(".") > MAX_DOTS:
+            continue  # it is left whole
         head = name.rpartition(".")[0]
         while head and head not in fronts and cost <= most:
             cost += GROUP + 2 * len(head)
