@@ -189,7 +189,7 @@ def test_values_nested_too_deeply_or_in_themselves_are_refused(tmp_path: Path) -
     loop: list[Any] = [1]
     loop.append(loop)
     for value in ([deep, [deep]], [[deep]] and [[[deep]]], loop):
-        with pytest.raises(lw.WalkError, match=r"x cannot be saved or loaded as a plain value: more than 100|cannot save x.1: it is x, which holds it"):
+        with pytest.raises(lw.WalkError, match=r"as a plain value: more than 100|save x.1: it is x, which holds it"):
             lw.save({"w": torch.ones(1), "x": value}, tmp_path / "b.safetensors")
 
 
