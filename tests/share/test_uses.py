@@ -267,6 +267,7 @@ def together(*works: Any) -> list[Any]:
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # PyTorch says so in each new thread
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("reentrant", [None, False, True])
 def test_threads_that_use_one_model_count_their_own_uses(reentrant: bool | None, device: str) -> None:
