@@ -189,7 +189,7 @@ def _plan_unused(plan: Plan, found: Match) -> None:
     left = [found.source_rows[number] for number in found.matching.sources_left] + found.unused
     if not left:
         return
-    # A further name of a leaf that is taken, all of it, is no loss.
+    # A further name of a leaf that is taken, all of it, is not a loss.
     taken = {theirs.ties.get(row, row) for row in found.target_of if theirs.row_op(row).slices is None}
     taken -= {theirs.ties.get(row, row) for row in found.unused}
     left = [row for row in left if theirs.ties.get(row, row) not in taken]

@@ -104,7 +104,7 @@ def _opened(source: Any, verify: bool, opened_here: ExitStack) -> Tree:
 
 @contextmanager
 def _told_of_interruption() -> Iterator[None]:
-    """Has what is no error and stops a load all the same, such as Ctrl-C, say what it leaves behind."""
+    """Makes Ctrl-C, and anything else that stops a load without being an error, say what it leaves behind."""
     said = "interrupted while lw.load was writing: the model is partly changed; load it again before you use it"
     try:
         yield

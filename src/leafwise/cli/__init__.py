@@ -59,7 +59,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         complain(str(error))
         return int(getattr(options, "trouble", 1))  # a verb whose 1 is an answer has another
     except BrokenPipeError:
-        # `leafwise show … | head` is no failure; nothing more can be written, not even at exit.
+        # `leafwise show … | head` is not a failure; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

@@ -38,7 +38,7 @@ def by_one_change(targets: list[Family], sources: list[Family], keys: dict[int, 
     covered: list[tuple[set[int], set[int]]] = []
     for rule, pairs in valid:
         some = set(pairs), {id(target) for _, target in pairs.values()}
-        # A change of more steps for fewer names is no rival of the one that explains all of them.
+        # A change of more steps for fewer names does not compete with the one that explains all of them.
         if any(some[0] < wide[0] and some[1] < wide[1] for wide in covered):
             continue
         covered.append(some)

@@ -79,7 +79,7 @@ class Columns:
         self.made_leaves: WeakValueDictionary[int, Leaf] = WeakValueDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Homes are those of the process: there is one of each, and what it remembers is no part of a copy.
+        # Homes are those of the process: there is one of each, and what it remembers is not part of a copy.
         return {**self.__dict__, "made_leaves": None, "_homes": list(self._homes)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -142,7 +142,7 @@ class Columns:
         return self.find_overlaps(merge=False)
 
     def find_overlaps(self, merge: bool) -> list[Overlap]:
-        """Compares the memory of leaves; with `merge`, makes second names of those that are no leaves."""
+        """Compares the memory of leaves; with `merge`, makes further names of those that are not leaves."""
         every = range(len(self.row_values))
         found = self._asked(every, self.row_values, "its memory", lambda home, some: home.storages(some))
         storages: dict[object, list[int]] = {}
@@ -192,7 +192,7 @@ class Columns:
                 leaf = self.ties.get(rows[0], rows[0])
                 for key, op, row in found:
                     if row is None:
-                        # A name that is gone is no loss where the leaf has another name in its stead.
+                        # A name that is gone is not a loss where the leaf has another name instead.
                         lost = leaf not in self.further_rows and len(rows) == 1
                         path = Path((*self.node_entries(node), *(Entry(name, "any") for name in key.split("."))))
                     else:

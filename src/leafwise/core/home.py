@@ -368,7 +368,7 @@ class Home:
 
     def clip_together(self, values: list[Any], max_norm: float) -> list[float] | None:
         """Scales arrays so that together they are no longer than that, unless they are not finite; gives their norms as
-        they were. None where that is no faster than asking for the norms and then scaling."""
+        they were. None where that is not faster than asking for the norms and then scaling."""
         return None
 
     def scale_many(self, values: list[Any], factors: list[float]) -> list[Any]:

@@ -19,7 +19,7 @@ _FRONTS = _WRAPPERS | {"model", "base_model", "state_dict", "model_state_dict"}
 
 
 class Prefix(NamedTuple):
-    """A well-known prefix that sources have and targets have not, or the other way round; and for how many."""
+    """A well-known prefix that only the source or only the target has, and on how many names."""
 
     source: str
     target: str

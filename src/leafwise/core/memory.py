@@ -365,7 +365,7 @@ def _box(offset: int, axes: list[tuple[int, int]], strides: list[int]) -> list[r
     for stride in strides:
         start, offset = divmod(offset, stride)
         stop = start + sizes.get(stride, 1)
-        # A run that wraps into the next longer stride is no box in this grid.
+        # A run that wraps into the next longer stride is not a box in this grid.
         if room is not None and stop * stride > room:
             return None
         box.append(range(start, stop))

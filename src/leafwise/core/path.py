@@ -194,7 +194,7 @@ def split_names(text: str) -> list[str]:
             try:
                 word = json.loads(word)
             except ValueError as error:
-                raise QueryError(f"cannot read the path {text!r}: {word} is no quoted name") from error
+                raise QueryError(f"cannot read the path {text!r}: {word} is not a quoted name") from error
         names.append(word)
         position = token.end()
         if position == len(text):

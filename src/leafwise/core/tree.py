@@ -375,7 +375,7 @@ class Tree(Shown, kind="tree"):
     # -- files -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Lets go of the file that this is the tree of; arrays that were read stay. Nothing, for what is no file."""
+        """Lets go of the file that this is the tree of; arrays that were read stay. Nothing happens without a file."""
         close = getattr(self._columns.node_objects[0], "close", None) if self.is_file else None
         if close is not None:
             close()

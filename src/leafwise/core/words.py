@@ -54,7 +54,7 @@ _OPPOSITES = [
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name, each in one spelling. Numbers are no words.
+    """The words of a name, each in one spelling. Numbers are not words.
 
     >>> words_of("layers.#.selfAttn.q_proj1.weight")
     ['layer', 'self', 'attention', 'query', 'projection', 'weight']

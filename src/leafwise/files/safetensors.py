@@ -80,7 +80,7 @@ def read(source: Source) -> StoredFile:
         raise source.error(8, f"the header has {length:,} bytes and the file {total:,}; was the download cut off?")
     lead = bytes(source.read(0, 8 + length))
     limits = source.limits
-    limits.make(json_cost(lead[8:]))  # not of the length, which is no text
+    limits.make(json_cost(lead[8:]))  # without the length in front, which is not text
     ours = is_trusted(lead, TENSORS, 8, source)
     seal = checksum(lead) if ours else ""
     header = _parse(source, lead[8:])

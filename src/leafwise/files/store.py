@@ -93,7 +93,7 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
                 f"{longest} bytes that a name may have there; take a shorter one"
             )
     if os.path.lexists(whole + INDEX) and not _is_index(whole + INDEX):
-        raise FileError(f"cannot write {shown_file(whole + INDEX)}: there is a file that is no index of shards")
+        raise FileError(f"cannot write {shown_file(whole + INDEX)}: the file that exists is not an index of shards")
     like = whole + INDEX if os.path.exists(whole + INDEX) else whole
     seals = {}
     with Writing(name, proven, lambda: _remove_earlier(whole, in_shards=True)) as writing:

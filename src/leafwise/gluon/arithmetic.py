@@ -268,7 +268,7 @@ def clipped(tensor: torch.Tensor, low: Any, high: Any) -> torch.Tensor:
         raise MXNetError("ndarray.clip has no meaning for bool")
     if low is not None and high is not None and low > high:
         raise refusal("ndarray.clip with min above max", "give the smaller bound first")
-    # Values between the bounds, and those that are no numbers, keep their gradient.
+    # Values between the bounds, and NaN, keep their gradient.
     outside = torch.zeros_like(tensor, dtype=torch.bool)
     outside = outside if low is None else outside | (tensor < low)
     outside = outside if high is None else outside | (tensor > high)

@@ -291,7 +291,7 @@ def _nothing_to_compare(one: Side, link: Link, reason: str) -> WalkError:
 
 
 def _note_metadata(pairing: Pairing) -> None:
-    """What files say of themselves is no difference, and told."""
+    """Metadata of files is not a difference, but it is mentioned."""
     ones, others = (
         getattr(side.columns.node_objects[0], "metadata", None) if side.tree.is_file else None
         for side in (pairing.one, pairing.other)

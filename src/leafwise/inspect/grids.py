@@ -74,7 +74,7 @@ class _Values:
     def bands(self) -> Iterator[tuple[tuple[slice, ...], Any]]:
         """Parts that are runs in C order, each with the range that it takes of every axis."""
         for box in _boxes(self.shape, BAND):
-            with np.errstate(invalid="ignore"):  # as of a float8 that is no number
+            with np.errstate(invalid="ignore"):  # for a float8 that is NaN
                 part = np.asarray(self._read(box)).astype(np.float64)
             wrong = part[~np.isfinite(part)]
             missing = int(np.isnan(wrong).sum())

@@ -90,7 +90,7 @@ def _scale(seen: Seen) -> float:
 
 def _doubles(array: Any, scale: float) -> Any:
     """Numbers in double precision, scaled; zeros for what is not finite."""
-    with np.errstate(invalid="ignore"):  # as of a float8 that is no number
+    with np.errstate(invalid="ignore"):  # for a float8 that is NaN
         found = np.asarray(array, np.float64) * scale
     return np.where(np.isfinite(found), found, 0)
 

@@ -215,7 +215,7 @@ class _Search:
             node = children[0]
 
     def _advises(self, node: int) -> bool:
-        """Whether something from a node downwards says how deep leaves lie: then it is no block, but a model."""
+        """Whether something from a node downwards says how deep leaves lie: then it is a model, not a block."""
         at = bisect_left(self._advising, node)
         return at < len(self._advising) and self._advising[at] < self._columns.node_ends[node]
 
@@ -272,7 +272,7 @@ class _Search:
     def _inside(self, run: list[int], inner: bool) -> list[list[int]]:
         """The blocks inside each of a run, if these are stages: where every one is nothing but a run itself; or where
         they are not alike, since stages differ in width, and most hold runs of layered blocks. Layers with names, such
-        as `conv1` and `conv2`, are no blocks inside of a block."""
+        as `conv1` and `conv2`, are not blocks inside a block."""
         if len(run) > 1:
             pure = [self._run(node) for node in run]
             if all(self._are_whole(its, node, inner) for node, its in zip(run, pure, strict=True)):

@@ -130,7 +130,7 @@ class _Grouping:
         for rule, name in [(rule, name) for rule, names in given for name in names]:
             said = "lw.groups" if rule is None else repr(rule)
             if name in ("params", "param_names"):
-                raise RuleError(f"{said}: {name!r} is what lw.groups fills; it is no option")
+                raise RuleError(f"{said}: {name!r} is filled by lw.groups and cannot be an option")
             if known is not None and name not in known:
                 where = "" if rule is None else self._first_match(rule)
                 near = get_close_matches(name, sorted(known), n=1)

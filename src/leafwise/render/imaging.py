@@ -19,7 +19,7 @@ from leafwise.render.text import text, width_of
 _WIDTH = 80  # characters, where nobody knows how wide the place is
 _LINES = 40  # at most, of the picture
 _KEEP = 16  # cells that the shorter side of a matrix keeps
-_MOST_ZOOM = 2  # a small leaf is no reason to fill the screen
+_MOST_ZOOM = 2  # a small leaf need not fill the screen
 _NEAR, _FAR = 0.2, 0.6  # shares of the scale from which on a value is no longer about zero, and is large
 _BLOCK = "▄"  # the lower half of a character in one colour, the upper one in the colour behind it
 

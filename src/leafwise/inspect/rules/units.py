@@ -112,19 +112,19 @@ def untouched_rows(looked: Looked) -> Found:
         if seen.roles != {"embedding.table"}:  # as a head, too, every row has a gradient
             continue
         if seen.path in looked.changes and looked.changes[seen.path].kinds == ("changed",):
-            untouched, what = same_rows(seen.bands(), looked.bands_before(seen)), "as before, which training has not"
+            untouched, what = same_rows(seen.bands(), looked.bands_before(seen)), "training has not"
         elif looked.stepped.reached(seen) is not None:
-            untouched, what = _zero_lines(seen, None, 0, "state"), "which no step of the optimizer has"
+            untouched, what = _zero_lines(seen, None, 0, "state"), "no step of the optimizer has"
         elif seen.has_grad and seen.grad is not None:
-            untouched, what = _zero_lines(seen, seen.grad, 0, "grad"), "which the gradient has not"
+            untouched, what = _zero_lines(seen, seen.grad, 0, "grad"), "the gradient has not"
         else:
             continue
         untouched = [row for row in untouched if row != seen.padding]
         if untouched:
             yield note(
                 seen,
-                f"{_of(untouched, seen.shape[0], 'row')} untouched: {_some(untouched)}; {what} reached so far. Leave "
-                "such rows out of the vocabulary, or train longer",
+                f"{_of(untouched, seen.shape[0], 'row')} untouched: {_some(untouched)}; {what} reached them so far. "
+                "Leave such rows out of the vocabulary, or train longer",
             )
 
 

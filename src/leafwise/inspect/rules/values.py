@@ -58,7 +58,7 @@ def all_zero(looked: Looked) -> Found:
 @rule("LW104", "constant")
 def constant(looked: Looked) -> Found:
     """A weight whose values are all one number other than zero: all its units compute the same, and stay alike. Only
-    noted where it is frozen, where there is but one unit, and of what is no layer's weight."""
+    noted where it is frozen, where there is but one unit, and for what is not a weight of a layer."""
     for seen, row in looked.where(kind="parameter"):
         if row.count > 1 and row.finite == row.count and row.min == row.max != 0 and _is_weight(seen):
             several = seen.is_weight and seen.shape[seen.out_axis] > 1
