@@ -13,11 +13,11 @@ from leafwise.core.path import escape
 from leafwise.errors import QueryError, Unsupported
 from leafwise.files.checksums import Checksums
 from leafwise.files.limits import Limits
+from leafwise.files.slices import Index, c_strides, expanded, is_c_order, shifted, sliced, taken_of
 from leafwise.files.source import InflatedSource, Source
 
 CHUNK = 8 << 20  # how many bytes pass through memory at a time
 _GAP = 1 << 16  # bytes between two rows from which on they are read one by one
-MAX_AXES = 64  # what arrays have at most, in PyTorch and in NumPy
 
 # Plain names of dtypes with whole bytes, and how many.
 ITEM_BYTES = {
@@ -25,8 +25,6 @@ ITEM_BYTES = {
     "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
 }  # fmt: skip
-
-Index = Any  # what one writes in brackets: a slice, a number, an ellipsis, or a tuple of those
 
 
 def numpy_dtype(name: str) -> Any:
@@ -317,7 +315,7 @@ class Strided(Stored):
 
     def plain_run(self) -> tuple[Storage, int, int] | None:
         memory = self.memory()
-        if self.big_endian or not _is_c(memory):
+        if self.big_endian or not is_c_order(memory):
             return None
         return self.storage, self.offset, self.offset + self.spec.nbytes
 
@@ -435,7 +433,7 @@ class Pieces(Stored):
         import numpy as np
 
         shape = self.spec.shape or ()
-        ranges = [_range(part, size) for part, size in zip(expanded(index, shape), shape, strict=True)]
+        ranges = [taken_of(part, size) for part, size in zip(expanded(index, shape), shape, strict=True)]
         lows = [min(r[0], r[-1]) if len(r) else 0 for r in ranges]
         highs = [max(r[0], r[-1]) + 1 if len(r) else 0 for r in ranges]
         box = np.empty([h - lo for lo, h in zip(lows, highs, strict=True)], numpy_dtype(self.spec.dtype))
@@ -451,7 +449,7 @@ class Pieces(Stored):
         if filled != box.size:  # which `tiled` has ruled out
             raise NotTiledError(f"the pieces fill {filled:,} of {box.size:,} numbers")
         inner = tuple(
-            part - lo if isinstance(part, int) else _shifted(part, size, lo)
+            part - lo if isinstance(part, int) else shifted(part, size, lo)
             for part, size, lo in zip(expanded(index, shape), shape, lows, strict=True)
         )
         return np.asarray(box[inner])
@@ -522,97 +520,6 @@ class Unreadable(Stored):
         assert self.storage is not None
         for start in range(0, self.storage.nbytes, CHUNK):
             self.storage.read(start, min(start + CHUNK, self.storage.nbytes))
-
-
-# -- slices ------------------------------------------------------------------------------------------------
-
-
-def expanded(index: Index, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """An index with one part for each axis; numbers counted from the front."""
-    parts = index if isinstance(index, tuple) else (index,)
-    if sum(part is Ellipsis for part in parts) > 1:
-        raise QueryError("an index has one ellipsis at most")
-    if Ellipsis in parts:
-        at = parts.index(Ellipsis)
-        parts = (*parts[:at], *[slice(None)] * (len(shape) - len(parts) + 1), *parts[at + 1 :])
-    if len(parts) > len(shape):
-        raise QueryError(f"{len(parts)} indices for an array of {len(shape)} axes")
-    parts = (*parts, *[slice(None)] * (len(shape) - len(parts)))
-    return tuple(_checked(part, size, axis) for axis, (part, size) in enumerate(zip(parts, shape, strict=True)))
-
-
-def _checked(part: Any, size: int, axis: int) -> slice | int:
-    if isinstance(part, slice):
-        if part.step == 0 or not all(
-            one is None or hasattr(one, "__index__") for one in (part.start, part.stop, part.step)
-        ):
-            raise QueryError(f"cannot take {part} of axis {axis}")
-        return part
-    if isinstance(part, bool) or not hasattr(part, "__index__"):
-        raise QueryError(f"files are indexed by numbers and slices, not by {part!r}")
-    number: int = part.__index__()
-    if not -size <= number < size:
-        raise QueryError(f"index {number} is outside axis {axis}, which has {size}")
-    return number % size
-
-
-def _range(part: slice | int, size: int) -> range:
-    return range(part, part + 1) if isinstance(part, int) else range(*part.indices(size))
-
-
-def _shifted(part: slice, size: int, low: int) -> slice:
-    start, stop, step = part.indices(size)
-    if step < 0:
-        after = stop - low
-        return slice(start - low, None if after < 0 else after, step)
-    return slice(start - low, max(stop - low, 0), step)
-
-
-def sliced(memory: Memory, index: Index) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Where the part of an array lies that an index takes: offset, shape and strides."""
-    offset, shape, strides = memory.offset, [], []
-    for part, size, stride in zip(expanded(index, memory.shape), memory.shape, memory.strides, strict=True):
-        if isinstance(part, int):
-            offset += part * stride
-            continue
-        taken = range(*part.indices(size))
-        offset += (taken.start if len(taken) else 0) * stride
-        shape.append(len(taken))
-        strides.append(stride * taken.step)
-    return offset, tuple(shape), tuple(strides)
-
-
-def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    strides = []
-    for size in reversed(shape):
-        strides.append(itemsize)
-        itemsize *= max(size, 1)
-    return tuple(reversed(strides))
-
-
-def _is_c(memory: Memory) -> bool:
-    expected = c_strides(memory.shape, memory.itemsize)
-    return 0 in memory.shape or all(
-        size == 1 or stride == wanted
-        for size, stride, wanted in zip(memory.shape, memory.strides, expected, strict=True)
-    )
-
-
-def counts(numbers: Any, source: Source, offset: int, what: str) -> tuple[int, ...]:
-    """A shape, checked; a hostile file may say anything."""
-    if not is_shape(numbers):
-        raise source.error(offset, f"{what} is not a shape, or is larger than any file")
-    return tuple(numbers)
-
-
-def is_shape(numbers: Any) -> bool:
-    """Whether these are the sizes of the axes of an array that could be."""
-    return (
-        isinstance(numbers, tuple | list)
-        and len(numbers) <= MAX_AXES
-        and all(type(number) is int and 0 <= number < 1 << 58 for number in numbers)
-        and prod(max(number, 1) for number in numbers) < 1 << 58
-    )
 
 
 def unpacked(bits: int, dtype: str) -> Callable[[Any, tuple[int, ...]], Any]:

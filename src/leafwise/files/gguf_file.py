@@ -5,9 +5,10 @@ from math import prod
 from typing import Any
 
 from leafwise.core.home import Spec
-from leafwise.files.arrays import Coded, Storage, Stored, Strided, counts, spec_of
+from leafwise.files.arrays import Coded, Storage, Stored, Strided, spec_of
 from leafwise.files.home import StoredFile
 from leafwise.files.limits import names_cost
+from leafwise.files.slices import counts
 from leafwise.files.source import Cursor, Source
 
 _MAX_COUNT = 50_000_000  # of anything that a header counts

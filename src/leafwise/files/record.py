@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from leafwise.core.home import Axes, LeafKind
 from leafwise.core.memory import SAME, Op
 from leafwise.errors import ChecksumError, FileError
-from leafwise.files.arrays import Stored, Strided, sliced, spec_of
+from leafwise.files.arrays import Stored, Strided, spec_of
 from leafwise.files.checksums import DIGITS, Sums, checksummer, count, flipped_byte
 from leafwise.files.limits import LimitError, Limits, filled_dict, json_cost
 from leafwise.files.plain import decoded, encoded
+from leafwise.files.slices import sliced
 from leafwise.files.source import Source
 
 KEY = "leafwise"

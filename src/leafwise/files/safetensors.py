@@ -7,11 +7,12 @@ from math import prod
 from typing import Any
 
 from leafwise.core.home import Spec
-from leafwise.files.arrays import MAX_AXES, Coded, Storage, Stored, Strided, unpacked
+from leafwise.files.arrays import Coded, Storage, Stored, Strided, unpacked
 from leafwise.files.checksums import checksum
 from leafwise.files.home import StoredFile
 from leafwise.files.limits import LISTED, LimitError, json_cost, names_cost
 from leafwise.files.record import KEY, TENSORS, add_ties, is_sealed, is_trusted, read_record
+from leafwise.files.slices import MAX_AXES
 from leafwise.files.source import Source
 
 MAX_HEADER = 100_000_000  # what other readers refuse too

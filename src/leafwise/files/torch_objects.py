@@ -14,13 +14,12 @@ from leafwise.files.arrays import (
     Stored,
     Strided,
     Unreadable,
-    c_strides,
-    is_shape,
     numpy_dtype,
     spec_of,
 )
 from leafwise.files.limits import filled_set
 from leafwise.files.pickled import Named, Refused, Table, record, shown
+from leafwise.files.slices import c_strides, is_shape
 
 # The classes of typed storages, and the dtypes that they hold.
 STORAGES = {

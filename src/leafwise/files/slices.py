@@ -1,0 +1,100 @@
+"""Indices, shapes and strides of arrays at rest: which part an index takes, and where it lies."""
+
+from math import prod
+from typing import Any
+
+from leafwise.core.home import Memory
+from leafwise.errors import QueryError
+from leafwise.files.source import Source
+
+MAX_AXES = 64  # what arrays have at most, in PyTorch and in NumPy
+
+Index = Any  # what one writes in brackets: a slice, a number, an ellipsis, or a tuple of those
+
+
+def expanded(index: Index, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """An index with one part for each axis; numbers counted from the front."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if sum(part is Ellipsis for part in parts) > 1:
+        raise QueryError("an index has one ellipsis at most")
+    if Ellipsis in parts:
+        at = parts.index(Ellipsis)
+        parts = (*parts[:at], *[slice(None)] * (len(shape) - len(parts) + 1), *parts[at + 1 :])
+    if len(parts) > len(shape):
+        raise QueryError(f"{len(parts)} indices for an array of {len(shape)} axes")
+    parts = (*parts, *[slice(None)] * (len(shape) - len(parts)))
+    return tuple(_checked(part, size, axis) for axis, (part, size) in enumerate(zip(parts, shape, strict=True)))
+
+
+def _checked(part: Any, size: int, axis: int) -> slice | int:
+    if isinstance(part, slice):
+        if part.step == 0 or not all(
+            one is None or hasattr(one, "__index__") for one in (part.start, part.stop, part.step)
+        ):
+            raise QueryError(f"cannot take {part} of axis {axis}")
+        return part
+    if isinstance(part, bool) or not hasattr(part, "__index__"):
+        raise QueryError(f"files are indexed by numbers and slices, not by {part!r}")
+    number: int = part.__index__()
+    if not -size <= number < size:
+        raise QueryError(f"index {number} is outside axis {axis}, which has {size}")
+    return number % size
+
+
+def taken_of(part: slice | int, size: int) -> range:
+    return range(part, part + 1) if isinstance(part, int) else range(*part.indices(size))
+
+
+def shifted(part: slice, size: int, low: int) -> slice:
+    start, stop, step = part.indices(size)
+    if step < 0:
+        after = stop - low
+        return slice(start - low, None if after < 0 else after, step)
+    return slice(start - low, max(stop - low, 0), step)
+
+
+def sliced(memory: Memory, index: Index) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Where the part of an array lies that an index takes: offset, shape and strides."""
+    offset, shape, strides = memory.offset, [], []
+    for part, size, stride in zip(expanded(index, memory.shape), memory.shape, memory.strides, strict=True):
+        if isinstance(part, int):
+            offset += part * stride
+            continue
+        taken = range(*part.indices(size))
+        offset += (taken.start if len(taken) else 0) * stride
+        shape.append(len(taken))
+        strides.append(stride * taken.step)
+    return offset, tuple(shape), tuple(strides)
+
+
+def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides = []
+    for size in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def is_c_order(memory: Memory) -> bool:
+    expected = c_strides(memory.shape, memory.itemsize)
+    return 0 in memory.shape or all(
+        size == 1 or stride == wanted
+        for size, stride, wanted in zip(memory.shape, memory.strides, expected, strict=True)
+    )
+
+
+def counts(numbers: Any, source: Source, offset: int, what: str) -> tuple[int, ...]:
+    """A shape, checked; a hostile file may say anything."""
+    if not is_shape(numbers):
+        raise source.error(offset, f"{what} is not a shape, or is larger than any file")
+    return tuple(numbers)
+
+
+def is_shape(numbers: Any) -> bool:
+    """Whether these are the sizes of the axes of an array that could be."""
+    return (
+        isinstance(numbers, tuple | list)
+        and len(numbers) <= MAX_AXES
+        and all(type(number) is int and 0 <= number < 1 << 58 for number in numbers)
+        and prod(max(number, 1) for number in numbers) < 1 << 58
+    )
