@@ -85,7 +85,7 @@ def test_built_in_exceptions_hold_no_raw_names() -> None:
         "checkpoint/loading.py: said",  # one fixed sentence
         "core/path.py: name",  # caught at once
         "files/pickled.py: f'{len(found)} values for a tuple of {length}'",
-        "files/source.py: path",  # caught by `told`
+        "files/remote.py: path",  # caught by `told`
         "homes/torch_advice.py: f'{method}() gives {found!r}, not a set of names'",
         "kernels/cuda.py: f'a chunk is a multiple of eight blocks, and {chunk} is not'",
     }

@@ -23,7 +23,7 @@ from tests.files.writers import WRITERS, arrays
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files.source import told
+from leafwise.files.remote import told
 
 
 class RangeServer(http.server.ThreadingHTTPServer):

@@ -24,8 +24,8 @@ from leafwise.files.arrays import ITEM_BYTES, SATURATE, Stored, cast_pieces, che
 from leafwise.files.folder import INDEX
 from leafwise.files.plain import copied
 from leafwise.files.record import KEY, KINDS, NodeType, TieRow
+from leafwise.files.remote import is_url
 from leafwise.files.safetensors import CODES
-from leafwise.files.source import is_url
 
 METADATA = "__metadata__"  # under which a file says something of itself
 _LETTERS = {"parameter": "p", "buffer": "b", "state": "s"}

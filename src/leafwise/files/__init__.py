@@ -9,7 +9,7 @@ from leafwise.files import detect
 from leafwise.files.folder import INDEX, Folder, opened
 from leafwise.files.home import StoredFile
 from leafwise.files.limits import LimitError, Limits
-from leafwise.files.source import is_url
+from leafwise.files.remote import is_url
 
 
 def open_file(
@@ -83,7 +83,7 @@ def _read(name: str, verify: bool, limits: Limits) -> StoredFile:
 
 def opened_folder(name: str) -> Folder:
     """The folder that a file lies in."""
-    from leafwise.files.source import remote
+    from leafwise.files.remote import remote
 
     if is_url(name):
         front = name.rpartition("/")[0]

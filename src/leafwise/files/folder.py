@@ -8,7 +8,8 @@ from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.limits import Limits
-from leafwise.files.source import LocalSource, RemoteSource, Source, is_url, remote, told
+from leafwise.files.remote import RemoteSource, is_url, remote, told
+from leafwise.files.source import LocalSource, Source
 
 INDEX = ".index.json"  # how the name of an index of shards ends
 ENOUGH = 1_000  # of what is missing; an index may name any number of files that are not there

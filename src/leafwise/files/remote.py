@@ -1,0 +1,114 @@
+"""Files behind a URL, read by ranges through fsspec."""
+
+from typing import Any
+
+from leafwise.core.path import escape, shown_file, shown_url, without_secrets
+from leafwise.errors import FileError
+from leafwise.files.source import Source
+
+_BLOCK = 4_096  # what a small read takes at least, so that a header comes in few of them
+
+
+class RemoteSource(Source):
+    """A file behind a URL, through fsspec."""
+
+    def __init__(self, url: str, files: Any, path: str) -> None:
+        self.name = url
+        self._files, self._path = files, path
+        with told(url):
+            self.size = int(files.info(path)["size"] or 0)
+        self._blocks: dict[int, bytes] = {}
+
+    def _read(self, start: int, stop: int) -> Any:
+        if stop - start > _BLOCK:
+            return self._fetch(start, stop)
+        first = start // _BLOCK * _BLOCK
+        data = self._block(first)
+        if stop > first + _BLOCK:
+            data += self._block(first + _BLOCK)
+        return data[start - first : stop - first]
+
+    def _block(self, start: int) -> bytes:
+        if start not in self._blocks:
+            if len(self._blocks) >= 64:
+                self._blocks.clear()
+            self._blocks[start] = self._fetch(start, min(start + _BLOCK, self.size))
+        return self._blocks[start]
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        with told(self.name):
+            data: bytes | None = ranged(self._files, self._path, start, stop)
+        if data is None or len(data) > stop - start:
+            raise self.error(start, "the server does not give parts of a file; download it first")
+        return data
+
+
+def ranged(files: Any, path: str, start: int, stop: int) -> bytes | None:
+    """Some bytes of a remote file; None where the server would send all of it. fsspec takes whatever a web server sends
+    into memory, so those are asked here."""
+    from fsspec.asyn import sync
+
+    if not {"http", "https"} & {*([files.protocol] if isinstance(files.protocol, str) else files.protocol)}:
+        found: bytes = files.cat_file(path, start=start, end=stop)
+        return found
+
+    async def ask() -> bytes | None:
+        options = dict(files.kwargs)
+        headers = {**options.pop("headers", {}), "Range": f"bytes={start}-{stop - 1}"}
+        session = await files.set_session()
+        async with session.get(files.encode_url(path), headers=headers, **options) as answer:
+            if answer.status == 404:
+                raise FileNotFoundError(path)
+            answer.raise_for_status()
+            if answer.status != 206 and not (start == 0 and answer.content_length == stop):
+                return None
+            data = b""
+            while len(data) <= stop - start and (more := await answer.content.read(stop - start + 1 - len(data))):
+                data += more
+            return data
+
+    answered: bytes | None = sync(files.loop, ask)
+    return answered
+
+
+class told:  # noqa: N801
+    """Turns whatever a remote file system raises into one error that names the URL, without its secrets."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, FileError):
+            status = getattr(error, "status", None)
+            kind_of = f"{type(error).__name__}{f' {status}' if isinstance(status, int) else ''}"
+            raw = f"{kind_of}: {str(error).strip()}".removesuffix(": ")
+            said = without_secrets(raw, self.url)
+            # Where the original has secrets in its text, a traceback would show them.
+            shows_none = said == raw and shown_url(self.url) == self.url
+            raise FileError(f"cannot read {shown_file(self.url)}: {escape(said)[:500]}") from (
+                error if shows_none else None
+            )
+
+
+def is_url(target: str) -> bool:
+    """Whether a target is a URL rather than a path.
+
+    >>> is_url("s3://bucket/model.pt"), is_url("C:/model.pt"), is_url("model.pt")
+    (True, False, False)
+    """
+    scheme, found, _ = target.partition("://")
+    return bool(found) and len(scheme) > 1 and scheme.replace("+", "").replace("-", "").isalnum()
+
+
+def remote(url: str) -> tuple[Any, str]:
+    """The file system behind a URL, and the path there."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise FileError(f"{shown_file(url)} needs fsspec: pip install 'leafwise[remote]'") from error
+    with told(url):
+        files, path = fsspec.core.url_to_fs(url)
+    return files, path
