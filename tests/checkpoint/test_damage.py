@@ -59,7 +59,7 @@ def leaves_by_byte(path: Path) -> dict[int, str]:
     found = {}
     with lw.open(path) as t:
         for leaf in t:
-            storage = t._columns.row_values[leaf._row].storage
+            storage = t.columns.row_values[leaf.row].storage
             found.update(dict.fromkeys(range(storage.start, storage.start + storage.nbytes), str(leaf.path)))
     return found
 

@@ -99,7 +99,7 @@ class _AsBefore:
     """Plain values as leafwise saved them until November 2026: each under a name of its own, and no types."""
 
     def __init__(self, t: lw.Tree) -> None:
-        self.items = [PlainValue(*item) for item in t._columns.scalar_items(t._node)]
+        self.items = [PlainValue(*item) for item in t.columns.scalar_items(t.root)]
 
     def node_types(self) -> dict[str, Any]:
         return {}
@@ -111,7 +111,7 @@ def test_files_that_were_saved_before_still_load(name: str, tmp_path: Path, monk
     with monkeypatch.context() as patch:
         patch.setattr(saving, "PlainValues", _AsBefore)
         path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
-    assert lw.open(path)._columns.node_objects[0].record.nodes == {}
+    assert lw.open(path).columns.node_objects[0].record.nodes == {}
     torch.manual_seed(1)
     fresh = optimizers.build()
     other = CASES[name].make(fresh)

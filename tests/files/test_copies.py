@@ -62,5 +62,5 @@ def test_a_copy_has_the_homes_of_the_process_and_nothing_that_they_remember(tmp_
     lw.tree(Local(a=torch.ones(2)))
     tree = lw.open(saved(tmp_path)[0])
     for again in (copy.deepcopy(tree), pickle.loads(pickle.dumps(tree))):
-        assert set(again._columns._homes.values()) == set(tree._columns._homes.values())
+        assert set(again.columns._homes.values()) == set(tree.columns._homes.values())
         assert again["weight"].shape == (300, 300)

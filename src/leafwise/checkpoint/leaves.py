@@ -23,7 +23,7 @@ class _Chosen(NamedTuple):
 
 
 def plan_leaves(plan: Plan, found: Match, cast: bool) -> None:
-    columns, theirs = plan.target._columns, plan.source._columns
+    columns, theirs = plan.target.columns, plan.source.columns
     leaves = _rows_of_leaves(columns, found.rows)
     chosen: list[_Chosen] = []
     for (leaf, rows), facts in zip(leaves.items(), columns.facts(list(leaves)), strict=True):
@@ -60,7 +60,7 @@ def plan_leaves(plan: Plan, found: Match, cast: bool) -> None:
 
 def _fed(plan: Plan, found: Match, one: _Chosen, given: Facts, axes: "_Axes", cast: bool) -> Feed | None:
     """How a leaf gets its values; None, and why not in the plan, where it cannot."""
-    columns, theirs = plan.target._columns, plan.source._columns
+    columns, theirs = plan.target.columns, plan.source.columns
     leaf, row, facts, source, order, _ = one
     name = found.name_of[leaf if leaf in found.name_of else row]
     if reason := plan.foreign.get(leaf):
@@ -185,7 +185,7 @@ def _dtype_message(name: str, ours: Facts, theirs: Facts, cast: bool) -> str:
 
 
 def _plan_unused(plan: Plan, found: Match) -> None:
-    theirs = plan.source._columns
+    theirs = plan.source.columns
     left = [found.source_rows[number] for number in found.matching.sources_left] + found.unused
     if not left:
         return

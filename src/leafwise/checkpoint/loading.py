@@ -77,7 +77,7 @@ def load(
         total = sum(
             fact.spec.nbytes
             for plan in plans
-            for fact in plan.source._columns.facts([feed.source for feed in plan.feeds])
+            for fact in plan.source.columns.facts([feed.source for feed in plan.feeds])
         )
         with bar(total, "loading", progress) as count:
             loads = [_Load(plan, verify, count) for plan in plans]
@@ -91,7 +91,7 @@ def load(
         return (
             loads[0].root
             if loads[0].plan.target is t
-            else put_together(t, [(one.plan.target._node, one.root) for one in loads])
+            else put_together(t, [(one.plan.target.root, one.root) for one in loads])
         )
 
 
@@ -179,8 +179,8 @@ class _Load:
 
     def __init__(self, plan: Plan, verify: bool, progress: Callable[[int], None]) -> None:
         self.plan, self.verify, self.progress = plan, verify, progress
-        self.columns: Columns = plan.target._columns
-        self.theirs: Columns = plan.source._columns
+        self.columns: Columns = plan.target.columns
+        self.theirs: Columns = plan.source.columns
         self.fresh: dict[tuple[int, str], Any] = {}  # by owner and name, what takes the place of what is there
         self.exchanged: dict[int, Any] = {}  # by the identity of an array without memory, the one that has some
         self.staged: dict[int, Any] = {}  # by the row of the target, what came from another machine
@@ -189,7 +189,7 @@ class _Load:
         self.back: list[Wish] = []  # ties that are to be made
         self.in_place: list[_Target] = []
         self.lie: list[tuple[object, Memory] | None] = []  # where each of those lies
-        self.root = self.columns.node_objects[plan.target._node]
+        self.root = self.columns.node_objects[plan.target.root]
 
     def prepare(self) -> None:
         """All that can fail, before anything changes."""
@@ -445,21 +445,21 @@ class _Load:
 
     def _after_load(self) -> None:
         """Has modules that read state dicts in ways of their own, or with hooks, do so."""
-        below = range(self.plan.target._node, self.columns.node_ends[self.plan.target._node])
+        below = range(self.plan.target.root, self.columns.node_ends[self.plan.target.root])
         objects = list({id(obj): obj for obj in (self.columns.node_objects[node] for node in below)}.values())
         for home in self.columns.homes_of(objects):
             home.after_load(objects)
 
     def _replace(self, back: list[Wish]) -> None:
         """Puts new arrays and plain values in their places."""
-        self.root = rebuilt(self.columns, self.plan.target._node, self._changes(back))
+        self.root = rebuilt(self.columns, self.plan.target.root, self._changes(back))
 
     def _changes(self, back: list[Wish]) -> dict[int, dict[str, Any]]:
         """For each node, what takes the place of what it holds, by name."""
         columns = self.columns
         changes: dict[int, dict[str, Any]] = {}
         tied = {columns.ties.get(wish.target, wish.target): wish for wish in back}  # since the walk
-        for row in self.plan.target._rows if self.fresh else ():
+        for row in self.plan.target.rows if self.fresh else ():
             new = self._new_at(row, tied)
             if new is not None:
                 changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = new

@@ -16,20 +16,20 @@ class Match:
 
     def __init__(self, plan: Plan, rename: Any) -> None:
         t, s = plan.target, plan.source
-        columns, theirs = t._columns, s._columns
-        self.target_nodes = optimizer_nodes(columns, t._node)
+        columns, theirs = t.columns, s.columns
+        self.target_nodes = optimizer_nodes(columns, t.root)
         inside = [columns.row_ranges[node] for node in self.target_nodes]
-        self.rows = [row for row in t._rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
+        self.rows = [row for row in t.rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
         if inside:
             self.rows = [row for row in self.rows if not any(start <= row < stop for start, stop in inside)]
-        self.names = columns.keys(self.rows, t._node)
-        keys = columns.node_keys(t._node) if self.target_nodes else {}
+        self.names = columns.keys(self.rows, t.root)
+        keys = columns.node_keys(t.root) if self.target_nodes else {}
         fronts = {f"{keys[node]}." if keys[node] else "" for node in self.target_nodes}
-        self.source_rows: Sequence[int] = s._rows
+        self.source_rows: Sequence[int] = s.rows
         if "transient" in theirs.row_kinds:
             kinds, ties = theirs.row_kinds, theirs.ties
-            self.source_rows = [row for row in s._rows if kinds[ties.get(row, row)] != "transient"]
-        self.source_names = theirs.keys(self.source_rows, s._node)
+            self.source_rows = [row for row in s.rows if kinds[ties.get(row, row)] != "transient"]
+        self.source_names = theirs.keys(self.source_rows, s.root)
         self.give = giver(rename)
         # Where the source keeps the optimizers of the target: by the front in the target, the one in the source.
         self.optimizer_fronts = _optimizer_fronts(s, self.give) if fronts else {}
@@ -70,7 +70,7 @@ class Match:
 
     def _unmatched(self, plan: Plan, found: Matching) -> tuple[list[Unmatched], list[Unmatched]]:
         """What is left to be paired. A tied leaf that gets a value by one of its names needs none by the others."""
-        columns, theirs = plan.target._columns, plan.source._columns
+        columns, theirs = plan.target.columns, plan.source.columns
         filled: set[int] = set()
         spent: set[int] = set()  # leaves of the source that fill a tied leaf: their other names are not needed, either
         for target, source in found.sources.items():
@@ -107,7 +107,7 @@ def giver(rename: Any) -> Callable[[str], str | None]:
 def _optimizer_fronts(s: Tree, give: Callable[[str], str | None]) -> dict[str, str]:
     """Where the source keeps optimizers: by the front that a rename gives it, the one it has."""
     found = {}
-    for key, _, name, _ in s._columns.scalar_items(s._node):
+    for key, _, name, _ in s.columns.scalar_items(s.root):
         if name == "params" and f".{key}".endswith(".param_groups.0.params"):
             front = key.removesuffix("param_groups.0.params")
             new = give(key)
@@ -120,7 +120,7 @@ def _own_fronts(s: Tree, names: list[str], give: Callable[[str], str | None], fr
     """Where the source keeps the state dicts of optimizers that write their own; these have no groups to know them
     by, and are looked for where the target has them."""
     found: dict[str, str] = {}
-    for key in [*names, *(key for key, _, _, _ in s._columns.scalar_items(s._node))] if fronts else ():
+    for key in [*names, *(key for key, _, _, _ in s.columns.scalar_items(s.root))] if fronts else ():
         new = give(key)
         for front in fronts - found.keys() if new is not None else ():
             assert new is not None

@@ -57,7 +57,7 @@ class _Target:
     """An optimizer of the target: the names and the arrays of its parameters, group by group."""
 
     def __init__(self, plan: Plan, node: int) -> None:
-        columns = plan.target._columns
+        columns = plan.target.columns
         optimizer = columns.node_objects[node]
         self.home = columns.home(optimizer)
         self.type = type(optimizer).__qualname__
@@ -72,8 +72,8 @@ class _Target:
 def plan_optimizers(plan: Plan, found: Match) -> list[OptimizerPlan]:
     if not found.target_nodes:
         return []
-    columns = plan.target._columns
-    fronts = columns.node_keys(plan.target._node)
+    columns = plan.target.columns
+    fronts = columns.node_keys(plan.target.root)
     source = _Source(plan.source, list(found.optimizer_fronts.values()))
     planned = []
     for node in found.target_nodes:
@@ -86,7 +86,7 @@ def plan_optimizers(plan: Plan, found: Match) -> list[OptimizerPlan]:
 def _planned_own(plan: Plan, node: int, path: str, source: "_Source", match: Match) -> OptimizerPlan:
     """The state dict of an optimizer that writes its own, all of it or nothing: what its parts mean it alone knows."""
     found = OptimizerPlan(node, path)
-    columns = plan.target._columns
+    columns = plan.target.columns
     who, kind = path or "the optimizer", type(columns.node_objects[node]).__qualname__
     front = match.optimizer_fronts.get(f"{path}." if path else "")
     if front is None:
@@ -131,10 +131,10 @@ class _Source:
     """Rows and plain values of the source, by name."""
 
     def __init__(self, s: Tree, fronts: list[str]) -> None:
-        columns = s._columns
-        self.rows = dict(zip(columns.keys(s._rows, s._node), s._rows, strict=True))
+        columns = s.columns
+        self.rows = dict(zip(columns.keys(s.rows, s.root), s.rows, strict=True))
         self._here = s.path.names
-        fine = {key: value for key, _, _, value in columns.scalar_items(s._node)}
+        fine = {key: value for key, _, _, value in columns.scalar_items(s.root)}
         apart = {front.removesuffix(".") for front in fronts}
         for front in fronts:
             apart |= {f"{front}param_groups", f"{front}state"}
@@ -228,7 +228,7 @@ def _places(
         if not all(numbered):
             plan.notes.append(f"{who}: parameters are numbered on one side; taken in their order")
         return dict(zip(given, [*target.places, *[None] * len(given)], strict=False))
-    columns = plan.target._columns
+    columns = plan.target.columns
     places: dict[str, Place | None] = {}
     for name in given:
         fed = _fed_by(plan, match, source, name)
@@ -259,7 +259,7 @@ def _fed_by(plan: Plan, match: Match, source: _Source, name: str) -> list[int]:
     row = source.rows.get(name)
     if row is None:
         return []
-    columns, theirs = plan.target._columns, plan.source._columns
+    columns, theirs = plan.target.columns, plan.source.columns
     targets = [match.target_of.get(one) for one in theirs.rows_of(theirs.ties.get(row, row))]
     return [columns.ties.get(one, one) for one in targets if one is not None]
 
@@ -271,7 +271,7 @@ def _group_nodes(columns: Columns, node: int) -> list[int]:
 
 def _groups(t: Tree, node: int) -> list[list[str]]:
     """The names of the parameters of each group, as the walk lists them, seen from the tree."""
-    columns = t._columns
+    columns = t.columns
     found = []
     for group in _group_nodes(columns, node):
         listed = next(value for name, value in columns.own_scalars[group] if name == "params")
@@ -333,7 +333,7 @@ def _check_states(
 ) -> None:
     """State must fit its parameter. A parameter that keeps its values, because its shape differs, keeps its state;
     where it is cast or turned, so is the state that is like it."""
-    columns, theirs = plan.target._columns, plan.source._columns
+    columns, theirs = plan.target.columns, plan.source.columns
     kept = {problem.name for problem in (*plan.allowed, *plan.problems) if problem.kind in ("shape", "dtype")}
     feeds = {feed.row: feed for feed in plan.feeds}
     for name, place in places.items():
@@ -443,7 +443,7 @@ def _has_all_options(plan: Plan, found: OptimizerPlan, front: str, source: _Sour
 
 def _options(t: Tree, node: int, which: int) -> set[str]:
     """The options that a group of an optimizer of the target has."""
-    columns = t._columns
+    columns = t.columns
     group = _group_nodes(columns, node)[which]
     names = {name for name, _ in columns.own_scalars.get(group, ())}
     names |= {columns.node_names[child] for child in columns.children(group)}

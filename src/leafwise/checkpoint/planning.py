@@ -131,7 +131,7 @@ def _plan_scalars(plan: Plan, found: Match) -> None:
 
 def _refuse_contradictions(plan: Plan, wanted: dict[str, PlainValue]) -> None:
     """One container that stands in two places of the target cannot hold two values."""
-    columns = plan.target._columns
+    columns = plan.target.columns
     first: dict[tuple[int, str], tuple[str, Any]] = {}
     for key, (_, node, name, _) in wanted.items():
         if (node, name) not in plan.scalars:
@@ -189,10 +189,10 @@ def _with_parts(value: Any, new: dict[Steps, Any], steps: Steps = ()) -> Any:
 def _tell_unused(plan: Plan, unused: list[str]) -> None:
     """What nobody takes. A value of its own is noted; one that belongs into a container which the target has would be
     lost from it, and is a problem."""
-    columns = plan.target._columns
-    keys = columns.node_keys(plan.target._node) if unused else {}
+    columns = plan.target.columns
+    keys = columns.node_keys(plan.target.root) if unused else {}
     holding = {key for node, key in keys.items() if key and _must_be_whole(columns, node)}
-    root = columns.node_objects[plan.target._node]
+    root = columns.node_objects[plan.target.root]
     lost = [
         key for key in unused if isinstance(root, list | tuple) or any(key.startswith(f"{front}.") for front in holding)
     ]
@@ -214,9 +214,9 @@ def _must_be_whole(columns: Columns, node: int) -> bool:
 
 def _values_of(t: Tree, values: PlainValues, besides: Iterable[int] = ()) -> dict[str, PlainValue]:
     """The plain values of a tree by their names; but not what a file says of itself, nor those below some nodes."""
-    if not t._whole:
+    if not t.is_whole:
         return {}
-    skipped = [range(node, t._columns.node_ends[node]) for node in besides]
+    skipped = [range(node, t.columns.node_ends[node]) for node in besides]
     return {
         value.key: value
         for value in values.items
@@ -227,8 +227,8 @@ def _values_of(t: Tree, values: PlainValues, besides: Iterable[int] = ()) -> dic
 
 def _plan_unsaved(plan: Plan) -> None:
     """Buffers that no checkpoint holds, in a model on meta."""
-    columns = plan.target._columns
-    rows = [row for row in plan.target._rows if columns.row_kinds[row] == "transient" and row not in columns.ties]
+    columns = plan.target.columns
+    rows = [row for row in plan.target.rows if columns.row_kinds[row] == "transient" and row not in columns.ties]
     plan.recomputed, left = recomputed(columns, rows)
     for row in left:
         name = columns.row_text(row)
@@ -244,8 +244,8 @@ def _refuse_foreign(plan: Plan) -> None:
     nodes that keep what is theirs where no walk finds it."""
     for t, whose, foreign in ((plan.target, "", plan.foreign), (plan.source, " of the source", plan.foreign_sources)):
         # What is foreign is refused already, and its state dict may need all processes.
-        for node, reason in t._unlisted(saved=not foreign).items():
-            plan.refused.setdefault((reason, whose), []).append(t._columns.node_text(node) or "the model")
+        for node, reason in t.unlisted(saved=not foreign).items():
+            plan.refused.setdefault((reason, whose), []).append(t.columns.node_text(node) or "the model")
     for (reason, whose), names in plan.refused.items():
         plan.found("unsupported", names[0], f"{listed(names, 4)}{whose}: {reason}")
 
@@ -277,4 +277,4 @@ def _hints(plan: Plan) -> list[str]:
 
 
 def found_names(t: Tree) -> list[str]:
-    return t._columns.keys(t._rows, t._node)
+    return t.columns.keys(t.rows, t.root)

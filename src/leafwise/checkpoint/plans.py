@@ -55,8 +55,8 @@ class Back(NamedTuple):
 
 
 def _foreign(t: Tree) -> dict[int, str]:
-    ties = t._columns.ties
-    return {ties.get(row, row): reason for row, reason in t._not_understood().items()}
+    ties = t.columns.ties
+    return {ties.get(row, row): reason for row, reason in t.not_understood().items()}
 
 
 class Plan(Shown, kind="plan"):

@@ -14,7 +14,7 @@ from leafwise.share.binding import Wish, check_wishes
 
 def plan_ties(plan: Plan, found: Match) -> None:
     """Finds ties of the source whose names the target holds as separate leaves."""
-    theirs = plan.source._columns
+    theirs = plan.source.columns
     wishing = _Wishing(plan, found)
     for leaf, rows in theirs.further_rows.items():
         base = leaf if leaf in found.target_of else next((r for r in rows if theirs.row_op(r) == "same"), None)
@@ -34,7 +34,7 @@ class _Wishing:
 
     def __init__(self, plan: Plan, found: Match) -> None:
         self._plan, self._found = plan, found
-        self._columns = plan.target._columns
+        self._columns = plan.target.columns
         self._fed = {feed.row for feed in plan.feeds}
         self._is_stepped = _stepped(plan, found)
 
@@ -79,7 +79,7 @@ class _Wishing:
 
 def _claimed(s: Tree) -> list[tuple[str, str, Op]]:
     """The ties that a file says there are, by the names seen from the tree."""
-    root = s._columns.node_objects[0]
+    root = s.columns.node_objects[0]
     if not isinstance(root, StoredFile) or root.record is None:
         return []
     front = ".".join(s.path.names)
@@ -93,7 +93,7 @@ def _claimed(s: Tree) -> list[tuple[str, str, Op]]:
 
 def _stepped(plan: Plan, found: Match) -> Callable[[int], bool]:
     """Whether an optimizer in the target steps what stands at a row."""
-    columns = plan.target._columns
+    columns = plan.target.columns
     held: set[int] = set()
     for node in found.target_nodes:
         optimizer = columns.node_objects[node]

@@ -250,30 +250,30 @@ class _Collected:
 
 
 def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collected:
-    columns = t._columns
+    columns = t.columns
     found = _Collected(columns)
-    rows = t._rows if only is None else Query.of(only).names(columns, t._node, t._rows)
+    rows = t.rows if only is None else Query.of(only).names(columns, t.root, t.rows)
     rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
     part = t if only is None else t.select(only)
-    for row, reason in part._not_understood().items():
+    for row, reason in part.not_understood().items():
         raise WalkError(f"cannot save {escape(columns.row_text(row))}: {reason}")
-    t._check_listed("save")
+    t.check_listed("save")
     if only is None:
-        _check_circles(columns, t._node)
+        _check_circles(columns, t.root)
     if not rows and only is not None:
         raise QueryError(f"no leaf matches only={only!r}; nothing was saved")
     stored, tied = _stored(columns, rows, copies)
-    names = dict(zip(rows, columns.keys(rows, t._node), strict=True))
+    names = dict(zip(rows, columns.keys(rows, t.root), strict=True))
     facts = columns.facts(stored)
     found.arrays = [_Array(row, names[row], its, _dtype(its, dtype)) for row, its in zip(stored, facts, strict=True)]
     for row, (source, op) in tied.items():
         found.ties.append((names[row], names[source], op))
         found.tie_roles.append(columns.row_role(row))
-    if only is None and t._whole:
+    if only is None and t.is_whole:
         values = PlainValues(t)
         found.scalars = _scalars(columns, values, t.is_file)
         found.nodes = values.node_types()
-        _check_states(columns, t._node, found.nodes)
+        _check_states(columns, t.root, found.nodes)
     _check(found)
     return found
 

@@ -34,10 +34,10 @@ def plans_for_parts(
 
 def check_parts(t: Tree, plans: list[Plan]) -> None:
     """Files for parts must fill the whole target, or be allowed not to; and no leaf twice, with different values."""
-    columns = t._columns
-    parts = [range(plan.target._node, columns.node_ends[plan.target._node]) for plan in plans]
+    columns = t.columns
+    parts = [range(plan.target.root, columns.node_ends[plan.target.root]) for plan in plans]
     inside = {node for part in parts for node in part}
-    left = [columns.row_text(row) for row in t._rows if columns.row_nodes[row] not in inside]
+    left = [columns.row_text(row) for row in t.rows if columns.row_nodes[row] not in inside]
     left += [
         value.key for value in PlainValues(t).items if value.node not in inside and not _is_part(columns, value, plans)
     ]
@@ -61,14 +61,14 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
 
 def _is_part(columns: Columns, value: PlainValue, plans: list[Plan]) -> bool:
     """Whether a plain value is all that a plan is for."""
-    return any(columns.node_objects[plan.target._node] is value.value for plan in plans)
+    return any(columns.node_objects[plan.target.root] is value.value for plan in plans)
 
 
 def _same_feeds(plan: Plan, feed: Feed, other: Plan, second: Feed) -> bool:
     arrays = []
     for one, its in ((plan, feed), (other, second)):
-        value = one.source._columns.current(its.source)
-        array = one.source._columns.home(value).read(value, ())
+        value = one.source.columns.current(its.source)
+        array = one.source.columns.home(value).read(value, ())
         arrays.append(array if its.order is None else array.transpose(its.order))
     return same_values(*arrays)
 
@@ -77,5 +77,5 @@ def put_together(t: Tree, parts: list[tuple[int, Any]]) -> Any:
     """What was given, with its parts, by their nodes, as they are now."""
     changes: dict[int, dict[str, Any]] = {}
     for node, new in parts:
-        changes.setdefault(t._columns.node_parents[node], {})[t._columns.node_names[node]] = new
-    return rebuilt(t._columns, t._node, changes)
+        changes.setdefault(t.columns.node_parents[node], {})[t.columns.node_names[node]] = new
+    return rebuilt(t.columns, t.root, changes)

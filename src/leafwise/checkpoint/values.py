@@ -31,8 +31,8 @@ class PlainValues:
     What is in `apart`, by key, is taken apart although it is plain: another tree has a node there."""
 
     def __init__(self, t: Tree, apart: Callable[[str], bool] = lambda key: False) -> None:
-        self._tree, self._columns, self._apart = t, t._columns, apart
-        self._fronts = self._columns.node_keys(t._node)
+        self._tree, self._columns, self._apart = t, t.columns, apart
+        self._fronts = self._columns.node_keys(t.root)
         self._inside: set[int] = set()  # nodes that are, or are part of, a plain value
         self.items: list[PlainValue] = self._found()
 
@@ -43,7 +43,7 @@ class PlainValues:
             parent = columns.node_parents[node]
             if parent in self._inside:
                 self._inside.add(node)
-            elif node != self._tree._node and not self._apart(key) and _is_plain(columns, node):
+            elif node != self._tree.root and not self._apart(key) and _is_plain(columns, node):
                 self._inside.add(node)
                 value = PlainValue(key, parent, columns.node_names[node], columns.node_objects[node])
                 found.append((node, value))

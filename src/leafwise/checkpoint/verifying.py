@@ -49,10 +49,10 @@ def verify(path: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> 
 
 
 def _verify(t: Tree, progress: bool) -> Verified:
-    columns = t._columns
+    columns = t.columns
     checked: list[tuple[str, Stored]] = []
     total = 0
-    leaves = t._first_rows
+    leaves = t.first_rows
     for row in leaves:
         value: Any = columns.row_values[row]
         if isinstance(value, Stored) and value.is_checked():

@@ -58,8 +58,8 @@ def run(options: argparse.Namespace) -> int:
         raise Error("--cast says how to cast to --dtype, which is not given")
     give, _ = renamer(renames(options.rename))
     with open_checkpoint(target.file(options.source)) as whole:
-        columns = whole._columns
-        rows = whole._rows if options.only is None else Query.of(options.only).names(columns, 0, whole._rows)
+        columns = whole.columns
+        rows = whole.rows if options.only is None else Query.of(options.only).names(columns, 0, whole.rows)
         entries: dict[str, Entry] = {}
         for row in rows:
             array = columns.row_values[row]
@@ -100,6 +100,6 @@ def _check_name(name: str, destination: str) -> None:
 
 def _metadata(found: Any) -> dict[str, str]:
     """What a safetensors file said about itself goes along."""
-    metadata = getattr(found._columns.node_objects[0], "metadata", {})
+    metadata = getattr(found.columns.node_objects[0], "metadata", {})
     plain = {str(key): value for key, value in metadata.items() if isinstance(value, str)}
     return plain if all(len(value) < 100_000 for value in plain.values()) else {}

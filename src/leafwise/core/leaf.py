@@ -38,21 +38,21 @@ class Leaf:
     True
     """
 
-    __slots__ = ("__weakref__", "_columns", "_index", "_row")
+    __slots__ = ("__weakref__", "columns", "number", "row")
 
     def __init__(self, columns: "Columns", index: int, row: int) -> None:
-        self._columns = columns
-        self._index = index
-        self._row = row
+        self.columns = columns
+        self.number = index
+        self.row = row
 
     # -- names -----------------------------------------------------------------------------------------
 
     @property
     def names(self) -> tuple[Name, ...]:
         """Every use, this one first."""
-        columns = self._columns
-        rows = columns.rows_of(self._index)
-        rows = [self._row, *(row for row in rows if row != self._row)]
+        columns = self.columns
+        rows = columns.rows_of(self.number)
+        rows = [self.row, *(row for row in rows if row != self.row)]
         return tuple([columns.name(row) for row in rows])
 
     @property
@@ -61,30 +61,30 @@ class Leaf:
 
     @property
     def path(self) -> Path:
-        return self._columns.row_path(self._row)
+        return self.columns.row_path(self.row)
 
     @property
     def owner(self) -> str:
-        return self._columns.type_name(self._columns.row_nodes[self._row])
+        return self.columns.type_name(self.columns.row_nodes[self.row])
 
     @property
     def role(self) -> str | None:
-        return self._columns.row_role(self._row)[0]
+        return self.columns.row_role(self.row)[0]
 
     @property
     def axes(self) -> Axes:
-        return self._columns.row_role(self._row)[1]
+        return self.columns.row_role(self.row)[1]
 
     # -- facts -----------------------------------------------------------------------------------------
 
     @property
     def kind(self) -> Literal["parameter", "buffer", "state"]:
-        return self._columns.leaf_kind(self._index)
+        return self.columns.leaf_kind(self.number)
 
     @property
     def persistent(self) -> bool:
         """Whether checkpoints hold it; False for buffers registered with `persistent=False`."""
-        return self._columns.row_kinds[self._index] != "transient"
+        return self.columns.row_kinds[self.number] != "transient"
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -117,7 +117,7 @@ class Leaf:
     @property
     def trainable(self) -> bool | None:
         """Whether training changes it; False for what is frozen, None where nobody says, as in a file."""
-        if self.kind == "buffer" and self._columns.is_held(self._row):
+        if self.kind == "buffer" and self.columns.is_held(self.row):
             return False
         return self._facts().trainable
 
@@ -163,9 +163,9 @@ class Leaf:
         return self._ask(lambda home, raw: home.spec(raw), "its shape and dtype")
 
     def _ask(self, question: Callable[[Home, Any], T], what: str) -> T:
-        raw = self._columns.current(self._row)
+        raw = self.columns.current(self.row)
         try:
-            return question(self._columns.home(raw), raw)
+            return question(self.columns.home(raw), raw)
         except Error:
             raise
         except Exception as error:
@@ -174,13 +174,13 @@ class Leaf:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Leaf):
             return NotImplemented
-        return self._columns is other._columns and self._index == other._index
+        return self.columns is other.columns and self.number == other.number
 
     def __hash__(self) -> int:
-        return hash((id(self._columns), self._index))
+        return hash((id(self.columns), self.number))
 
     def __repr__(self) -> str:
-        further = len(self._columns.rows_of(self._index)) - 1
+        further = len(self.columns.rows_of(self.number)) - 1
         also = f", {further + 1} names" if further else ""
         return escape(f"<Leaf {self.path}: {self.kind} {shape_text(self.shape)} {self.dtype}{also}>")
 
@@ -194,42 +194,42 @@ class Node:
     [('', 'Sequential'), ('0', 'Linear'), ('1', 'ReLU')]
     """
 
-    __slots__ = ("_columns", "_index")
+    __slots__ = ("columns", "number")
 
     def __init__(self, columns: "Columns", index: int) -> None:
-        self._columns = columns
-        self._index = index
+        self.columns = columns
+        self.number = index
 
     @property
     def path(self) -> Path:
-        return self._columns.node_path(self._index)
+        return self.columns.node_path(self.number)
 
     @property
     def type(self) -> str:
-        return self._columns.type_name(self._index)
+        return self.columns.type_name(self.number)
 
     @property
     def value(self) -> Any:
         """The module or container itself."""
-        return self._columns.node_objects[self._index]
+        return self.columns.node_objects[self.number]
 
     @property
     def children(self) -> "tuple[Node, ...]":
-        return tuple([Node(self._columns, child) for child in self._columns.children(self._index)])
+        return tuple([Node(self.columns, child) for child in self.columns.children(self.number)])
 
     @property
     def same_as(self) -> Path | None:
         """The path under which this very object came first, where it is used more than once."""
-        first = self._columns.repeats.get(self._index)
-        return None if first is None else self._columns.node_path(first)
+        first = self.columns.repeats.get(self.number)
+        return None if first is None else self.columns.node_path(first)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Node):
             return NotImplemented
-        return self._columns is other._columns and self._index == other._index
+        return self.columns is other.columns and self.number == other.number
 
     def __hash__(self) -> int:
-        return hash((id(self._columns), self._index))
+        return hash((id(self.columns), self.number))
 
     def __repr__(self) -> str:
         return escape(f"<Node {str(self.path) or 'root'}: {self.type}>")

@@ -28,9 +28,9 @@ def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) ->
 
 def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
     """The object of a tree with other arrays for some of its leaves, under all their names."""
-    columns = tree._columns
+    columns = tree.columns
     changes: dict[int, dict[str, Any]] = {}
-    inside = range(tree._node, columns.node_ends[tree._node])
+    inside = range(tree.root, columns.node_ends[tree.root])
     for row in [row for leaf in new for row in columns.rows_of(leaf)]:
         array = new[columns.ties.get(row, row)]
         op, home, node = columns.row_op(row), columns.home(array), columns.row_nodes[row]
@@ -42,7 +42,7 @@ def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
         elif home.in_place:  # a name outside of this part of the model
             owner = columns.node_objects[node]
             columns.home(owner).replaced(owner, {columns.row_names[row]: value})
-    return rebuilt(columns, tree._node, changes)
+    return rebuilt(columns, tree.root, changes)
 
 
 def recomputed(columns: Columns, rows: Iterable[int]) -> tuple[dict[int, Any], list[int]]:

@@ -93,48 +93,48 @@ class Tree(Shown, kind="tree"):
     """
 
     def __init__(self, columns: Columns, node: int = 0, rows: Sequence[int] | None = None) -> None:
-        self._columns = columns
-        self._node = node
-        self._whole = rows is None
+        self.columns = columns
+        self.root = node
+        self.is_whole = rows is None
         if rows is None:
             rows = range(*columns.row_ranges[node]) if node else range(len(columns.row_nodes))
-        self._rows = rows
+        self.rows = rows
 
     # -- leaves ----------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Leaf]:
         """Every leaf once, in the framework's own order."""
-        columns = self._columns
-        return (columns.leaf(row) for row in self._first_rows)
+        columns = self.columns
+        return (columns.leaf(row) for row in self.first_rows)
 
     def __len__(self) -> int:
-        return len(self._first_rows)
+        return len(self.first_rows)
 
     def items(self) -> list[tuple[Path, Leaf]]:
         """Every leaf once, with its first path in this tree."""
-        columns = self._columns
-        return [(columns.row_path(row), columns.leaf(row)) for row in self._first_rows]
+        columns = self.columns
+        return [(columns.row_path(row), columns.leaf(row)) for row in self.first_rows]
 
     def select(self, where: Any) -> "Tree":
         """The part of the tree whose leaves match; see `lw.where` and `Query`.
 
         A glob is read from the root of this tree. What matches nothing is an empty tree.
         """
-        columns = self._columns
-        found = Query.of(where).leaves(columns, self._node, self._rows)
+        columns = self.columns
+        found = Query.of(where).leaves(columns, self.root, self.rows)
         ties = columns.ties
-        return Tree(columns, self._node, [row for row in self._rows if ties.get(row, row) in found])
+        return Tree(columns, self.root, [row for row in self.rows if ties.get(row, row) in found])
 
     @cached_property
-    def _first_rows(self) -> Sequence[int]:
+    def first_rows(self) -> Sequence[int]:
         """For each leaf its first name in this tree; the one that shows all of it, where that is here."""
-        ties = self._columns.ties
+        ties = self.columns.ties
         if not ties:
-            return self._rows
-        if self._whole and not self._node:
-            return [row for row in self._rows if row not in ties]
+            return self.rows
+        if self.is_whole and not self.root:
+            return [row for row in self.rows if row not in ties]
         chosen: dict[int, int] = {}
-        for row in self._rows:
+        for row in self.rows:
             leaf = ties.get(row, row)
             if leaf == row or leaf not in chosen:
                 chosen[leaf] = row
@@ -142,8 +142,8 @@ class Tree(Shown, kind="tree"):
 
     @property
     def _leaves(self) -> set[int]:
-        ties = self._columns.ties
-        return {ties.get(row, row) for row in self._first_rows}
+        ties = self.columns.ties
+        return {ties.get(row, row) for row in self.first_rows}
 
     # -- places ----------------------------------------------------------------------------------------
 
@@ -172,17 +172,17 @@ class Tree(Shown, kind="tree"):
 
     def _find(self, names: tuple[str, ...]) -> tuple[Any] | None:
         """What lives at the names, in a tuple, so that a plain value None is told from nothing."""
-        columns = self._columns
+        columns = self.columns
         if not names:
             return (self,)
         owners = self._descend(names[:-1])
         for owner in owners:
             for row in columns.own_rows(owner):
-                if columns.row_names[row] == names[-1] and (self._whole or row in self._rows):
+                if columns.row_names[row] == names[-1] and (self.is_whole or row in self.rows):
                     return (columns.leaf(row),)
         for child in self._children(owners, names[-1]):
             node = columns.repeats[child] if child in columns.unlisted else child
-            return (Tree(columns, node, None if self._whole else self._rows_below(node)),)
+            return (Tree(columns, node, None if self.is_whole else self._rows_below(node)),)
         for owner in owners:
             for name, value in columns.own_scalars.get(owner, ()):
                 if name == names[-1]:
@@ -191,13 +191,13 @@ class Tree(Shown, kind="tree"):
 
     def _descend(self, names: tuple[str, ...]) -> list[int]:
         """The nodes at the end of the names; several, where a wrapper and what it wraps have one path."""
-        nodes = self._columns.layers(self._node)
+        nodes = self.columns.layers(self.root)
         for name in names:
-            nodes = [layer for child in self._children(nodes, name) for layer in self._columns.layers(child)]
+            nodes = [layer for child in self._children(nodes, name) for layer in self.columns.layers(child)]
         return nodes
 
     def _children(self, nodes: list[int], name: str) -> list[int]:
-        columns = self._columns
+        columns = self.columns
         return [
             child
             for node in nodes
@@ -206,11 +206,11 @@ class Tree(Shown, kind="tree"):
         ]
 
     def _rows_below(self, node: int) -> list[int]:
-        first, last = self._columns.row_ranges[node]
-        return [row for row in self._rows if first <= row < last]
+        first, last = self.columns.row_ranges[node]
+        return [row for row in self.rows if first <= row < last]
 
     def _nothing_at(self, names: tuple[str, ...]) -> str:
-        columns = self._columns
+        columns = self.columns
         depth = next(d for d in range(len(names) - 1, -1, -1) if self._descend(names[:d]))
         here: list[str] = []
         for node in self._descend(names[:depth]):
@@ -235,8 +235,8 @@ class Tree(Shown, kind="tree"):
 
     def _paths_ending(self, names: tuple[str, ...]) -> list[str]:
         """Paths of leaves that end as this one does, for whoever forgot the front."""
-        columns = self._columns
-        rows = (row for row in self._rows if columns.row_names[row] == names[-1])
+        columns = self.columns
+        rows = (row for row in self.rows if columns.row_names[row] == names[-1])
         texts = (columns.row_text(row) for row in rows)
         end = "." + ".".join(map(quote, names[-2:]))
         return list(islice((text for text in texts if f".{text}".endswith(end)), 3)) if len(names) > 1 else []
@@ -246,18 +246,18 @@ class Tree(Shown, kind="tree"):
     @property
     def path(self) -> Path:
         """Where this tree stands; the root of the walk has an empty path."""
-        return self._columns.node_path(self._node)
+        return self.columns.node_path(self.root)
 
     @property
     def nodes(self) -> list[Node]:
         """Every node, parameterless ones too; of a selection, those that lead to its leaves."""
-        columns = self._columns
-        return [Node(columns, node) for node in self._node_numbers() if not columns.hidden(node)]
+        columns = self.columns
+        return [Node(columns, node) for node in self.node_numbers() if not columns.hidden(node)]
 
-    def _unlisted(self, saved: bool = False) -> dict[int, str]:
+    def unlisted(self, saved: bool = False) -> dict[int, str]:
         """Nodes that hold what the walk does not list, with what that is; where `saved`, also those that write down
         other things than they hold."""
-        columns, numbers = self._columns, self._node_numbers()
+        columns, numbers = self.columns, self.node_numbers()
         objects = [columns.node_objects[node] for node in numbers]
         found: dict[int, str] = {}
         for home in columns.homes_of(objects):
@@ -265,14 +265,14 @@ class Tree(Shown, kind="tree"):
             found |= {numbers[number]: reason for number, reason in reasons.items()}
         return {node: reason for node, reason in found.items() if columns.node_parents[node] not in found}
 
-    def _check_listed(self, verb: str) -> None:
+    def check_listed(self, verb: str) -> None:
         """Raises where a node holds what the walk does not list, and what `verb` would leave out in silence."""
-        for node, reason in self._unlisted(saved=verb == "save").items():
-            raise WalkError(f"cannot {verb} {escape(self._columns.node_text(node)) or 'this'}: {reason}")
+        for node, reason in self.unlisted(saved=verb == "save").items():
+            raise WalkError(f"cannot {verb} {escape(self.columns.node_text(node)) or 'this'}: {reason}")
 
-    def _not_understood(self) -> dict[int, str]:
+    def not_understood(self) -> dict[int, str]:
         """First names of leaves whose bytes here are not their values, with what they are."""
-        columns, rows = self._columns, self._first_rows
+        columns, rows = self.columns, self.first_rows
         values = (
             columns.row_values if rows == range(len(columns.row_values)) else [columns.row_values[row] for row in rows]
         )
@@ -285,12 +285,12 @@ class Tree(Shown, kind="tree"):
             found |= {rows[numbers[number]]: reason for number, reason in reasons.items()}
         return found
 
-    def _node_numbers(self) -> Sequence[int]:
-        columns = self._columns
-        if self._whole:
-            return range(self._node, columns.node_ends[self._node])
-        numbers = {self._node}
-        for row in self._rows:
+    def node_numbers(self) -> Sequence[int]:
+        columns = self.columns
+        if self.is_whole:
+            return range(self.root, columns.node_ends[self.root])
+        numbers = {self.root}
+        for row in self.rows:
             node = columns.row_nodes[row]
             while node not in numbers:
                 numbers.add(node)
@@ -300,9 +300,9 @@ class Tree(Shown, kind="tree"):
     @property
     def ties(self) -> list[Tie]:
         """The leaves with several names, in order."""
-        columns = self._columns
+        columns = self.columns
         ties = []
-        for row in self._first_rows:
+        for row in self.first_rows:
             leaf = columns.ties.get(row, row)
             if leaf in columns.further_rows:
                 names = tuple(columns.name(row) for row in columns.rows_of(leaf))
@@ -313,7 +313,7 @@ class Tree(Shown, kind="tree"):
     @property
     def shared_memory(self) -> list[SharedMemory]:
         """Leaves over common memory that are not tied, and why not."""
-        columns = self._columns
+        columns = self.columns
         here = self._leaves if columns.overlaps else set()
         return [
             SharedMemory(
@@ -327,15 +327,15 @@ class Tree(Shown, kind="tree"):
     @property
     def undone(self) -> list[UndoneTie]:
         """Ties that were declared, by `lw.tie` or `lw.keep_ties`, and hold no longer."""
-        return [undone for undone, rows in self._columns.undone.items() if any(row in self._rows for row in rows)]
+        return [undone for undone, rows in self.columns.undone.items() if any(row in self.rows for row in rows)]
 
     @property
     def scalars(self) -> dict[Path, Any]:
         """The plain values (numbers, strings, objects nobody walks) in containers and optimizers."""
-        columns = self._columns
-        if not self._whole:
+        columns = self.columns
+        if not self.is_whole:
             return {}
-        nodes = range(self._node, columns.node_ends[self._node])
+        nodes = range(self.root, columns.node_ends[self.root])
         return {columns.scalar_path(node, name, value): value for node, name, value in columns.scalars if node in nodes}
 
     @property
@@ -350,7 +350,7 @@ class Tree(Shown, kind="tree"):
         """
         sizes = {"parameter": 0, "buffer": 0, "state": 0}
         trainable = frozen = memory = unknown = 0
-        for (spec, kind, _), times in tally(self._columns.facts(self._first_rows)):
+        for (spec, kind, _), times in tally(self.columns.facts(self.first_rows)):
             sizes[kind] += spec.size * times
             memory += spec.nbytes * times
             unknown += times if spec.shape is None else 0
@@ -358,32 +358,32 @@ class Tree(Shown, kind="tree"):
                 trainable += spec.size * times if spec.trainable else 0
                 frozen += spec.size * times if spec.trainable is False else 0
         return Counts(
-            names=len(self._rows),
+            names=len(self.rows),
             leaves=len(self),
             parameters=sizes["parameter"],
             trainable=trainable,
             frozen=frozen,
             buffers=sizes["buffer"],
             state=sizes["state"],
-            bytes=memory - self._bytes_shared(),
+            bytes=memory - self.bytes_shared(),
             unknown=unknown,
         )
 
-    def _bytes_shared(self) -> int:
-        return self._columns.bytes_shared(self._leaves) if self._columns.overlaps else 0
+    def bytes_shared(self) -> int:
+        return self.columns.bytes_shared(self._leaves) if self.columns.overlaps else 0
 
     # -- files -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Lets go of the file that this is the tree of; arrays that were read stay. Nothing happens without a file."""
-        close = getattr(self._columns.node_objects[0], "close", None) if self.is_file else None
+        close = getattr(self.columns.node_objects[0], "close", None) if self.is_file else None
         if close is not None:
             close()
 
     @property
     def is_file(self) -> bool:
         """Whether this is the tree of a file, a folder of files or a URL."""
-        return type(self._columns.node_objects[0]).__module__.startswith(_FILES)
+        return type(self.columns.node_objects[0]).__module__.startswith(_FILES)
 
     def __enter__(self) -> "Tree":
         return self

@@ -41,7 +41,7 @@ def check(
     opened: list[Tree] = []
     try:
         t = _opened(x, opened)
-        t._check_listed("check")
+        t.check_listed("check")
         before = None if against is None else _opened(against, opened)
         looked = Looked(t, optimizer, init, before, progress)
         found = [finding for rule in rules for finding in rule.findings(looked)]

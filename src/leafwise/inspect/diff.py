@@ -131,14 +131,14 @@ def _called(given: Any, t: Tree) -> str:
     """What a tree is called: the name of its file, or what it is."""
     if isinstance(given, str | os.PathLike):
         return os.path.basename(shown_url(os.fspath(given)).rstrip("/")) or os.fspath(given)
-    root = t._columns.node_objects[0]
+    root = t.columns.node_objects[0]
     path = getattr(root, "path", None) if t.is_file else None
-    return os.path.basename(shown_url(str(path)).rstrip("/")) if path else t._columns.type_name(0) or "a tree"
+    return os.path.basename(shown_url(str(path)).rstrip("/")) if path else t.columns.type_name(0) or "a tree"
 
 
 def _compared(a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool) -> Diff:
     for one in (a, b):
-        one._check_listed("compare")
+        one.check_listed("compare")
     pairing = Pairing(a, b, rename)
     found = _Changes(pairing)
     if values:

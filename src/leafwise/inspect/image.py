@@ -165,16 +165,16 @@ def _groups(leaf: Leaf, shape: tuple[int, ...]) -> int:
     """Into how many groups inputs and outputs are split where the axes do not show it; 0 where nobody says."""
     if leaf.role != "conv_transpose.weight" or not leaf.axes or leaf.axes[:2] != ("in", "out"):
         return 1  # elsewhere inputs are those of a group, and outputs all there are
-    columns = leaf._columns
-    found = getattr(columns.node_objects[columns.row_nodes[leaf._row]], "groups", 0)
+    columns = leaf.columns
+    found = getattr(columns.node_objects[columns.row_nodes[leaf.row]], "groups", 0)
     is_count = type(found) is int and found > 0 and len(shape) == len(leaf.axes) and shape[0] % found == 0
     return found if is_count else 0
 
 
 def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
     """The array that is drawn, and its home; raises where it cannot be a picture."""
-    columns = leaf._columns
-    array = columns.current(leaf._row)
+    columns = leaf.columns
+    array = columns.current(leaf.row)
     home = columns.home(array)
     if of == "grad":
         array = home.grads([array])[0]

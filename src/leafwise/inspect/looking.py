@@ -29,13 +29,13 @@ class Looked:
         self, t: Tree, optimizer: Any = None, init: Any = None, before: Tree | None = None, progress: bool = False
     ) -> None:
         self.tree, self.init, self.before = t, init, before
-        self.columns: Columns = t._columns
+        self.columns: Columns = t.columns
         self.stepped = Stepped(self, optimizer)
         self._progress = progress
 
     @cached_property
     def leaves(self) -> list[Seen]:
-        columns, rows = self.columns, list(self.tree._first_rows)
+        columns, rows = self.columns, list(self.tree.first_rows)
         leaves = [columns.ties.get(row, row) for row in rows]
         facts, roles = columns.facts(leaves), columns.row_roles(rows)
         found = []
@@ -133,7 +133,7 @@ class Looked:
             if row.min < row.max and row.count > 2:
                 key = seen.spec.dtype, seen.spec.device, *sorted(seen.shape), row.zeros, row.min, row.max, row.histogram
                 agreeing.setdefault(key, []).append(seen)
-        shared = {frozenset(leaf._index for leaf in one.leaves) for one in self.tree.shared_memory}
+        shared = {frozenset(leaf.number for leaf in one.leaves) for one in self.tree.shared_memory}
         found = []
         for its in _by_corner(agreeing.values()):
             while len(its) > 1:
@@ -198,8 +198,8 @@ class Looked:
         """The values of a leaf as they were before, in the same bands."""
         assert self.before is not None
         leaf = self.before[self.changes[seen.path].path]
-        value = leaf._columns.current(leaf._row)
-        return bands(leaf._columns.home(value), value, seen.shape)
+        value = leaf.columns.current(leaf.row)
+        return bands(leaf.columns.home(value), value, seen.shape)
 
 
 def _by_corner(groups: Iterable[list[Seen]]) -> Iterator[list[Seen]]:

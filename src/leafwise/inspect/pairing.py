@@ -36,9 +36,9 @@ class Side:
     """The rows of a tree that take part, and their names."""
 
     def __init__(self, t: Tree) -> None:
-        self.tree, self.columns = t, t._columns
-        self.rows: Sequence[int] = t._rows
-        self.names = self.columns.keys(self.rows, t._node)
+        self.tree, self.columns = t, t.columns
+        self.rows: Sequence[int] = t.rows
+        self.names = self.columns.keys(self.rows, t.root)
         self._specs = dict(zip(self.rows, self.columns.facts(self.rows), strict=True))
         self.name_of = dict(zip(self.rows, self.names, strict=True))
 
@@ -244,12 +244,12 @@ class _Scalars:
 
 def _values_of(t: Tree) -> dict[str, tuple[str, Any]]:
     """The plain values of a tree with their paths by their names; but not what a file says of itself."""
-    columns: Columns = t._columns
-    if not t._whole or not columns.scalars:
+    columns: Columns = t.columns
+    if not t.is_whole or not columns.scalars:
         return {}
     return {
         key: (str(columns.scalar_path(node, name, value)), value)
-        for key, node, name, value in columns.scalar_items(t._node)
+        for key, node, name, value in columns.scalar_items(t.root)
         if not (t.is_file and key.startswith("__metadata__."))
     }
 

@@ -34,22 +34,22 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
     @cached_property
     def _rows(self) -> dict[str, int]:
         """The row of the tree of each leaf with statistics, by its path."""
-        columns, found = self.tree._columns, self._waiting.found
-        return {columns.row_text(row): row for row in self.tree._first_rows if columns.ties.get(row, row) in found}
+        columns, found = self.tree.columns, self._waiting.found
+        return {columns.row_text(row): row for row in self.tree.first_rows if columns.ties.get(row, row) in found}
 
     @cached_property
     def _of_leaf(self) -> dict[int, int]:
         """For each leaf with statistics, the row that it is told under."""
-        ties = self.tree._columns.ties
+        ties = self.tree.columns.ties
         return {ties.get(row, row): row for row in self._rows.values()}
 
     @property
     def skipped(self) -> dict[str, str]:
         """The paths of leaves without statistics, each with the reason."""
-        columns = self.tree._columns
+        columns = self.tree.columns
         return {
             columns.row_text(row): self._skipped[columns.ties.get(row, row)]
-            for row in self.tree._first_rows
+            for row in self.tree.first_rows
             if columns.ties.get(row, row) in self._skipped
         }
 
@@ -62,13 +62,13 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
             return Stats(place, self.of, self._waiting, self._skipped)
         if not isinstance(place, Leaf):
             raise PathError(f'"{path}" is a plain value, of which there are no statistics')
-        columns, leaf = self.tree._columns, place._index
-        if columns.row_op(place._row).slices is not None:
+        columns, leaf = self.tree.columns, place.number
+        if columns.row_op(place.row).slices is not None:
             whole = columns.row_text(leaf)
             raise PathError(f'"{path}" is a part of {whole}; statistics are of whole leaves, "{whole}" here')
         if leaf in self._skipped:
             raise PathError(f'there are no statistics of "{path}": {self._skipped[leaf]}')
-        return self._row(self._of_leaf.get(leaf, place._row))
+        return self._row(self._of_leaf.get(leaf, place.row))
 
     def __contains__(self, path: object) -> bool:
         try:
@@ -77,7 +77,7 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
             return False
 
     def _row(self, row: int) -> Row:
-        columns = self.tree._columns
+        columns = self.tree.columns
         leaf = columns.ties.get(row, row)
         spec = self._waiting.specs[leaf]
         return Row(self._waiting.found[leaf], columns.row_text(row), spec.dtype, spec.shape)
@@ -121,7 +121,7 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
     @cached_property
     def total(self) -> Row:
         """All of it as one row."""
-        ties, found = self.tree._columns.ties, self._waiting.found
+        ties, found = self.tree.columns.ties, self._waiting.found
         return Row(together([found[ties.get(row, row)] for row in self._rows.values()]))
 
     def text(self, *, depth: int | None = None, full: bool = False) -> str:
@@ -180,10 +180,10 @@ def stats(x: Any, of: Literal["value", "grad"] = "value", histogram: bool = True
 
 
 def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
-    t._check_listed("measure")
-    columns = t._columns
+    t.check_listed("measure")
+    columns = t.columns
     ties = columns.ties
-    leaves = [ties.get(row, row) for row in t._first_rows]
+    leaves = [ties.get(row, row) for row in t.first_rows]
     arrays = [columns.current(leaf) for leaf in leaves]
     skipped: dict[int, str] = {}
     by_home = columns.by_home(arrays)
@@ -210,7 +210,7 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
 
 
 def _nothing_to_see(t: Tree, leaves: list[int], skipped: dict[int, str], of: str) -> WalkError:
-    columns = t._columns
+    columns = t.columns
     if of == "grad" and t.is_file:
         return WalkError("a file holds no gradients; leave out of=")
     if of == "grad" and set(skipped.values()) == {"it has no gradient"}:

@@ -36,7 +36,7 @@ class Stepped:
 
     def _in_tree(self) -> list[Any]:
         t = self._looked.tree
-        nodes = self.columns.nodes_where(lambda home, obj: home.steps(obj), t._node) if t._whole else []
+        nodes = self.columns.nodes_where(lambda home, obj: home.steps(obj), t.root) if t.is_whole else []
         return [self.columns.node_objects[node] for node in nodes]
 
     @cached_property
@@ -103,7 +103,7 @@ class Stepped:
     @cached_property
     def state_rows(self) -> list[tuple[str, Row]]:
         """The statistics of the state of optimizers that were given beside the tree, as if they were in it."""
-        root, found = self.columns.node_objects[self._looked.tree._node], []
+        root, found = self.columns.node_objects[self._looked.tree.root], []
         for number, optimizer in enumerate(self.given):
             called = f"optimizer{number or ''}"
             both = Tree(walk({"model": root, called: optimizer})).select(where(kind="state"))

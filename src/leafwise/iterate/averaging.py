@@ -80,14 +80,14 @@ class Average:
         """Where the leaves stand now. The model is walked again, since parameters and modules may have been replaced;
         where its structure is as it was, leaves have the numbers they had."""
         if model is None:
-            model = self._tree._columns.node_objects[self._tree._node]
+            model = self._tree.columns.node_objects[self._tree.root]
         t = tree(model)
-        ours, theirs = self._tree._columns, t._columns
-        if not self._tree._node and not t._node and _is_alike(ours, theirs):
+        ours, theirs = self._tree.columns, t.columns
+        if not self._tree.root and not t.root and _is_alike(ours, theirs):
             return _Found(t, None)
-        kept = [row for row in t._first_rows if theirs.row_kinds[row] != "transient"]
-        rows = dict(zip(theirs.keys(kept, t._node), kept, strict=True))
-        wrong = self._keys.keys() - rows.keys() if not self._tree._whole else self._keys.keys() ^ rows.keys()
+        kept = [row for row in t.first_rows if theirs.row_kinds[row] != "transient"]
+        rows = dict(zip(theirs.keys(kept, t.root), kept, strict=True))
+        wrong = self._keys.keys() - rows.keys() if not self._tree.is_whole else self._keys.keys() ^ rows.keys()
         if wrong:
             name = min(wrong)
             where = "only in the average" if name in self._keys else "not in the average"
@@ -135,7 +135,7 @@ class Average:
         at = {leaf: values[key] for key, leaf in self._keys.items()}
         given = [[at[leaf] for leaf in part.leaves] for part in self._parts]
         for part, arrays in zip(self._parts, given, strict=True):
-            part.check(self._tree._columns, part.leaves, arrays)
+            part.check(self._tree.columns, part.leaves, arrays)
         for part, arrays in zip(self._parts, given, strict=True):
             part.move(arrays, 1.0)
         self.updates = int(state["updates"])
@@ -161,7 +161,7 @@ class _Found(NamedTuple):
 
     @property
     def root(self) -> Any:
-        return self.tree._columns.node_objects[self.tree._node]
+        return self.tree.columns.node_objects[self.tree.root]
 
     def leaves(self, leaves: list[int]) -> list[int]:
         return leaves if self.number_of is None else [self.number_of[leaf] for leaf in leaves]
@@ -171,7 +171,7 @@ class _Part:
     """Leaves of one home that are averaged, or copied, and their averages."""
 
     def __init__(self, t: Tree, leaves: list[int], is_averaged: bool) -> None:
-        columns = t._columns
+        columns = t.columns
         self.leaves, self.is_averaged = leaves, is_averaged
         held = [columns.current(leaf) for leaf in leaves]
         self.home: Home = columns.home(held[0])
@@ -179,7 +179,7 @@ class _Part:
 
     def checked(self, found: _Found) -> list[Any]:
         """The arrays as they are now; raises where one does not fit its average."""
-        columns, leaves = found.tree._columns, found.leaves(self.leaves)
+        columns, leaves = found.tree.columns, found.leaves(self.leaves)
         values = [columns.row_values[leaf] for leaf in leaves]
         self.check(columns, leaves, values)
         return values
@@ -212,13 +212,13 @@ def _is_alike(a: Columns, b: Columns) -> bool:
 
 def _sorted_leaves(t: Tree, buffers: str) -> tuple[dict[str, int], list[_Part]]:
     """Each leaf by its key, and the leaves that are averaged and that are copied, by home."""
-    t._check_listed("average")
-    columns = t._columns
+    t.check_listed("average")
+    columns = t.columns
     keys: dict[str, int] = {}
     by_home: dict[tuple[Home, bool], list[int]] = {}
     # Buffers that no checkpoint holds are caches and constants, which come and go.
-    rows = [row for row in t._first_rows if columns.row_kinds[row] != "transient"]
-    for row, key, facts in zip(rows, columns.keys(rows, t._node), columns.facts(rows), strict=True):
+    rows = [row for row in t.first_rows if columns.row_kinds[row] != "transient"]
+    for row, key, facts in zip(rows, columns.keys(rows, t.root), columns.facts(rows), strict=True):
         leaf = columns.ties.get(row, row)
         value = columns.current(leaf)
         home = columns.home(value)

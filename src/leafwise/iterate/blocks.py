@@ -31,16 +31,16 @@ class Depths(NamedTuple):
 def depths(tree: Tree, rows: Sequence[int], blocks: str | None) -> Depths:
     """The depths of rows that stand in order: by blocks that match a glob, by the model itself, or by blocks that are
     found in the tree."""
-    columns = tree._columns
+    columns = tree.columns
     if blocks is not None:
         search = _Search(columns, rows, [])
         return _by_stages(columns, rows, [[block] for block in _named(search, tree, blocks)], [], blocks)
-    advising = advisers(columns, tree._node, lambda home, cls: home.depths_by(cls))
+    advising = advisers(columns, tree.root, lambda home, cls: home.depths_by(cls))
     silent = ""
     while True:
         search = _Search(columns, rows, advising)
         # Where what is looked at is a part of a model that says for itself, that is above it.
-        stack = advising[:1] if advising and advising[0] < tree._node else _largest(search, tree._node)
+        stack = advising[:1] if advising and advising[0] < tree.root else _largest(search, tree.root)
         if stack[0] not in advising:
             stages = search.stages(stack)
             found = _by_stages(columns, rows, stages, search.beside(stack, stages))
@@ -124,8 +124,8 @@ def _by_stages(
 
 
 def _named(search: "_Search", tree: Tree, blocks: str) -> list[_Block]:
-    columns = tree._columns
-    nodes = [node for node in Glob(blocks).nodes(columns, tree._node) if search.size(node)]
+    columns = tree.columns
+    nodes = [node for node in Glob(blocks).nodes(columns, tree.root) if search.size(node)]
     if not nodes:
         raise BlocksError(f"no node with parameters matches blocks={blocks!r}")
     found = sorted((_Block(node, *columns.row_ranges[node]) for node in nodes), key=lambda block: block[1:])

@@ -32,11 +32,11 @@ class Norms(Mapping[str, float]):
         self.nonfinite: tuple[str, ...] = ()
         if not math.isfinite(self.total):
             wrong = [leaf for leaf, norm in zip(leaves, norms, strict=True) if not math.isfinite(norm)]
-            self.nonfinite = tuple(t._columns.keys(wrong))
+            self.nonfinite = tuple(t.columns.keys(wrong))
 
     def _found(self) -> dict[str, float]:
         if self._by_path is None:  # thousands of paths that nobody may ask for
-            self._by_path = dict(zip(self._tree._columns.keys(self._leaves), self._norms, strict=True))
+            self._by_path = dict(zip(self._tree.columns.keys(self._leaves), self._norms, strict=True))
         return self._by_path
 
     def __getitem__(self, path: str) -> float:
@@ -44,9 +44,9 @@ class Norms(Mapping[str, float]):
         if found is not None:
             return found
         leaf = self._tree[path]  # under another of its names, or nowhere, which is told
-        if not isinstance(leaf, Leaf) or leaf._index not in self._leaves:
+        if not isinstance(leaf, Leaf) or leaf.number not in self._leaves:
             raise PathError(f'"{path}" had no gradient')
-        return self._norms[self._leaves.index(leaf._index)]
+        return self._norms[self._leaves.index(leaf.number)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found())
@@ -101,7 +101,7 @@ def _gradients(model: Any) -> "_Gradients":
     if isinstance(model, Flat):
         if all(part.packed.is_intact() for part in model.parts):
             return _FlatGradients(model)
-        model = model._tree._columns.node_objects[model._tree._node]
+        model = model._tree.columns.node_objects[model._tree.root]
     found = _Gradients(*walked(model))
     flattened = flat_of(model)
     return _FlatGradients(flattened) if flattened is not None and found.lie_in(flattened) else found
@@ -112,10 +112,10 @@ class _Gradients:
 
     def __init__(self, t: Tree, value_at: Callable[[int], Any]) -> None:
         self.tree = t
-        self.columns: Columns = t._columns
-        self.holder = self.columns.node_objects[t._node]
+        self.columns: Columns = t.columns
+        self.holder = self.columns.node_objects[t.root]
         ties = self.columns.ties
-        leaves = [ties.get(row, row) for row in t._first_rows] if ties else t._first_rows
+        leaves = [ties.get(row, row) for row in t.first_rows] if ties else t.first_rows
         found = _asked(self.columns, list(map(value_at, leaves)))
         self.leaves = [leaf for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None]
         self._arrays = [gradient for gradient in found if gradient is not None]
@@ -176,8 +176,8 @@ class _FlatGradients(_Gradients):
     """The gradients of a flat model, which lie in a few vectors."""
 
     def __init__(self, flattened: Flat) -> None:
-        self.tree, self.columns = flattened._tree, flattened._tree._columns
-        self.holder = self.columns.node_objects[self.tree._node]
+        self.tree, self.columns = flattened._tree, flattened._tree.columns
+        self.holder = self.columns.node_objects[self.tree.root]
         self.leaves = [leaf for part in flattened.parts for leaf in part.leaves]
         self._parts = flattened.parts
 
@@ -224,12 +224,12 @@ def _members(gradients: _Gradients, queries: Sequence[Any]) -> list[list[int]]:
     taken: dict[int, Any] = {}
     found = []
     for where in queries:
-        leaves = Query.of(where).leaves(t._columns, t._node, t._rows)
+        leaves = Query.of(where).leaves(t.columns, t.root, t.rows)
         if not leaves:
             raise nothing_matches(t, where)
         for leaf in leaves:
             if leaf in taken:
-                name = t._columns.row_text(leaf)
+                name = t.columns.row_text(leaf)
                 raise RuleError(f"{name} is matched by {taken[leaf]!r} and by {where!r}; each gradient is clipped once")
             taken[leaf] = where
         found.append([at[leaf] for leaf in sorted(leaves) if leaf in at])

@@ -99,9 +99,9 @@ class Flat:
         """Gives every leaf, and its gradient, memory of its own again; returns the model."""
         for part in self.parts:
             part.packed.undo()
-        _follow(self._tree._columns, self._followers)
+        _follow(self._tree.columns, self._followers)
         self._undone = True
-        return self._tree._columns.node_objects[self._tree._node]
+        return self._tree.columns.node_objects[self._tree.root]
 
     def __repr__(self) -> str:
         leaves = sum(len(part.leaves) for part in self._parts)
@@ -137,10 +137,10 @@ def flat(model: Any) -> Flat:
     (slice(48, 49, None), True)
     """
     t = tree(model)
-    columns = t._columns
+    columns = t.columns
     leaves = [
         columns.ties.get(row, row)
-        for row, facts in zip(t._first_rows, columns.facts(t._first_rows), strict=True)
+        for row, facts in zip(t.first_rows, columns.facts(t.first_rows), strict=True)
         if facts.kind == "parameter" and facts.spec.trainable
     ]
     by_home = _checked(t, leaves)
@@ -151,7 +151,7 @@ def flat(model: Any) -> Flat:
         for numbers, packed in home.pack([columns.current(leaf) for leaf in its], slots):
             parts.append(FlatPart(columns, [its[number] for number in numbers], packed))
     _follow(columns, followers)
-    made = _flats[id(columns.node_objects[t._node])] = Flat(t, parts, followers)
+    made = _flats[id(columns.node_objects[t.root])] = Flat(t, parts, followers)
     return made
 
 
@@ -171,7 +171,7 @@ def _slots(columns: Columns, leaf: int) -> list[Slot]:
 
 def _checked(t: Tree, leaves: list[int]) -> dict[Home, list[int]]:
     """The leaves by home; raises, before anything is changed, where one cannot be a view of a vector."""
-    columns = t._columns
+    columns = t.columns
     if not leaves:
         raise WalkError("there is nothing to flatten: no leaf is trained")
     by_home: dict[Home, list[int]] = {}
@@ -206,7 +206,7 @@ class _Follower(NamedTuple):
 
 
 def _followers(t: Tree, leaves: list[int]) -> list[_Follower]:
-    columns = t._columns
+    columns = t.columns
     found = []
     for leaf in leaves:
         first = columns.current(leaf)

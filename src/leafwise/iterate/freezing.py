@@ -44,9 +44,9 @@ def thaw(model: Any, where: Any) -> Any:
 
 def _set(model: Any, where: Any, trainable: bool) -> Any:
     t = tree(model)
-    columns = t._columns
+    columns = t.columns
     verb = "thaw" if trainable else "freeze"
-    leaves = sorted(Query.of(where).leaves(columns, t._node, t._rows))
+    leaves = sorted(Query.of(where).leaves(columns, t.root, t.rows))
     if not leaves:
         raise nothing_matches(t, where)
     parameters = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "parameter"]
@@ -67,7 +67,7 @@ def _set(model: Any, where: Any, trainable: bool) -> Any:
     for owner in owners.values():
         columns.home(owner).hold_still(owner, not trainable)
     _log.info("%s", _said(t, "thawed" if trainable else "frozen", parameters, drifting))
-    return columns.node_objects[t._node]
+    return columns.node_objects[t.root]
 
 
 def _is_float(columns: Columns, leaf: int) -> bool:
@@ -108,7 +108,7 @@ def _check_memory(columns: Columns, frozen: set[int]) -> None:
 
 
 def _said(t: Tree, done: str, parameters: list[int], drifting: list[int]) -> str:
-    columns = t._columns
+    columns = t.columns
     size = sum(facts.spec.size for facts in columns.facts(parameters))
     names = [columns.row_text(leaf) for leaf in (*parameters, *drifting)]
     buffers = f" and {len(drifting):,} buffers" if drifting else ""

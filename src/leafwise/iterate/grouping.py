@@ -81,7 +81,7 @@ class _Grouping:
 
     def __init__(self, t: Tree, rules: list[Rule], strict: bool, optimizer: Any, options: dict[str, Any]) -> None:
         self.tree, self.rules = t, rules
-        self.columns: Columns = t._columns
+        self.columns: Columns = t.columns
         self.trained: dict[int, int] = {}  # leaf → how many parameters it has
         self.frozen: dict[int, int] = {}
         self.tied: dict[int, list[int]] = {}  # leaf → its names here, the first of them first
@@ -98,7 +98,7 @@ class _Grouping:
 
     def _sort(self) -> None:
         """What is trained, what is frozen; what is neither, as a buffer is, has no place in an optimizer."""
-        rows = self.tree._first_rows
+        rows = self.tree.first_rows
         columns = self.columns
         known: dict[int, tuple[bool | None, int]] = {}
         for row, facts in zip(rows, columns.facts(rows), strict=True):
@@ -142,7 +142,7 @@ class _Grouping:
 
     def _first_match(self, rule: Rule) -> str:
         """Words for a leaf that a rule is about."""
-        rows = rule.query.names(self.columns, self.tree._node, self.tree._rows)
+        rows = rule.query.names(self.columns, self.tree.root, self.tree.rows)
         return f" for {self.columns.row_text(rows[0])}" if rows else ""
 
     def _check_rules(self) -> None:

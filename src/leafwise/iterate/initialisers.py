@@ -306,7 +306,7 @@ class Defaults(Rule):
         super().__init__("**", init="as PyTorch's layers begin")
 
     def places(self, tree: Tree, rows: Collection[int]) -> Iterable[tuple[int, Hashable]]:
-        columns = tree._columns
+        columns = tree.columns
         stock: dict[type, bool] = {}
         found: list[tuple[int, Hashable]] = []
         transformers = [

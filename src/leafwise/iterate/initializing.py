@@ -83,7 +83,7 @@ class _ForParameters(Rule):
 
     def places(self, tree: Tree, rows: Collection[int]) -> Iterable[tuple[int, Hashable]]:
         found = list(self._rule.places(tree, rows))
-        columns = tree._columns
+        columns = tree.columns
         parameters = [one for one in found if columns.leaf_kind(columns.ties.get(one[0], one[0])) == "parameter"]
         return parameters or found
 
@@ -100,7 +100,7 @@ def declared(t: Tree, rules: Any) -> Iterator[tuple[int, str, Drawn]]:
     before, given = (
         ([Defaults()], []) if rules is True else ([], checked_rules([rules] if isinstance(rules, Rule) else rules))
     )
-    columns = t._columns
+    columns = t.columns
     names, cascade = _ordered(t, before, given)
     for leaf, rows in names.items():
         held = cascade.holds(rows)
@@ -113,8 +113,8 @@ def declared(t: Tree, rules: Any) -> Iterator[tuple[int, str, Drawn]]:
 
 def _ordered(t: Tree, before: Sequence[Rule], rules: list[Rule]) -> tuple[dict[int, list[int]], Cascade]:
     """The names of each leaf that may get initial values, and what rules say of them; each must match some."""
-    columns = t._columns
-    leaves = [columns.ties.get(row, row) for row in t._first_rows]
+    columns = t.columns
+    leaves = [columns.ties.get(row, row) for row in t.first_rows]
     tied = tied_names(t)
     names = {leaf: tied.get(leaf, [leaf]) for leaf in leaves if columns.leaf_kind(leaf) != "state"}
     rows = [row for its in names.values() for row in its]
@@ -128,7 +128,7 @@ def _ordered(t: Tree, before: Sequence[Rule], rules: list[Rule]) -> tuple[dict[i
 class _Initialising:
     def __init__(self, t: Tree, rules: list[Rule], seed: int, progress: bool) -> None:
         self.tree, self.seed, self.progress = t, seed, progress
-        self.columns: Columns = t._columns
+        self.columns: Columns = t.columns
         for rule in rules:
             if "init" in rule.options:
                 _explained(repr(rule), partial(check_options, rule.options))
@@ -194,7 +194,7 @@ class _Initialising:
         drawn = {job.leaf: _drawn(columns, job) for job in named}
         targets = {job.leaf: self._target(job) for job in now}
         total = sum(facts.spec.size for facts in columns.facts(list(targets)))
-        root = columns.node_objects[self.tree._node]
+        root = columns.node_objects[self.tree.root]
         with bar(total, "initialising", self.progress) as count:
             filler = _Filler(columns, self.seed, targets, count)
             if new := filler.fill([(job, drawn[job.leaf]) for job in named]):
@@ -235,7 +235,7 @@ class _Initialising:
 
     def _recompute(self) -> None:
         """Buffers that no rule speaks of, and that have no values yet."""
-        rows = [row for row in self.tree._rows if self.columns.row_kinds[row] in ("buffer", "transient")]
+        rows = [row for row in self.tree.rows if self.columns.row_kinds[row] in ("buffer", "transient")]
         values, left = recomputed(self.columns, rows)
         for row, value in values.items():
             owner = self.columns.node_objects[self.columns.row_nodes[row]]
@@ -279,7 +279,7 @@ class _Later:
         self.seed, self.jobs, self.names = seed, jobs, names
 
     def __call__(self, owner: Any) -> None:
-        columns = tree(owner)._columns
+        columns = tree(owner).columns
         rows = {columns.row_names[row]: row for row in columns.own_rows(0)}
         jobs = [job._replace(leaf=rows[name], row=rows[name]) for job, name in zip(self.jobs, self.names, strict=True)]
         targets = {job.leaf: (columns.current(job.leaf), False) for job in jobs}

@@ -44,8 +44,8 @@ class _NoDecay(Rule):
         super().__init__(Query("no_decay()", _rows_not_decayed), weight_decay=0.0)
 
     def places(self, tree: Tree, rows: Collection[int]) -> Iterable[tuple[int, Hashable]]:
-        by_role = _rows_by_role(tree._columns, rows)
-        wished = _rows_wished(tree._columns, tree._node, rows).difference(by_role)
+        by_role = _rows_by_role(tree.columns, rows)
+        wished = _rows_wished(tree.columns, tree.root, rows).difference(by_role)
         return [*((row, None) for row in by_role), *((row, _WISHED) for row in sorted(wished))]
 
     def note(self, columns: Columns, placed: Sequence[tuple[int, Hashable]]) -> str:
@@ -136,7 +136,7 @@ class _LayerDecay(Rule):
         self._decay, self._blocks = decay, blocks
 
     def places(self, tree: Tree, rows: Collection[int]) -> Iterable[tuple[int, Hashable]]:
-        matched = sorted(self.query.names(tree._columns, tree._node, rows))
+        matched = sorted(self.query.names(tree.columns, tree.root, rows))
         if not matched:
             return []
         try:

@@ -41,7 +41,7 @@ class Rule:
 
     def places(self, tree: Tree, rows: Collection[int]) -> Iterable[tuple[int, Hashable]]:
         """The rows that match, each with a word that tells apart what is to hold there."""
-        return [(row, None) for row in self.query.names(tree._columns, tree._node, rows)]
+        return [(row, None) for row in self.query.names(tree.columns, tree.root, rows)]
 
     def at(self, place: Hashable, before: dict[str, Any]) -> dict[str, Any]:
         """What is to hold at a place, where `before` holds by the rules before."""
@@ -97,7 +97,7 @@ class Cascade:
     ) -> None:
         """`rows` are the names in question, `base` what holds before all rules. A rule that names the option
         `starts_anew` does away with what the rules before it said."""
-        self._columns: Columns = tree._columns
+        self._columns: Columns = tree.columns
         self._rules = rules
         self._starts_anew = starts_anew
         self._sets = [Held(base, {}, {})]
@@ -254,9 +254,9 @@ def checked_rules(rules: Any) -> list[Rule]:
 
 def matches_nothing(tree: Tree, rule: Rule, what: str) -> RuleError:
     """The error for a rule that matches nothing of what it is for."""
-    found = rule.query.names(tree._columns, tree._node, tree._rows)
+    found = rule.query.names(tree.columns, tree.root, tree.rows)
     if found:
-        some = listed([tree._columns.row_text(row) for row in found], 3)
+        some = listed([tree.columns.row_text(row) for row in found], 3)
         return RuleError(f"{rule!r} matches no {what}; it matches {some}")
     why = f": {nothing_matches(tree, rule.where)}" if isinstance(rule.where, str | Path) else ""
     return RuleError(f"{rule!r} matches nothing{why}")

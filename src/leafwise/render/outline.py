@@ -75,13 +75,13 @@ def tree_doc(tree: "Tree", *, depth: int | None = None, full: bool = False, max_
 class _Outline:
     def __init__(self, tree: "Tree", fold: bool) -> None:
         self.tree = tree
-        self.columns = columns = tree._columns
+        self.columns = columns = tree.columns
         self.fold = fold
-        self.nodes = tree._node_numbers()
-        self.selected = set() if tree._whole else set(self.nodes)
-        self.facts = dict(zip(tree._rows, columns.facts(tree._rows), strict=True))
+        self.nodes = tree.node_numbers()
+        self.selected = set() if tree.is_whole else set(self.nodes)
+        self.facts = dict(zip(tree.rows, columns.facts(tree.rows), strict=True))
         # Names whose leaf is charged elsewhere in this tree.
-        self.uncharged = self.facts.keys() - set(tree._first_rows) if columns.ties else set()
+        self.uncharged = self.facts.keys() - set(tree.first_rows) if columns.ties else set()
         self.tied_rows = sorted(columns.ties)
         self.tied_nodes = sorted({columns.row_nodes[row] for row in self.tied_rows})
         self.distinct: dict[int, Facts] = {}  # by identity, as they are met
@@ -134,7 +134,7 @@ class _Outline:
 
     def _children(self, node: int) -> list[int]:
         children = self.columns.children(node)
-        return list(children) if self.tree._whole else [child for child in children if child in self.selected]
+        return list(children) if self.tree.is_whole else [child for child in children if child in self.selected]
 
     def _own_rows(self, node: int) -> list[int]:
         return [row for row in self.columns.own_rows(node) if row in self.facts]
@@ -151,7 +151,7 @@ class _Outline:
 
     def footer(self) -> list[tuple[Span, ...]]:
         below = self.sums[self.looks[self.nodes[0]]]._asdict()
-        memory = below.pop("nbytes") - self.tree._bytes_shared()
+        memory = below.pop("nbytes") - self.tree.bytes_shared()
         counts = Counts(names=len(self.facts), bytes=memory, **below)
         return _footer(self.tree, counts, self.distinct.values())
 
@@ -222,7 +222,7 @@ class _Outline:
         items: list[tuple[str, _Run]] = []
         wrapped = self._wrapped(node)
         for inner in wrapped:
-            if self.tree._whole:
+            if self.tree.is_whole:
                 values = columns.own_scalars.get(inner, ())
                 items += [("value", _Run([inner, number])) for number in range(len(values))]
             items += [("row", run) for run in self._runs(self._own_rows(inner), columns.row_names, self._rows_alike)]
@@ -385,11 +385,11 @@ def _footer(tree: "Tree", counts: Counts, facts: Collection[Facts]) -> list[tupl
 
 def _out_of_reach(tree: "Tree") -> list[str]:
     """What verbs refuse to look at, a line for each reason."""
-    columns = tree._columns
+    columns = tree.columns
     by_reason: dict[str, list[str]] = {}
-    for node, reason in tree._unlisted().items():
+    for node, reason in tree.unlisted().items():
         by_reason.setdefault(reason, []).append(columns.node_text(node) or "this")
-    for row, reason in tree._not_understood().items():
+    for row, reason in tree.not_understood().items():
         by_reason.setdefault(reason, []).append(columns.row_text(row))
     return [f"not understood: {listed(paths, 3)}: {reason}" for reason, paths in by_reason.items()]
 

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 def tree_json(tree: "Tree") -> dict[str, Any]:
     """Everything that the walk found: counts, nodes, leaves with all their names, plain values."""
     texts = _Texts(tree)
-    columns = tree._columns
+    columns = tree.columns
     return {
         "path": str(tree.path),
         "counts": tree.counts._asdict(),
         "nodes": [
             {"path": texts.of_node(node), "type": columns.type_name(node)}
             | ({"same_as": texts.of_node(columns.repeats[node])} if node in columns.repeats else {})
-            for node in tree._node_numbers()
+            for node in tree.node_numbers()
             if not columns.hidden(node)
         ],
         "leaves": [_leaf(leaf, texts) for leaf in tree],
@@ -41,9 +41,9 @@ class _Texts:
     """Paths as text, each made from that of the node above; deep trees would else cost the square of their depth."""
 
     def __init__(self, tree: "Tree") -> None:
-        self.columns = tree._columns
+        self.columns = tree.columns
         self._texts: dict[int, str] = {}
-        for node in tree._node_numbers():
+        for node in tree.node_numbers():
             above = self._texts.get(self.columns.node_parents[node])
             if above is None:
                 self._texts[node] = self.columns.node_text(node)
@@ -66,10 +66,10 @@ def _joined(above: str, name: str) -> str:
 
 def _leaf(leaf: "Leaf", texts: _Texts) -> dict[str, Any]:
     columns = texts.columns
-    rows = columns.rows_of(leaf._index)
-    rows = [leaf._row, *(row for row in rows if row != leaf._row)]
+    rows = columns.rows_of(leaf.number)
+    rows = [leaf.row, *(row for row in rows if row != leaf.row)]
     return {
-        "path": texts.of_row(leaf._row),
+        "path": texts.of_row(leaf.row),
         "names": [_name(row, texts) for row in rows],
         "kind": leaf.kind,
         "persistent": leaf.persistent,

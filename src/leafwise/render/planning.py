@@ -15,7 +15,7 @@ def plan_doc(plan: Plan, *, full: bool = False) -> Doc:
     """A line for each leaf that gets a value, with where it comes from; below, what is wrong, and how to go on."""
     limit = None if full else _MAX_LINES
     theirs = _source_names(plan)
-    facts = plan.target._columns.facts([feed.row for feed in plan.feeds[:limit]])
+    facts = plan.target.columns.facts([feed.row for feed in plan.feeds[:limit]])
     lines = []
     for feed, (spec, _, _) in zip(plan.feeds[:limit], facts, strict=True):
         source = theirs[feed.source]
@@ -38,9 +38,9 @@ def plan_doc(plan: Plan, *, full: bool = False) -> Doc:
 
 
 def _source_names(plan: Plan) -> dict[int, str]:
-    columns = plan.source._columns
+    columns = plan.source.columns
     rows = [feed.source for feed in plan.feeds]
-    return dict(zip(rows, columns.keys(rows, plan.source._node), strict=True))
+    return dict(zip(rows, columns.keys(rows, plan.source.root), strict=True))
 
 
 def _problems(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
@@ -59,7 +59,7 @@ def _problems(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
 
 
 def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
-    columns = plan.target._columns
+    columns = plan.target.columns
     footer: list[tuple[Span, ...]] = [(Span(prefix.describe()),) for prefix in plan.prefixes]
     footer += [(Span(note, "dim"),) for note in plan.notes]
     for back in plan.back[:limit]:
@@ -140,7 +140,7 @@ def _summary(plan: Plan) -> str:
 def plan_json(plan: Plan) -> dict[str, Any]:
     """Every leaf with where it comes from, what is wrong, what is allowed, and what is proposed."""
     theirs = _source_names(plan)
-    columns = plan.target._columns
+    columns = plan.target.columns
     facts = columns.facts([feed.row for feed in plan.feeds])
     return {
         "holds": plan.holds,

@@ -60,7 +60,7 @@ def tie(
     """
     check_keep(keep)
     t = tree(model)
-    columns = t._columns
+    columns = t.columns
     try:
         source = t[to]
     except PathError as error:
@@ -74,11 +74,11 @@ def tie(
         pairs = _leaf_pairs(t, where, source)
         op = _asked_op(source, transpose, slice)
         if op == "same":
-            op = columns.row_op(source._row)  # to a view: the same view of its leaf
-        elif columns.row_op(source._row) != "same":
-            whole = columns.row_text(source._index)
+            op = columns.row_op(source.row)  # to a view: the same view of its leaf
+        elif columns.row_op(source.row) != "same":
+            whole = columns.row_text(source.number)
             raise TieError(
-                f"{source.path} is itself {whole}{columns.row_op(source._row).describe()}; "
+                f"{source.path} is itself {whole}{columns.row_op(source.row).describe()}; "
                 f'tie to the leaf: lw.tie(model, {_said(where)}, to="{whole}", …)'
             )
     else:
@@ -104,7 +104,7 @@ def check_wishes(columns: Columns, wishes: list[Wish], keep: "Keep | None") -> l
 
 def bind(t: Tree, wishes: list[Wish], keep: "Keep | None") -> Any:
     """Makes ties, all of them or none, and has them kept. Returns the model."""
-    columns = t._columns
+    columns = t.columns
     by_home: dict[Home, list[Group]] = {}
     for op, new in check_wishes(columns, wishes, keep):
         for leaf, rows in new.items():
@@ -116,9 +116,9 @@ def bind(t: Tree, wishes: list[Wish], keep: "Keep | None") -> Any:
         root = home.rebind(root, groups, keep)
     again = tree(root)
     touched = {columns.row_text(wish.target) for wish in wishes}
-    tied = (row for row in again._columns.ties if again._columns.row_text(row) in touched)
-    first = (row for row in again._columns.further_rows if again._columns.row_text(row) in touched)
-    guard(again, sorted({*first, *map(again._columns.ties.__getitem__, tied)}))
+    tied = (row for row in again.columns.ties if again.columns.row_text(row) in touched)
+    first = (row for row in again.columns.further_rows if again.columns.row_text(row) in touched)
+    guard(again, sorted({*first, *map(again.columns.ties.__getitem__, tied)}))
     return root
 
 
@@ -176,42 +176,42 @@ def _plain(part: builtins.slice | int, size: int) -> builtins.slice | int:
 
 
 def _leaf_pairs(t: Tree, where: Any, source: Leaf) -> list[_Pair]:
-    columns = t._columns
+    columns = t.columns
     rows = rows_matching(t, where)
     if not rows:
         if nodes_matching(t, where):
             raise TieError(f"cannot tie {_said(where)} to {source.path}: one is a module, the other a leaf of it")
         error = nothing_matches(t, where)
         raise PathError(f"cannot tie {_said(where)} to {source.path}: {error}")
-    if rows == [source._row]:
+    if rows == [source.row]:
         raise TieError(f"cannot tie {source.path} to itself; name the other leaf")
-    index = columns.ties.get(source._row, source._row)
-    if index in rows and index != source._row:
+    index = columns.ties.get(source.row, source.row)
+    if index in rows and index != source.row:
         raise TieError(
             f"cannot tie {columns.row_text(index)} to {source.path}: a cycle, since {source.path} is "
-            f"{columns.row_text(index)}{columns.row_op(source._row).describe()} already"
+            f"{columns.row_text(index)}{columns.row_op(source.row).describe()} already"
         )
-    return [_Pair(row, index) for row in rows if row != source._row]
+    return [_Pair(row, index) for row in rows if row != source.row]
 
 
 def _module_pairs(t: Tree, where: Any, source: Tree) -> list[_Pair]:
-    columns = t._columns
+    columns = t.columns
     nodes = nodes_matching(t, where)
     if not nodes:
         if rows_matching(t, where):
             raise TieError(f"cannot tie {_said(where)} to {source.path}: one is a leaf, the other a module")
         raise PathError(f"cannot tie {_said(where)} to {source.path}: {nothing_matches(t, where)}")
-    if nodes == [source._node]:
+    if nodes == [source.root]:
         raise TieError(f"cannot tie {source.path} to itself; name the other module")
-    mine = _rows_by_name(columns, source._node)
+    mine = _rows_by_name(columns, source.root)
     if not mine:
         raise TieError(f"cannot tie {_said(where)} to {source.path}: there is no parameter below it")
     pairs = []
     for node in nodes:
-        if columns.node_objects[node] is columns.node_objects[source._node]:
+        if columns.node_objects[node] is columns.node_objects[source.root]:
             continue
         path = columns.node_text(node)
-        inner, outer = sorted((node, source._node), reverse=True)
+        inner, outer = sorted((node, source.root), reverse=True)
         if inner < columns.node_ends[outer]:
             raise TieError(f"cannot tie {path} to {source.path}: a cycle, since one of them is inside the other")
         theirs = _rows_by_name(columns, node)
@@ -357,7 +357,7 @@ def untie(model: Any, where: Any) -> Any:
     (False, True)
     """
     t = tree(model)
-    columns = t._columns
+    columns = t.columns
     rows = rows_matching(t, where)
     nodes = [] if rows else nodes_matching(t, where)
     if not rows and not nodes:

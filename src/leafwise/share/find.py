@@ -70,8 +70,8 @@ class Ties(Shown, Sequence[Tie], kind="ties"):
 
 def bytes_saved(t: Tree, tie: Tie) -> list[int]:
     """For each further name of a tie, the bytes that it does not take."""
-    columns = t._columns
-    return [spec.nbytes for spec, _, _ in columns.facts(columns.further_rows[tie.leaf._index])]
+    columns = t.columns
+    return [spec.nbytes for spec, _, _ in columns.facts(columns.further_rows[tie.leaf.number])]
 
 
 def ties(model: Any, *, equal_untied: bool = False, optimizer: Any = None) -> Ties:
@@ -100,10 +100,10 @@ def ties(model: Any, *, equal_untied: bool = False, optimizer: Any = None) -> Ti
 
 def _equal_untied(t: Tree) -> list[EqualUntied]:
     """Compared by a sum of bits first, then bit by bit; a transpose of the other counts as equal too."""
-    columns = t._columns
+    columns = t.columns
     alike: dict[object, list[tuple[int, bool]]] = {}
     for leaf in t:
-        row = leaf._row
+        row = leaf.row
         value = columns.current(row)
         fingerprint = columns.home(value).fingerprint(value)
         spec = columns.facts([row])[0].spec
@@ -143,7 +143,7 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
     found_home = homes.find(type(optimizer))
     if found_home is None or found_home[1] != "node":
         raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")
-    columns = t._columns
+    columns = t.columns
     held = found_home[0].held_by(optimizer)
     rows = {id(value): row for row, value in reversed(list(enumerate(columns.row_values)))}
     problems: list[HeldWrongly] = []
@@ -152,7 +152,7 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
     for place, value in held:
         where.setdefault(id(value), []).append(place)
         values[id(value)] = value
-    absent = [row for row in t._first_rows if id(columns.row_values[row]) not in where]
+    absent = [row for row in t.first_rows if id(columns.row_values[row]) not in where]
     for key, places in where.items():
         row = rows.get(key)
         if row is None:
@@ -170,7 +170,7 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
                 )
             )
     for shared in t.shared_memory:
-        stepped = [leaf for leaf in shared.leaves if id(columns.row_values[leaf._row]) in where]
+        stepped = [leaf for leaf in shared.leaves if id(columns.row_values[leaf.row]) in where]
         if len(stepped) > 1:
             names = " and ".join(str(leaf.path) for leaf in stepped)
             path = str(stepped[0].path)

@@ -68,15 +68,15 @@ class Uses(Mapping[Path, UseGradients]):
 
     def __enter__(self) -> "Uses":
         self._read = []
-        columns = self._tree._columns
+        columns = self._tree.columns
         nodes: dict[int, list[str]] = {}
         for node, obj in enumerate(columns.node_objects):
             nodes.setdefault(id(obj), []).append(columns.node_text(node))
         leaves: dict[Home, dict[str, Any]] = {}
         for leaf in self._tree:
             if leaf.trainable and leaf.kind == "parameter":
-                home = columns.home(columns.node_objects[columns.row_nodes[leaf._index]])
-                leaves.setdefault(home, {})[columns.row_text(leaf._index)] = columns.current(leaf._index)
+                home = columns.home(columns.node_objects[columns.row_nodes[leaf.number]])
+                leaves.setdefault(home, {})[columns.row_text(leaf.number)] = columns.current(leaf.number)
         if not leaves:
             raise TieError("there is no trainable parameter here whose uses could be told apart")
         for home, its in leaves.items():
@@ -93,7 +93,7 @@ class Uses(Mapping[Path, UseGradients]):
         leaf = self._tree[path]
         if isinstance(leaf, Tree):
             raise PathError(f"{path} is a module; ask for one of its leaves, such as {next(iter(leaf)).path}")
-        name = self._tree._columns.row_text(leaf._index)
+        name = self._tree.columns.row_text(leaf.number)
         found = [gradients[name] for read in self._read if name in (gradients := read())]
         return UseGradients(name, found[0] if found else {})
 

@@ -28,7 +28,7 @@ def keep_ties(model: Any, on: bool = True, *, keep: "Keep | None" = None) -> Any
     """
     check_keep(keep)
     t = tree(model)
-    columns = t._columns
+    columns = t.columns
     root = columns.node_objects[0]
     if not on:
         for home in {columns.home(obj) for obj in {type(obj): obj for obj in columns.node_objects}.values()}:

@@ -24,14 +24,14 @@ def home_of(columns: Columns, row: int) -> Home:
 
 def rows_matching(tree: Tree, where: Any) -> list[int]:
     """The names that a path, a glob or any other query means."""
-    return Query.of(where).names(tree._columns, tree._node, tree._rows)
+    return Query.of(where).names(tree.columns, tree.root, tree.rows)
 
 
 def nodes_matching(tree: Tree, where: Any) -> list[int]:
     """The nodes that a path or a glob means."""
     if isinstance(where, Path):
         where = ".".join(map(quote, where.names))
-    return Glob(where).nodes(tree._columns, tree._node) if isinstance(where, str) and where else []
+    return Glob(where).nodes(tree.columns, tree.root) if isinstance(where, str) and where else []
 
 
 def nothing_matches(tree: Tree, where: Any) -> PathError:
@@ -87,7 +87,7 @@ def _key(columns: Columns, above: int, row: int) -> str:
 
 def guard(tree: Tree, leaves: Iterable[int], keep: Any = None) -> None:
     """Has the ties of these leaves kept by their home."""
-    columns = tree._columns
+    columns = tree.columns
     groups: dict[Home, list[Group]] = {}
     for leaf in leaves:
         groups.setdefault(home_of(columns, leaf), []).append(group_of(columns, columns.rows_of(leaf)))

@@ -61,7 +61,7 @@ def shared_memory(looked: Looked) -> Found:
     for shared in looked.tree.shared_memory:
         if "separate" not in shared.reason:
             continue
-        first, *others = (looked.by_leaf[leaf._index] for leaf in shared.leaves)
+        first, *others = (looked.by_leaf[leaf.number] for leaf in shared.leaves)
         for other in others:
             same = first.shape == other.shape and "same" in looked.compared(first, other)
             yield warning(
