@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from typing import Any, overload
 
 from leafwise.core.bars import bar
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.doc import Shown
 from leafwise.core.match import Prefix
 from leafwise.core.path import shown_url
@@ -280,7 +281,7 @@ def _unchanged(held: list[Held]) -> None:
     for one in held:
         by_home.setdefault(one.home, []).append(one.value)
     for home, values in by_home.items():
-        home.unchanged(values)
+        home.capability(Saving).check_unchanged(values)
 
 
 def _nothing_to_compare(one: Side, link: Link, reason: str) -> WalkError:
