@@ -31,7 +31,7 @@ class Seen:
 
     @property
     def handle(self) -> Leaf:
-        return self._looked.columns.leaf(self.leaf)
+        return self._looked.columns.leaf_of(self.leaf)
 
     @property
     def held(self) -> Held:

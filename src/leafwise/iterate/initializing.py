@@ -301,7 +301,7 @@ class _Others(Mapping[str, Leaf]):
         return {columns.row_names[row]: row for row in rows if row != self._row}
 
     def __getitem__(self, name: str) -> Leaf:
-        return self._columns.leaf(self._rows()[name])
+        return self._columns.leaf_of(self._rows()[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows())

@@ -122,7 +122,7 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
             ops = {row: _how_equal(columns, first, row) for row, _ in rows[1:]}
             for wanted in ("same", "transpose"):
                 others = [row for row, op in ops.items() if op is not None and op == wanted]
-                leaves = tuple(columns.leaf(row) for row in [first, *others])
+                leaves = tuple(columns.leaf_of(row) for row in [first, *others])
                 if others and frozenset(leaves) not in shared:
                     found.append(EqualUntied(leaves, ops[others[0]] or SAME, constant))
             rows = [one for one in rows[1:] if ops[one[0]] is None]
