@@ -41,7 +41,8 @@ def text(doc: Doc, terminal: Terminal) -> str:
         rows = _laid_out(doc, columns, terminal.ascii)
         if terminal.width is None or not drop or max(map(width_of, rows), default=0) <= terminal.width:
             break
-        columns.remove(drop.pop(0))
+        dropped = drop.pop(0)
+        columns = [column for column in columns if column != dropped]  # it may not be there: a table without bars
     if doc.wraps and terminal.width is not None and max(map(width_of, rows), default=0) > terminal.width:
         rows = _wrapped(doc, columns, terminal)
     footer = [_spelled(line, terminal.ascii) for line in doc.footer]
