@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, NoReturn, cast
 
 from leafwise import __version__
-from leafwise.cli.printing import complain
+from leafwise.cli.output import complain
 from leafwise.core.path import escape, without_secrets
 from leafwise.errors import Error
 

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import say, show
+from leafwise.cli.output import say, show
 
 if TYPE_CHECKING:
     from leafwise.inspect.rules.registry import CheckRule

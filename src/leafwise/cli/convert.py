@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import say
+from leafwise.cli.output import say
 from leafwise.cli.rename import HELP as RENAME_HELP
 from leafwise.cli.rename import renames
 from leafwise.errors import Error
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import open as open_checkpoint
     from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable, checked_dtype
     from leafwise.files.convert import Entry, dtype_for, write_npz, write_safetensors
-    from leafwise.render.outline import bytes_text, plural
+    from leafwise.render.phrases import bytes_text, plural
     from leafwise.render.progress import Progress
 
     writers = {".safetensors": write_safetensors, ".npz": write_npz}

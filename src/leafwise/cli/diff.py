@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import show
+from leafwise.cli.output import show
 from leafwise.cli.rename import HELP as RENAME_HELP
 from leafwise.cli.rename import renames
 from leafwise.errors import Error, QueryError

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import say, show
+from leafwise.cli.output import say, show
 
 
 def add_to(verbs: Any) -> None:

@@ -5,8 +5,8 @@ import sys
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import say, show
-from leafwise.core.doc import Shown
+from leafwise.cli.output import say, show
+from leafwise.core.outline import Shown
 from leafwise.core.path import escape
 from leafwise.errors import Error
 

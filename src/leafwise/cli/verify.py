@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import say
+from leafwise.cli.output import say
 
 
 def add_to(verbs: Any) -> None:
@@ -25,7 +25,7 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.verifying import verify
     from leafwise.errors import ChecksumError
-    from leafwise.render.outline import bytes_text, plural
+    from leafwise.render.phrases import bytes_text, plural
 
     try:
         found = verify(target.file(options.file), progress=True)

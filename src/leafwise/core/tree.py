@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns, tally
-from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME
+from leafwise.core.outline import Shown
 from leafwise.core.path import Path, escape, quote
 from leafwise.core.query import Query
 from leafwise.core.walk import walk
@@ -395,4 +395,4 @@ class Tree(Shown, kind="tree"):
 
     def text(self, *, depth: int | None = None, full: bool = False) -> str:
         """The picture as plain text: `depth` levels, or `full` with nothing folded or left out."""
-        return self._text(depth=depth, full=full)
+        return self.render_text(depth=depth, full=full)

@@ -5,8 +5,8 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns, Facts
-from leafwise.core.doc import Shown
 from leafwise.core.home import Home
+from leafwise.core.outline import Shown
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import RuleError

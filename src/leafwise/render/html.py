@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape as html_escape
 from itertools import zip_longest
 
-from leafwise.core.doc import Doc, Line, Span, Style
+from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import escape
 from leafwise.render.text import width_of
 

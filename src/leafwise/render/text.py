@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 from unicodedata import combining, east_asian_width
 
-from leafwise.core.doc import Doc, Line, Span, Style
+from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import escape
 from leafwise.render.terminal import Terminal
 

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, overload
 
 from leafwise.core import registry as homes
 from leafwise.core.columns import Columns
-from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME, Op
+from leafwise.core.outline import Shown
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import WalkError
 

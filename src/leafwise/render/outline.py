@@ -1,0 +1,31 @@
+"""How long an outline may be, and what of it folds."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from leafwise.core.outline import Line, Span
+
+MAX_LINES = 60  # of a picture for which no depth is given, footer included
+FOLD_FROM = 3  # as many neighbours that look alike become one line
+
+
+def follows(a: str, b: str) -> bool:
+    """Whether both names are numbers, and the second comes right after the first.
+
+    >>> follows("9", "10"), follows("a", "b")
+    (True, False)
+    """
+    return a.isdecimal() and b.isdecimal() and max(len(a), len(b)) < 10 and int(b) == int(a) + 1
+
+
+def within(lines: Iterator[Line], room: int) -> list[Line] | None:
+    """The lines, unless they are more than there is room for."""
+    taken = list(islice(lines, room + 1))
+    return None if len(taken) > room else taken
+
+
+def cut(lines: Iterator[Line], room: int) -> list[Line]:
+    """The first lines, and a last one that says how many are left out."""
+    taken = list(islice(lines, room - 1))
+    left_out = sum(1 for _ in lines)
+    return [*taken, Line(1, (Span(f"… {left_out:,} more; text(full=True) shows all", "dim"),))]
