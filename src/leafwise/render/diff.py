@@ -15,6 +15,7 @@ from leafwise.render.outline import MAX_LINES
 from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
 
+_MIN_LINES = 2  # of the outline, however long the footer is: the title, and how many lines are left out
 _MAX_REMARKS = 6  # of each kind, below the outline
 _MAX_BYTES = 64  # of a plain value, in JSON
 
@@ -26,7 +27,7 @@ def lower(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc:
         return Doc([], footer, wraps=True)
     outline = ChangeTree(diff, " → ".join(diff.names), fold=not full)
     chosen = full or depth is not None
-    lines = list(outline.lines(depth)) if chosen else outline.fitting(MAX_LINES - len(footer))
+    lines = list(outline.lines(depth)) if chosen else outline.fitting(max(MAX_LINES - len(footer), _MIN_LINES))
     return Doc(lines, footer, right=frozenset({1, 2, 3, 4}), drop=(2, 3, 4), wraps=True)
 
 
