@@ -36,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
     check_options("value", options.limit, options.size, options.style, spelling="--{}")
     if options.output is not None:
         must_be_png(options.output)  # before anything is read
-    found = target.resolve(options.target)
-    picture = image(found, options.path, limit=options.limit, size=options.size, style=options.style)
+    model = target.resolve(options.target)
+    picture = image(model, options.path, limit=options.limit, size=options.size, style=options.style)
     if options.output is not None:
         written = picture.save(options.output)
         if not options.json:

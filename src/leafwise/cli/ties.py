@@ -25,6 +25,6 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from leafwise.share.find import ties
 
-    found = ties(target.resolve(options.target), equal_untied=options.equal_untied)
-    show(found, options.json)
+    listing = ties(target.resolve(options.target), equal_untied=options.equal_untied)
+    show(listing, options.json)
     return 0

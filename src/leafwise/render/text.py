@@ -91,7 +91,7 @@ def _wrapped(doc: Doc, columns: Sequence[int], terminal: Terminal) -> list[list[
         rows.append(row)
         words = "".join(span.text for span in _spelled(line.note, terminal.ascii))
         lines = wrap(words, max(terminal.width - len(_INDENT), 20), break_on_hyphens=False)
-        rows += [[Span(_INDENT), Span(one, line.note[0].style)] for one in lines]
+        rows += [[Span(_INDENT), Span(part, line.note[0].style)] for part in lines]
     return rows
 
 
@@ -111,7 +111,7 @@ def _folded(line: list[Span], width: int) -> list[list[Span]]:
     if width_of(line) <= width:
         return [line]
     words = "".join(span.text for span in line)
-    return [[Span(one, line[0].style)] for one in wrap(words, max(width, 20), break_on_hyphens=False)]
+    return [[Span(part, line[0].style)] for part in wrap(words, max(width, 20), break_on_hyphens=False)]
 
 
 def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
@@ -120,8 +120,8 @@ def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
     goes_on: set[int] = set()
     for line in reversed(lines):
         level = line.level
-        goes_on = {other for other in goes_on if other <= level}
-        above = "".join("│  " if other in goes_on else "   " for other in range(1, level))
+        goes_on = {upper for upper in goes_on if upper <= level}
+        above = "".join("│  " if upper in goes_on else "   " for upper in range(1, level))
         own = ("├─ " if level in goes_on else "└─ ") if level else ""
         branches.append((above + own).translate(_ASCII) if ascii_only else above + own)
         goes_on.add(level)
