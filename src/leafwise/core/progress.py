@@ -1,4 +1,4 @@
-"""A bar for long work, where it is asked for."""
+"""A progress bar for long work, where it is asked for."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

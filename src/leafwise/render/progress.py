@@ -1,4 +1,4 @@
-"""A bar for long work, on a terminal only."""
+"""A progress bar for long work, on a terminal only."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from leafwise.render.phrases import bytes_text
 
 
 class Progress:
-    """Counts bytes, and shows how far it is, how fast, and how long still. Silent where nobody watches.
+    """Counts bytes, and shows how much is done, how fast, and the time left. Silent where there is no terminal.
 
     >>> bar = Progress(100, "reading", stream=None)
     >>> bar(50); bar.done()

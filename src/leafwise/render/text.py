@@ -25,7 +25,7 @@ _INDENT = " " * 8  # of notes that go on below
 
 
 def in_ascii(text: str) -> str:
-    """The characters that leafwise draws with, and writes, in those that every terminal has.
+    """Text with the characters that leafwise draws with replaced by ASCII.
 
     >>> in_ascii("2×3 … → 4")
     '2x3 ... -> 4'
@@ -78,8 +78,8 @@ def _laid_out(doc: Doc, columns: Sequence[int], ascii_only: bool) -> list[list[S
 
 
 def _wrapped(doc: Doc, columns: Sequence[int], terminal: Terminal) -> list[list[Span]]:
-    """Each line without its note, and that below it, in as many lines as it needs. Where names leave no room for the
-    cells, names are cut."""
+    """Each line without its note, and the note below it, in as many lines as it needs. Names that leave no room for
+    the cells are cut."""
     assert terminal.width is not None
     bare = doc._replace(lines=[line._replace(note=()) for line in doc.lines])
     laid_out = _laid_out(bare, columns, terminal.ascii)
@@ -96,7 +96,7 @@ def _wrapped(doc: Doc, columns: Sequence[int], terminal: Terminal) -> list[list[
 
 
 def _with_short_names(doc: Doc, over: int, ascii_only: bool) -> Doc:
-    """The same with names that take so many columns less, where those that have cells are the longest."""
+    """The same with names cut, so that the lines with cells are narrower by so many columns."""
     longest = max((_BRANCH * line.level + width_of(line.label) for line in doc.lines if line.cells), default=0)
     lines = []
     for line in doc.lines:
@@ -115,7 +115,7 @@ def _folded(line: list[Span], width: int) -> list[list[Span]]:
 
 
 def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
-    """The branch in front of each line; found from below, where it is known whether a level goes on."""
+    """The branch in front of each line; made from the last line up, so that it is known whether a level goes on."""
     branches = []
     goes_on: set[int] = set()
     for line in reversed(lines):
@@ -129,7 +129,7 @@ def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
 
 
 def _spelled(spans: Sequence[Span], ascii_only: bool) -> list[Span]:
-    """The words as they are written; here all that files, models and URLs are called passes on its way out."""
+    """Words with whatever cannot be printed escaped; every name of a file, a model or a URL passes through here."""
     if not ascii_only:
         return [span if span.text.isprintable() else Span(escape(span.text), span.style) for span in spans]
     return [
