@@ -44,7 +44,7 @@ _INDENT = 2  # characters by which each level is indented, and those of the mark
 def html(doc: Doc) -> str:
     """The outline as nested `<details>`, with its style beside it."""
     parts = [f'<div class="leafwise"><style>{_CSS}</style>']
-    row_of = _Rows(doc)
+    row_of = _HtmlRows(doc)
     levels: list[int] = []  # those of the lines whose `<details>` is open
     for line, following in zip_longest(doc.lines, doc.lines[1:]):
         while levels and levels[-1] >= line.level:
@@ -63,7 +63,7 @@ def html(doc: Doc) -> str:
     return "".join(parts)
 
 
-class _Rows:
+class _HtmlRows:
     """Lines as rows of cells that align, at whatever level each line is."""
 
     def __init__(self, doc: Doc) -> None:

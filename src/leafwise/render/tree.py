@@ -41,7 +41,7 @@ def to_html(tree: "Tree") -> str:
     return html(lower(tree, max_lines=_NOTEBOOK_LINES))
 
 
-class _Item(NamedTuple):
+class _OutlineItem(NamedTuple):
     """A line to be drawn below a node: a node, a row, or a plain value (its node, and its number among the values of
     that node). Several nodes or rows are neighbours that look alike, drawn as one."""
 
@@ -82,7 +82,7 @@ class _TreeOutline:
 
     def lines(self, depth: int | None) -> Iterator[Line]:
         """The lines down to a depth. Not recursive: containers may be nested thousands deep."""
-        stack: list[Iterator[_Item]] = [iter([_Item("node", [self.subtrees.root])])]
+        stack: list[Iterator[_OutlineItem]] = [iter([_OutlineItem("node", [self.subtrees.root])])]
         while stack:
             level = len(stack) - 1
             for kind, members in stack[-1]:
@@ -113,20 +113,20 @@ class _TreeOutline:
             return below[0], below, quote(self.columns.node_names[node]) + "."
         return node, members, ""
 
-    def _items(self, node: int) -> list[_Item]:
+    def _items(self, node: int) -> list[_OutlineItem]:
         """What is drawn below a node: its plain values, its leaves, its children."""
         columns, subtrees = self.columns, self.subtrees
-        items: list[_Item] = []
+        items: list[_OutlineItem] = []
         wrapped = self._wrapped(node)
         for inner in wrapped:
             if self.tree.is_whole:
                 values = columns.own_scalars.get(inner, ())
-                items += [_Item("value", [inner, number]) for number in range(len(values))]
+                items += [_OutlineItem("value", [inner, number]) for number in range(len(values))]
             rows = self._runs(subtrees.own_rows(inner), columns.row_names, subtrees.rows_alike)
-            items += [_Item("row", run) for run in rows]
+            items += [_OutlineItem("row", run) for run in rows]
         children = [child for inner in wrapped for child in subtrees.children(inner) if child not in wrapped]
         nodes = self._runs(children, columns.node_names, subtrees.nodes_alike)
-        items += [_Item("node", run) for run in nodes]
+        items += [_OutlineItem("node", run) for run in nodes]
         return items
 
     def _wrapped(self, node: int) -> list[int]:
