@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 from leafwise.checkpoint.background import BackgroundSave, finish_saves
 from leafwise.checkpoint.values import PlainValues, can_be_made
-from leafwise.core.bars import bar
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.memory import SAME, Op
 from leafwise.core.path import escape, shown_file
+from leafwise.core.progress import bar
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, FileError, QueryError, WalkError, WriteError

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
-from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME
+from leafwise.core.outline import Shown
 from leafwise.core.overlaps import bytes_shared
 from leafwise.core.path import Path, escape, quote
 from leafwise.core.query import Query
@@ -397,4 +397,4 @@ class Tree(Shown, kind="tree"):
 
     def text(self, *, depth: int | None = None, full: bool = False) -> str:
         """The picture as plain text: `depth` levels, or `full` with nothing folded or left out."""
-        return self._text(depth=depth, full=full)
+        return self.render_text(depth=depth, full=full)

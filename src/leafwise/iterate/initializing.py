@@ -7,12 +7,12 @@ from functools import partial
 from operator import index
 from typing import Any, NamedTuple
 
-from leafwise.core.bars import bar
 from leafwise.core.capabilities.filling import Draw, Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import escape, listed
+from leafwise.core.progress import bar
 from leafwise.core.rebuild import recomputed, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, RuleError

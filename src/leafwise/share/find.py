@@ -8,9 +8,9 @@ from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
-from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME, Op
+from leafwise.core.outline import Shown
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import WalkError
 
