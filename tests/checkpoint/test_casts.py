@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.checkpoint.models import buffers
 from torch import nn
 
 import leafwise as lw
@@ -114,6 +115,17 @@ def test_a_load_refuses_what_does_not_fit_and_changes_nothing(
     lw.load(target, obj, cast="saturate")
     found = lw.tree(target)["deep.bad"].numpy().astype(np.float64).reshape(4, -1)[:, 0]
     assert np.array_equal(found, cast_to(values(value).numpy(), dtype, saturate=True).astype(np.float64))
+
+
+def test_casts_that_would_make_other_numbers() -> None:
+    for target, source in (
+        (torch.zeros(2, dtype=torch.uint8), torch.tensor([300, -1])),
+        (torch.zeros(2, dtype=torch.float16), torch.tensor([1e6, 1.0])),
+    ):
+        with pytest.raises(lw.LoadError, match=r"do not fit into"):
+            lw.load({"a": target}, {"a": source}, cast=True)
+        assert not target.any()
+    assert lw.load({"a": torch.zeros(2).half()}, {"a": torch.tensor([0.1, float("inf")])}, cast=True)["a"][0] == 0.1
 
 
 @pytest.mark.parametrize("dtype", ["float64", *DTYPES])
@@ -287,6 +299,24 @@ def test_a_source_in_the_memory_of_the_target(number: int) -> None:
     lw.load(target, source, cast=True)
     for name, value in wanted.items():
         assert np.array_equal(np.asarray(target[name]), value), name
+
+
+def test_a_source_in_the_memory_that_is_written() -> None:
+    net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    first, second = net[0].weight.detach().clone(), net[1].weight.detach().clone()
+    lw.load(net, net, rename={"0": "1", "1": "0"})
+    assert torch.equal(net[0].weight, second)
+    assert torch.equal(net[1].weight, first)
+
+
+def test_overlapping_targets_need_values_that_agree() -> None:
+    source = buffers(a=torch.ones(6), b=torch.full((6,), 2.0))
+    memory = torch.zeros(10)
+    with pytest.raises(lw.LoadError, match=r"a, b lie over one memory"):
+        lw.load(buffers(a=memory[:6], b=memory[4:]), source)
+    assert not memory.any()
+    lw.load(buffers(a=memory[:6], b=memory[4:]), buffers(a=torch.ones(6), b=torch.ones(6)))
+    assert memory.all()
 
 
 class Windows(nn.Module):

@@ -8,16 +8,19 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.files.faulty import FailingDisk, crashing, steps_of
 
 import leafwise as lw
 from leafwise.files import disk as local
+from leafwise.files.disk import Disk
 
 TIMES = 10 if os.environ.get("LEAFWISE_FAULTS") == "long" else 1
 
@@ -258,6 +261,31 @@ def test_a_file_that_is_changed_while_it_is_loaded(tmp_path: Path, monkeypatch: 
     with pytest.raises(lw.FileError, match=r"was changed while it was being read"):
         lw.load(target, path)
     assert not target["a"].any()
+
+
+def test_a_file_that_is_written_to_while_it_is_copied_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {name: torch.ones(300_000) for name in "abc"}
+    path = Path(lw.save(values, tmp_path / "a.safetensors"))
+
+    class Changing(Disk):
+        """Once everything was compared, somebody writes to the file."""
+
+        reads, lock = 0, threading.Lock()
+
+        def read_into(self, file: int, start: int, view: memoryview) -> int:
+            with self.lock:
+                self.reads += 1
+                if self.reads == 7:  # each array has two chunks
+                    with path.open("r+b") as out:
+                        out.seek(-4, 2)
+                        out.write(b"\x00\x00\x00\x40")
+            return super().read_into(file, start, view)
+
+    monkeypatch.setattr(local, "disk", Changing())
+    with pytest.raises(lw.LoadError, match=r"was changed while it was being read.*partly changed"):
+        lw.load({name: torch.zeros(300_000) for name in "abc"}, path)
 
 
 def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:

@@ -106,6 +106,13 @@ def test_names_that_cannot_be_opened_as_what_they_are(tmp_path: Path, monkeypatc
     assert os.listdir(tmp_path) == []
 
 
+def test_paths_that_no_file_can_have(tmp_path: Path) -> None:
+    wrong = f"{tmp_path}/a\ud800b"
+    for verb in (lw.open, lw.verify, lw.stats, lambda path: lw.save(state(1), path), lambda path: lw.diff(path, path)):
+        with pytest.raises(lw.FileError):
+            verb(wrong)
+
+
 def test_long_names_are_converted_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = lw.save({"a": np.ones(3)}, tmp_path / "a.safetensors")
     for suffix in (".safetensors", ".npz"):

@@ -262,3 +262,32 @@ def test_values_of_a_live_source_are_copied() -> None:
     loaded = lw.load({"w": torch.zeros(2), "log": []}, source)
     source["log"].append(2)
     assert loaded["log"] == [1]
+
+
+def test_empty_containers_are_templates_and_are_saved(tmp_path: Path) -> None:
+    path = lw.save({"losses": [0.5, 0.4], "seen": (1, 2), "cfg": {"a": {"b": 1}}, "e": []}, tmp_path / "a.safetensors")
+    assert lw.load({"losses": [], "seen": (), "cfg": {}, "e": [5]}, path) == {
+        "losses": [0.5, 0.4],
+        "seen": (1, 2),
+        "cfg": {"a": {"b": 1}},
+        "e": [],
+    }
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+
+
+def test_plain_values_of_a_subtree_with_ties_that_come_back(tmp_path: Path) -> None:
+    tied = Two()
+    tied.b.weight = tied.a.weight
+
+    def make(model: nn.Module, number: int) -> dict[str, Any]:
+        return {"c": {"step": number + 1}, "d": {"step": number + 2}, "model": model, "step": number}
+
+    run: Any = {"pad": {"k": 1}, "b": make(Two(), 0)}
+    lw.load(lw.tree(run)["b"], lw.save(make(tied, 10), tmp_path / "a.safetensors"))
+    assert (run["b"]["c"]["step"], run["b"]["d"]["step"], run["b"]["step"]) == (11, 12, 10)
+    assert run["b"]["model"].b.weight is run["b"]["model"].a.weight

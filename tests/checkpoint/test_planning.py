@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tests.checkpoint.models import Tied
 from torch import nn
 
@@ -49,6 +50,41 @@ def test_wrappers_in_the_middle_and_mixtures() -> None:
     assert found.sources == {0: 0, 1: 1}
     assert match(["x.weight"], ["module.x.weight", "model.x.weight"]).sources == {}  # two candidates: no guess
     assert match(["module.weight"], ["module.weight"]).prefixes == []
+
+
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(2, 2)
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Inner()
+        self.lin = nn.Linear(2, 2)
+
+
+def test_a_prefix_of_all_names_is_seen_before_any_is_matched() -> None:
+    outer = Outer()
+    plan = lw.plan(Outer(), {f"model.{name}": value for name, value in outer.state_dict().items()})
+    assert plan.holds
+    assert [prefix.describe() for prefix in plan.prefixes] == ['prefix "model." left off 4 names']
+    loaded = lw.load(Outer(), {f"model.{name}": value for name, value in outer.state_dict().items()})
+    assert torch.equal(loaded.lin.weight, outer.lin.weight)
+    assert torch.equal(loaded.model.lin.weight, outer.model.lin.weight)
+
+
+@pytest.mark.parametrize("name", [".a", "..a", "a.", "a..b", ".", ""])
+def test_empty_steps_of_names_count(name: str, tmp_path: Path) -> None:
+    save_file({name: torch.ones(2)}, tmp_path / "a.safetensors")
+    for other in ({"a": torch.zeros(2)}, {"a": {"b": torch.zeros(2)}}):
+        with pytest.raises(lw.LoadError, match="missing"):
+            lw.load(other, tmp_path / "a.safetensors")
+    assert lw.load({name: torch.zeros(2)}, tmp_path / "a.safetensors")[name].all()
+    save_file({name: torch.ones(2), "a.b": torch.ones(1)}, tmp_path / "b.safetensors")
+    target = lw.load({name: torch.zeros(2), "a.b": torch.zeros(1)}, tmp_path / "b.safetensors")
+    assert all(value.all() for value in target.values())
 
 
 def test_renames() -> None:
@@ -152,6 +188,15 @@ def test_auto_renames_say_what_they_did() -> None:
     assert all(proposal.certain for proposal in proposed.proposals)
     assert proposed.renames == plan.renames
     assert lw.plan(model, source, rename=proposed.renames).holds
+
+
+def test_letters_stand_for_words_in_what_is_proposed() -> None:
+    def model(*names: str) -> nn.Module:
+        return nn.ModuleDict({name: nn.Linear(2, 2, bias=False) for name in names})
+
+    plan = lw.plan(model("q_proj", "k_proj", "v_proj"), model("attn_v", "attn_k", "attn_q"), rename="auto")
+    renamed = dict(pair for proposal in plan.applied for pair in proposal.pairs)
+    assert renamed == {f"attn_{letter}.weight": f"{letter}_proj.weight" for letter in "qkv"}
 
 
 def norms(*names: str) -> nn.Module:

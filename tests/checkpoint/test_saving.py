@@ -1,5 +1,6 @@
 """What lw.save writes: readable by others, ties once, views alone, shards, in the background."""
 
+import enum
 import gc
 import json
 import os
@@ -92,6 +93,15 @@ def test_a_view_is_a_view(tmp_path: Path) -> None:
         assert torch.equal(load_file(path)["a"], value)
 
 
+def test_views_that_cannot_be_told_are_written_each(tmp_path: Path) -> None:
+    flat = torch.arange(12.0)
+    state = {"flat": flat, "w1": flat[:6].view(2, 3), "w2": flat[6:].view(2, 3), "d": flat.view(3, 4).diagonal()}
+    path = lw.save(state, tmp_path / "a.safetensors")
+    with lw.open(path) as t:
+        for name, value in state.items():
+            assert np.array_equal(t[name].numpy(), value.numpy()), name
+
+
 @pytest.mark.parametrize(
     "dtype",
     [
@@ -175,6 +185,60 @@ def test_plain_values(tmp_path: Path) -> None:
         elif name != "empty":
             assert saved[name] == value
             assert type(saved[name]) is type(value) or name == "numpy"
+
+
+class Word(str, enum.Enum):  # noqa: UP042
+    A = "x"
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (Word.A, "v"),
+        ([10**5000], "v"),
+        (object(), "v"),
+        ({1, (2, object())}, "v"),
+        (lambda: 1, "v"),
+        ({"inner": [1, object()]}, "v.inner.1"),
+        (np.ma.array([1, 2], mask=[0, 1]), "v"),
+        (np.array(["a"]), "v"),
+        (np.array([1], "datetime64[s]"), "v"),
+        (torch.ones(2, dtype=torch.complex128), "v"),
+        (torch.ones(2, device="meta"), "v"),
+        (torch.eye(2).to_sparse(), "v"),
+        (nn.LazyLinear(2), "v.weight"),
+    ],
+)
+@pytest.mark.parametrize("background", [False, True])
+def test_what_cannot_be_saved_is_named(value: Any, path: str, background: bool, tmp_path: Path) -> None:
+    def save() -> None:
+        saving = lw.save({"w": torch.ones(2), "v": value}, tmp_path / "a.safetensors", background=background)
+        saving.wait()
+
+    with pytest.raises(lw.Error, match=rf"cannot save {path}\b"):
+        save()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor")
+def test_packed_weights_are_an_error(tmp_path: Path) -> None:
+    packed = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear}, torch.qint8)
+    with pytest.raises(lw.WalkError, match=r"keeps its weights packed"):
+        lw.save(packed, tmp_path / "a.safetensors")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_holds_itself_is_not_saved(tmp_path: Path) -> None:
+    circle: dict[str, Any] = {"w": torch.ones(2)}
+    circle["again"] = {"up": [circle]}
+    deep: list[Any] = [torch.ones(1)]
+    deep.append(deep)
+    for value, place in ((circle, "again.up.0"), ({"deep": deep}, "deep.1")):
+        with pytest.raises(lw.WalkError, match=rf"cannot save {place}: it is (the root|deep), which holds it"):
+            lw.save(value, tmp_path / "a.safetensors")
+    shared = nn.Linear(2, 2)
+    lw.save({"a": shared, "b": {"c": shared}}, tmp_path / "a.safetensors")  # twice, and no circle
+    assert len(lw.ties(lw.open(tmp_path / "a.safetensors"))) == 2
 
 
 def test_shards_are_hugging_faces(tmp_path: Path) -> None:
@@ -323,3 +387,12 @@ def test_a_save_whose_thread_cannot_start_does_not_stop_later_ones(
             lw.save(nn.Linear(1, 1), tmp_path / "a.safetensors", background=True)
     assert lw.save(nn.Linear(1, 1), tmp_path / "b.safetensors", background=True).wait()
     assert lw.save(nn.Linear(1, 1), tmp_path / "c.safetensors")
+
+
+def test_a_forked_child_does_not_wait_for_a_save_that_is_not_its_own(tmp_path: Path) -> None:
+    saving = lw.save({"a": torch.ones(10)}, tmp_path / "a.safetensors", background=True)
+    saving.wait()
+    saving._process -= 1  # as in a child
+    with pytest.raises(lw.FileError, match=r"from which this one was forked"):
+        saving.wait()
+    assert not saving.done

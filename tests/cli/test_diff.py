@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from tests.messages import said
 
+import leafwise as lw
 from leafwise.cli import main
 
 
@@ -86,3 +88,28 @@ def test_depth_and_full(files: tuple[str, str], capsys: pytest.CaptureFixture[st
     assert "▸ 2 leaves: 1 changed, 1 same" in capsys.readouterr().out
     main(["diff", *files, "--full"])
     assert "bias" in capsys.readouterr().out
+
+
+def test_whatever_goes_wrong_does_not_say_that_something_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(lw.save({"w": torch.ones(2)}, tmp_path / "w.safetensors"))
+    for error in (AttributeError("module has no float4"), MemoryError(), PermissionError(13, "not allowed", "w")):
+
+        def fail(*given: Any, error: Exception = error, **more: Any) -> None:
+            raise error
+
+        monkeypatch.setattr("leafwise.inspect.diff.diff", fail)
+        assert main(["diff", path, path]) == 2
+        assert type(error).__name__ in capsys.readouterr().err
+
+
+def test_the_shell_is_told_of_its_own_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [
+        str(lw.save({name: torch.ones(size)}, tmp_path / f"{name}.safetensors")) for name, size in (("a", 3), ("b", 4))
+    ]
+    assert main(["diff", *paths]) == 2
+    said = capsys.readouterr().err
+    assert "no leaf in common" in said
+    assert "--rename OLD=NEW" in said
+    assert "rename=" not in said

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -103,3 +104,22 @@ def test_a_terminal_gets_half_blocks(saved: Path) -> None:
     evil = on_a_terminal("image", str(saved), '"evil\\u001b[31m"')
     assert "\x1b[31m" not in evil
     assert "u001b" in evil
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--limit", "0"], "--limit is a positive number"),
+        (["--size", "9999999"], "--size is a whole number of pixels"),
+        (["--style", "nice"], "--style is one of filters"),
+        (["--style", "filters"], "filters have from 3 to 5 axes"),
+    ],
+)
+def test_a_shell_is_told_of_its_own_options(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "w.npy", np.ones((2, 2)))
+    assert main(["image", str(tmp_path / "w.npy"), *arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "=" not in error

@@ -1,6 +1,9 @@
 import re
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -120,6 +123,29 @@ def test_where_asks_for_facts() -> None:
     import torch
 
     assert len(TREE.select(lw.where(dtype=torch.float32))) == 73
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"dtype": (torch.float32,)},
+        {"dtype": [torch.float32, torch.int64]},
+        {"dtype": np.float32},
+        {"dtype": np.dtype("float32")},
+        {"owner": (nn.Linear, nn.BatchNorm1d)},
+        {"owner": (nn.Linear, "Batch*")},
+        {"device": torch.device("cpu")},
+    ],
+)
+def test_where_takes_values_as_people_have_them(facts: dict[str, Any]) -> None:
+    assert len(lw.tree(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))).select(lw.where(**facts))) >= 4
+
+
+def test_where_refuses_what_it_cannot_ask_for() -> None:
+    with pytest.raises(lw.QueryError, match=r"cannot ask for ndim=2.5; give a number"):
+        lw.where(ndim=2.5)
+    with pytest.raises(lw.QueryError, match=r"lw.where\(owner=Linear\)"):
+        lw.tree(nn.Linear(1, 1)).select(nn.Linear)
 
 
 def test_queries_combine() -> None:

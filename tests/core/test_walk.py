@@ -135,3 +135,9 @@ def test_walking_runs_no_hooks_and_no_forward() -> None:
     before = {key: value.clone() for key, value in net.state_dict().items()}
     str(lw.tree(net))
     assert all(torch.equal(value, net.state_dict()[key]) for key, value in before.items())
+
+
+def test_empty_and_plain_roots() -> None:
+    assert len(lw.tree([])) == 0
+    with pytest.raises(lw.WalkError, match="holds only plain values"):
+        lw.tree([1, 2])

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections import Counter
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.files.writers import FLATTENS, WRITERS, arrays, gguf_file
 from torch import nn
 
 import leafwise as lw
+from leafwise.cli import main
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -150,6 +152,42 @@ def test_a_training_checkpoint_of_pytorch(tmp_path: Path, legacy: bool) -> None:
     with pytest.raises(lw.Unsupported, match=r"it was on meta when it was saved"):
         tree["meta"].numpy()
     json.dumps(tree.json())
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_values_that_are_not_what_the_bytes_say(legacy: bool, tmp_path: Path) -> None:
+    waves = torch.tensor([1 + 2j, 3 - 1j])
+    negated = torch.tensor([1 + 2j, 3 - 1j]).conj().imag
+    state = {"conj": waves.conj(), "neg": negated, "plain": waves}
+    torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=not legacy)
+    tree = lw.open(tmp_path / "a.pt")
+    for name, value in state.items():
+        assert np.array_equal(tree[name].numpy(), value.resolve_conj().resolve_neg().numpy()), name
+    assert all(name.op != "same" for tie in tree.ties for name in tie.names[1:])
+    if not legacy:
+        assert main(["convert", str(tmp_path / "a.pt"), str(tmp_path / "b.npz")]) == 0
+        assert np.array_equal(np.load(tmp_path / "b.npz")["conj"], waves.conj().resolve_conj().numpy())
+
+
+def test_plain_values_that_were_lost_or_refused(tmp_path: Path) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    content = {
+        "milestones": Counter({3: 1, 5: 2}),
+        "path": Path("/a/b"),
+        "bytes": bytearray(b"ab"),
+        "frozen": frozenset({1}),
+        "empty": np.zeros(0),
+        "parameter": weight,
+        "dtype": torch.float16,
+    }
+    for protocol in (2, 4, 5):
+        torch.save(content, tmp_path / "a.pt", pickle_protocol=protocol)
+        tree = lw.open(tmp_path / "a.pt")
+        assert tree["milestones.3"] == 1
+        assert tree["path"] == "/a/b"
+        assert tree["bytes"] == b"ab"
+        assert tree["dtype"] == "torch.float16"
+        assert tree["empty"].shape == (0,)
 
 
 def test_gguf_tells_what_is_quantised(tmp_path: Path) -> None:
@@ -376,3 +414,26 @@ def test_lengths_of_headers_that_look_like_another_format(length: int, tmp_path:
     (tmp_path / "a.safetensors").write_bytes(length.to_bytes(8, "little") + row.ljust(length) + b"\7")
     with lw.open(tmp_path / "a.safetensors") as t:
         assert t["a"].numpy().tolist() == [7]
+
+
+def test_many_axes_have_long_strides(tmp_path: Path) -> None:
+    """The product of strides says nothing: those of a tensor with nine axes are larger than any file together."""
+    state = {
+        "deep": torch.arange(4**9).reshape((4,) * 9),
+        "turned": torch.arange(4**9).reshape((4,) * 9).permute(*range(8, -1, -1)),
+    }
+    torch.save(state, tmp_path / "a.pt")
+    tree = lw.open(tmp_path / "a.pt")
+    for name, value in state.items():
+        assert np.array_equal(tree[name].numpy(), value.numpy())
+    index = (3, slice(0, 2), ..., 1)
+    assert np.array_equal(tree["turned"].numpy(index), state["turned"].numpy()[index])
+
+
+def test_columns_of_one_storage_are_neighbours_however_many(tmp_path: Path) -> None:
+    """Boxes in one grid are compared by their corners, and use up none of what is allowed for looking at elements."""
+    whole = torch.arange(512 * 400).reshape(512, 400)
+    torch.save({f"{number:03}": whole[:, 2 * number : 2 * number + 2] for number in range(200)}, tmp_path / "a.pt")
+    tree = lw.open(tmp_path / "a.pt")
+    assert tree.ties == []
+    assert tree.shared_memory == []

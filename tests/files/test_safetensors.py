@@ -36,6 +36,16 @@ def test_a_file_has_the_paths_of_the_model(saved: Path) -> None:
     assert lw.tree(str(saved)).json() == tree.json()
 
 
+def test_a_tensor_named_like_the_metadata_is_reached(tmp_path: Path) -> None:
+    header = {"__metadata__": {"x": "text"}, "__metadata__.y": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}
+    raw = json.dumps(header).encode()
+    file = tmp_path / "m"
+    file.write_bytes(len(raw).to_bytes(8, "little") + raw)
+    tree = lw.tree(file)
+    assert tree["__metadata__.x"] == "text"
+    assert tree["__metadata__.y"].shape == (0,)
+
+
 def test_every_dtype_that_the_writer_knows_is_read(tmp_path: Path) -> None:
     always = [
         torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,

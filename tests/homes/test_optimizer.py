@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.trees import paths
 from torch import nn
 
 import leafwise as lw
@@ -16,10 +17,6 @@ def stepped(optimizer: torch.optim.Optimizer, net: nn.Module) -> Any:
     net(torch.randn(4, 2)).sum().backward()
     optimizer.step()
     return optimizer
-
-
-def paths(tree: lw.Tree) -> list[str]:
-    return [str(path) for path, _ in tree.items()]
 
 
 def test_groups_and_state_are_shown(net: nn.Sequential) -> None:

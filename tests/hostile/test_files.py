@@ -1,16 +1,23 @@
 """Hostile files: each ends in a FileError, or opens and hurts nobody; within a second and 256 MB; and nothing runs."""
 
+import io
+import os
 import resource
+import struct
 import subprocess
 import sys
 import time
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from tests.files.writers import WRITERS, arrays
 from tests.hostile import files
 
@@ -159,6 +166,110 @@ def test_names_are_shown_escaped(tmp_path: Path) -> None:
             assert not set(text) & set("\x1b\u202e\0")
         assert "<script>" not in tree._repr_html_()
         assert len(tree) == 1
+
+
+def _sparse(
+    kind: int, stored: tuple[int, ...], shape: tuple[int, ...], extras: list[np.ndarray], values: np.ndarray
+) -> bytes:
+    def shaped(numbers: tuple[int, ...]) -> bytes:
+        return struct.pack(f"<i{len(numbers)}q", len(numbers), *numbers)
+
+    parts = (
+        struct.pack("<QQQIi", 0x112, 0, 1, 0xF993FAC9, kind)
+        + shaped(stored)
+        + shaped(shape)
+        + struct.pack("<iii", 1, 0, 0)
+    )
+    parts += b"".join(struct.pack("<i", 6) + shaped(extra.shape) for extra in extras) + values.tobytes()
+    return parts + b"".join(extra.tobytes() for extra in extras) + struct.pack("<Q", 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "extras", "values"),
+    [
+        (1, (4, 2), [[-1, 3]], np.ones((2, 2), "f4")),
+        (1, (4, 2), [[9]], np.ones((1, 2), "f4")),
+        (2, (3, 2), [[0, 600_000_000, 600_000_000, 600_000_000], [0]], np.ones(1, "f4")),
+        (2, (3, 2), [[0, 1, 0, 1], [0]], np.ones(1, "f4")),
+        (2, (3, 2), [[0, 0, 0, 1], [7]], np.ones(1, "f4")),
+    ],
+)
+def test_sparse_arrays_whose_indices_do_not_fit(
+    kind: int, shape: Any, extras: Any, values: Any, tmp_path: Path
+) -> None:
+    arrays_ = [np.array(extra, "i8") for extra in extras]
+    (tmp_path / "a.params").write_bytes(_sparse(kind, values.shape, shape, arrays_, values))
+    with pytest.raises(lw.FileError, match=r"do not fit it"):
+        lw.open(tmp_path / "a.params")["0"].numpy()
+
+
+def test_indexes_and_headers_with_names_twice_or_too_many(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(1), "b": torch.ones(1)}, tmp_path / "x.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "x.safetensors"}}')
+    assert [str(path) for path, _ in lw.open(tmp_path).items()] == ["a"]
+    for text in ('{"weight_map": {"a": "x.safetensors", "a": "x.safetensors"}}', '{"weight_map": {}}'):
+        index.write_text(text)
+        with pytest.raises(lw.FileError):
+            lw.open(tmp_path)
+    row = '{"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}'
+    odd = '{"d\\u0074ype": "U8", "shape": [1], "data\\u005foffsets": [0, 1]}'
+    for header, cause in (
+        (f'{{"a": {row}, "a": {odd}}}', "twice"),
+        ('{"a": {"dtype": "F32", "shape": [0, 4611686018427387904, 9], "data_offsets": [0, 0]}}', "needs dtype"),
+    ):
+        (tmp_path / "y").write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"\0")
+        with pytest.raises(lw.FileError, match=cause):
+            lw.open(tmp_path / "y")
+    first = '"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}'
+    rows = f'{{{first}, "b": {{"dtype": "U8", "shape": [4], "data_offsets": [4.0, 8]}}}}'
+    (tmp_path / "z").write_bytes(len(rows).to_bytes(8, "little") + rows.encode() + bytes(8))
+    with pytest.raises(lw.FileError, match=r"needs dtype, shape and two data_offsets"):
+        lw.open(tmp_path / "z")
+
+
+def test_zip_entries_that_lie_over_each_other(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.npy", files._npy(b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}"))
+        archive.writestr("b.npy", files._npy(b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}"))
+    data = bytearray(file.getvalue())
+    second = data.rindex(b"PK\x01\x02")
+    data[second + 42 : second + 46] = bytes(4)
+    (tmp_path / "a.npz").write_bytes(data)
+    with pytest.raises(lw.FileError, match=r"overlaps another"):
+        lw.open(tmp_path / "a.npz")
+
+
+def test_zips_with_something_before_or_behind_them(tmp_path: Path) -> None:
+    both = []
+    for value in (1.0, 2.0):
+        file = io.BytesIO()
+        torch.save({"a": torch.tensor(value)}, file)
+        both.append(file.getvalue())
+    (tmp_path / "two.pt").write_bytes(b"".join(both))
+    with pytest.raises(lw.FileError, match="stand before the zip"):
+        lw.open(tmp_path / "two.pt")
+    with zipfile.ZipFile(io.BytesIO(both[0])):
+        data = bytearray(both[0])
+    data[-2:] = (4).to_bytes(2, "little")
+    (tmp_path / "comment.pt").write_bytes(bytes(data) + b"leaf")
+    with pytest.raises(lw.FileError, match="has a comment"):
+        lw.open(tmp_path / "comment.pt")
+
+
+def test_pipes_nulls_and_what_else_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(lw.FileError, match=r"it is not a file, but a pipe"):
+        lw.open(tmp_path)
+    with pytest.raises(lw.FileError, match=r"null"):
+        lw.open("a\0b")
+
+
+def test_files_that_lie_beside_a_checkpoint(tmp_path: Path) -> None:
+    torch.save(arrays(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "training_args.bin").write_bytes(files.in_zip(files.gadgets(tmp_path)["os.system 4"]))
+    assert len(lw.open(tmp_path)) == 4
 
 
 def test_hostile_files_in_a_small_process(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`lw.check`: every fault is found where it is planted, and nothing is found in healthy models."""
 
+import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -8,25 +9,16 @@ import numpy as np
 import pytest
 import torch
 from tests.contract import toy
+from tests.inspect.helpers import codes, faulty, fresh, levels_and_codes
 from tools import alarms, healthy_models
 from tools.healthy_models import Healthy
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect.findings import LEVELS
 from leafwise.inspect.rules.registry import all_rules
 
 # Of each kind of model one, in which a fault can be planted or not.
 PLACES = ("Linear float32", "Conv2d bfloat16", "ConvTranspose2d float32", "LSTM float32", "Transformer float32")
-
-
-def codes(found: Any) -> list[str]:
-    return [one.code for one in found]
-
-
-def fresh() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
 
 
 # -- healthy models --------------------------------------------------------------------------------------------------
@@ -113,14 +105,6 @@ def test_the_tables_of_the_docs_are_of_these_rules() -> None:
 
 
 # -- choosing rules --------------------------------------------------------------------------------------------------
-
-
-def faulty() -> nn.Sequential:
-    net = fresh()
-    with torch.no_grad():
-        net[0].weight[3] = 0
-        net[2].bias[0] = float("nan")
-    return net
 
 
 def test_select_takes_codes_and_fronts_of_codes() -> None:
@@ -239,6 +223,73 @@ def test_arrays_that_cannot_change_are_checked_too() -> None:
         assert codes(lw.check(model)) == ["LW113"]
 
 
+def test_the_state_of_an_optimizer_that_is_given_is_looked_at() -> None:
+    net = fresh()
+    optimizer = torch.optim.AdamW(net.parameters())
+    net(torch.randn(4, 16)).square().sum().backward()
+    optimizer.step()
+    optimizer.state[net[0].weight]["exp_avg_sq"].fill_(float("nan"))
+    [one] = lw.check(net, optimizer).errors
+    assert (one.level, one.code, one.path) == ("error", "LW101", "optimizer.state.0.weight.exp_avg_sq")
+
+
+def test_a_leaf_of_two_optimizers_is_noted() -> None:
+    net = nn.Linear(4, 4)
+    both = [torch.optim.SGD(net.parameters(), 0.1), torch.optim.Adam(net.parameters())]
+    assert levels_and_codes(lw.check(net, both)) == [("note", "LW412")] * 2
+
+
+def test_gradients_that_are_not_looked_at_are_told() -> None:
+    table = nn.Embedding(10, 4, sparse=True)
+    table(torch.tensor([1])).sum().backward()
+    net = nn.ModuleDict({"table": table, "other": nn.Linear(4, 4)})
+    net["other"](torch.ones(1, 4)).sum().backward()
+    assert list(lw.check(net).skipped) == ["gradient of table.weight"]
+    assert list(lw.check(table).skipped) == ["gradient of weight"]
+
+
+def test_leaves_without_values_are_not_counted_as_checked() -> None:
+    found = lw.check({"a": torch.randn(4, 4), "b": torch.randn(4, dtype=torch.complex64)})
+    assert found.checked == 1
+    assert list(found.skipped) == ["b"]
+
+
+@pytest.mark.parametrize("against", [{}, [], {"other": torch.zeros(3)}])
+def test_against_nothing_is_an_error(against: Any) -> None:
+    with pytest.raises(lw.QueryError, match=r"against=.*give the same model, as it was") as error:
+        lw.check(fresh(), against=against)
+    assert "rename" not in str(error.value)
+
+
+def test_what_could_not_be_compared_is_told() -> None:
+    before = fresh()
+    after = copy.deepcopy(before)
+    after[0].weight.data.add_(1)
+    after[2] = nn.Linear(32, 17)
+    found = lw.check(after, against=before, select="LW6")
+    assert found.skipped == dict.fromkeys(("2.weight", "2.bias"), "against= has it in another shape")
+
+
+def test_no_rule_at_all_is_an_error() -> None:
+    for select in ("", [], ","):
+        with pytest.raises(lw.QueryError, match="names no rule"):
+            lw.check(fresh(), select=select)
+
+
+def test_an_optimizer_and_a_file_do_not_go_together(tmp_path: Path) -> None:
+    net = fresh()
+    path = lw.save(net, tmp_path / "a.safetensors")
+    with pytest.raises(lw.WalkError, match="this is a file"):
+        lw.check(path, torch.optim.SGD(net.parameters(), 0.1))
+
+
+def test_a_lazy_layer_does_not_keep_others_from_being_compared_with_init() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        net = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 4))
+    assert levels_and_codes(lw.check(net, init=True)) == [("note", "LW512")] * 2
+
+
 # -- single rules ----------------------------------------------------------------------------------------------------
 
 
@@ -248,33 +299,6 @@ def test_infinities_of_a_mask_are_noted_and_nan_is_an_error() -> None:
     assert [(one.level, one.path) for one in lw.check(net)] == [("note", "mask")]
     net.mask[0, 0] = float("nan")
     assert [(one.level, one.path) for one in lw.check(net)] == [("error", "mask")]
-
-
-def test_the_message_has_the_figure_and_what_to_do() -> None:
-    net = nn.Linear(512, 512)
-    nn.init.normal_(net.weight)
-    [one] = lw.check(net)
-    assert (one.code, one.level) == ("LW201", "note")
-    assert "16 × that of kaiming_normal (0.0625)" in one.message
-    assert "its shape is normal" in one.message
-    command = one.message.rpartition("; ")[2]
-    model = net
-    torch.nn.init.zeros_(net.bias)
-    eval(command, {"lw": lw, "model": model})
-    assert codes(lw.check(net)) == []
-    assert not net.bias.any()  # nothing but the leaf was drawn anew
-
-
-def test_what_is_proposed_for_a_leaf_without_a_role_can_be_typed() -> None:
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Parameter(torch.ones(8, 8))
-
-    model = Own()
-    [one] = lw.check(model)
-    eval(one.message.rpartition(": ")[2], {"lw": lw, "model": model})
-    assert codes(lw.check(model)) == []
 
 
 def test_units_that_are_all_alike_are_a_warning_and_a_copy_is_a_note() -> None:
@@ -364,50 +388,54 @@ def test_shapes_of_equal_deviation_are_told_apart() -> None:
     assert "uniform; declared is normal with mean 0, std 1" in one.message
 
 
-# -- what is printed -------------------------------------------------------------------------------------------------
+def test_a_cast_is_no_training() -> None:
+    net = fresh()
+    [one] = lw.check(copy.deepcopy(net).bfloat16(), against=net, select="LW6")
+    assert "nothing has changed" in one.message
 
 
-def test_findings_are_a_sequence_the_worst_first() -> None:
-    found = lw.check(faulty())
-    assert [one.level for one in found] == ["error", "warning"]
-    assert (len(found.errors), len(found.warnings), len(found.notes), found.ok) == (1, 1, 0, False)
-    assert found.codes == {"LW101": 1, "LW110": 1}
-    assert found[0] == lw.check(faulty())[0]
-    assert set(found.rules) == {code for code, rule in all_rules().items() if not rule.asked}
+def test_a_dead_unit_of_one_input() -> None:
+    layer = nn.Linear(1, 64)
+    layer.weight.data[7] = 0
+    assert levels_and_codes(lw.check(layer)) == [("warning", "LW110")]
 
 
-def test_the_table_says_what_was_looked_at() -> None:
-    text = lw.check(faulty()).text()
-    assert text.splitlines()[0].split()[:3] == ["error", "LW101", "2.bias"]
-    assert "1 error, 1 warning · 4 leaves checked by" in text
-    assert lw.check(fresh()).text().startswith("nothing found · 4 leaves checked by")
+def test_a_matrix_of_the_right_norm_need_not_be_orthogonal() -> None:
+    rule = lw.Rule("weight", init="orthogonal")
+    layer = lw.initialize(nn.Linear(64, 32, bias=False), [rule])
+    assert levels_and_codes(lw.check(layer, init=rule)) == []
+    assert levels_and_codes(lw.check(lw.initialize(nn.Linear(32, 64, bias=False), [rule]), init=rule)) == []
+    layer.weight.data.normal_().mul_(32**0.5 / layer.weight.norm())
+    assert levels_and_codes(lw.check(layer, init=rule)) == [("warning", "LW202")]
 
 
-def test_many_findings_of_one_code_are_cut_unless_all_are_wanted() -> None:
-    net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(30)])
-    for layer in net:
-        nn.init.constant_(layer.weight, 1.0)
-    found = lw.check(net, select="LW104")
-    assert len(found) == 30
-    assert "… 22 more" in found.text()
-    assert found.text(full=True).count("LW104") == 30
+def test_every_parameter_over_one_memory_is_named() -> None:
+    data = torch.randn(8, 8)
+    net = nn.ParameterDict({name: nn.Parameter(data) for name in "abc"})
+    assert [one.path for one in lw.check(net, select="LW304")] == ["b", "c"]
 
 
-def test_names_are_escaped_wherever_they_are_shown() -> None:
-    name = "<b>\x1b[31m"
-    found = lw.check({name: torch.full((4, 4), float("nan"))})
-    assert "\x1b" not in found.text()
-    assert "<b>" not in found._repr_html_()
-    assert found.json()["findings"][0]["path"] == '"<b>\\u001b[31m"'
+def test_copies_beside_a_dead_unit_are_still_a_broken_symmetry() -> None:
+    layer = nn.Linear(64, 64)
+    layer.weight.data[:] = layer.weight.data[0]
+    layer.weight.data[9] = 0
+    assert ("warning", "LW113") in levels_and_codes(lw.check(layer))
 
 
-def test_findings_as_plain_data() -> None:
-    data = lw.check(faulty()).json()
-    assert data["counts"] == {"error": 1, "warning": 1, "note": 0}
-    assert data["findings"][0]["code"] == "LW101"
-    assert data["ok"] is False
-    assert data["checked"] == 4
-    assert set(data["counts"]) == set(LEVELS)
+def test_many_layers_of_two_values_are_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.inspect.looking import Looked
+
+    compared = []
+    plain = Looked.compared
+    monkeypatch.setattr(Looked, "compared", lambda self, a, b: (compared.append(1), plain(self, a, b))[1])
+    torch.manual_seed(0)
+    first = torch.sign(torch.randn(64, 64)) * 0.1
+    layers = {f"l{n}": first.view(-1)[torch.randperm(4096)].view(64, 64) for n in range(60)}
+    layers["copy"], layers["turned"] = layers["l5"].clone(), layers["l7"].T.clone()
+    found = lw.check(layers, select="LW303")
+    assert {one.path for one in found} == {"copy", "turned"}
+    assert len(compared) < 10
+    assert "transposed" in next(one for one in found if one.path == "turned").message
 
 
 # -- scale beside siblings ---------------------------------------------------------------------------------------------

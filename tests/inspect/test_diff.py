@@ -15,30 +15,11 @@ import torch
 from safetensors.torch import save_file
 from tests.contract import toy
 from tests.files.writers import WRITERS, arrays
+from tests.inspect.helpers import Tied, kinds, state
 from torch import nn
 
 import leafwise as lw
 from leafwise.inspect import renames
-
-
-class Tied(nn.Module):
-    def __init__(self, width: int = 8, words: int = 20) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(words, width)
-        self.body = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width), nn.LayerNorm(width)
-        )
-        self.head = nn.Linear(width, words, bias=False)
-        self.head.weight = self.embed.weight
-
-
-def state(net: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in net.state_dict().items()}
-
-
-def kinds(found: Any) -> dict[str, tuple[str, ...]]:
-    return {change.path: change.kinds for change in found if change.kinds != ("same",)}
-
 
 # -- the same --------------------------------------------------------------------------------------------------------
 
@@ -306,6 +287,37 @@ def test_equal_statistics_are_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kinds(found) == {"a": ("removed",), "b": ("added",)}
 
 
+def test_leaves_with_the_same_statistics_and_crossed_names() -> None:
+    p, r = torch.arange(1000.0), torch.arange(1000.0).flip(0)
+    found = lw.diff({"a.p": p, "a.q": r}, {"b.q": p, "b.p": r})
+    assert {change.path: change.other for change in found} == {"a.p": "b.q", "a.q": "b.p"}
+    many = [torch.arange(1000.0).roll(number) for number in range(9)]
+    found = lw.diff({f"a.{n}": value for n, value in enumerate(many)}, {f"b.{8 - n}": v for n, v in enumerate(many)})
+    assert {change.path: change.other for change in found} == {f"a.{n}": f"b.{8 - n}" for n in range(9)}
+
+
+def test_tied_on_one_side_and_renamed() -> None:
+    p = torch.randn(3, 3)
+    found = lw.diff({"e": p, "h": p}, {"x": p.clone(), "y": p.clone()})
+    assert kinds(found) == {"e": ("renamed",), "y": ("added",)}
+    found = lw.diff({"x": p.clone(), "y": p.clone()}, {"e": p, "h": p})
+    assert kinds(found) == {"x": ("renamed",), "y": ("removed",)}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_optimizer_names_the_parameters_that_its_state_dict_numbers(inside: bool) -> None:
+    net = nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW([{"params": [net.weight]}, {"params": [net.bias], "lr": 0.5}])
+    net(torch.ones(3)).sum().backward()
+    optimizer.step()
+    one: Any = {"net": net, "optimizer": optimizer} if inside else optimizer
+    other: Any = optimizer.state_dict()
+    other = {"net": net.state_dict(), "optimizer": other} if inside else other
+    for a, b in ((one, other), (other, one)):
+        assert lw.diff(a, b).of("changed") == []
+        assert lw.diff(a, b).same != inside  # there, the state is named by the parameters
+
+
 def test_rename_forms() -> None:
     a = {"old.w": torch.ones(2), "old.b": torch.zeros(2)}
     b = {"new.w": torch.ones(2), "new.b": torch.zeros(2) + 1}
@@ -337,58 +349,7 @@ def test_what_might_be_renamed_is_proposed() -> None:
     assert 'rename="auto"' in found.text()
 
 
-# -- ties ------------------------------------------------------------------------------------------------------------
-
-
-def test_tied_and_untied() -> None:
-    net = Tied()
-    untied = lw.untie(copy.deepcopy(net), "head.weight")
-    found = lw.diff(net, untied)
-    assert kinds(found) == {"head.weight": ("untied",)}
-    assert found["head.weight"].comparison.changed == 0
-    assert "embed.weight" in found["head.weight"].notes[0]
-    assert kinds(lw.diff(untied, net)) == {"head.weight": ("tied",)}
-    with torch.no_grad():
-        untied.head.weight.add_(1)
-    assert kinds(lw.diff(net, untied)) == {"head.weight": ("changed", "untied")}
-
-
-def test_a_shared_leaf_is_compared_once() -> None:
-    net, other = Tied(), Tied()
-    found = lw.diff(net, other)
-    assert [change.path for change in found].count("embed.weight") == 1
-    assert "head.weight" not in found
-
-
-def test_a_transposed_tie() -> None:
-    weight = torch.randn(3, 5)
-    tied = {"encoder": weight, "decoder": weight.T}
-    assert lw.diff(tied, {name: value.clone() for name, value in tied.items()})["decoder"].kinds == ("untied",)
-    other = weight.clone()
-    assert lw.diff(tied, {"encoder": other, "decoder": other.T}).same
-
-
-def test_a_name_that_a_shared_leaf_lacks_on_the_other_side_is_noted() -> None:
-    net = Tied()
-    rest = state(net)
-    del rest["head.weight"]
-    found = lw.diff(net, rest)
-    assert found.same
-    assert "head.weight is only in a" in found.notes[0]
-    assert "embed.weight" in found.notes[0]
-
-
 # -- plain values, metadata, passing buffers -------------------------------------------------------------------------
-
-
-def test_plain_values() -> None:
-    w = torch.ones(1)
-    a = {"w": w, "step": 3, "lr": 0.1, "betas": (0.9, 0.99), "nan": float("nan"), "gone": "x"}
-    b = {"w": w.clone(), "step": 4, "lr": 0.1, "betas": [0.9, 0.99], "nan": float("nan"), "here": True}
-    found = lw.diff(a, b)
-    assert kinds(found) == {"step": ("changed",), "gone": ("removed",), "here": ("added",)}
-    assert found["step"].values == (3, 4)
-    assert lw.diff({"w": w, "x": True}, {"w": w, "x": 1})["x"].kind == "changed"
 
 
 def test_metadata_of_files_is_only_noted(tmp_path: Path) -> None:

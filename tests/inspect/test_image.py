@@ -1,6 +1,7 @@
 """`lw.image`: what is drawn of which leaf."""
 
 import math
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,33 @@ def test_what_is_no_picture_says_why(x: Any, reason: str) -> None:
         lw.image(x)
 
 
+def test_paths_can_be_pasted() -> None:
+    state = {"": torch.ones(2), "a\nb": torch.zeros(3), "c": {"x.y": torch.ones(2), '"': torch.ones(3)}}
+    with pytest.raises(lw.QueryError) as error:
+        lw.image(state)
+    assert "by its path: '\"\"', '\"a\\\\nb\"', " in str(error.value)
+    for name in re.findall(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", str(error.value)):
+        lw.image(state, eval(name))
+    with pytest.raises(lw.WalkError, match=r"""no picture of '"a\*b"': it is a scalar"""):
+        lw.image({"a*b": torch.tensor(1.0)})
+
+
+def test_a_sparse_gradient_says_what_to_type() -> None:
+    table = nn.Embedding(10, 4, sparse=True)
+    table(torch.tensor([1, 2])).sum().backward()
+    wanted = (
+        r'its gradient is sparse; lw.image\(leaf.grad.to_dense\(\)\) draws it, with leaf = lw.tree\(…\)\["weight"\]'
+    )
+    with pytest.raises(lw.WalkError, match=wanted):
+        lw.image(table, "weight", of="grad")
+    leaf = lw.tree(table)["weight"]
+    assert lw.image(leaf.grad.to_dense()).cells.sum() == 8
+    with pytest.raises(lw.WalkError, match=r"lw.image\(array.grad.to_dense\(\)\)"):
+        lw.image(table.weight, of="grad")
+    with pytest.raises(lw.WalkError, match=r"it is sparse; lw.image\(array.to_dense\(\)\)"):
+        lw.image(torch.eye(3).to_sparse())
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -108,6 +136,27 @@ def test_what_is_no_picture_says_why(x: Any, reason: str) -> None:
 def test_options_are_checked(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(lw.QueryError, match=reason):
         lw.image({"w": torch.ones(2, 2)}, "w", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"limit": 10**400}, "limit= is a positive number, .* not a number of 1,329 bits"),
+        ({"limit": 10**5000}, "limit= is a positive number"),
+        ({"size": 10**5000}, "size= is a whole number of pixels"),
+        ({"size": True}, "size= is a whole number of pixels from 16 to 8192, not True"),
+        ({"size": "64"}, "size= is a whole number of pixels"),
+    ],
+)
+def test_options_of_odd_kinds(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(lw.QueryError, match=reason):
+        lw.image(torch.ones(2, 2), **options)
+
+
+def test_whole_numbers_of_any_kind_are_taken() -> None:
+    picture = lw.image(np.ones((100, 100)), size=np.int64(64), limit=np.float32(2))  # type: ignore[arg-type]
+    assert picture.width == 50
+    assert picture.text(width=np.int64(10)) == picture.text(width=10)  # type: ignore[arg-type]
 
 
 def test_gradients(tmp_path: Path) -> None:
@@ -302,6 +351,17 @@ def test_norms_of_the_largest_and_the_smallest_numbers() -> None:
     np.testing.assert_allclose(norms[:5], [5e300, 5e-300, math.inf, math.nan, 0])
 
 
+def test_norms_that_are_too_large_for_a_number_are_counted() -> None:
+    rows = torch.full((3, 4), 1.7e308, dtype=torch.float64)
+    assert lw.image(rows, style="norms").caption.endswith(" · 3 infinite")
+    rows[0] = 1
+    rows[1, 0] = torch.inf  # a value that is infinite is counted as that, and its norm not once more
+    assert lw.image(rows, style="norms").caption.endswith("0 … 2 · 2 infinite")
+    filters = torch.full((20, 20, 3, 3), 1.7e308, dtype=torch.float64)
+    assert lw.image(filters, size=32).caption.endswith(" · 400 infinite")
+    assert "? not finite" in lw.image(rows, style="norms").text()
+
+
 def test_vectors_are_strips() -> None:
     picture = lw.image({"bias": counted(5)})
     assert picture.style == "strip"
@@ -475,6 +535,20 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
         lw.image(np.ones((3, 3))).save(target)
     assert [one.name for one in tmp_path.iterdir()] == ["eye.png"]
     assert target.read_bytes() == picture.png()
+
+
+@pytest.mark.parametrize("path", [5, None, 2.5, ["a.png"]])
+def test_a_picture_is_written_to_a_path(path: Any) -> None:
+    with pytest.raises(lw.QueryError, match=r"written to a path such as 'filters.png', not "):
+        lw.image(torch.ones(2, 2)).save(path)
+
+
+@pytest.mark.parametrize("path", ["a\0.png", "\ud800.png", "a" * 300 + ".png"])
+def test_a_path_that_no_file_can_have(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(lw.FileError, match=r"cannot write '"):
+        lw.image(torch.ones(2, 2)).save(path)
+    assert list(tmp_path.iterdir()) == []
 
 
 # -- devices -----------------------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
 """Rows and columns that are alike, or zero: what a sample finds is what a look at everything finds."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.inspect.helpers import levels_and_codes
+from torch import nn
 
 import leafwise as lw
 from leafwise.inspect.lines import alike, zero_lines
@@ -118,3 +121,29 @@ def test_a_near_copy_among_rows_of_few_numbers() -> None:
     matrix[1] = matrix[0] * 1.0005
     [(one, other, _)] = alike(seen(matrix), 0).near
     assert {one, other} == {0, 1}
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1.0, 1e30, 1e300])
+def test_large_and_small_numbers_are_compared_without_a_warning(size: float) -> None:
+    layer = nn.Linear(128, 128, bias=False).double()
+    layer.weight.data *= size
+    layer.weight.data[3] = layer.weight.data[4]
+    layer.weight.data[90] = layer.weight.data[91] * 1.0001
+    found = lw.check(layer, select=["LW113", "LW114", "LW116"])
+    assert [one.code for one in found] == ["LW113", "LW114"]
+    layer.weight.data[:] = torch.randn(128, 2).double() @ torch.randn(2, 128).double() * size
+    assert levels_and_codes(lw.check(layer, select="LW116")) == [("warning", "LW116")]
+
+
+def test_a_compressed_array_is_unpacked_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.files.source import InflatedSource
+
+    rows = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
+    rows[100:] = rows[0] * (1 + np.arange(200, dtype=np.float32)[:, None] * 1e-6)
+    np.savez_compressed(tmp_path / "a.npz", w=rows)
+    unpacked = []
+    rewind = InflatedSource._rewind
+    monkeypatch.setattr(InflatedSource, "_rewind", lambda self: (unpacked.append(1), rewind(self))[1])
+    [one] = lw.check(tmp_path / "a.npz", select="LW114")
+    assert "at least 20 pairs of rows" in one.message
+    assert len(unpacked) < 10

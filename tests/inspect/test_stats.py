@@ -1,9 +1,12 @@
 """`lw.stats` over models, optimizers, containers and files."""
 
+import copy
 import gc
 import json
 import math
+import pickle
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import torch
 from tests.contract import toy
 from tests.kernels.cases import assert_agree
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import leafwise as lw
 from leafwise.kernels import reference
@@ -75,6 +79,18 @@ def test_parts_are_tables_and_queries_fold() -> None:
         s["body.7"]
     assert len(s.select("nothing")) == 0
     assert s.select("nothing").total.count == 0
+
+
+def test_parts_say_what_is_not_in_them() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    s = lw.stats(net)
+    with pytest.raises(lw.PathError, match=r"no statistics of what '1\.\*' matches; 1\.weight: a meta tensor"):
+        s.fold("1.*")
+    with pytest.raises(lw.PathError, match=r'nothing at "0\.weight" in this part of the tree'):
+        s.select("**.bias")["0.weight"]
+    for wrong in (-1, 1.5, "2"):
+        with pytest.raises(lw.QueryError, match="a depth is a whole number"):
+            s.text(depth=wrong)  # type: ignore[arg-type]
 
 
 def test_a_name_of_a_part_of_a_leaf_is_not_taken_for_the_leaf() -> None:
@@ -186,12 +202,60 @@ def test_leaves_without_values_are_named_and_skipped() -> None:
     assert "left out: meta: a meta tensor" in s.text()
 
 
+class Wrapper(torch.Tensor):
+    """A tensor that stands for another, and has no memory."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)  # type: ignore[attr-defined]
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise RuntimeError("not this one")
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return "Wrapper"
+
+
+def test_tensors_without_memory_are_left_out_and_named() -> None:
+    freed, cut = torch.ones(1_000), torch.ones(1_000)
+    freed.untyped_storage().resize_(0)
+    cut.untyped_storage().resize_(400)
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    s = lw.stats({"freed": freed, "cut": cut, "fake": fake, "wrapped": Wrapper(torch.ones(3)), "here": torch.ones(2)})
+    assert list(s) == ["here"]
+    assert set(s.skipped) == {"freed", "cut", "fake", "wrapped"}
+
+
+def test_a_masked_array_is_not_taken_for_its_data() -> None:
+    data = np.arange(4.0)
+    masked = np.ma.masked_array(data, [0, 1, 0, 1])
+    for model in ({"m": masked, "d": data}, {"d": data, "m": masked}):
+        s = lw.stats(model)
+        assert list(s) == ["d"]
+        assert list(s.skipped) == ["m"]
+
+
 def test_a_model_without_any_values_is_refused() -> None:
     with pytest.raises(lw.WalkError, match=r"no leaf has values to look at; weight: a meta tensor"):
         lw.stats(nn.Linear(2, 2, device="meta"))
     assert len(lw.stats(nn.Sequential(nn.ReLU()))) == 0
     assert lw.stats({"a": torch.zeros(0)}).total.count == 0
     assert "0 leaves" in lw.stats([]).text()
+
+
+def test_a_bare_tensor_is_told_where_it_belongs(tmp_path: Path) -> None:
+    with pytest.raises(lw.WalkError, match=r"which is a leaf and no tree; put it into a container"):
+        lw.stats(torch.ones(3))
+    path = lw.save(nn.Linear(2, 2), tmp_path / "model.safetensors")
+    with pytest.raises(lw.WalkError, match="a file holds no gradients"):
+        lw.stats(path, of="grad")
 
 
 def test_a_device_that_fails_is_told_with_the_paths(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,6 +304,31 @@ def test_without_any_finite_value() -> None:
     assert math.isnan(empty.std)
 
 
+LARGEST = torch.finfo(torch.float64).max
+
+
+def test_constants_have_no_spread() -> None:
+    for value in (0.1, 1e10 / 3, LARGEST, -1e-310):
+        row = lw.stats({"x": torch.full((10_001,), value, dtype=torch.float64)})["x"]
+        assert (row.std, row.mean) == (0, value)
+
+
+def test_extremes_of_doubles_stay_finite() -> None:
+    ends = torch.tensor([LARGEST, -LARGEST] * 10, dtype=torch.float64)
+    assert lw.stats({"x": ends})["x"].std == pytest.approx(LARGEST)
+    apart = {"a": torch.full((4,), 1e308, dtype=torch.float64), "b": torch.full((4,), -1e308, dtype=torch.float64)}
+    assert lw.stats(apart).total.std == 1e308
+    assert lw.stats(apart).total.mean == 0
+
+
+def test_far_from_zero_in_double_precision() -> None:
+    generator = np.random.default_rng(0)
+    for offset, scale in ((1e8, 1e-3), (1e12, 1.0)):
+        x = generator.normal(size=600_000) * scale + offset  # several blocks, and several chunks
+        exact = math.sqrt(math.fsum((x - offset - math.fsum(x - offset) / x.size) ** 2) / x.size)
+        assert lw.stats({"x": x})["x"].std == pytest.approx(exact, rel=1e-8)
+
+
 def test_json_is_json() -> None:
     s = lw.stats({"a": torch.tensor([1.0, math.inf]), "b": torch.full((2,), math.nan), "c": torch.arange(3)})
     data = json.loads(json.dumps(s.json(), allow_nan=False))
@@ -259,6 +348,12 @@ def test_pandas() -> None:
     assert frame.loc["a", "mean"] == 2
     assert frame["zeros"].sum() == 2
     assert list(lw.stats([]).pandas().columns) == list(frame.columns)
+
+
+def test_exact_whole_numbers_in_pandas() -> None:
+    frame = lw.stats({"a": torch.tensor([2**63 - 1]), "b": torch.tensor([0.5])}).pandas()
+    assert frame.loc["a", "max"] == 2**63 - 1
+    assert isinstance(frame.loc["a", "max"], int)
 
 
 def test_pandas_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,6 +378,15 @@ def test_quantiles_are_right_up_to_a_factor_of_two() -> None:
         lw.stats({"x": x}, histogram=False)["x"].quantile(0.5)
 
 
+def test_quantiles_begin_with_the_smallest_bin() -> None:
+    row = lw.stats({"x": torch.full((100,), 0.7)})["x"]
+    assert row.quantile(0) == 0.5
+    assert row.quantile(1) == pytest.approx(0.7)
+    for wrong in ("a", None, math.nan, -0.1):
+        with pytest.raises(lw.QueryError, match="between 0 and 1"):
+            row.quantile(wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
 def test_what_would_not_survive_a_cast(dtype: torch.dtype) -> None:
     x = torch.randn(20_000) * torch.logspace(-12, 6, 20_000)
@@ -297,6 +401,24 @@ def test_what_would_not_survive_a_cast(dtype: torch.dtype) -> None:
         lw.stats({"x": x})["x"].outside("int8")
 
 
+def test_what_a_cast_does_is_what_it_would_do() -> None:
+    def outside(*values: float, dtype: Any = "float16") -> Any:
+        return lw.stats({"x": torch.tensor(values, dtype=torch.float64)})["x"].outside(dtype)
+
+    assert outside(65505.0, 33000.0) == (0, 0, 0)  # rounded to the largest number
+    assert outside(65520.0) == (1, 0, 0)
+    assert outside(464.0, 300.0, dtype="float8_e4m3fn") == (0, 0, 0)  # a tie, which goes to the even one
+    assert outside(465.0, 300.0, 255.0, dtype="float8_e4m3fn") == (2, 0, 0)
+    assert outside(1.5 * 2.0**-10, dtype="float8_e4m3fn") == (0, 1, 0)  # rounded up to the smallest
+    assert outside(1.0, 1e6, dtype=torch.float16) == outside(1.0, 1e6, dtype=np.float16) == (1, 0, 0)
+    for dtype in (torch.float16, torch.float8_e4m3fn, torch.float8_e5m2):
+        x = torch.randn(5_000, dtype=torch.float64) * torch.logspace(-9, 1, 5_000)
+        cast = x.to(dtype).double()
+        found = lw.stats({"x": x})["x"].outside(dtype)
+        assert found.vanish == int(((cast == 0) & (x != 0)).sum())
+        assert found.overflow == 0
+
+
 def test_statistics_keep_no_model_alive() -> None:
     net = nn.Linear(2, 2)
     gone = weakref.ref(net.weight)
@@ -305,6 +427,30 @@ def test_statistics_keep_no_model_alive() -> None:
     gc.collect()
     assert gone() is None
     assert row.count == 4
+
+
+def test_rows_and_tables_compare_by_what_they_say() -> None:
+    model = {"a": torch.tensor([1.0, math.nan]), "b": torch.full((2,), math.nan)}
+    assert lw.stats(model) == lw.stats(model)
+    assert lw.stats(model)["a"] == lw.stats(model)["a"]
+    assert len({lw.stats(model)["a"], lw.stats(model)["a"]}) == 1
+    assert lw.stats(model)["a"] != lw.stats(model)["b"]
+    s = lw.stats(model)
+    assert "a" in s
+    assert all(wrong not in s for wrong in ("c", None, 3, ""))
+
+
+def test_many_threads_may_look_at_one_result_first() -> None:
+    for _ in range(20):
+        s = lw.stats({str(number): torch.randn(50) for number in range(20)} | {"n": np.ones(3)})
+        with ThreadPoolExecutor(8) as pool:
+            assert len({repr(row) for row in pool.map(lambda _, s=s: s.total, range(8))}) == 1
+
+
+def test_results_can_be_pickled_and_copied() -> None:
+    s = lw.stats({"a": torch.randn(50)})
+    assert pickle.loads(pickle.dumps(s["a"])) == copy.deepcopy(s["a"]) == s["a"]
+    assert copy.deepcopy(s) == s
 
 
 def test_a_file_a_folder_and_a_tree_of_one_give_the_same_bits(tmp_path: Path) -> None:

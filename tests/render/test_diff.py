@@ -126,3 +126,32 @@ def test_a_change_says_what_it_is(number: int) -> None:
             "<b: changed; relative L2 1, cosine nan, largest 1, 100.000% of 1>",
         ][number]
     )
+
+
+def test_plain_values_are_no_leaves() -> None:
+    a = {"x": {"b": torch.ones(2), "lr": 1, "mom": 2}, "w": torch.ones(1)}
+    found = lw.diff(a, {**a, "w": torch.zeros(1)})
+    assert "1 leaf, 2 values same" in found.text()
+    assert "▸ 2 leaves, 2 values: 1 changed, 3 same" in found.text(depth=0)
+
+
+def test_json_tells_bytes_and_complex_numbers() -> None:
+    one = {"b": b"\x01" * 100, "c": 1 + 2j, "s": {1}, "l": [b"\x02"]}
+    data = lw.diff(one, {"b": b"\x02", "c": 2j, "s": {2}, "l": [b"\x03"]}).json()
+    json.dumps(data)
+    told = {value["path"]: value["values"] for value in data["plain"]}
+    assert told["b"] == ["01" * 64, "02"]
+    assert told["c"] == ["(1+2j)", "2j"]
+    assert told["s"] == ["{1}", "{2}"]
+    assert told["l"] == [["02"], ["03"]] if "l" in told else told["l.0"] == ["02", "03"]
+
+
+@pytest.mark.parametrize("width", [24, 40, 60])
+def test_kinds_and_the_footer_survive_a_narrow_terminal(width: int) -> None:
+    a = {"model": {"layers": {"self_attention_projection": torch.ones(3), "b": torch.ones(2)}}, "gone": torch.ones(4)}
+    b = {"model": {"layers": {"self_attention_projection": torch.zeros(3), "b": torch.ones(2).half()}}}
+    lines = text_of(lw.diff(a, b), terminal=Terminal(width=width)).splitlines()
+    assert max(map(len, lines)) <= width
+    for kind in ("changed", "cast", "removed"):
+        assert any(f"  {kind}" in line for line in lines), kind
+    assert "3 leaves: 1 removed, 1 changed, 1 cast" in " ".join(lines)

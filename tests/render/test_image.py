@@ -265,3 +265,36 @@ def test_plain_data_has_what_is_drawn() -> None:
     assert (data["width"], data["height"], data["rows"], data["columns"]) == (64, 64, 2, 2)
     assert data["caption"] == picture.caption
     assert lw.image(nn.Embedding(3, 2)).json()["cells"][1][1] is None  # where there is no row any more
+
+
+@pytest.mark.parametrize("width", [1, 9, 30, 60, 80])
+@pytest.mark.parametrize("only_ascii", [False, True])
+def test_no_line_is_wider_than_asked_for(width: int, only_ascii: bool) -> None:
+    weight = torch.randn(40, 9, 5, 5)
+    weight[[3, 7, 9, 30]] = 0
+    weight[0, 0, 0, 0] = torch.nan
+    picture = lw.image({"層" * 5 + ".weight_that_has_a_rather_long_name_" * 3: weight}, limit=0.1)
+    for terminal in (Terminal(ascii=only_ascii), Terminal(color=True, width=width, ascii=only_ascii)):
+        text = re.sub(r"\x1b\[[0-9;]*m", "", text_of(picture, terminal=terminal, width=width))
+        assert max(sum(1 + (char == "層") for char in line) for line in text.splitlines()) <= max(width, 2)
+        if width > 1:
+            assert "…\n" not in text.replace("-0.1 …\n", "")
+            caption = "".join(text.split("\n\n")[-1].split())
+            assert "4filtersallzero(3,7,9,...)" in caption.replace("…", "...")
+            assert ".weight_that_has_a_rather_long_name_" * 3 in caption
+
+
+def test_a_terminal_gets_the_whole_caption() -> None:
+    picture = lw.image({"w": np.zeros((300, 300))})
+    text = text_of(picture, terminal=Terminal(color=True, width=30))
+    assert "…\n" not in text
+    assert "\x1b[1mw 300×300 float64\x1b[0m" in text  # neighbours in one style are one
+
+
+def test_the_legend_is_right_where_nothing_is_on_the_scale() -> None:
+    zeros = lw.image({"w": np.zeros((2, 2))}).text()
+    assert "≥" not in zeros
+    assert zeros.endswith("0 … 0\n· 0")
+    missing = lw.image({"w": np.full((2, 2), np.nan)}).text()
+    assert "≥" not in missing
+    assert missing.endswith("0 … 0\n? not finite\n4 NaN")

@@ -217,3 +217,17 @@ def test_bytes() -> None:
     assert bytes_text(1024) == "1.0 KiB"
     assert bytes_text(1_400_000_000_000) == "1.3 TiB"
     assert bytes_text(5 << 60) == "5120.0 PiB"
+
+
+def test_what_nobody_says_is_frozen_is_not_called_so() -> None:
+    text = lw.tree({"model": nn.Linear(2, 2), "mean": torch.zeros(3)}).text()
+    assert "9 parameters (6 trainable)" in text
+    assert "frozen" not in text
+
+
+def test_absurdly_long_numbers_are_shown_all_the_same() -> None:
+    keys = [str(10**4000 + n) for n in range(3)]
+    tree = lw.tree({key: torch.zeros(1) for key in keys} | {"n": 10**5000})
+    assert "too long to write" in tree.text()
+    assert tree._repr_html_()
+    assert json.dumps(tree.json())

@@ -73,6 +73,16 @@ def test_narrow_and_ascii_terminals() -> None:
     assert "#" in plain
 
 
+def test_narrow_terminals_keep_what_is_wrong() -> None:
+    name = "transformer.layers.{}.attention.projection.weight"
+    model = {name.format(number): torch.randn(50) for number in range(3)}
+    model[name.format(1)][3] = math.nan
+    text = text_of(lw.stats(model), terminal=Terminal(width=80))
+    assert "1 NaN" in text
+    assert "std" in text
+    assert "not finite in 1 leaf" in text
+
+
 def test_without_a_histogram_there_are_no_bars() -> None:
     text = lw.stats({"a": torch.ones(2)}, histogram=False).text()
     assert "2^" not in text
@@ -87,6 +97,12 @@ def test_shares_of_zeros(zeros: int, size: int, shown: str) -> None:
     x = torch.ones(size)
     x[:zeros] = 0
     assert lw.stats({"x": x}, histogram=False).text().splitlines()[1].split()[-1] == shown
+
+
+def test_almost_all_zero_is_not_all() -> None:
+    text = lw.stats({"x": torch.cat([torch.ones(1), torch.zeros(10**6)])}).text()
+    assert ">99.99%" in text
+    assert "100%" not in text
 
 
 def test_whole_numbers_are_written_as_such() -> None:
@@ -105,3 +121,21 @@ def test_notebooks_get_html() -> None:
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
     assert "1 NaN" in page
+
+
+def test_bars_are_for_weights_and_say_where_they_end() -> None:
+    small, middle = torch.full((5,), 2.0**-30), torch.full((5,), 0.5)
+    text = lw.stats({"small": small, "middle": middle, "ids": torch.arange(10**6, 10**6 + 9)}).text()
+    header, first, second, ids = text.splitlines()[:4]
+    assert "≤2^-20" in header
+    assert header.endswith("≥2^-1")
+    ones = lw.stats({"middle": middle, "mask": torch.ones(3, dtype=torch.bool)}).text()
+    assert ones.splitlines()[0].endswith("≥2^-1")
+    assert first.index("█") == header.index("≤")
+    assert second.endswith("█")
+    assert ids.endswith("█")
+
+
+def test_an_empty_table_is_drawn_in_a_notebook() -> None:
+    for nothing in ({}, nn.ReLU(), []):
+        assert "0 leaves" in lw.stats(nothing)._repr_html_()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load, save, save_file
+from tests.share.models import cloned_state
 from tools.tie_table import LanguageModel
 from torch import nn
 from torchinfo import summary
@@ -20,10 +21,6 @@ def tied_by_hand() -> Any:
     return model
 
 
-def fresh(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-
 def test_pytorch_20546_a_state_dict_forgets_sharing() -> None:
     (tie,) = lw.ties(tied_by_hand().state_dict())
     assert [str(path) for path in tie.leaf.paths] == ["embed.weight", "head.weight"]
@@ -32,11 +29,11 @@ def test_pytorch_20546_a_state_dict_forgets_sharing() -> None:
 def test_pytorch_188346_assign_unties_and_the_optimizer_steps_twice() -> None:
     plain = tied_by_hand()
     optimizer = torch.optim.SGD(plain.parameters(), lr=1.0)
-    plain.load_state_dict(fresh(plain), assign=True)
+    plain.load_state_dict(cloned_state(plain), assign=True)
     assert plain.head.weight is not plain.embed.weight
     assert {held.problem for held in lw.ties(plain, optimizer=optimizer).optimizer or ()} == {"stale"}
     model = lw.keep_ties(tied_by_hand())
-    model.load_state_dict(fresh(model), assign=True)
+    model.load_state_dict(cloned_state(model), assign=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     before = model.embed.weight.detach().clone()
     model(torch.tensor([1])).sum().backward()
@@ -128,7 +125,7 @@ def test_transformers_42612_a_head_that_is_genuinely_different_is_not_overwritte
     assert torch.equal(model.head.weight, head)
     kept = lw.keep_ties(tied_by_hand())
     with pytest.raises(lw.TieError, match=r"different values"):
-        kept.load_state_dict(fresh(model))
+        kept.load_state_dict(cloned_state(model))
 
 
 def test_transformers_44358_43429_45031_no_list_of_names_is_needed() -> None:

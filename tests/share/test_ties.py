@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tools.tie_table import ARCHITECTURES, LanguageModel
 from torch import nn
 
@@ -113,6 +114,15 @@ def test_equal_takes_bits_and_not_sums() -> None:
         ["waves", "waves too"],
     ]
     assert lw.ties(nn.Linear(2, 3), equal_untied=True).text().endswith("no leaves are equal but untied")
+
+
+def test_equal_but_untied_in_a_file(tmp_path: Path) -> None:
+    save_file(
+        {"a": torch.arange(6).reshape(2, 3), "b": torch.arange(6).reshape(2, 3), "c": torch.ones(2)}, tmp_path / "x"
+    )
+    (equal,) = lw.ties(tmp_path / "x", equal_untied=True).equal_untied or ()
+    assert [str(leaf.path) for leaf in equal.leaves] == ["a", "b"]
+    assert json.dumps(lw.ties(tmp_path / "x").json())
 
 
 def test_what_an_optimizer_steps_twice() -> None:

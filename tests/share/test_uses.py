@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from tools.tie_table import Autoencoder, LanguageModel
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F  # noqa: N812  # noqa: N812
 from torch.utils.checkpoint import checkpoint
 
 import leafwise as lw
@@ -23,7 +24,7 @@ def adds_up(uses: Any, model: nn.Module) -> None:
             )
 
 
-def listed(uses: Any, path: str) -> list[str]:
+def listed(uses: Any, path: str = "weight") -> list[str]:
     return [str(use) for use in uses[path]]
 
 
@@ -423,3 +424,63 @@ def test_a_capture_inside_another_of_the_same_thread() -> None:
         assert [(f"inner.{at}" if at else "inner", *rest) for at, *rest in short] == [
             (use.path, use.call, use.operation) for use in outer[f"inner.{path}"]
         ]
+
+
+def test_uses_through_properties_renormalised_tables_and_transforms() -> None:
+    model = Autoencoder()
+    with lw.uses(model) as uses:
+        code = F.linear(torch.ones(1, 4), model.encoder.weight)
+        F.linear(code, model.encoder.weight.T).sum().backward()
+    assert listed(uses, "encoder.weight") == ["(root) call 0: linear", "(root) call 0: T"]
+    table = nn.Embedding(10, 4, max_norm=0.5)
+    with lw.uses(table) as uses:
+        table(torch.tensor([1, 2])).sum().backward()
+    assert torch.equal(uses["weight"].total(), table.weight.grad)
+    layer = nn.Linear(3, 3)
+    with lw.uses(layer):
+        torch.func.vmap(layer)(torch.ones(2, 3))
+        torch.func.jacrev(layer)(torch.ones(3))
+        torch.func.grad(lambda x: layer(x).sum())(torch.ones(3))
+
+
+def test_uses_of_sparse_and_dense_of_complex_nested_and_twice() -> None:
+    model: Any = LanguageModel()
+    model.embed = nn.Embedding(10, 4, sparse=True)
+    lw.tie(model, "head.weight", to="embed.weight", keep="source")
+    with lw.uses(model) as uses:
+        model(torch.tensor([1, 2])).sum().backward()
+    torch.testing.assert_close(uses["embed.weight"].total(), model.embed.weight.grad.to_dense())
+    waves: Any = nn.Module()
+    waves.w = nn.Parameter(torch.randn(3, 3, dtype=torch.complex64))
+    with lw.uses(waves) as uses:
+        ((waves.w * 2j).abs().sum() + (waves.w.T * 1j).real.sum()).backward()
+    torch.testing.assert_close(uses["w"].total(), waves.w.grad)
+    layer = nn.Linear(3, 3)
+    with lw.uses(layer) as outer, lw.uses(layer) as inner:
+        layer(torch.ones(1, 3)).sum().backward()
+    assert listed(outer) == listed(inner) == ["(root) call 0: linear"]
+    with inner:
+        layer(torch.ones(1, 3)).sum().backward()
+    assert listed(inner) == ["(root) call 0: linear"]
+
+
+def test_another_thread_does_not_confuse_uses() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    stop = threading.Event()
+
+    def evaluate() -> None:
+        with torch.no_grad():
+            while not stop.is_set():
+                model(torch.ones(1, 3))
+
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    try:
+        for _ in range(50):
+            with lw.uses(model) as uses:
+                model(torch.ones(1, 3)).sum().backward()
+            assert listed(uses, "0.weight") == ["0 call 0: linear"]
+            assert listed(uses, "1.weight") == ["1 call 0: linear"]
+    finally:
+        stop.set()
+        thread.join()
