@@ -1,4 +1,4 @@
-"""Short forms of what tests ask of trees."""
+"""Short forms of questions that tests ask of trees."""
 
 import leafwise as lw
 

@@ -52,7 +52,7 @@ def wrapped_in(name: str, module: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("now", [{}, None, {"classes": 0}])
-def test_extra_state_that_grew(now: Any, tmp_path: Path) -> None:
+def test_extra_state_that_grew_comes_back(now: Any, tmp_path: Path) -> None:
     path = lw.save(Grows({"classes": 7}), tmp_path / "a.safetensors")
     assert lw.load(Grows(now), path).state == {"classes": 7}
     grown = lw.save(wrapped_in("m", Grows({"classes": 7, "more": 8})), tmp_path / "b.safetensors")
@@ -60,7 +60,7 @@ def test_extra_state_that_grew(now: Any, tmp_path: Path) -> None:
     assert loaded.m.state == {"classes": 7, "more": 8}
 
 
-def test_prefixes_of_plain_values_and_copies_of_a_state(tmp_path: Path) -> None:
+def test_extra_state_below_a_prefix_and_copies_of_a_state_dict_come_back(tmp_path: Path) -> None:
     inner = Grows({"v": 5})
     module: Any = nn.Module()
     module.module = inner
@@ -85,7 +85,7 @@ class Meter:
         self.counts = state["counts"]
 
 
-def test_objects_with_state_that_grew_and_that_raise(tmp_path: Path) -> None:
+def test_state_of_objects_that_grew_comes_back_and_what_they_raise_is_a_load_error(tmp_path: Path) -> None:
     state = {"m": nn.Linear(2, 2), "meter": Meter({"seen": 3})}
     path = lw.save(state, tmp_path / "a.safetensors")
     meter = Meter({})

@@ -1,4 +1,4 @@
-"""What lw.load does: all of it or nothing, in place, onto meta, with ties, from anywhere."""
+"""`lw.load` fills a model in place or on meta, with its ties, from any kind of source; or it changes nothing."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def untied_state(model: nn.Module) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     "way", ["file", "path", "shards", "folder", "tree", "model", "state dict", "pt", "npz", "subtree"]
 )
-def test_from_anywhere(way: str, tmp_path: Path) -> None:
+def test_a_model_is_loaded_from_every_kind_of_source(way: str, tmp_path: Path) -> None:
     model = Tied()
     path = tmp_path / "model.safetensors"
     source: Any = model
@@ -100,7 +100,7 @@ def test_what_does_not_fit_changes_nothing(kind: str) -> None:
             lw.load(model, state, allow={"missing", "unexpected", "shape"})
 
 
-def test_targets_that_cannot_be_written_are_told_before_anything_changes() -> None:
+def test_targets_that_are_expanded_are_refused_before_anything_changes() -> None:
     target = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(4, 4, bias=False))
     target[1].weight = nn.Parameter(torch.zeros(1, 4).expand(4, 4))
     before = target[0].weight.detach().clone()
@@ -109,7 +109,7 @@ def test_targets_that_cannot_be_written_are_told_before_anything_changes() -> No
     assert torch.equal(target[0].weight, before)
 
 
-def test_targets_that_refuse_are_told_before_anything_changes() -> None:
+def test_read_only_targets_are_refused_before_anything_changes() -> None:
     with torch.inference_mode():
         inference = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     with pytest.raises(lw.LoadError, match=r"it was made in inference mode"):
@@ -141,7 +141,7 @@ def test_zero_matches_is_an_error_whatever_is_allowed() -> None:
         lw.load(nn.Linear(2, 2), {"x": torch.ones(1)}, allow={"missing", "unexpected"})
 
 
-def test_another_order_of_leaves_takes_the_facts_of_the_right_ones(tmp_path: Path) -> None:
+def test_leaves_in_another_order_are_matched_by_name(tmp_path: Path) -> None:
     path = lw.save(parameters(x=torch.randn(4).half(), y=torch.randn(4).bfloat16()), tmp_path / "a.safetensors")
     other = parameters(y=torch.zeros(4).half(), x=torch.zeros(4).bfloat16())
     with pytest.raises(lw.LoadError, match=r"2 dtype"):
@@ -152,7 +152,7 @@ def test_another_order_of_leaves_takes_the_facts_of_the_right_ones(tmp_path: Pat
     assert torch.equal(loaded[0].weight, net[0].weight)
 
 
-def test_lists_in_place_of_arrays_are_named() -> None:
+def test_a_list_in_place_of_an_array_is_an_error_that_names_it() -> None:
     with pytest.raises(lw.LoadError, match=r"needs an array, and in the source it is a list"):
         lw.load(nn.Linear(2, 2), {"weight": [1, 2], "bias": torch.zeros(2)})
 
@@ -235,7 +235,7 @@ def test_transposed_and_sliced_ties_come_back(tmp_path: Path) -> None:
     assert "transposed" in str(lw.plan(build(False), path))
 
 
-def test_a_tie_and_an_optimizer_that_steps_both(tmp_path: Path) -> None:
+def test_a_tie_that_the_optimizer_would_not_see_is_a_problem(tmp_path: Path) -> None:
     path = lw.save({"model": Tied()}, tmp_path / "a.safetensors")
     model = Tied(tied=False)
     target = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=1)}
@@ -244,7 +244,7 @@ def test_a_tie_and_an_optimizer_that_steps_both(tmp_path: Path) -> None:
     assert [problem.kind for problem in plan.problems] == ["missing", "tie"]
 
 
-def test_several_transposed_names_must_agree() -> None:
+def test_values_of_several_transposed_names_must_agree() -> None:
     model: Any = nn.Module()
     model.enc, model.d1, model.d2 = (nn.Linear(*size, bias=False) for size in ((3, 4), (4, 3), (4, 3)))
     for name in ("d1.weight", "d2.weight"):
@@ -266,7 +266,7 @@ def sliced(fused: bool) -> nn.Module:
     return model
 
 
-def test_what_is_only_partly_taken_or_given_is_told(tmp_path: Path) -> None:
+def test_a_leaf_of_which_only_a_part_is_given_or_taken_is_in_the_plan(tmp_path: Path) -> None:
     path = lw.save(sliced(True), tmp_path / "a.safetensors")
     assert lw.plan(sliced(False), path).unexpected == ["qkv.weight"]
     loaded = lw.load(sliced(False), path, allow={"unexpected"})
@@ -291,7 +291,7 @@ def test_a_tie_that_cannot_come_back_is_in_the_plan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_onto_meta(tied: bool, saved: tuple[Tied, str]) -> None:
+def test_a_model_on_meta_is_filled(tied: bool, saved: tuple[Tied, str]) -> None:
     model, path = saved
     with torch.device("meta"):
         target = Tied(tied)
@@ -307,7 +307,7 @@ def test_onto_meta(tied: bool, saved: tuple[Tied, str]) -> None:
     assert bits_of_loaded(target) == {name: value for name, value in bits(model).items() if name != "scratch"}
 
 
-def test_attributes_of_parameters_on_meta_stay() -> None:
+def test_attributes_of_parameters_on_meta_are_kept() -> None:
     with torch.device("meta"):
         target: Any = nn.Linear(2, 2)
     target.weight.tag = "mine"
@@ -323,7 +323,7 @@ def bits_of_loaded(model: Tied) -> dict[str, bytes]:
         model._buffers["scratch"] = scratch
 
 
-def test_kept_ties_of_a_model_on_meta(saved: tuple[Tied, str]) -> None:
+def test_kept_ties_of_a_model_on_meta_survive_a_load(saved: tuple[Tied, str]) -> None:
     model, path = saved
     with torch.device("meta"):
         target = lw.keep_ties(Tied())
@@ -343,7 +343,7 @@ def test_lazy_layers_take_their_shapes() -> None:
     assert type(target[0]) is nn.Linear
 
 
-def test_peak_memory_of_a_load_onto_meta(tmp_path: Path) -> None:
+def test_a_load_onto_meta_takes_little_more_memory_than_the_model(tmp_path: Path) -> None:
     script = """
 import sys, numpy, torch, leafwise as lw
 def peak():
@@ -396,7 +396,7 @@ def test_axes_are_lined_up_by_name(tmp_path: Path) -> None:
         lw.load(nn.Linear(5, 3), plain)
 
 
-def test_axes_are_those_of_the_name_that_matched() -> None:
+def test_axes_are_lined_up_by_the_name_that_matched() -> None:
     target = nn.Module()
     target.c = nn.Conv2d(4, 4, 3, bias=False)
     target.d = nn.ConvTranspose2d(4, 4, 3, bias=False)
@@ -407,7 +407,7 @@ def test_axes_are_those_of_the_name_that_matched() -> None:
     assert torch.equal(target.d.weight, source.d.weight)
 
 
-def test_plain_values_and_containers_that_do_not_change(tmp_path: Path) -> None:
+def test_plain_values_come_back_and_immutable_containers_are_made_anew(tmp_path: Path) -> None:
     import random
     from dataclasses import dataclass
 
@@ -445,7 +445,7 @@ def test_plain_values_and_containers_that_do_not_change(tmp_path: Path) -> None:
         lw.load({**target, "more": 1}, path)
 
 
-def test_buffers_that_hugging_face_computes() -> None:
+def test_buffers_that_hugging_face_computes_are_there_after_a_load_onto_meta() -> None:
     from transformers import AutoModel, BertConfig, LlamaConfig
 
     for config in (
@@ -548,7 +548,7 @@ def test_arrays_in_the_other_order_of_bytes_are_filled(tmp_path: Path) -> None:
     assert target["a"].dtype == np.dtype(">f4")
 
 
-def test_the_same_bytes_in_the_other_order_are_no_tie() -> None:
+def test_the_same_bytes_in_the_other_order_are_not_tied() -> None:
     array = np.arange(5, dtype=np.float32)
     assert len(lw.ties({"a": array, "b": array[:]})) == 1
     assert not lw.ties({"a": array, "b": array.view(">f4")})

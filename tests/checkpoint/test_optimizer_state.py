@@ -52,7 +52,7 @@ def test_a_new_head_gets_no_state(saved: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.optim.RMSprop, torch.optim.SGD])
-def test_another_kind_of_optimizer_is_told(kind: Any, saved: str) -> None:
+def test_another_kind_of_optimizer_is_an_error(kind: Any, saved: str) -> None:
     model = net()
     with pytest.raises(lw.LoadError, match=r"the option betas, which optimizer does not have; is it another kind"):
         lw.load({"model": model, "optimizer": kind(model.parameters(), lr=0.1)}, saved)
@@ -68,7 +68,7 @@ def test_a_parameter_that_the_source_does_not_step_is_missing(saved: str, tmp_pa
     assert lw.plan(target, path).missing == ["optimizer.state.model.2.weight", "optimizer.state.model.2.bias"]
 
 
-def test_state_that_the_source_does_not_have_stays(tmp_path: Path) -> None:
+def test_state_that_the_source_does_not_have_is_kept(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     optimizer = adam(model)
     lw.load({"m": model, "o": optimizer}, lw.save({"m": model}, tmp_path / "a.safetensors"), allow={"missing"})
@@ -84,7 +84,7 @@ def test_state_is_cast_with_its_parameter(saved: str) -> None:
     stepped(model, optimizer)
 
 
-def test_counts_of_steps_are_not_cast_and_state_does_not_overflow(tmp_path: Path) -> None:
+def test_step_counts_are_not_cast_and_state_that_would_overflow_is_refused(tmp_path: Path) -> None:
     a = nn.Linear(2, 2)
     optimizer = adam(a)
     optimizer.state[a.weight]["step"].fill_(100_001)
@@ -104,7 +104,7 @@ def test_counts_of_steps_are_not_cast_and_state_does_not_overflow(tmp_path: Path
 
 
 @pytest.mark.parametrize("size", [(4, 4), (4, 3)])
-def test_state_is_turned_with_its_parameter(size: tuple[int, int], tmp_path: Path) -> None:
+def test_state_is_transposed_with_its_parameter(size: tuple[int, int], tmp_path: Path) -> None:
     from transformers.pytorch_utils import Conv1D
 
     a, b = wrapped(nn.Linear(*size)), wrapped(Conv1D(size[1], size[0]))
@@ -132,14 +132,14 @@ def test_state_follows_its_parameter_through_a_rename(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rename", [[("encoder", "backbone")], lambda name: name.replace("encoder", "backbone")])
-def test_renames_inside_the_names_of_state(rename: Any, tmp_path: Path) -> None:
+def test_state_is_renamed_with_its_parameter_by_patterns_and_functions(rename: Any, tmp_path: Path) -> None:
     a, b = nn.ModuleDict({"encoder": nn.Linear(3, 3)}), nn.ModuleDict({"backbone": nn.Linear(3, 3)})
     optimizer, target = adam(a), torch.optim.Adam(b.parameters())
     lw.load({"m": b, "o": target}, lw.save({"m": a, "o": optimizer}, tmp_path / "a.safetensors"), rename=rename)
     assert len(target.state) == 2
 
 
-def test_names_of_a_tied_parameter_in_another_order(tmp_path: Path) -> None:
+def test_state_of_a_tied_parameter_is_found_by_any_of_its_names(tmp_path: Path) -> None:
     def build(*names: str) -> Any:
         model: Any = nn.Module()
         for name in names:
@@ -153,7 +153,7 @@ def test_names_of_a_tied_parameter_in_another_order(tmp_path: Path) -> None:
     assert torch.equal(target.state[b.emb.weight]["exp_avg"], optimizer.state[a.emb.weight]["exp_avg"])
 
 
-def test_numbered_state_whose_shapes_contradict_the_order(tmp_path: Path) -> None:
+def test_numbered_state_whose_shapes_contradict_the_order_is_an_error(tmp_path: Path) -> None:
     model = nn.Linear(3, 4)
     optimizer = torch.optim.AdamW([model.weight, model.bias])
     model(torch.ones(1, 3)).sum().backward()
@@ -191,7 +191,7 @@ def test_a_learning_rate_stays_a_tensor_or_a_number(saved: str, tmp_path: Path) 
     assert number.param_groups[0]["lr"] == pytest.approx(0.001)
 
 
-def test_adam_into_adamw_stays_adamw(tmp_path: Path) -> None:
+def test_the_state_of_adam_loaded_into_adamw_leaves_it_adamw(tmp_path: Path) -> None:
     a, b = nn.Linear(2, 2), nn.Linear(2, 2)
     path = lw.save({"m": a, "o": adam(a, weight_decay=0.1)}, tmp_path / "a.safetensors")
     target = torch.optim.AdamW(b.parameters())
@@ -200,7 +200,7 @@ def test_adam_into_adamw_stays_adamw(tmp_path: Path) -> None:
     assert target.param_groups[0]["weight_decay"] == 0.1
 
 
-def test_lbfgs_after_its_first_step_and_groups_without_parameters(tmp_path: Path) -> None:
+def test_lbfgs_after_its_first_step_and_groups_without_parameters_come_back(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1)
     x = torch.randn(4, 2)

@@ -27,13 +27,13 @@ import leafwise as lw
         ({"ties": "maybe"}, "ties= takes"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], cause: str) -> None:
+def test_options_of_load_that_make_no_sense_are_an_error(options: dict[str, Any], cause: str) -> None:
     with pytest.raises(lw.QueryError) as caught:
         lw.load(nn.Linear(2, 2), nn.Linear(2, 2), **options)
     assert cause in str(caught.value)
 
 
-def test_names_that_cannot_be(tmp_path: Path) -> None:
+def test_names_metadata_paths_and_sizes_that_cannot_be_written_are_an_error(tmp_path: Path) -> None:
     for state in (
         {"w": torch.ones(1), "a.b": 1, "a": {"b": 2}},
         {"a.b": torch.ones(1), "a": {"b": torch.ones(1)}},
@@ -58,7 +58,7 @@ def test_names_that_cannot_be(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_more_input_that_cannot_be(tmp_path: Path) -> None:
+def test_renames_that_fail_and_sizes_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
     path = lw.save({"m": nn.Linear(2, 2), "step": 1}, tmp_path / "a.safetensors")
     for rename in (
         lambda name: {"m.weight": "m.weight", "m.bias": "m.bias"}[name],

@@ -35,7 +35,7 @@ def test_a_folder_with_several_checkpoints_is_not_guessed_at(tmp_path: Path) -> 
     assert loaded(tmp_path) == 4
 
 
-def test_a_file_that_is_no_index_is_neither_removed_nor_replaced(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_index_is_neither_removed_nor_replaced(tmp_path: Path) -> None:
     notes = tmp_path / "u.safetensors.index.json"
     notes.write_text('{"my": "notes"}', "utf-8")
     lw.save(filled(1), tmp_path / "u.safetensors")
@@ -60,7 +60,7 @@ def test_a_save_leaves_the_shards_of_others_alone(tmp_path: Path) -> None:
         assert lw.verify(tmp_path / name).leaves == 2, name
 
 
-def test_shards_through_a_link(tmp_path: Path) -> None:
+def test_shards_are_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "y").mkdir()
     link = tmp_path / "x" / "l.safetensors"

@@ -142,7 +142,7 @@ def test_groups_of_a_file_needs_no_framework(saved: Path) -> None:
     assert "3 leaves, 9 parameters · 6 decayed · 3 not decayed" in done.stdout
 
 
-def test_help_and_version() -> None:
+def test_help_and_version_are_printed_and_wrong_usage_is_an_error() -> None:
     assert "show" in run("--help").stdout
     assert "--query" in run("show", "--help").stdout
     assert run("--version").stdout.startswith("leafwise 0.")
@@ -150,7 +150,7 @@ def test_help_and_version() -> None:
     assert run("show", "x", "--depth", "-1").returncode == 2
 
 
-def test_a_reader_that_leaves_early_is_no_failure(saved: Path) -> None:
+def test_a_reader_that_leaves_early_is_not_a_failure(saved: Path) -> None:
     pipeline = f"{shlex.join(command('show', str(saved), '--json'))} | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", pipeline], capture_output=True, encoding="utf-8")
     assert done.stderr == ""
@@ -275,7 +275,9 @@ def test_read_gives_plain_values_as_they_are(tmp_path: Path, capsys: pytest.Capt
         assert capsys.readouterr().out == f"{shown}\n"
 
 
-def test_read_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_read_prints_parts_of_arrays_and_refuses_wrong_indices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     torch.save(
         {"w": torch.arange(12).reshape(3, 4), "bf": torch.tensor([1.5]).bfloat16(), "step": 3}, tmp_path / "a.pt"
     )
@@ -298,7 +300,7 @@ def test_stats_of_a_broken_file_is_one_line(saved: Path, capsys: pytest.CaptureF
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path) -> None:
     path = str(lw.save(nn.Linear(2, 2), tmp_path / "model.safetensors"))
     stats = shlex.join(command("stats", path))
     full = subprocess.run(f"exec {stats} > /dev/full", shell=True, capture_output=True, encoding="utf-8")
@@ -307,7 +309,7 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in closed.stderr
 
 
-def test_interrupting_is_one_line(tmp_path: Path) -> None:
+def test_an_interrupt_prints_one_line(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(
         "import pathlib, time\ndef build():\n    pathlib.Path('started').touch()\n    time.sleep(60)\n"
     )
@@ -327,7 +329,7 @@ def test_interrupting_is_one_line(tmp_path: Path) -> None:
     assert told == "leafwise: interrupted\n"
 
 
-def test_warnings_are_told_as_errors_are(
+def test_warnings_are_printed_as_errors_are(
     saved: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from leafwise.kernels import cpu

@@ -15,7 +15,7 @@ from leafwise.cli import main
 OLD = b"old" * 1000
 
 
-def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_selects_renames_and_casts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weight = torch.randn(60, 40)
     state = {
         "model": {"embed.weight": weight, "head.weight": weight, "turned": weight.T, "n": torch.arange(3)},
@@ -48,7 +48,7 @@ def _umask() -> int:
     return mask
 
 
-def test_what_cannot_be_converted_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_converted_is_an_error_that_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save({"a": torch.ones(2), "b": torch.ones(2), "f8": torch.ones(2).to(torch.float8_e5m2)}, tmp_path / "a.pt")
     torch.save({"m": torch.ones(2, device="meta")}, tmp_path / "meta.pt")
     (tmp_path / "old.npz").write_bytes(OLD)

@@ -76,7 +76,7 @@ def test_image_takes_options_and_prints_json(saved: Path, capsys: pytest.Capture
         (["conv1.weight", "--style", "nice"], "--style is one of filters, matrix, norms, strip"),
     ],
 )
-def test_what_is_wrong_is_one_line(
+def test_every_error_is_one_line(
     arguments: list[str], message: str, saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["image", str(saved), *arguments]) == 1
@@ -115,7 +115,7 @@ def test_a_terminal_gets_half_blocks(saved: Path) -> None:
         (["--style", "filters"], "filters have from 3 to 5 axes"),
     ],
 )
-def test_a_shell_is_told_of_its_own_options(
+def test_errors_name_the_options_of_the_command(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "w.npy", np.ones((2, 2)))

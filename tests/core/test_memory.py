@@ -1,4 +1,4 @@
-"""Views of one array, told from their memory alone, against what NumPy says of them."""
+"""How views of one array are related is computed from their memory alone and compared with NumPy."""
 
 from typing import Any
 
@@ -115,7 +115,7 @@ def test_expanded_and_reversed_arrays_cover_what_they_show() -> None:
     assert view_op(memory_of(base[::-1]), memory_of(base)) == "view"
 
 
-def test_a_thousand_parameters_over_one_memory_are_compared_once() -> None:
+def test_very_many_parameters_over_one_memory_are_compared_quickly() -> None:
     memory = Memory(0, (4,), (4,), 4, "float32")
     merged, overlaps = compare([Region(n, memory, True) for n in range(20_000)])
     assert merged == {}

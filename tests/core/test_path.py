@@ -1,3 +1,5 @@
+"""Paths: how they print, parse, compare, fetch and become code."""
+
 import enum
 
 import pytest
@@ -72,7 +74,7 @@ def test_a_fetch_that_leads_nowhere_says_where_it_stopped() -> None:
         Path.parse("a.2.b").fetch({"a": [0]})
 
 
-def test_paths_are_made_from_what_they_print() -> None:
+def test_a_path_can_be_made_from_what_it_prints() -> None:
     path = lw.tree({"a.b": {"c*": torch.zeros(1)}}).items()[0][0]
     assert str(path) == '"a.b"."c*"'
     assert eval(repr(path), {"Path": lw.Path}) == path
@@ -94,7 +96,7 @@ def test_keys_of_any_kind_fetch() -> None:
         assert path.fetch(obj) is leaf.value
 
 
-def test_a_very_long_sequential_tells_its_paths() -> None:
+def test_the_paths_of_a_very_long_sequential_have_code() -> None:
     net = nn.Sequential(*[nn.Linear(1, 1, bias=False) for _ in range(5000)])
     assert lw.tree(net).items()[-1][0].code("net") == "net[4999].weight"
     assert lw.tree(net[10:]).items()[-1][0].code("net") == "net[4989].weight"

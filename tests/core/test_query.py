@@ -1,3 +1,5 @@
+"""Queries: globs, regular expressions, callables, `lw.where`, and their combinations."""
+
 import re
 from typing import Any
 
@@ -56,7 +58,7 @@ def paths(tree: lw.Tree) -> list[str]:
         ("nothing", 0),
     ],
 )
-def test_globs(glob: str, count: int) -> None:
+def test_a_glob_selects_what_it_matches(glob: str, count: int) -> None:
     assert len(TREE.select(glob)) == count
 
 
@@ -87,7 +89,7 @@ def test_a_glob_that_cannot_be_read_is_an_error(glob: str) -> None:
         TREE.select(glob)
 
 
-def test_what_is_no_query_is_an_error_that_says_what_is() -> None:
+def test_what_is_not_a_query_is_an_error_that_says_what_is() -> None:
     with pytest.raises(lw.QueryError, match="give a glob"):
         TREE.select(3)
 
@@ -137,7 +139,7 @@ def test_where_asks_for_facts() -> None:
         {"device": torch.device("cpu")},
     ],
 )
-def test_where_takes_values_as_people_have_them(facts: dict[str, Any]) -> None:
+def test_where_takes_dtypes_owners_and_devices_in_any_common_form(facts: dict[str, Any]) -> None:
     assert len(lw.tree(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))).select(lw.where(**facts))) >= 4
 
 

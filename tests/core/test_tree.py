@@ -1,3 +1,5 @@
+"""Trees: indexing, subtrees, names, containers and flat mappings."""
+
 import copy
 import dataclasses
 import pickle
@@ -38,7 +40,7 @@ def test_a_subtree_reached_by_a_second_name_shows_that_name(net: nn.Sequential) 
     assert "72" in below.text()
 
 
-def test_shared_memory_is_told_of_subtrees_too() -> None:
+def test_shared_memory_is_reported_for_subtrees_too() -> None:
     weight = torch.zeros(3)
     model = nn.Module()
     model.a = nn.Parameter(weight)
@@ -99,7 +101,7 @@ def test_a_path_that_is_not_there_gets_the_nearest_names(net: nn.Sequential, pat
     assert isinstance(caught.value, KeyError)
 
 
-def test_odd_questions_get_plain_answers() -> None:
+def test_paths_that_cannot_be_are_not_in_a_tree() -> None:
     tree = lw.tree(nn.Linear(2, 2))
     assert "a..b" not in tree
     assert None not in tree
@@ -158,7 +160,7 @@ def test_a_flat_mapping_is_split_and_keeps_its_raw_names() -> None:
     assert tree["a.n"] == 3
 
 
-def test_one_key_that_is_no_string_does_not_keep_others_from_splitting() -> None:
+def test_one_key_that_is_not_a_string_does_not_keep_others_from_splitting() -> None:
     state = {"a.w": torch.zeros(1), 0: 1}
     tree = lw.tree(state)
     assert tree["a.w"].path.names == ("a", "w")

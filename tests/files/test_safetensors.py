@@ -1,4 +1,4 @@
-"""The header of a safetensors file as a tree, and what bad headers get."""
+"""The header of a safetensors file is shown as a tree, and bad headers are refused."""
 
 import json
 from pathlib import Path
@@ -143,7 +143,7 @@ def test_a_length_that_cannot_be_is_refused_before_it_is_read(tmp_path: Path) ->
         (b"\x89HDF\r\n", "HDF5"),
     ],
 )
-def test_what_is_mistaken_for_a_checkpoint_is_told(start: bytes, cause: str, tmp_path: Path) -> None:
+def test_what_is_mistaken_for_a_checkpoint_is_refused_by_name(start: bytes, cause: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(start + b"\0" * 100)
     with pytest.raises(lw.FileError, match=cause):

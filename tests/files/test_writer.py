@@ -1,4 +1,5 @@
-"""The durable writer: old or new, whole, whatever happens and whenever it happens."""
+"""The durable writer leaves the old file or the new one, whole, whenever it is stopped. Reads go through the same
+layer."""
 
 import errno
 import json
@@ -122,7 +123,7 @@ def test_mode_and_links_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "target").read_bytes() == NEW
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_writing_into_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(lw.FileError, match=r"No such file or directory"), durable(str(tmp_path / "no" / "file")):
         pass
 
@@ -149,7 +150,9 @@ class BrokenDisk(Disk):
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_reads_that_are_slow_short_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_reads_succeed_and_short_or_broken_ones_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch_zip(tmp_path / "a.pt", arrays())
     monkeypatch.setattr(local, "disk", SlowDisk())
     assert np.array_equal(lw.open(tmp_path / "a.pt")["0.weight"].numpy(), arrays()["0.weight"].numpy())
@@ -161,7 +164,7 @@ def test_reads_that_are_slow_short_or_broken(tmp_path: Path, monkeypatch: pytest
         lw.open(tmp_path / "a.pt")
 
 
-def test_a_file_that_shrinks_while_it_is_open(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_while_it_is_open_is_an_error(tmp_path: Path) -> None:
     torch.save({"big": torch.arange(100_000)}, tmp_path / "a.pt")
     leaf = lw.open(tmp_path / "a.pt")["big"]
     os.truncate(tmp_path / "a.pt", 1000)
@@ -228,7 +231,7 @@ def test_far_file_systems_are_read_and_not_mapped(tmp_path: Path, monkeypatch: p
     assert isinstance(array.base, bytes)
 
 
-def test_threads_read_one_file(tmp_path: Path) -> None:
+def test_several_threads_may_read_one_file(tmp_path: Path) -> None:
     state = {str(number): torch.full((100,), number) for number in range(20)}
     torch.save(state, tmp_path / "a.pt")
     tree = lw.open(tmp_path / "a.pt")

@@ -1,3 +1,5 @@
+"""Optimizers as trees: their groups, and their state under the paths of the parameters."""
+
 from typing import Any
 
 import pytest
@@ -38,7 +40,7 @@ def test_an_optimizer_that_knows_names_uses_them(net: nn.Sequential) -> None:
 
 
 @pytest.mark.parametrize("model_first", [True, False])
-def test_beside_its_model_it_uses_the_paths_of_the_tree(net: nn.Sequential, model_first: bool) -> None:
+def test_an_optimizer_beside_its_model_uses_the_paths_of_the_tree(net: nn.Sequential, model_first: bool) -> None:
     optimizer = stepped(torch.optim.Adam(net.parameters()), net)
     obj = {"model": net, "opt": optimizer} if model_first else {"opt": optimizer, "model": net}
     tree = lw.tree(obj)

@@ -1,4 +1,4 @@
-"""PyTorch's own names, order and oddities."""
+"""Trees of PyTorch models: names and order as in PyTorch, wrappers, views, subclasses, and writes."""
 
 import warnings
 from typing import Any
@@ -75,7 +75,7 @@ def test_buffers_that_a_move_replaced_are_read_and_written_where_they_are_now() 
     assert "float32" not in tree.text()
 
 
-def test_a_buffer_saved_under_one_of_its_names_is_saved() -> None:
+def test_a_buffer_is_saved_if_one_of_its_names_is() -> None:
     model, buffer = nn.Module(), torch.zeros(3)
     model.register_buffer("a", buffer, persistent=False)
     model.register_buffer("b", buffer)
@@ -352,7 +352,7 @@ def test_a_tensor_that_raises_is_named_by_its_path() -> None:
         tree.text()
 
 
-def test_a_tensor_that_refuses_everything_is_a_leaf_without_memory() -> None:
+def test_a_tensor_that_refuses_every_call_is_named_by_its_path() -> None:
     class Refuses(torch.Tensor):
         @classmethod
         def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -384,7 +384,7 @@ def test_wrappers_show_in_fetch_and_code_only() -> None:
     assert tree["0"]["weight"].value is inner[0].weight
 
 
-def test_a_child_that_is_only_called_module_is_no_wrapper() -> None:
+def test_a_child_that_is_only_called_module_is_not_a_wrapper() -> None:
     model = nn.Module()
     model.module = nn.Linear(2, 2)
     assert [str(path) for path, _ in lw.tree(model).items()] == ["module.weight", "module.bias"]

@@ -1,5 +1,5 @@
-"""Files that are small and ask for much: opened or refused within bytes and steps that are counted; and honest files
-with as many items as anybody has, opened."""
+"""Small files that ask for much are opened or refused within a counted number of bytes and steps; honest files with
+very many items open."""
 
 import gc
 import io

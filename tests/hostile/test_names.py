@@ -1,4 +1,4 @@
-"""Names and values that move the cursor, hide or turn text, or forge a line: shown, they are harmless."""
+"""Names and values that move the cursor, hide or reverse text, or forge a line are harmless when they are shown."""
 
 import json
 import os
@@ -236,7 +236,7 @@ def test_every_command_prints_it_harmlessly(
     assert "evil" in seen
 
 
-def test_arguments_that_are_not_understood_are_told_harmlessly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_that_are_not_understood_are_printed_harmlessly(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([EVIL], ["show", "x", EVIL], ["show", "x", f"--{EVIL}"], ["check", "x", "--fail", EVIL]):
         with pytest.raises(SystemExit):
             main(arguments)

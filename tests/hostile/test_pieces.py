@@ -1,4 +1,4 @@
-"""Distributed checkpoints whose pieces do not fit together: every number must be held once."""
+"""The pieces of a distributed checkpoint must hold every number exactly once."""
 
 import io
 import itertools

@@ -24,7 +24,7 @@ def craft(path: Path, entry: str) -> Path:
 GOOD = f'"chunk":{CHUNK},"sums":"SUM"'.replace('"', '\\"')
 
 
-def test_the_entry_that_was_made_up_is_right_without_nonsense(tmp_path: Path) -> None:
+def test_the_made_up_entry_without_nonsense_is_accepted(tmp_path: Path) -> None:
     assert lw.verify(craft(tmp_path / "a.safetensors", "{" + GOOD + "}")).leaves == 1
 
 
@@ -63,13 +63,13 @@ def test_the_entry_that_was_made_up_is_right_without_nonsense(tmp_path: Path) ->
         '"scalars":["s"],"values":[' + "[" * 5000 + "]" * 5000 + "]",
     ],
 )
-def test_entries_that_make_no_sense(more: str, tmp_path: Path) -> None:
+def test_entries_that_make_no_sense_are_refused(more: str, tmp_path: Path) -> None:
     path = craft(tmp_path / "a.safetensors", "{" + GOOD + "," + more.replace('"', '\\"') + "}")
     with pytest.raises(lw.FileError):
         lw.open(path)
 
 
 @pytest.mark.parametrize("entry", ["{}", "[]", "5", "", '{\\"chunk\\":0,\\"sums\\":\\"SUM\\"}', "nonsense"])
-def test_entries_that_are_none(entry: str, tmp_path: Path) -> None:
+def test_entries_that_are_not_entries_are_refused(entry: str, tmp_path: Path) -> None:
     with pytest.raises(lw.FileError):
         lw.open(craft(tmp_path / "a.safetensors", entry))

@@ -1,4 +1,4 @@
-"""`lw.check`: every fault is found where it is planted, and nothing is found in healthy models."""
+"""`lw.check` finds every fault where it is planted, and nothing in healthy models."""
 
 import copy
 import warnings
@@ -34,7 +34,7 @@ def test_fresh_layers_of_every_type_raise_no_alarm() -> None:
     assert wrong(healthy_models.layers()) == []
 
 
-def test_the_layers_are_all_that_torch_has() -> None:
+def test_no_layer_of_torch_with_parameters_is_left_out() -> None:
     for name in dir(nn):
         cls = getattr(nn, name)
         if not isinstance(cls, type) or not issubclass(cls, nn.Module) or name in healthy_models.LAYERS:
@@ -92,7 +92,7 @@ def test_every_rule_has_a_place_in_the_docs() -> None:
         assert f'("{code}"' in page, f"{code} has no example"
 
 
-def test_the_tables_of_the_docs_are_of_these_rules() -> None:
+def test_the_tables_of_the_docs_list_these_rules() -> None:
     table = alarms.PAGE.read_text("utf-8").partition(alarms.START)[2].partition(alarms.END)[0]
     healthy = [
         line.split("|")[1:-1] for line in table.splitlines() if line.startswith(("| fresh", "| trained", "| arch"))
@@ -150,7 +150,7 @@ def test_values_that_are_not_there_are_an_error_unless_no_rule_wants_them() -> N
     assert codes(lw.check(net, select=["LW3", "LW4"], ignore=["LW303"])) == []
 
 
-def test_some_leaves_without_values_are_told() -> None:
+def test_leaves_without_values_are_listed_as_skipped() -> None:
     net = fresh()
     net.add_module("far", nn.Linear(2, 2, device="meta"))
     found = lw.check(net)
@@ -165,7 +165,7 @@ def test_a_model_without_parameters_has_no_findings() -> None:
     assert found.checked == 0
 
 
-def test_an_optimizer_must_be_one() -> None:
+def test_what_is_not_an_optimizer_is_an_error() -> None:
     with pytest.raises(lw.WalkError, match="optimizer= takes an optimizer, not int"):
         lw.check(fresh(), optimizer=3)
 
@@ -239,7 +239,7 @@ def test_a_leaf_of_two_optimizers_is_noted() -> None:
     assert levels_and_codes(lw.check(net, both)) == [("note", "LW412")] * 2
 
 
-def test_gradients_that_are_not_looked_at_are_told() -> None:
+def test_sparse_gradients_are_listed_as_skipped() -> None:
     table = nn.Embedding(10, 4, sparse=True)
     table(torch.tensor([1])).sum().backward()
     net = nn.ModuleDict({"table": table, "other": nn.Linear(4, 4)})
@@ -255,13 +255,13 @@ def test_leaves_without_values_are_not_counted_as_checked() -> None:
 
 
 @pytest.mark.parametrize("against", [{}, [], {"other": torch.zeros(3)}])
-def test_against_nothing_is_an_error(against: Any) -> None:
+def test_an_against_with_nothing_in_common_is_an_error(against: Any) -> None:
     with pytest.raises(lw.QueryError, match=r"against=.*give the same model, as it was") as error:
         lw.check(fresh(), against=against)
     assert "rename" not in str(error.value)
 
 
-def test_what_could_not_be_compared_is_told() -> None:
+def test_leaves_that_cannot_be_compared_with_against_are_listed_as_skipped() -> None:
     before = fresh()
     after = copy.deepcopy(before)
     after[0].weight.data.add_(1)
@@ -270,13 +270,13 @@ def test_what_could_not_be_compared_is_told() -> None:
     assert found.skipped == dict.fromkeys(("2.weight", "2.bias"), "against= has it in another shape")
 
 
-def test_no_rule_at_all_is_an_error() -> None:
+def test_selecting_no_rule_is_an_error() -> None:
     for select in ("", [], ","):
         with pytest.raises(lw.QueryError, match="names no rule"):
             lw.check(fresh(), select=select)
 
 
-def test_an_optimizer_and_a_file_do_not_go_together(tmp_path: Path) -> None:
+def test_an_optimizer_for_a_file_is_an_error(tmp_path: Path) -> None:
     net = fresh()
     path = lw.save(net, tmp_path / "a.safetensors")
     with pytest.raises(lw.WalkError, match="this is a file"):
@@ -311,7 +311,7 @@ def test_units_that_are_all_alike_are_a_warning_and_a_copy_is_a_note() -> None:
     assert "such as 2, 7" in found[1].message
 
 
-def test_units_of_layers_that_store_them_the_other_way_round() -> None:
+def test_a_dead_unit_of_a_layer_that_stores_its_inputs_first_is_found() -> None:
     layer = nn.ConvTranspose2d(8, 16, 3)
     with torch.no_grad():
         layer.weight[:, 5] = 0
@@ -319,11 +319,11 @@ def test_units_of_layers_that_store_them_the_other_way_round() -> None:
     assert "1 of 16 units is all zero: 5" in one.message
 
 
-def test_the_row_of_padding_is_no_dead_unit() -> None:
+def test_the_row_of_padding_is_not_a_dead_unit() -> None:
     assert codes(lw.check(nn.Embedding(10, 16, padding_idx=0))) == []
 
 
-def test_rows_of_an_embedding_that_no_step_has_reached() -> None:
+def test_rows_of_an_embedding_that_no_step_has_reached_are_counted() -> None:
     table = nn.Embedding(10, 8)
     optimizer = torch.optim.Adam(table.parameters())
     for _ in range(3):
@@ -388,13 +388,13 @@ def test_shapes_of_equal_deviation_are_told_apart() -> None:
     assert "uniform; declared is normal with mean 0, std 1" in one.message
 
 
-def test_a_cast_is_no_training() -> None:
+def test_a_cast_does_not_count_as_training() -> None:
     net = fresh()
     [one] = lw.check(copy.deepcopy(net).bfloat16(), against=net, select="LW6")
     assert "nothing has changed" in one.message
 
 
-def test_a_dead_unit_of_one_input() -> None:
+def test_a_dead_unit_of_one_input_is_found() -> None:
     layer = nn.Linear(1, 64)
     layer.weight.data[7] = 0
     assert levels_and_codes(lw.check(layer)) == [("warning", "LW110")]
@@ -475,14 +475,14 @@ def test_siblings_of_another_kind_say_nothing() -> None:
     assert [(one.path, one.level) for one in lw.check(net, select="LW201")] == [("5.weight", "note")]
 
 
-def test_a_usual_weight_among_tiny_ones_is_no_alarm() -> None:
+def test_a_usual_weight_among_tiny_ones_raises_no_alarm() -> None:
     """Some architectures begin with almost nothing, and a layer or two of their own."""
     net = three_layers(1e-10)
     nn.init.normal_(net[2].weight, std=0.02)
     assert ("2.weight", "warning") not in scaled(net, 2, 1)
 
 
-def test_layers_of_very_different_widths_are_no_alarm() -> None:
+def test_layers_of_very_different_widths_raise_no_alarm() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(*[nn.Linear(1, 64), nn.Linear(4096, 8), nn.Linear(4096, 16), nn.Linear(2, 2048)])
     assert scaled(net, 0, 1) == []

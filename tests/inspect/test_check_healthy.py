@@ -1,4 +1,4 @@
-"""`lw.check` of models that are unusual and healthy: no alarm, at most a note."""
+"""`lw.check` raises no alarm, at most a note, for models that are unusual but healthy."""
 
 import copy
 from typing import Any
@@ -41,19 +41,19 @@ def frozen(layer: nn.Module, value: torch.Tensor) -> nn.Module:
         frozen(nn.Linear(3, 64, bias=False), torch.randn(64, 3) * 100),
     ],
 )  # fmt: skip
-def test_frozen_filters_are_as_they_are_meant_to_be(layer: nn.Module) -> None:
+def test_frozen_filters_raise_no_alarm(layer: nn.Module) -> None:
     found = lw.check(layer)
     assert levels(found) <= {"note"}
     assert not any("lw.initialize" in one.message for one in found)
 
 
-def test_inputs_that_are_alike_are_no_broken_symmetry() -> None:
+def test_equal_inputs_are_not_a_broken_symmetry() -> None:
     layer = nn.Conv2d(3, 64, 7)
     layer.weight.data = (torch.randn(64, 1, 7, 7) * 0.05).repeat(1, 3, 1, 1)
     assert levels_and_codes(lw.check(layer)) == [("note", "LW113")]
 
 
-def test_one_unit_has_no_twin() -> None:
+def test_a_constant_layer_of_one_unit_is_noted() -> None:
     layer = nn.Linear(64, 1)
     nn.init.constant_(layer.weight, 1 / 64)
     assert levels_and_codes(lw.check(layer)) == [("note", "LW104")]
@@ -70,7 +70,7 @@ def test_units_that_are_zero_by_padding_or_by_design_are_noted() -> None:
     assert levels_and_codes(lw.check(head)) == [("warning", "LW110")]
 
 
-def test_an_optimizer_may_step_what_is_elsewhere() -> None:
+def test_an_optimizer_may_step_parameters_of_another_model() -> None:
     net = fresh()
     temperature = nn.Parameter(torch.ones(()))
     assert levels_and_codes(lw.check(net, torch.optim.Adam([*net.parameters(), temperature]))) == [("note", "LW414")]
@@ -96,7 +96,7 @@ def test_several_optimizers_may_be_given() -> None:
     assert levels_and_codes(lw.check(net, both[0])) == [("warning", "LW411")] * 2
 
 
-def test_the_row_of_padding_is_never_touched_and_not_told() -> None:
+def test_an_untouched_row_of_padding_is_not_reported() -> None:
     table = nn.Embedding(20, 16, padding_idx=0)
     before = copy.deepcopy(table)
     optimizer = torch.optim.Adam(table.parameters())
@@ -107,7 +107,7 @@ def test_the_row_of_padding_is_never_touched_and_not_told() -> None:
     assert levels_and_codes(lw.check(table, against=before)) == []
 
 
-def test_a_gradient_of_zeros_is_none() -> None:
+def test_gradients_of_zeros_count_as_no_gradients() -> None:
     net = fresh()
     net(torch.randn(4, 16)).sum().backward()
     net.zero_grad(set_to_none=False)

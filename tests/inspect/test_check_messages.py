@@ -51,7 +51,7 @@ def test_what_to_type_can_be_typed_whatever_the_names_are(name: str) -> None:
     assert torch.equal(model["ab"].weight, other)
 
 
-def test_ties_that_are_proposed_can_be_made() -> None:
+def test_a_proposed_tie_can_be_made_as_it_is_written() -> None:
     def tie(found: Any, model: Any) -> None:
         [one] = found
         eval(one.message.partition("be one: ")[2], {"lw": lw, "model": model})
@@ -107,7 +107,7 @@ def test_names_are_escaped_wherever_they_are_shown() -> None:
     assert found.json()["findings"][0]["path"] == '"<b>\\u001b[31m"'
 
 
-def test_findings_as_plain_data() -> None:
+def test_findings_as_plain_data_have_counts_and_levels() -> None:
     data = lw.check(faulty()).json()
     assert data["counts"] == {"error": 1, "warning": 1, "note": 0}
     assert data["findings"][0]["code"] == "LW101"
@@ -116,7 +116,7 @@ def test_findings_as_plain_data() -> None:
     assert set(data["counts"]) == set(LEVELS)
 
 
-def test_messages_go_on_below_where_a_line_is_too_short() -> None:
+def test_messages_are_wrapped_when_a_line_is_too_short() -> None:
     from leafwise.render import text_of
     from leafwise.render.terminal import Terminal
 

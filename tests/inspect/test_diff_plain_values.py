@@ -16,7 +16,7 @@ from tests.inspect.helpers import kinds
 import leafwise as lw
 
 
-def test_plain_values() -> None:
+def test_plain_values_that_changed_came_or_went_are_listed() -> None:
     w = torch.ones(1)
     a = {"w": w, "step": 3, "lr": 0.1, "betas": (0.9, 0.99), "nan": float("nan"), "gone": "x"}
     b = {"w": w.clone(), "step": 4, "lr": 0.1, "betas": [0.9, 0.99], "nan": float("nan"), "here": True}
@@ -67,7 +67,7 @@ class Broken:
         (int, float),
     ],
 )
-def test_plain_values_that_differ(one: Any, other: Any) -> None:
+def test_values_of_every_type_that_differ_are_changed(one: Any, other: Any) -> None:
     w = torch.ones(2)
     found = lw.diff({"w": w, "v": one}, {"w": w, "v": other})
     assert kinds(found) == {"v": ("changed",)}
@@ -75,7 +75,7 @@ def test_plain_values_that_differ(one: Any, other: Any) -> None:
     assert lw.diff({"w": w, "v": one}, {"w": w, "v": copy.deepcopy(one)}).same
 
 
-def test_numbers_of_numpy_are_numbers_and_nan_is_itself() -> None:
+def test_numbers_of_numpy_equal_those_of_python_and_nan_equals_itself() -> None:
     for one, other in (
         (np.float64(1), 1.0),
         (np.int64(3), 3),
@@ -107,7 +107,7 @@ class Numbered:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_an_equality_of_numpy_is_one() -> None:
+def test_an_equality_that_returns_a_numpy_bool_is_taken() -> None:
     assert lw.diff({"v": Numbered(1)}, {"v": Numbered(1)}).same
     assert lw.diff({"v": Numbered(1)}, {"v": Numbered(2)}).counts == {"changed": 1}
 

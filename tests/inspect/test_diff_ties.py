@@ -10,7 +10,7 @@ from torch import nn
 import leafwise as lw
 
 
-def test_tied_and_untied() -> None:
+def test_leaves_that_were_tied_or_untied_are_listed() -> None:
     net = Tied()
     untied = lw.untie(copy.deepcopy(net), "head.weight")
     found = lw.diff(net, untied)
@@ -30,7 +30,7 @@ def test_a_shared_leaf_is_compared_once() -> None:
     assert "head.weight" not in found
 
 
-def test_a_transposed_tie() -> None:
+def test_a_transposed_tie_that_was_undone_is_found() -> None:
     weight = torch.randn(3, 5)
     tied = {"encoder": weight, "decoder": weight.T}
     assert lw.diff(tied, {name: value.clone() for name, value in tied.items()})["decoder"].kinds == ("untied",)
@@ -48,7 +48,7 @@ def test_a_name_that_a_shared_leaf_lacks_on_the_other_side_is_noted() -> None:
     assert "embed.weight" in found.notes[0]
 
 
-def test_other_views_of_the_same_leaf_are_not_the_same(tmp_path: Path) -> None:
+def test_different_views_of_the_same_leaf_differ(tmp_path: Path) -> None:
     q = torch.randn(8, 4)
     r = q.clone()
     one = {"qkv": q, "k": q[2:6]}
@@ -63,7 +63,7 @@ def test_other_views_of_the_same_leaf_are_not_the_same(tmp_path: Path) -> None:
     assert found.notes == ("in a it is qkv[2:6, :]", "in b it is qkv[3:7, :]")
 
 
-def test_other_orders_of_axes_are_not_the_same() -> None:
+def test_different_orders_of_axes_differ() -> None:
     c = torch.randn(3, 3, 3)
     r = c.clone()
     one = {"w": c, "p": c.permute(0, 2, 1)}
@@ -71,7 +71,7 @@ def test_other_orders_of_axes_are_not_the_same() -> None:
     assert kinds(lw.diff(one, {"w": r, "p": r.permute(2, 1, 0)})) == {"p": ("changed", "untied", "tied")}
 
 
-def test_a_buffer_that_is_a_view_of_a_parameter() -> None:
+def test_a_buffer_that_is_another_view_of_its_parameter_has_changed() -> None:
     class Viewed(nn.Module):
         def __init__(self, start: int) -> None:
             super().__init__()
@@ -82,7 +82,7 @@ def test_a_buffer_that_is_a_view_of_a_parameter() -> None:
     assert "changed" in lw.diff(Viewed(2), Viewed(3))["part"].kinds
 
 
-def test_views_of_which_nobody_can_say_how_are_compared() -> None:
+def test_views_that_no_slice_describes_are_compared_by_value() -> None:
     w = torch.randn(4, 6)
     r = w.clone()
     for order in (["w", "flat"], ["flat", "w"]):
@@ -91,7 +91,7 @@ def test_views_of_which_nobody_can_say_how_are_compared() -> None:
     assert kinds(lw.diff({"w": w, "x": w.view(-1)}, {"w": r, "x": r.view(-1).flip(0)}))["x"] == ("changed", "untied")
 
 
-def test_a_leaf_is_gone_although_a_part_of_it_is_left() -> None:
+def test_a_leaf_of_which_only_a_part_is_left_is_removed() -> None:
     q = torch.randn(8, 4)
     whole, part = {"qkv": q, "k": q[2:6]}, {"k": q[2:6].clone()}
     assert kinds(lw.diff(whole, part)) == {"qkv": ("removed",)}
@@ -100,7 +100,7 @@ def test_a_leaf_is_gone_although_a_part_of_it_is_left() -> None:
     assert kinds(lw.diff(three, part)) == {"qkv": ("removed",)}
 
 
-def test_views_and_turned_names_that_are_left_are_noted() -> None:
+def test_a_view_that_only_one_side_has_is_noted() -> None:
     w, q = torch.randn(4, 6), torch.randn(8, 4)
     found = lw.diff({"w": w, "wt": w.t()}, {"w": w})
     assert found.same
@@ -111,7 +111,7 @@ def test_views_and_turned_names_that_are_left_are_noted() -> None:
     assert found.notes == ["z is only in b, where it is k[0:2, :]"]
 
 
-def test_a_note_names_the_leaf_that_was_found() -> None:
+def test_a_note_names_the_other_name_of_the_same_leaf() -> None:
     net = nn.ModuleDict({"embed": nn.Embedding(5, 3), "head": nn.Linear(3, 5, bias=False)})
     net["head"].weight = net["embed"].weight
     found = lw.diff(net, {"head.weight": net["head"].weight.detach().clone()})
@@ -119,13 +119,13 @@ def test_a_note_names_the_leaf_that_was_found() -> None:
     assert found.notes == ["embed.weight is only in a, where it is another name of head.weight"]
 
 
-def test_parts_of_a_leaf_that_have_nothing_in_common_are_not_tied() -> None:
+def test_parts_of_a_leaf_that_do_not_overlap_are_not_tied() -> None:
     q = torch.randn(8, 4)
     found = lw.diff({"q": q, "k": q[2:6], "v": q[6:]}, {"k": q[2:6].clone(), "v": q[6:].clone()})
     assert kinds(found) == {"q": ("removed",)}
 
 
-def test_the_same_part_of_a_leaf_of_another_shape_is_as_tied_as_it_was() -> None:
+def test_the_same_part_of_a_reshaped_leaf_is_still_tied() -> None:
     w = torch.arange(32.0).reshape(8, 4)
     v = w.clone().reshape(4, 8)
     assert kinds(lw.diff({"w": w, "k": w[2:4]}, {"w": v, "k": v[2:4]})) == {"w": ("reshaped",), "k": ("reshaped",)}

@@ -23,7 +23,7 @@ def test_whole_numbers_of_two_dtypes_are_compared_exactly() -> None:
         assert (found.comparison.changed, found.comparison.largest, found.comparison.distance) == (4, 1, 2)
 
 
-def test_a_number_that_wraps_is_another_number() -> None:
+def test_numbers_that_are_equal_only_after_wrapping_differ() -> None:
     one, other = np.array([-1, 5, -3], np.int64), np.array([2**64 - 1, 5, 2], np.uint64)
     found = lw.diff({"a": one}, {"a": other})["a"]
     assert found.kinds == ("changed",)
@@ -32,7 +32,7 @@ def test_a_number_that_wraps_is_another_number() -> None:
     assert (wide.kinds, wide.comparison.changed, wide.comparison.largest) == (("changed",), 2, 2.0**32)
 
 
-def test_dtypes_that_nobody_can_read_are_compared_as_bytes(tmp_path: Path) -> None:
+def test_dtypes_without_a_reader_are_compared_as_bytes(tmp_path: Path) -> None:
     one = torch.arange(8, dtype=torch.uint8)
     other = one.flip(0)
     packed = [value.view(torch.float4_e2m1fn_x2) for value in (one, one.clone(), other)]
@@ -61,14 +61,14 @@ def test_a_huge_value_on_one_side_leaves_the_norm_of_the_other() -> None:
         ([1.7e308], [-1.7e308], math.inf, 2.0),
     ],
 )
-def test_small_differences_beside_large_values(a: Any, b: Any, distance: float, relative: float) -> None:
+def test_small_differences_beside_large_values_are_not_lost(a: Any, b: Any, distance: float, relative: float) -> None:
     one, other = (torch.tensor(values, dtype=torch.float64) for values in (a, b))
     found = lw.diff({"a": one}, {"a": other})["a"].comparison
     assert found.distance == pytest.approx(distance)
     assert found.relative_l2 == pytest.approx(relative)
 
 
-def test_what_went_to_nan_does_not_look_harmless() -> None:
+def test_values_that_became_nan_are_counted_and_not_averaged_away() -> None:
     a = {"m": {"w": torch.ones(4), "v": torch.ones(3)}, "z": torch.tensor([1.0, math.inf])}
     b = {"m": {"w": torch.full((4,), math.nan), "v": torch.zeros(3)}, "z": torch.tensor([2.0, math.inf])}
     found = lw.diff(a, b)
@@ -90,7 +90,7 @@ def test_what_went_to_nan_does_not_look_harmless() -> None:
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz]
 )
-def test_the_casts_of_torch_are_casts(dtype: torch.dtype) -> None:
+def test_casts_by_torch_are_recognised(dtype: torch.dtype) -> None:
     # One just above the middle of two halves, which float32 does not see.
     wide = torch.randn(2000, dtype=torch.float64) * 100
     wide[:4] = torch.tensor([1 + 2**-11 + 2**-40, 1000.0, -5e4, 5.0], dtype=torch.float64)
@@ -102,13 +102,13 @@ def test_the_casts_of_torch_are_casts(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (5, 7)])
-def test_turned_and_cast(shape: tuple[int, int]) -> None:
+def test_a_leaf_that_is_transposed_and_cast_either_way_is_recognised(shape: tuple[int, int]) -> None:
     w = torch.randn(shape)
     assert lw.diff({"w": w}, {"w": w.T.contiguous().half()})["w"].kinds == ("transposed", "cast")
     assert lw.diff({"w": w.half()}, {"w": w.T.contiguous()})["w"].kinds == ("transposed", "cast")
 
 
-def test_complex_beside_real_numbers_warns_of_nothing() -> None:
+def test_complex_and_real_numbers_are_compared_without_a_warning() -> None:
     w = torch.randn(5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

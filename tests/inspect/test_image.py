@@ -1,4 +1,4 @@
-"""`lw.image`: what is drawn of which leaf."""
+"""`lw.image`: which leaf is drawn, and how."""
 
 import math
 import re
@@ -55,7 +55,7 @@ def test_a_leaf_a_path_a_single_leaf_and_a_bare_array_are_the_same_picture(tmp_p
     assert lw.image(wanted).caption.startswith("2×3 float32 · 2 rows, 3 columns")
 
 
-def test_what_is_no_leaf_says_what_would_be() -> None:
+def test_a_path_that_is_not_a_leaf_is_an_error_that_lists_leaves_below() -> None:
     net = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
     with pytest.raises(lw.PathError, match=r'"0" is a node and no leaf; below it: "0.weight", "0.bias"$'):
         lw.image(net, "0")
@@ -88,12 +88,12 @@ def test_what_is_no_leaf_says_what_would_be() -> None:
         (np.array([["a", "b"]]), "there are no statistics of str"),
     ],
 )
-def test_what_is_no_picture_says_why(x: Any, reason: str) -> None:
+def test_what_cannot_be_drawn_is_an_error_that_says_why(x: Any, reason: str) -> None:
     with pytest.raises(lw.WalkError, match=reason):
         lw.image(x)
 
 
-def test_paths_can_be_pasted() -> None:
+def test_the_paths_that_an_error_lists_can_be_pasted() -> None:
     state = {"": torch.ones(2), "a\nb": torch.zeros(3), "c": {"x.y": torch.ones(2), '"': torch.ones(3)}}
     with pytest.raises(lw.QueryError) as error:
         lw.image(state)
@@ -133,7 +133,7 @@ def test_a_sparse_gradient_says_what_to_type() -> None:
         ({"style": "filters"}, "filters have from 3 to 5 axes .* is 2×2"),
     ],
 )
-def test_options_are_checked(options: dict[str, Any], reason: str) -> None:
+def test_options_that_make_no_sense_are_an_error(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(lw.QueryError, match=reason):
         lw.image({"w": torch.ones(2, 2)}, "w", **options)
 
@@ -148,7 +148,7 @@ def test_options_are_checked(options: dict[str, Any], reason: str) -> None:
         ({"size": "64"}, "size= is a whole number of pixels"),
     ],
 )
-def test_options_of_odd_kinds(options: dict[str, Any], reason: str) -> None:
+def test_numbers_that_are_too_large_or_of_another_type_are_an_error(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(lw.QueryError, match=reason):
         lw.image(torch.ones(2, 2), **options)
 
@@ -159,7 +159,7 @@ def test_whole_numbers_of_any_kind_are_taken() -> None:
     assert picture.text(width=np.int64(10)) == picture.text(width=10)  # type: ignore[arg-type]
 
 
-def test_gradients(tmp_path: Path) -> None:
+def test_gradients_are_drawn_once_there_are_any(tmp_path: Path) -> None:
     layer = nn.Linear(3, 2)
     with pytest.raises(lw.WalkError, match=r'"weight" has no gradient; call lw.image\(…, of="grad"\) after backward'):
         lw.image(layer, "weight", of="grad")
@@ -209,7 +209,7 @@ def test_filters_with_many_inputs_are_a_table() -> None:
     assert "2 filters of 2×2, 5 inputs each, filters down, inputs across" in picture.caption
 
 
-def test_filters_of_one_and_three_dimensions() -> None:
+def test_filters_of_one_and_three_dimensions_are_drawn() -> None:
     strips = lw.image(with_weight(nn.Conv1d(5, 2, 3), counted(2, 5, 3)), "weight")
     np.testing.assert_array_equal(strips.cells, counted(2, 15).numpy())
     deep = counted(1, 1, 2, 2, 2)
@@ -305,7 +305,7 @@ def test_a_bin_shows_what_is_largest_in_magnitude() -> None:
     band=st.integers(1, 40),
     size=st.integers(16, 20),
 )
-def test_bands_change_nothing(shape: list[int], axis: int, band: int, size: int) -> None:
+def test_the_size_of_bands_changes_nothing(shape: list[int], axis: int, band: int, size: int) -> None:
     array = np.random.default_rng(0).normal(size=shape)
     axis %= len(shape)
     axes = tuple("out" if number == axis else f"other{number}" for number in range(len(shape)))
@@ -345,7 +345,7 @@ def test_embeddings_are_drawn_by_the_norms_of_their_rows() -> None:
     assert "each cell the largest of 4" in many.caption
 
 
-def test_norms_of_the_largest_and_the_smallest_numbers() -> None:
+def test_norms_of_the_largest_and_the_smallest_numbers_do_not_overflow() -> None:
     rows = np.array([[3e300, 4e300], [3e-300, 4e-300], [math.inf, 1], [math.nan, math.inf], [0, 0]])
     norms = lw.image(rows, style="norms").cells.reshape(-1)
     np.testing.assert_allclose(norms[:5], [5e300, 5e-300, math.inf, math.nan, 0])
@@ -401,7 +401,7 @@ def test_a_style_may_be_given() -> None:
     ],
     ids=lambda array: str(array.dtype),
 )
-def test_every_dtype(array: Any) -> None:
+def test_every_dtype_is_drawn(array: Any) -> None:
     wanted = array.float().numpy() if isinstance(array, torch.Tensor) else array.astype(float)
     np.testing.assert_array_equal(lw.image(array).cells, wanted)
 
@@ -431,7 +431,7 @@ def test_the_limit_is_the_largest_magnitude_or_what_is_asked_for() -> None:
     assert zeros.caption.endswith("all zero · 0 … 0")
 
 
-def test_names_that_are_tied_and_transposed() -> None:
+def test_names_that_are_tied_and_transposed_are_drawn_as_they_are_seen() -> None:
     weight = torch.randn(4, 3)
     state = {"encoder": weight, "decoder": weight.T}
     assert len(lw.tree(state)) == 1
@@ -442,7 +442,7 @@ def test_names_that_are_tied_and_transposed() -> None:
     np.testing.assert_array_equal(lw.image(net, "head.weight").cells, lw.image(net, "embed.weight").cells)
 
 
-def test_a_home_that_is_not_pytorch() -> None:
+def test_leaves_of_another_home_are_drawn() -> None:
     with toy.registered():
         model = toy.Model(weight=toy.matrix(3, 2))
         assert lw.image(model, "weight").cells.tolist() == [[0, 1], [2, 3], [4, 5]]
@@ -544,7 +544,7 @@ def test_a_picture_is_written_to_a_path(path: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["a\0.png", "\ud800.png", "a" * 300 + ".png"])
-def test_a_path_that_no_file_can_have(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_no_file_can_have_is_an_error(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(lw.FileError, match=r"cannot write '"):
         lw.image(torch.ones(2, 2)).save(path)

@@ -26,7 +26,7 @@ def grouped() -> nn.ConvTranspose2d:
     return layer
 
 
-def test_a_transposed_convolution_with_groups_has_the_filters_it_has() -> None:
+def test_a_transposed_convolution_with_groups_is_drawn_filter_by_filter() -> None:
     layer = grouped()
     picture = lw.image(layer, "weight")
     assert "weight 8×4×3×3 float32 · 16 filters of 3×3, 2 inputs each · 1 filter all zero (5) · " in picture.caption
@@ -51,7 +51,7 @@ def test_groups_are_read_in_bands(band: int, monkeypatch: pytest.MonkeyPatch) ->
         np.testing.assert_allclose(lw.image(layer, "weight", style=style).cells, cells)  # type: ignore[arg-type]
 
 
-def test_groups_by_their_norms_and_depthwise() -> None:
+def test_groups_are_drawn_by_their_norms_and_depthwise_filters_alone() -> None:
     layer = nn.ConvTranspose2d(32, 64, 3, groups=4)
     norms = lw.image(layer, "weight", size=64)
     np.testing.assert_allclose(norms.cells, by_hand(layer).double().flatten(2).norm(dim=2).numpy())

@@ -29,7 +29,7 @@ def test_tiles_that_are_few_but_large_are_binned() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 3, 70, 90), (1, 7, 40, 33), (3, 2, 5, 40, 50), (2, 2, 400)])
 @pytest.mark.parametrize("band", [1, 50, 999])
-def test_bands_change_nothing_in_binned_tiles(shape: tuple[int, ...], band: int, monkeypatch: Any) -> None:
+def test_the_size_of_bands_changes_nothing_in_binned_tiles(shape: tuple[int, ...], band: int, monkeypatch: Any) -> None:
     array = np.random.default_rng(0).normal(size=shape)
     if band == 1 and array.size > 10_000:
         array = array[:, :1]
@@ -50,7 +50,7 @@ def test_a_table_in_a_batch_of_one_is_a_matrix() -> None:
 
 @pytest.mark.parametrize("shape", [(100_000, 8), (2, 360), (360, 2), (30, 5, 6, 1), (5, 30, 1, 60), (3, 4000)])
 @pytest.mark.parametrize("size", [None, 16, 100, 333])
-def test_no_picture_is_a_sliver(shape: tuple[int, ...], size: int | None) -> None:
+def test_every_picture_is_wide_and_high_enough_to_see(shape: tuple[int, ...], size: int | None) -> None:
     picture = lw.image(np.ones(shape, np.float32), size=size)
     short, long = sorted((picture.width, picture.height))
     assert short >= min(48, long // 4)

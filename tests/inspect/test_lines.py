@@ -1,4 +1,4 @@
-"""Rows and columns that are alike, or zero: what a sample finds is what a look at everything finds."""
+"""Rows and columns that are copies or zero: sampling finds what comparing everything would find."""
 
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,13 @@ def test_copies_are_found_wherever_they_are(seed: int, axis: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "float8_e4m3fn"])
-def test_copies_in_other_dtypes(dtype: str) -> None:
+def test_copies_in_other_dtypes_are_found(dtype: str) -> None:
     values = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
     values[7] = values[31]
     assert alike(seen(values), 0).same == [[7, 31]]
 
 
-def test_copies_among_rows_that_begin_alike() -> None:
+def test_copies_among_rows_that_begin_alike_are_found() -> None:
     # A sample of the first numbers tells nothing here.
     matrix = random(300, 64)
     matrix[:, :32] = 0
@@ -59,7 +59,7 @@ def test_copies_among_rows_that_begin_alike() -> None:
     assert alike(seen(np.eye(128, dtype=np.float32)), 0) == ([], [])
 
 
-def test_filters_of_convolutions_are_lines_too() -> None:
+def test_copies_among_filters_of_convolutions_are_found() -> None:
     filters = random(16, 8, 3, 3)
     filters[5] = filters[2]
     filters[:, 1] = filters[:, 6]
@@ -88,7 +88,7 @@ def test_rows_of_very_different_sizes_are_compared_each_in_its_own_measure() -> 
     assert {one, other} == {3, 60}
 
 
-def test_short_lines_are_told_only_where_all_are_the_same() -> None:
+def test_short_lines_are_reported_only_if_all_are_the_same() -> None:
     matrix = random(64, 3)
     matrix[1] = matrix[2]
     assert alike(seen(matrix), 0).same == []
@@ -116,7 +116,7 @@ def test_what_is_not_finite_does_no_harm() -> None:
     assert zero_lines(seen(matrix), 0).sum() == 0
 
 
-def test_a_near_copy_among_rows_of_few_numbers() -> None:
+def test_a_near_copy_among_rows_of_few_numbers_is_found() -> None:
     matrix = np.eye(64, dtype=np.float32) * 0.5
     matrix[1] = matrix[0] * 1.0005
     [(one, other, _)] = alike(seen(matrix), 0).near
@@ -135,7 +135,7 @@ def test_large_and_small_numbers_are_compared_without_a_warning(size: float) -> 
     assert levels_and_codes(lw.check(layer, select="LW116")) == [("warning", "LW116")]
 
 
-def test_a_compressed_array_is_unpacked_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compressed_array_is_unpacked_only_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from leafwise.files.source import InflatedSource
 
     rows = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)

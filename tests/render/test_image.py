@@ -150,7 +150,7 @@ def test_filters_are_drawn_whole_and_as_many_as_there_is_room_for() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1_000, 3), (3, 1_000), (200, 300), (2, 2), (1, 5_000), (50_000,)])
-def test_text_fits(shape: tuple[int, ...]) -> None:
+def test_text_fits_the_width_that_is_asked_for(shape: tuple[int, ...]) -> None:
     picture = lw.image({"w": np.random.default_rng(0).normal(size=shape)})
     for width in (1, 7, 80):
         lines = picture.text(width=width).splitlines()
@@ -194,7 +194,7 @@ def test_in_a_terminal_gaps_keep_its_colour() -> None:
 @pytest.mark.parametrize(
     "terminal", [Terminal(), Terminal(width=40), Terminal(color=True, width=40, ascii=True), Terminal(ascii=True)]
 )
-def test_without_colour_or_blocks_it_is_plain(terminal: Terminal) -> None:
+def test_a_picture_without_colour_or_blocks_is_plain_text(terminal: Terminal) -> None:
     text = text_of(lw.image({"w": np.eye(3) - 0.5}), terminal=terminal)
     drawn = text[: text.index("\n\n")]
     assert set(drawn) <= set("=-·.+#\n")
@@ -291,7 +291,7 @@ def test_a_terminal_gets_the_whole_caption() -> None:
     assert "\x1b[1mw 300×300 float64\x1b[0m" in text  # neighbours in one style are one
 
 
-def test_the_legend_is_right_where_nothing_is_on_the_scale() -> None:
+def test_the_legend_is_right_when_no_value_is_on_the_scale() -> None:
     zeros = lw.image({"w": np.zeros((2, 2))}).text()
     assert "≥" not in zeros
     assert zeros.endswith("0 … 0\n· 0")

@@ -10,6 +10,12 @@ from torch import nn
 import leafwise as lw
 
 
+def tied_by_hand() -> Any:
+    model = LanguageModel()
+    model.head.weight = model.embed.weight
+    return model
+
+
 def tied_language_model() -> Any:
     return lw.tie(LanguageModel(), "head.weight", to="embed.weight", keep="source")
 

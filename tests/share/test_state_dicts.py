@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_model, save_model
-from tests.share.models import Parts, cloned_state, tied, tied_autoencoder, tied_language_model
+from tests.share.models import Parts, cloned_state, tied, tied_autoencoder, tied_by_hand, tied_language_model
 from tools.tie_table import ARCHITECTURES, LanguageModel
 from torch import nn
 from torch.nn.utils import parametrize
@@ -18,7 +18,7 @@ import leafwise as lw
 
 @pytest.mark.parametrize("owner_first", [False, True])
 @pytest.mark.parametrize("assign", [False, True])
-def test_any_of_the_names_is_enough(owner_first: bool, assign: bool) -> None:
+def test_any_one_name_of_a_tie_is_enough(owner_first: bool, assign: bool) -> None:
     architecture = ARCHITECTURES["tied embedding"]
     model = tied(architecture)
     state = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
@@ -29,7 +29,7 @@ def test_any_of_the_names_is_enough(owner_first: bool, assign: bool) -> None:
     assert model.head.weight is model.embed.weight
 
 
-def test_all_names_missing_is_missing_as_ever() -> None:
+def test_a_tie_with_all_names_missing_is_missing() -> None:
     model = tied(ARCHITECTURES["transposed autoencoder"])
     with pytest.raises(RuntimeError, match=r'Missing key.*"encoder.weight".*"decoder.weight"'):
         model.load_state_dict({"encoder.bias": torch.zeros(3), "decoder.bias": torch.zeros(4)})
@@ -87,7 +87,7 @@ def test_names_that_disagree_are_refused_and_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize("transpose", [False, True])
-def test_disagreement_is_found_from_wherever_one_loads(transpose: bool) -> None:
+def test_values_that_disagree_are_an_error_whichever_module_loads_them(transpose: bool) -> None:
     model = lw.tie(Parts(), "part.{a,b}.weight", to="src.weight", transpose=transpose, keep="source")
     lw.keep_ties(model.part)
     with pytest.raises(lw.TieError, match=r"a.weight and b.weight"):
@@ -98,7 +98,7 @@ def test_disagreement_is_found_from_wherever_one_loads(transpose: bool) -> None:
         model.load_state_dict(state)
 
 
-def test_disagreement_behind_renamed_keys_and_between_slices() -> None:
+def test_values_that_disagree_behind_renamed_keys_or_between_slices_are_an_error() -> None:
     model = tied_language_model()
 
     def rename(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
@@ -141,7 +141,7 @@ def test_keep_says_whose_value_is_taken(assign: bool) -> None:
         model.load_state_dict({name: torch.full((10, 4), float(n)) for n, name in enumerate(names)}, strict=False)
 
 
-def test_keep_chooses_right_whoever_is_given() -> None:
+def test_keep_chooses_among_the_names_that_are_given() -> None:
     zeros, ones = torch.zeros(4, 4), torch.ones(4, 4)
     model = lw.tie(Parts(), "part.{a,b}.weight", to="src.weight", keep="source")
     lw.keep_ties(model, keep="mean")
@@ -162,7 +162,7 @@ def test_keep_chooses_right_whoever_is_given() -> None:
     assert slices.whole[:8, 0].tolist() == [0, 0, 0, 0.5, 0.5, 1, 1, 1]
 
 
-def test_nan_agrees_with_itself_and_casts_are_compared_as_they_end_up() -> None:
+def test_nan_agrees_with_itself_and_casts_are_compared_after_rounding() -> None:
     model = tied(ARCHITECTURES["tied embedding"])
     value = torch.full((10, 4), float("nan"))
     model.load_state_dict({"embed.weight": value, "head.weight": value.clone()}, strict=False)
@@ -189,7 +189,7 @@ def test_a_part_that_holds_only_views_loads_into_their_source(assign: bool) -> N
     assert torch.equal(kept.weight, state["decoder.weight"].T)
 
 
-def test_values_win_over_meta_and_garbage_is_not_hidden() -> None:
+def test_values_win_over_meta_tensors_and_what_is_not_a_tensor_is_an_error() -> None:
     model = tied_language_model()
     state = cloned_state(model)
     state["embed.weight"] = state["embed.weight"].to("meta")
@@ -212,7 +212,7 @@ class OlderSignature(LanguageModel):
         super().load_state_dict(sd, strict)
 
 
-def test_classes_with_a_load_of_their_own() -> None:
+def test_classes_that_override_load_state_dict_keep_their_signature() -> None:
     for cls, options in ((ExtraArgument, {"extra": 3}), (OlderSignature, {"strict": False}), (OlderSignature, {})):
         model = lw.tie(cls(), "head.weight", to="embed.weight", keep="source")
         state = cloned_state(model)
@@ -222,21 +222,16 @@ def test_classes_with_a_load_of_their_own() -> None:
     assert model.head.weight is model.embed.weight
 
 
-def test_safetensors_loads_what_it_saved_once(tmp_path: Path) -> None:
-    def by_hand() -> Any:
-        model = LanguageModel()
-        model.head.weight = model.embed.weight
-        return model
-
-    save_model(by_hand(), str(tmp_path / "model"))
-    kept = lw.keep_ties(by_hand())
+def test_safetensors_loads_a_shared_tensor_that_it_saved_once(tmp_path: Path) -> None:
+    save_model(tied_by_hand(), str(tmp_path / "model"))
+    kept = lw.keep_ties(tied_by_hand())
     assert load_model(kept, str(tmp_path / "model")) == (set(), [])
     partial = cloned_state(kept)
     del partial["head.weight"]
     assert kept.load_state_dict(partial, strict=False).missing_keys == ["head.weight"]
 
 
-def test_a_view_before_a_parametrized_source() -> None:
+def test_a_view_that_comes_before_its_parametrized_source_is_loaded() -> None:
     model: Any = nn.ModuleDict({"z": nn.Linear(3, 4), "e": nn.Linear(4, 3)})
     lw.tie(model, "z.weight", to="e.weight", transpose=True, keep="source")
     parametrize.register_parametrization(model["e"], "weight", nn.Tanh())
@@ -248,7 +243,7 @@ def test_a_view_before_a_parametrized_source() -> None:
         again.load_state_dict({**state, "z.weight": torch.randn(4, 3)})
 
 
-def test_state_dicts_from_several_threads() -> None:
+def test_several_threads_may_take_state_dicts_at_once() -> None:
     model = tied_autoencoder()
     threads = [threading.Thread(target=lambda: [model.state_dict() for _ in range(200)]) for _ in range(4)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Ties through everything that PyTorch does to modules: the table in the docs, and what a table cannot show."""
+"""Ties survive everything that PyTorch does to modules: the table in the docs, and cases that it does not show."""
 
 import copy
 import pickle
@@ -26,7 +26,7 @@ def architecture(request: pytest.FixtureRequest) -> Architecture:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=[name.replace("`", "") for name in OPERATIONS])
-def test_every_tie_survives(architecture: Architecture, operation: tie_table.Operation) -> None:
+def test_every_tie_survives_every_operation(architecture: Architecture, operation: tie_table.Operation) -> None:
     model = tied(architecture)
     before = facts(model)
     listed = [name for name, _ in model.named_parameters()]
@@ -55,7 +55,7 @@ def test_the_table_in_the_docs_is_what_happens() -> None:
         assert all(cell.split()[1] == KEPT for cell in row.strip("|").split("|")[1:])
 
 
-def test_values_come_back(architecture: Architecture) -> None:
+def test_values_come_back_after_copies_pickles_and_state_dicts(architecture: Architecture) -> None:
     model = tied(architecture).eval()
     expected = model(architecture.inputs)
     state = {name: value.clone() for name, value in model.state_dict().items()}
@@ -109,7 +109,7 @@ def two_names(model: Any) -> None:
     assert [len(tie.names) for tie in lw.ties(model)] == [3, 2]
 
 
-def test_names_in_one_module_and_buffers_that_are_views() -> None:
+def test_ties_within_one_module_and_buffers_that_are_views_survive() -> None:
     model = lw.keep_ties(TwoNamesInOneModule())
     two_names(model)
     two_names(copy.deepcopy(model))
@@ -133,7 +133,7 @@ def _other_ways_to_convert() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_other_ways_to_convert")
-def test_under_pytorchs_other_ways_to_convert(architecture: Architecture) -> None:
+def test_ties_survive_pytorchs_other_ways_to_convert(architecture: Architecture) -> None:
     model = tied(architecture)
     before = facts(model)
     state = {name: value.clone() for name, value in model.state_dict().items()}
@@ -167,7 +167,7 @@ def test_half_of_a_copy_is_independent_and_says_what_it_lost(architecture: Archi
     assert len(lw.ties(model)) == len(architecture.ties)
 
 
-def test_a_shallow_copy_says_what_it_is() -> None:
+def test_moving_a_shallow_copy_is_an_error_that_says_what_it_is() -> None:
     model = tied_language_model()
     shallow = copy.copy(model)
     del model
@@ -228,7 +228,7 @@ def test_letting_go_leaves_no_trace() -> None:
     assert lw.tree(model).undone == []
 
 
-def test_nothing_grows_and_nothing_is_left() -> None:
+def test_repeated_loads_do_not_grow_the_keeper_and_letting_go_leaves_nothing() -> None:
     model = tied_language_model()
     around = nn.ModuleDict({"m": model})
     state = cloned_state(around)
@@ -289,7 +289,7 @@ def test_a_module_put_in_its_place_is_not_overwritten_either() -> None:
     assert lw.tree(model).undone == []
 
 
-def test_copies_do_not_silence_what_is_undone() -> None:
+def test_a_tie_that_was_undone_is_still_reported_after_a_copy() -> None:
     model = tied_language_model()
     model.head = nn.Linear(4, 10, bias=False)
     assert undone_names(model) == ["head.weight"]
@@ -315,14 +315,14 @@ def test_a_view_whose_source_was_replaced_can_be_tied_again_and_untied() -> None
         assert undone_names(model) == []
 
 
-def test_a_wrapper_around_one_name_is_no_loss() -> None:
+def test_a_wrapper_around_one_name_keeps_the_tie() -> None:
     model = tied(ARCHITECTURES["tied embedding"])
     model.head = nn.ModuleDict({"base_layer": model.head})
     assert facts(model) == [[("embed.weight", "same", ""), ("head.base_layer.weight", "same", "")]]
     assert lw.tree(model).undone == []
 
 
-def test_keeping_on_a_part_of_the_model_and_then_on_all_of_it() -> None:
+def test_ties_of_parts_of_a_model_are_kept_when_the_whole_is_tied() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""`lw.tie` and `lw.untie`: what they make, and what they refuse."""
+"""`lw.tie`: what a tie is, what works with it, and what is refused."""
 
 import codecs
 import copy
@@ -35,7 +35,7 @@ def unchanged(model: nn.Module, before: list[Any]) -> bool:
 # -- what a tie is -----------------------------------------------------------------------------------------
 
 
-def test_one_buffer_one_gradient_one_parameter_one_count_one_edit() -> None:
+def test_a_tied_parameter_exists_counts_and_is_edited_once() -> None:
     model = LanguageModel()
     parameters = lw.tree(model).counts.parameters
     assert lw.tie(model, "head.weight", to="embed.weight", keep="source") is model
@@ -74,7 +74,7 @@ def test_equal_values_need_no_choice() -> None:
     assert names(model) == [["embed.weight", "head.weight"]]
 
 
-def test_the_later_may_be_the_source() -> None:
+def test_the_leaf_that_comes_later_may_be_the_source() -> None:
     model = LanguageModel()
     head = model.head.weight
     lw.tie(model, "embed.weight", to="head.weight", keep="source")
@@ -147,7 +147,7 @@ def test_assigning_to_a_view_says_to_untie_first() -> None:
         model.decoder(torch.zeros(1, 3))
 
 
-def test_slices_and_orders_of_axes() -> None:
+def test_slices_and_orders_of_axes_can_be_tied() -> None:
     model: Any = nn.Module()
     model.whole = nn.Parameter(torch.randn(6, 4, 2))
     model.rows = nn.Parameter(torch.randn(2, 4, 2))
@@ -219,7 +219,7 @@ def test_recurrent_layers_take_part_in_plain_ties() -> None:
 
 # PyTorch's compiler reads templates of its own in the encoding of the locale, and cannot be imported without UTF-8.
 @pytest.mark.skipif(codecs.lookup(locale.getencoding()).name != "utf-8", reason="torch.compile needs a UTF-8 locale")
-def test_views_under_compile() -> None:
+def test_views_work_under_compile() -> None:
     model, x = view_model()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     model(x).sum().backward()
@@ -237,7 +237,7 @@ def test_views_under_compile() -> None:
     torch.testing.assert_close(torch.compile(fused, fullgraph=True, backend="aot_eager")(x), fused(x))
 
 
-def test_views_under_functional_call() -> None:
+def test_views_work_under_functional_call() -> None:
     model, x = view_model()
     parameters = {name: torch.randn_like(p) for name, p in model.named_parameters()}
     other, _ = view_model()
@@ -255,7 +255,7 @@ def test_views_under_functional_call() -> None:
     torch.testing.assert_close(gradients["encoder.weight"], other.encoder.weight.grad)
 
 
-def test_views_under_autocast_export_and_tracing() -> None:
+def test_views_work_under_autocast_export_and_tracing() -> None:
     model, x = view_model()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = model(x)
@@ -282,7 +282,7 @@ def test_kept_models_can_be_scripted_and_exported() -> None:
     torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
 
 
-def test_a_source_that_is_parametrized_or_deleted() -> None:
+def test_a_view_follows_a_source_that_is_parametrized_or_deleted() -> None:
     model = tied_autoencoder()
     parametrizations.weight_norm(model.encoder)
     model(torch.ones(1, 4)).sum().backward()
@@ -297,7 +297,7 @@ def test_a_source_that_is_parametrized_or_deleted() -> None:
     assert type(gone.decoder) is nn.Linear
 
 
-def test_parametrizations_beside_a_view() -> None:
+def test_a_parametrization_beside_a_view_is_kept_and_one_before_it_is_refused() -> None:
     model = tied_autoencoder()
     parametrize.register_parametrization(model.decoder, "bias", nn.Tanh())
     lw.untie(model, "decoder.weight")
@@ -315,7 +315,7 @@ class Hashed(nn.Linear):
         return self.in_features
 
 
-def test_modules_with_manners_of_their_own() -> None:
+def test_modules_with_their_own_hash_or_apply_can_be_tied() -> None:
     model: Any = nn.ModuleDict({"a": Hashed(3, 3), "b": Hashed(3, 3)})
     lw.tie(model, "b.weight", to="a.weight", keep="source")
     again = copy.deepcopy(model)
@@ -426,7 +426,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=list(REFUSED))
-def test_bad_input_is_told_and_nothing_changes(case: tuple[Any, Any, str]) -> None:
+def test_bad_input_is_an_error_and_nothing_changes(case: tuple[Any, Any, str]) -> None:
     args, options, message = case
     model = _mixed()
     comparable = nn.ModuleDict({name: child for name, child in model.items() if name not in ("lazy", "on_meta")})
@@ -458,7 +458,7 @@ class Stubborn(nn.Linear):
         super().__setattr__(name, value)
 
 
-def test_whatever_fails_changes_nothing() -> None:
+def test_a_tie_that_fails_changes_nothing() -> None:
     auto: Any = Autoencoder()
     auto.decoder = NoSubclasses(3, 4)
     with pytest.raises(lw.TieError, match=r"of which no subclass can be made"):
@@ -494,7 +494,7 @@ def test_what_is_tied_already_is_not_torn_away() -> None:
     assert names(auto) == [["encoder.weight", "decoder.weight.T"]]
 
 
-def test_there_is_no_mean_of_whole_numbers() -> None:
+def test_keeping_the_mean_of_whole_numbers_is_an_error() -> None:
     model: Any = nn.Module()
     model.register_buffer("a", torch.arange(3))
     model.register_buffer("b", torch.ones(3, dtype=torch.int64))
@@ -512,7 +512,7 @@ def test_several_targets_that_differ_need_another_choice() -> None:
     assert names(model) == []
 
 
-def test_homes_that_cannot_say_so() -> None:
+def test_homes_that_cannot_tie_say_so() -> None:
     with toy.registered():
         model = toy.Model(a=toy.matrix(2, 2), b=toy.matrix(2, 2))
         with pytest.raises(lw.Unsupported, match=r"toy cannot tie"):

@@ -53,7 +53,7 @@ def test_untying_a_source_hands_its_views_on() -> None:
     assert model["b"].weight is b
 
 
-def test_untying_modules() -> None:
+def test_modules_are_untied_leaf_by_leaf() -> None:
     shared = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     model: Any = nn.ModuleDict({"a": shared, "b": shared})
     with pytest.raises(lw.TieError, match=r'one parameter of one module, .* lw.untie\(model, "b"\)'):

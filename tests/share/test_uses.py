@@ -1,4 +1,4 @@
-"""The gradient of a parameter, use by use."""
+"""`lw.uses`: the gradient of a parameter, use by use."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +62,7 @@ def test_every_entry_into_an_operation_is_a_use() -> None:
         torch.testing.assert_close(gradient, alone.grad)
 
 
-def test_by_any_name_by_use_and_by_module() -> None:
+def test_uses_are_found_by_any_name_by_use_and_by_module() -> None:
     model: Any = nn.ModuleDict({"embed": nn.Embedding(5, 3), "head": nn.Linear(3, 5, bias=False)})
     lw.tie(model, "head.weight", to="embed.weight", keep="source")
     with lw.uses(model) as uses:
@@ -191,7 +191,7 @@ def test_views_show_where_the_source_enters() -> None:
         lw.uses(model, "nothing.*")
 
 
-def test_a_module_in_two_places_is_told_by_its_caller() -> None:
+def test_uses_of_a_module_in_two_places_name_its_caller() -> None:
     class Branch(nn.Module):
         def __init__(self, body: nn.Module) -> None:
             super().__init__()
@@ -207,7 +207,7 @@ def test_a_module_in_two_places_is_told_by_its_caller() -> None:
     assert [use.path for use in uses["0.body.weight"]] == ["0.body", "1.body"]
 
 
-def test_sparse_half_nan_and_accumulated_gradients() -> None:
+def test_sparse_half_nan_and_accumulated_gradients_add_up() -> None:
     model = nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Linear(3, 2))
     with lw.uses(model) as uses:
         for _ in range(3):
@@ -412,7 +412,7 @@ def test_captures_may_end_in_any_order() -> None:
     assert (function.forward, function.backward) == before
 
 
-def test_a_capture_inside_another_of_the_same_thread() -> None:
+def test_a_capture_inside_another_of_the_same_thread_sees_the_same_uses() -> None:
     inner_model = Checkpointed(True)
     outer_model = nn.ModuleDict({"inner": inner_model})
     x = torch.ones(2, 3, requires_grad=True)
@@ -426,7 +426,7 @@ def test_a_capture_inside_another_of_the_same_thread() -> None:
         ]
 
 
-def test_uses_through_properties_renormalised_tables_and_transforms() -> None:
+def test_properties_renormalised_tables_and_transforms_count_as_uses() -> None:
     model = Autoencoder()
     with lw.uses(model) as uses:
         code = F.linear(torch.ones(1, 4), model.encoder.weight)
@@ -443,7 +443,7 @@ def test_uses_through_properties_renormalised_tables_and_transforms() -> None:
         torch.func.grad(lambda x: layer(x).sum())(torch.ones(3))
 
 
-def test_uses_of_sparse_and_dense_of_complex_nested_and_twice() -> None:
+def test_uses_of_mixed_sparse_and_dense_of_complex_and_nested_captures_add_up() -> None:
     model: Any = LanguageModel()
     model.embed = nn.Embedding(10, 4, sparse=True)
     lw.tie(model, "head.weight", to="embed.weight", keep="source")
@@ -464,7 +464,7 @@ def test_uses_of_sparse_and_dense_of_complex_nested_and_twice() -> None:
     assert listed(inner) == ["(root) call 0: linear"]
 
 
-def test_another_thread_does_not_confuse_uses() -> None:
+def test_a_thread_that_runs_the_model_meanwhile_does_not_change_uses() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     stop = threading.Event()
 
