@@ -87,7 +87,7 @@ def test_convert_refuses_what_does_not_fit_and_leaves_the_old_file(
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bool", "uint64", "complex64"])
-def test_a_dtype_without_a_fraction_is_no_dtype_to_cast_to(
+def test_a_dtype_without_a_fraction_cannot_be_cast_to(
     dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = lw.save({"a": torch.tensor([0.5, 300.0, float("nan")])}, tmp_path / "a.safetensors")

@@ -199,7 +199,7 @@ def test_difference_is_judged_in_the_source(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "b.safetensors")
     size = 8 + int.from_bytes(data[:8], "little")
     with lw.open(path) as t:
-        start = t.columns.row_values[t["head.weight"]._row].storage.start
+        start = t.columns.row_values[t["head.weight"].row].storage.start
     data[start : start + 160] = tensors["head.weight"].numpy().tobytes()
     assert size < start
     path.write_bytes(data)

@@ -58,7 +58,7 @@ def test_names_metadata_paths_and_sizes_that_cannot_be_written_are_an_error(tmp_
     assert os.listdir(tmp_path) == []
 
 
-def test_renames_that_fail_and_sizes_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
+def test_renames_that_fail_and_sizes_that_are_not_numbers_are_an_error(tmp_path: Path) -> None:
     path = lw.save({"m": nn.Linear(2, 2), "step": 1}, tmp_path / "a.safetensors")
     for rename in (
         lambda name: {"m.weight": "m.weight", "m.bias": "m.bias"}[name],

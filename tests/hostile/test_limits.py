@@ -492,7 +492,7 @@ def test_sparse_arrays_that_would_fill_memory_are_refused_by_name(tmp_path: Path
         lw.open(tmp_path / "a.params")["0"].numpy()
 
 
-# -- and what was refused, or not, for other reasons -----------------------------------------------------------
+# -- older files, and arrays without values ------------------------------------------------------------------
 
 
 def test_an_older_file_opens_wherever_the_first_block_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

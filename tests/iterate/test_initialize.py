@@ -220,7 +220,7 @@ def test_a_row_of_padding_is_zero() -> None:
     assert (table.weight[:-1] != 0).all()
 
 
-def test_a_layer_that_is_not_pytorchs_own_must_be_told() -> None:
+def test_a_layer_that_is_not_pytorchs_own_needs_a_rule() -> None:
     class RMSNorm(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -201,7 +201,7 @@ def test_json_is_plain_data() -> None:
     assert {"path": "net.4", "type": "Linear", "same_as": "net.2"} in data["nodes"]
 
 
-def test_devices_are_told_where_they_differ() -> None:
+def test_devices_are_shown_where_they_differ() -> None:
     tree = lw.tree({"a": torch.zeros(1), "b": torch.zeros(1, device="meta")})
     assert "meta" in tree.text()
     assert "on meta" in lw.tree({"b": torch.zeros(1, device="meta")}).text()
