@@ -255,7 +255,7 @@ def test_large_and_small_numbers_are_compared_without_a_warning(size: float) -> 
 
 
 def test_many_layers_of_two_values_are_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.inspect.looking import Looked
+    from leafwise.inspect.check.evidence import Looked
 
     compared = []
     plain = Looked.compared

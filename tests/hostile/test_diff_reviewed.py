@@ -214,7 +214,7 @@ def test_whatever_goes_wrong_does_not_say_that_something_differs(
         def fail(*given: Any, error: Exception = error, **more: Any) -> None:
             raise error
 
-        monkeypatch.setattr("leafwise.inspect.diff.diff", fail)
+        monkeypatch.setattr("leafwise.inspect.diff.difference.diff", fail)
         assert main(["diff", path, path]) == 2
         assert type(error).__name__ in capsys.readouterr().err
 

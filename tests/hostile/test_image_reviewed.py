@@ -11,7 +11,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.inspect import grids
+from leafwise.inspect.image import grids
 from leafwise.render import text_of
 from leafwise.render.terminal import Terminal
 

@@ -13,8 +13,8 @@ from tools.healthy_models import Healthy
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect.findings import LEVELS
-from leafwise.inspect.rules.registry import all_rules
+from leafwise.inspect.check.findings import LEVELS
+from leafwise.inspect.check.rules.registry import all_rules
 
 # Of each kind of model one, in which a fault can be planted or not.
 PLACES = ("Linear float32", "Conv2d bfloat16", "ConvTranspose2d float32", "LSTM float32", "Transformer float32")

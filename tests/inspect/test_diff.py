@@ -18,7 +18,7 @@ from tests.files.writers import WRITERS, arrays
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect import renames
+from leafwise.inspect.diff import renames
 
 
 class Tied(nn.Module):

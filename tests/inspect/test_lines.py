@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import leafwise as lw
-from leafwise.inspect.lines import alike, zero_lines
-from leafwise.inspect.looking import Looked
+from leafwise.inspect.check.duplicate_rows import alike, zero_lines
+from leafwise.inspect.check.evidence import Looked
 
 
 def seen(array: Any) -> Any:
@@ -93,7 +93,7 @@ def test_short_lines_are_told_only_where_all_are_the_same() -> None:
 
 
 def test_more_than_a_band_is_looked_at_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leafwise.inspect.reading._BAND", 1000)
+    monkeypatch.setattr("leafwise.inspect.reader._BAND", 1000)
     matrix = random(300, 64)
     matrix[299], matrix[:, 9] = matrix[4], matrix[:, 60]
     matrix[299, 9] = matrix[299, 60] = matrix[4, 60]

@@ -7,7 +7,7 @@ from leafwise.cli import target
 from leafwise.cli.printing import say, show
 
 if TYPE_CHECKING:
-    from leafwise.inspect.rules.registry import CheckRule
+    from leafwise.inspect.check.rules.registry import CheckRule
 
 
 def add_to(verbs: Any) -> None:
@@ -45,9 +45,9 @@ def print_rules(rules: "list[CheckRule]", as_json: bool) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from leafwise.errors import QueryError
-    from leafwise.inspect.check import check
-    from leafwise.inspect.findings import LEVELS
-    from leafwise.inspect.rules.registry import all_rules, chosen
+    from leafwise.inspect.check.findings import LEVELS
+    from leafwise.inspect.check.linter import check
+    from leafwise.inspect.check.rules.registry import all_rules, chosen
 
     if options.rules:
         some = options.select or options.ignore

@@ -10,8 +10,8 @@ from leafwise.core.comparing import Comparison, together
 from leafwise.core.doc import Doc, Line, Span, Style
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import quote, split_names
-from leafwise.inspect.changes import KINDS, Change, nonfinite_text
-from leafwise.inspect.diff import Diff
+from leafwise.inspect.diff.changes import KINDS, Change, nonfinite_text
+from leafwise.inspect.diff.difference import Diff
 from leafwise.render.measuring import share_text
 from leafwise.render.outline import FOLD_FROM, MAX_LINES, follows, plural, value_text
 from leafwise.render.plain import plain_value

@@ -4,7 +4,7 @@ from itertools import groupby
 from typing import Any
 
 from leafwise.core.doc import Doc, Line, Span, Style
-from leafwise.inspect.findings import LEVELS, Findings
+from leafwise.inspect.check.findings import LEVELS, Findings
 from leafwise.render.measuring import left_out
 from leafwise.render.outline import plural
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leafwise.core.doc import Doc, Span, Style
-from leafwise.inspect.bins import bin_sizes, binned, side
-from leafwise.inspect.grids import Grid
-from leafwise.inspect.picture import Image
+from leafwise.inspect.image.bins import bin_sizes, binned, side
+from leafwise.inspect.image.grids import Grid
+from leafwise.inspect.image.picture import Image
 from leafwise.render.html import styled
 from leafwise.render.outline import plural
 from leafwise.render.png import png

@@ -15,7 +15,7 @@ from leafwise.core.moments import Moments, together
 from leafwise.core.path import Path, listed
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
-from leafwise.inspect.rows import Row
+from leafwise.inspect.stats.rows import Row
 from leafwise.share.places import nothing_matches
 
 

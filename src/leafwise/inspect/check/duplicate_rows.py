@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.inspect.reading import Read
-from leafwise.inspect.seen import Of, Seen
+from leafwise.inspect.check.leaf_evidence import Of, Seen
+from leafwise.inspect.reader import Read
 
 SHORT = 8  # a line of fewer numbers may be like another by chance
 NEAR = 1e-3  # lines are nearly the same if their distance is below so much of their length

@@ -1,7 +1,7 @@
 """Rules about training: gradients that are missing or not wanted, and what the optimizer steps."""
 
-from leafwise.inspect.looking import Looked
-from leafwise.inspect.rules.registry import Found, error, note, rule, told, warning
+from leafwise.inspect.check.evidence import Looked
+from leafwise.inspect.check.rules.registry import Found, error, note, rule, told, warning
 
 
 @rule("LW401", "gradient missing")

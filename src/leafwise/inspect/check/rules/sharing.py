@@ -1,9 +1,9 @@
 """Rules about sharing: ties that came undone or are split, and what looks as if it should be one."""
 
-from leafwise.inspect.findings import Level
-from leafwise.inspect.looking import Looked
-from leafwise.inspect.rules.registry import Found, error, rule, told, warning
-from leafwise.inspect.seen import Seen
+from leafwise.inspect.check.evidence import Looked
+from leafwise.inspect.check.findings import Level
+from leafwise.inspect.check.leaf_evidence import Seen
+from leafwise.inspect.check.rules.registry import Found, error, rule, told, warning
 
 
 @rule("LW301", "tie undone")

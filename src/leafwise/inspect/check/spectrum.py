@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.inspect.seen import Seen
+from leafwise.inspect.check.leaf_evidence import Seen
 
 _MORE = 8  # directions than are asked for, which makes the leading ones more exact
 _ROUNDS = 2  # of power iteration, which parts the leading ones from the rest

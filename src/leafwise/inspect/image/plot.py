@@ -11,8 +11,8 @@ from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.path import Path, listed, spelled
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
-from leafwise.inspect.picture import Image, whole_number
-from leafwise.inspect.reading import reader
+from leafwise.inspect.image.picture import Image, whole_number
+from leafwise.inspect.reader import reader
 
 if TYPE_CHECKING:
     pass
@@ -135,7 +135,7 @@ def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None
     home, values = _values(leaf, name, of)
     spec = home.spec(values)
     shape = spec.shape or ()
-    grids = import_module("leafwise.inspect.grids")
+    grids = import_module("leafwise.inspect.image.grids")
     style = style or grids.style_of(leaf.role, leaf.axes, shape)
     axes, groups = leaf.axes, _groups(leaf, shape)
     if style == "filters" and not 3 <= len(shape) <= 5:

@@ -4,12 +4,12 @@ import math
 from typing import NamedTuple
 
 from leafwise.core.iterating import Draw
-from leafwise.inspect.findings import Level
-from leafwise.inspect.fitting import is_off, moments, nearest, shape_of
-from leafwise.inspect.looking import Looked
-from leafwise.inspect.rows import Row
-from leafwise.inspect.rules.registry import Found, rule, told, warning
-from leafwise.inspect.seen import Seen
+from leafwise.inspect.check.distribution import is_off, moments, nearest, shape_of
+from leafwise.inspect.check.evidence import Looked
+from leafwise.inspect.check.findings import Level
+from leafwise.inspect.check.leaf_evidence import Seen
+from leafwise.inspect.check.rules.registry import Found, rule, told, warning
+from leafwise.inspect.stats.rows import Row
 from leafwise.iterate.initialisers import InitialiserError, Orthogonal, Padded, fans
 
 _DRAWN_SO = "lw.initialize(model, rules) draws it so, and all others anew"
@@ -134,7 +134,7 @@ def not_as_declared(looked: Looked) -> Found:
 
 def _not_orthogonal(seen: Seen, row: Row, drawn: Orthogonal) -> str:
     """Why a matrix has no orthogonal rows or columns; empty where it has."""
-    from leafwise.inspect.spectrum import off_orthogonal
+    from leafwise.inspect.check.spectrum import off_orthogonal
 
     expected = abs(drawn.gain) * math.sqrt(min(seen.shape[0], math.prod(seen.shape[1:])))
     if not math.isclose(row.l2, expected, rel_tol=0.02):

@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.errors import QueryError
-from leafwise.inspect.findings import Finding, Level
+from leafwise.inspect.check.findings import Finding, Level
 
 if TYPE_CHECKING:
-    from leafwise.inspect.looking import Looked
-    from leafwise.inspect.seen import Seen
+    from leafwise.inspect.check.evidence import Looked
+    from leafwise.inspect.check.leaf_evidence import Seen
 
 
 class Told(NamedTuple):
@@ -42,7 +42,7 @@ def note(where: "Seen | str", message: str) -> Told:
 
 
 # In the order in which they run and are listed.
-_FILES = ("values", "units", "initial", "sharing", "training", "precision", "before")
+_FILES = ("values", "units", "initial_values", "sharing", "training", "precision", "baseline")
 
 
 class CheckRule(NamedTuple):
@@ -78,7 +78,7 @@ def rule(
 def all_rules() -> dict[str, CheckRule]:
     """Every rule by its code."""
     for file in _FILES:
-        import_module(f"leafwise.inspect.rules.{file}")
+        import_module(f"leafwise.inspect.check.rules.{file}")
     return dict(sorted(_RULES.items()))
 
 

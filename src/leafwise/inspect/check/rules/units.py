@@ -2,10 +2,10 @@
 
 from math import prod
 
-from leafwise.inspect.looking import Looked
-from leafwise.inspect.rows import Row
-from leafwise.inspect.rules.registry import Found, note, rule, told, warning
-from leafwise.inspect.seen import Of, Seen
+from leafwise.inspect.check.evidence import Looked
+from leafwise.inspect.check.leaf_evidence import Of, Seen
+from leafwise.inspect.check.rules.registry import Found, note, rule, told, warning
+from leafwise.inspect.stats.rows import Row
 
 _NEARLY_ALL = 0.9  # of the units
 _LEAST = 64  # a matrix with fewer rows or columns has no rank to lose
@@ -87,7 +87,7 @@ def alike(looked: Looked) -> Found:
 def nearly_alike(looked: Looked) -> Found:
     """Rows or columns of a weight that differ by less than a thousandth of their length. Only noted: copies may be
     meant to drift apart."""
-    from leafwise.inspect.lines import MOST_MEASURED
+    from leafwise.inspect.check.duplicate_rows import MOST_MEASURED
 
     for seen, axis, _, near in looked.alike:
         if near:
@@ -106,7 +106,7 @@ def nearly_alike(looked: Looked) -> Found:
 def untouched_rows(looked: Looked) -> Found:
     """Rows of an embedding that training did not touch: as `against=` tells, or else the state of the optimizer, or the
     gradient. Only noted: rare words are rare."""
-    from leafwise.inspect.lines import same_rows
+    from leafwise.inspect.check.duplicate_rows import same_rows
 
     for seen in looked.leaves:
         if seen.roles != {"embedding.table"}:  # as a head, too, every row has a gradient
@@ -132,7 +132,7 @@ def untouched_rows(looked: Looked) -> Found:
 def low_rank(looked: Looked) -> Found:
     """A matrix of which an eighth of the singular values, or 128 of them, have 99 % of the squares. Runs only if its
     code is selected, since it multiplies every matrix."""
-    from leafwise.inspect.spectrum import leading
+    from leafwise.inspect.check.spectrum import leading
 
     for seen, row in looked.where(kind="parameter"):
         shape = (seen.shape[0], prod(seen.shape[1:])) if seen.is_matrix else (0, 0)
@@ -150,7 +150,7 @@ def low_rank(looked: Looked) -> Found:
 
 def _zero_lines(seen: Seen, row: Row | None, axis: int, of: Of = "value") -> list[int]:
     """The places along an axis where all is zero. Mostly there are too few zeros for even one."""
-    from leafwise.inspect.lines import zero_lines
+    from leafwise.inspect.check.duplicate_rows import zero_lines
 
     if row is not None and row.zeros < row.count // max(seen.shape[axis], 1):
         return []

@@ -8,13 +8,13 @@ from typing import Any
 from leafwise.core.columns import Columns
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError, WalkError
-from leafwise.inspect.changes import Change
-from leafwise.inspect.diff import diff
-from leafwise.inspect.reading import bands
-from leafwise.inspect.rows import Row
-from leafwise.inspect.seen import Seen
-from leafwise.inspect.stats import Stats, stats
-from leafwise.inspect.stepped import Stepped
+from leafwise.inspect.check.leaf_evidence import Seen
+from leafwise.inspect.check.optimizer_coverage import Stepped
+from leafwise.inspect.diff.changes import Change
+from leafwise.inspect.diff.difference import diff
+from leafwise.inspect.reader import bands
+from leafwise.inspect.stats.rows import Row
+from leafwise.inspect.stats.statistics import Stats, stats
 from leafwise.iterate.initialisers import Drawn
 from leafwise.iterate.initializing import declared
 
@@ -114,7 +114,7 @@ class Looked:
     @cached_property
     def alike(self) -> "list[tuple[Seen, int, list[list[int]], list[tuple[int, int, float]]]]":
         """Of each matrix and axis with lines that are alike: which are the same, and which nearly."""
-        from leafwise.inspect.lines import alike
+        from leafwise.inspect.check.duplicate_rows import alike
 
         fit = (seen for seen, row in self.where(kind="parameter") if row.finite == row.count and row.min < row.max)
         places = [(seen, axis) for seen in fit if seen.is_matrix for axis in (0, 1)]
@@ -147,7 +147,7 @@ class Looked:
 
     def compared(self, one: Seen, other: Seen) -> frozenset[str]:
         """What the values of two leaves are to each other, in the words of `lw.diff`."""
-        from leafwise.inspect.values import compare_values
+        from leafwise.inspect.value_comparison import compare_values
 
         [found] = compare_values([(one.held, other.held)], lambda count: None)
         return found.kinds

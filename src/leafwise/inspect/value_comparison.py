@@ -9,7 +9,7 @@ from leafwise.core.comparing import Comparison
 from leafwise.core.runs import Run, UnreadError
 from leafwise.errors import Error, FileError, Unsupported, WalkError
 from leafwise.inspect.pairing import Held
-from leafwise.inspect.reading import reader
+from leafwise.inspect.reader import reader
 from leafwise.kernels import streams
 from leafwise.kernels.comparing import compare
 

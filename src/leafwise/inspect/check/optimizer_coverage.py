@@ -12,13 +12,13 @@ from leafwise.core.query import where
 from leafwise.core.tree import Tree
 from leafwise.core.walk import walk
 from leafwise.errors import WalkError
-from leafwise.inspect.rows import Row
-from leafwise.inspect.seen import Seen
-from leafwise.inspect.stats import stats
+from leafwise.inspect.check.leaf_evidence import Seen
+from leafwise.inspect.stats.rows import Row
+from leafwise.inspect.stats.statistics import stats
 from leafwise.share.find import HeldWrongly, held_wrongly
 
 if TYPE_CHECKING:
-    from leafwise.inspect.looking import Looked
+    from leafwise.inspect.check.evidence import Looked
 
 
 class Stepped:

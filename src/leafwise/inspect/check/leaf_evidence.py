@@ -9,11 +9,11 @@ from leafwise.core.home import Axes
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import spelled
 from leafwise.inspect.pairing import Held
-from leafwise.inspect.reading import Read, bands, reader
-from leafwise.inspect.rows import Row
+from leafwise.inspect.reader import Read, bands, reader
+from leafwise.inspect.stats.rows import Row
 
 if TYPE_CHECKING:
-    from leafwise.inspect.looking import Looked
+    from leafwise.inspect.check.evidence import Looked
 
 Of = Literal["value", "grad", "state"]  # state: what an optimizer keeps of it
 

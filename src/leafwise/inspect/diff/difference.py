@@ -13,7 +13,7 @@ from leafwise.core.path import shown_url
 from leafwise.core.proposals import Proposal
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
-from leafwise.inspect.changes import KINDS, Change, in_order
+from leafwise.inspect.diff.changes import KINDS, Change, in_order
 from leafwise.inspect.pairing import Held, Link, Pairing, Side, nothing_in_common, plain_kind
 
 
@@ -177,7 +177,7 @@ class _Changes:
             self.verdicts.append(_SEEN[shape, "cast" * (spec.dtype != other.dtype)])
 
     def compare_values(self, progress: bool) -> None:
-        from leafwise.inspect.values import compare_values
+        from leafwise.inspect.value_comparison import compare_values
 
         pairs = [self._held(link) for link in self.links]
         ones = [self.one.held(row) for row in self.pairing.removed]
@@ -193,8 +193,8 @@ class _Changes:
         _unchanged([held for pair in pairs for held in pair] + ones + others)
 
     def _find_renamed(self, ones: list[Held], others: list[Held], count: Callable[[int], None]) -> None:
-        from leafwise.inspect.renames import find_renamed
-        from leafwise.inspect.values import Verdict, compare_values
+        from leafwise.inspect.diff.renames import find_renamed
+        from leafwise.inspect.value_comparison import Verdict, compare_values
 
         proven: dict[tuple[int, int], Verdict] = {}
 

@@ -1,7 +1,7 @@
 """Rules about training as a whole: what did not change against the same model before it, and what should not have."""
 
-from leafwise.inspect.looking import Looked
-from leafwise.inspect.rules.registry import Found, rule, told, warning
+from leafwise.inspect.check.evidence import Looked
+from leafwise.inspect.check.rules.registry import Found, rule, told, warning
 
 
 @rule("LW601", "unchanged")

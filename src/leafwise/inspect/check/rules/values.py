@@ -1,9 +1,9 @@
 """Rules about values as such: not finite, all zero, all one number."""
 
-from leafwise.inspect.looking import Looked
-from leafwise.inspect.rows import Row
-from leafwise.inspect.rules.registry import Found, error, note, rule, told
-from leafwise.inspect.seen import Seen
+from leafwise.inspect.check.evidence import Looked
+from leafwise.inspect.check.leaf_evidence import Seen
+from leafwise.inspect.check.rules.registry import Found, error, note, rule, told
+from leafwise.inspect.stats.rows import Row
 
 
 @rule("LW101", "not finite")

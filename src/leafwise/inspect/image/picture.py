@@ -14,7 +14,7 @@ from leafwise.core.path import escape
 from leafwise.errors import FileError, QueryError
 
 if TYPE_CHECKING:
-    from leafwise.inspect.grids import Grid
+    from leafwise.inspect.image.grids import Grid
 
 _GOAL = 512  # pixels that a small picture is enlarged to, by a whole factor
 _MOST_ZOOM = 32
@@ -69,7 +69,7 @@ class Image(Shown, kind="image"):
 
     @property
     def _even_zoom(self) -> int:
-        from leafwise.inspect.bins import gaps
+        from leafwise.inspect.image.bins import gaps
 
         goal, levels = min(_GOAL, self._size), len(self._grid.across)
         for zoom in range(_MOST_ZOOM, 1, -1):
@@ -84,7 +84,7 @@ class Image(Shown, kind="image"):
         return zoom
 
     def _side(self, axis: int, zoom: int, gaps: tuple[int, int]) -> int:
-        from leafwise.inspect.bins import side
+        from leafwise.inspect.image.bins import side
 
         every = (self._grid.down, self._grid.across)[axis]
         return side(self._grid.cells.shape[axis], every, zoom, gaps[axis])
@@ -92,7 +92,7 @@ class Image(Shown, kind="image"):
     @property
     def _gaps(self) -> tuple[int, int]:
         """How many pixels the narrowest gap has, down and across."""
-        from leafwise.inspect.bins import gaps
+        from leafwise.inspect.image.bins import gaps
 
         return gaps(len(self._grid.across), self._even_zoom)
 

@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 from leafwise.core.iterating import Draw
-from leafwise.inspect.rows import Row
+from leafwise.inspect.stats.rows import Row
 
 _CUT = math.erf(2 / math.sqrt(2))  # a normal distribution that ends at two standard deviations
 _CHANCE = math.log(1e6) / 2  # one sample in so many is further from its distribution than what is allowed

@@ -4,9 +4,9 @@ from typing import Any
 
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error
-from leafwise.inspect.findings import Findings
-from leafwise.inspect.looking import Looked
-from leafwise.inspect.rules.registry import chosen
+from leafwise.inspect.check.evidence import Looked
+from leafwise.inspect.check.findings import Findings
+from leafwise.inspect.check.rules.registry import chosen
 
 
 def check(

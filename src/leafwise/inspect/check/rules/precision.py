@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from leafwise.inspect.findings import Level
-from leafwise.inspect.looking import Looked
-from leafwise.inspect.rows import Row
-from leafwise.inspect.rules.registry import Found, note, rule, told, warning
-from leafwise.inspect.seen import Seen
+from leafwise.inspect.check.evidence import Looked
+from leafwise.inspect.check.findings import Level
+from leafwise.inspect.check.leaf_evidence import Seen
+from leafwise.inspect.check.rules.registry import Found, note, rule, told, warning
+from leafwise.inspect.stats.rows import Row
 
 _HALF, _BYTE = "float16", "float8_e4m3fn"
 _VANISHING = 0.01  # of the values of a leaf, in float16
