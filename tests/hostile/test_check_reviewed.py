@@ -255,11 +255,11 @@ def test_large_and_small_numbers_are_compared_without_a_warning(size: float) -> 
 
 
 def test_many_layers_of_two_values_are_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.inspect.check.evidence import Looked
+    from leafwise.inspect.check.evidence import Evidence
 
     compared = []
-    plain = Looked.compared
-    monkeypatch.setattr(Looked, "compared", lambda self, a, b: (compared.append(1), plain(self, a, b))[1])
+    plain = Evidence.value_kinds
+    monkeypatch.setattr(Evidence, "value_kinds", lambda self, a, b: (compared.append(1), plain(self, a, b))[1])
     torch.manual_seed(0)
     first = torch.sign(torch.randn(64, 64)) * 0.1
     layers = {f"l{n}": first.view(-1)[torch.randperm(4096)].view(64, 64) for n in range(60)}

@@ -373,7 +373,7 @@ def test_findings_are_a_sequence_the_worst_first() -> None:
     assert (len(found.errors), len(found.warnings), len(found.notes), found.ok) == (1, 1, 0, False)
     assert found.codes == {"LW101": 1, "LW110": 1}
     assert found[0] == lw.check(faulty())[0]
-    assert set(found.rules) == {code for code, rule in all_rules().items() if not rule.asked}
+    assert set(found.rules) == {code for code, rule in all_rules().items() if not rule.opt_in}
 
 
 def test_the_table_says_what_was_looked_at() -> None:

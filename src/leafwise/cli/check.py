@@ -39,7 +39,7 @@ def print_rules(rules: "list[CheckRule]", as_json: bool) -> None:
         return
     import json
 
-    facts = [{"code": one.code, "name": one.name, "about": one.about, "asked": one.asked} for one in rules]
+    facts = [{"code": rule.code, "name": rule.name, "about": rule.about, "asked": rule.opt_in} for rule in rules]
     print(json.dumps({"rules": facts}, indent=2))
 
 
@@ -47,11 +47,11 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.errors import QueryError
     from leafwise.inspect.check.findings import LEVELS
     from leafwise.inspect.check.linter import check
-    from leafwise.inspect.check.rules.registry import all_rules, chosen
+    from leafwise.inspect.check.rules.registry import all_rules, selected_rules
 
     if options.rules:
         some = options.select or options.ignore
-        rules = chosen(options.select, options.ignore) if some else all_rules().values()
+        rules = selected_rules(options.select, options.ignore) if some else all_rules().values()
         print_rules(list(rules), options.json)
         return 0
     if options.target is None:

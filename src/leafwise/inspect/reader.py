@@ -1,4 +1,4 @@
-"""Values of an array, a part at a time: memory holds no more than that, wherever they are."""
+"""Reading an array in parts, wherever it is, so that memory holds only one part at a time."""
 
 from collections.abc import Callable, Iterator
 from math import prod
@@ -6,13 +6,13 @@ from typing import Any
 
 from leafwise.core.home import Home
 
-_BAND = 1 << 22  # elements of a band
+BAND = 1 << 22  # elements of a band
 
-Read = Callable[[tuple[slice, ...]], Any]
+Reader = Callable[[tuple[slice, ...]], Any]
 
 
-def reader(home: Home, value: Any) -> Read:
-    """Gives parts of an array as NumPy arrays."""
+def reader(home: Home, value: Any) -> Reader:
+    """A function that reads parts of an array as NumPy arrays."""
     if not home.reads_parts(value):
         whole = home.read(value, ())
         return lambda box: whole[box]
@@ -20,8 +20,8 @@ def reader(home: Home, value: Any) -> Read:
 
 
 def bands(home: Home, value: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
-    """An array with axes as NumPy arrays of some rows each, with the number of the first."""
+    """An array with axes as NumPy arrays of some rows each, with the number of its first row."""
     read = reader(home, value)
-    step = max(1, _BAND // max(prod(shape[1:]), 1))
+    step = max(1, BAND // max(prod(shape[1:]), 1))
     for start in range(0, shape[0], step):
         yield start, read((slice(start, start + step),))

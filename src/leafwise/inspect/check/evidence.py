@@ -1,15 +1,15 @@
-"""What the rules of `lw.check` look at: the leaves of one walk, and, once somebody asks, one pass of statistics."""
+"""What the rules of `lw.check` judge by: the leaves of one walk and, once a rule asks, statistics from one pass."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.columns import Columns
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError, WalkError
-from leafwise.inspect.check.leaf_evidence import Seen
-from leafwise.inspect.check.optimizer_coverage import Stepped
+from leafwise.inspect.check.leaf_evidence import LeafEvidence
+from leafwise.inspect.check.optimizer_coverage import OptimizerCoverage
 from leafwise.inspect.diff.changes import Change
 from leafwise.inspect.diff.difference import diff
 from leafwise.inspect.reader import bands
@@ -18,54 +18,60 @@ from leafwise.inspect.stats.statistics import Stats, stats
 from leafwise.iterate.initialisers import Drawn
 from leafwise.iterate.initializing import declared
 
+if TYPE_CHECKING:
+    from leafwise.inspect.check.duplicate_rows import Duplicates
+
 _THREADS, _LARGE = 2, 1 << 20  # for leaves that have more bytes
 _CORNER = 64  # numbers of a row and a column that are compared before all
 
 
-class Looked:
-    """One walk, and what can be seen on it."""
+class Evidence:
+    """One walk of a tree and what is known of its leaves. Whatever costs a pass over values is computed when the first
+    rule asks for it, and kept for the others."""
 
     def __init__(
-        self, t: Tree, optimizer: Any = None, init: Any = None, before: Tree | None = None, progress: bool = False
+        self, t: Tree, optimizer: Any = None, init: Any = None, baseline: Tree | None = None, progress: bool = False
     ) -> None:
-        self.tree, self.init, self.before = t, init, before
+        self.tree, self.init, self.baseline = t, init, baseline
         self.columns: Columns = t.columns
-        self.stepped = Stepped(self, optimizer)
+        self.coverage = OptimizerCoverage(self, optimizer)
         self._progress = progress
 
     @cached_property
-    def leaves(self) -> list[Seen]:
+    def leaves(self) -> list[LeafEvidence]:
         columns, rows = self.columns, list(self.tree.first_rows)
-        leaves = [columns.ties.get(row, row) for row in rows]
-        facts, roles = columns.facts(leaves), columns.row_roles(rows)
-        found = []
-        for row, leaf, its, role in zip(rows, leaves, facts, roles, strict=True):
-            further = [one for one in columns.rows_of(leaf) if one != row] if columns.further_rows else []
-            found.append(Seen(self, leaf, columns.row_text(row), its, [role, *columns.row_roles(further)]))
-        return found
+        numbers = [columns.ties.get(row, row) for row in rows]
+        leaves = []
+        for row, number, facts, role in zip(
+            rows, numbers, columns.facts(numbers), columns.row_roles(rows), strict=True
+        ):
+            further = [name for name in columns.rows_of(number) if name != row] if columns.further_rows else []
+            roles = [role, *columns.row_roles(further)]
+            leaves.append(LeafEvidence(self, number, columns.row_text(row), facts, roles))
+        return leaves
 
     @cached_property
-    def by_leaf(self) -> dict[int, Seen]:
-        return {seen.leaf: seen for seen in self.leaves}
+    def by_number(self) -> dict[int, LeafEvidence]:
+        return {leaf.number: leaf for leaf in self.leaves}
 
     @cached_property
-    def by_path(self) -> dict[str, Seen]:
+    def by_path(self) -> dict[str, LeafEvidence]:
         """The leaves by any of their paths."""
         columns = self.columns
-        return {columns.row_text(row): seen for seen in self.leaves for row in columns.rows_of(seen.leaf)}
+        return {columns.row_text(row): leaf for leaf in self.leaves for row in columns.rows_of(leaf.number)}
 
-    def where(self, *, kind: str | None = None) -> Iterator[tuple[Seen, Row]]:
+    def float_leaves(self, *, kind: str | None = None) -> Iterator[tuple[LeafEvidence, Row]]:
         """The leaves of floating point that have statistics, with these."""
-        for seen in self.leaves:
-            if seen.is_float and (kind is None or seen.kind == kind) and seen.row is not None and seen.row.count:
-                yield seen, seen.row
+        for leaf in self.leaves:
+            if leaf.is_float and (kind is None or leaf.kind == kind) and leaf.stats is not None and leaf.stats.count:
+                yield leaf, leaf.stats
 
     # -- statistics --------------------------------------------------------------------------------------
 
     @cached_property
     def stats(self) -> Stats | None:
         """None where no leaf has a shape yet."""
-        if self.leaves and all(seen.spec.shape is None for seen in self.leaves):
+        if self.leaves and all(leaf.spec.shape is None for leaf in self.leaves):
             return None
         try:
             return stats(self.tree, progress=self._progress)
@@ -75,113 +81,119 @@ class Looked:
     @property
     def skipped(self) -> dict[str, str]:
         """What was not looked at, each with the reason; as far as rules asked for it."""
-        asked = self.__dict__
-        found: dict[str, str] = {} if asked.get("stats") is None else dict(asked["stats"].skipped)
-        found |= {f"gradient of {path}": reason for path, reason in asked.get("grad_skipped", {}).items()}
-        found |= asked.get("not_compared", {})
-        return found
+        computed = self.__dict__
+        reasons: dict[str, str] = {} if computed.get("stats") is None else dict(computed["stats"].skipped)
+        reasons |= {f"gradient of {path}": reason for path, reason in computed.get("grad_skipped", {}).items()}
+        reasons |= computed.get("not_compared", {})
+        return reasons
 
     @cached_property
-    def rows(self) -> dict[int, Row]:
+    def value_stats(self) -> dict[int, Row]:
+        """The statistics of values, by the number of the leaf."""
         return {} if self.stats is None else self.stats.by_leaf()
 
     @cached_property
     def gradients(self) -> dict[int, Any]:
-        """The gradients that there are."""
+        """The gradients that there are, by the number of the leaf."""
         columns = self.columns
-        leaves = [seen.leaf for seen in self.leaves]
+        leaves = [leaf.number for leaf in self.leaves]
         values = [columns.current(leaf) for leaf in leaves]
-        found: dict[int, Any] = {}
+        gradients: dict[int, Any] = {}
         for home, numbers in columns.by_home(values).items() if values else ():
-            its = home.grads([values[number] for number in numbers])
-            found |= {leaves[number]: one for number, one in zip(numbers, its, strict=True) if one is not None}
-        return found
+            grads = home.grads([values[number] for number in numbers])
+            gradients |= {leaves[number]: grad for number, grad in zip(numbers, grads, strict=True) if grad is not None}
+        return gradients
 
     @cached_property
-    def grad_rows(self) -> dict[int, Row]:
+    def grad_stats(self) -> dict[int, Row]:
+        """The statistics of gradients, by the number of the leaf."""
         self.grad_skipped: dict[str, str] = {}
         if not self.gradients:
             return {}
+        paths = {self.by_number[number].path: "it is sparse" for number in self.gradients}
         try:
-            found = stats(self.tree, of="grad")
-        except WalkError:  # of none of them there are statistics
-            self.grad_skipped = dict.fromkeys((self.by_leaf[leaf].path for leaf in self.gradients), "it is sparse")
+            table = stats(self.tree, of="grad")
+        except WalkError:  # no gradient has statistics
+            self.grad_skipped = paths
             return {}
-        has = {self.by_leaf[leaf].path for leaf in self.gradients}
-        self.grad_skipped = {path: reason for path, reason in found.skipped.items() if path in has}
-        return found.by_leaf()
+        self.grad_skipped = {path: reason for path, reason in table.skipped.items() if path in paths}
+        return table.by_leaf()
 
     @cached_property
-    def alike(self) -> "list[tuple[Seen, int, list[list[int]], list[tuple[int, int, float]]]]":
-        """Of each matrix and axis with lines that are alike: which are the same, and which nearly."""
-        from leafwise.inspect.check.duplicate_rows import alike
+    def duplicate_rows(self) -> "list[tuple[LeafEvidence, int, Duplicates]]":
+        """Each matrix and axis with duplicate lines, and which these are."""
+        from leafwise.inspect.check.duplicate_rows import duplicate_rows
 
-        fit = (seen for seen, row in self.where(kind="parameter") if row.finite == row.count and row.min < row.max)
-        places = [(seen, axis) for seen in fit if seen.is_matrix for axis in (0, 1)]
-        # Of large ones in a file, most of it is waiting for memory that is mapped; of small ones, Python.
-        large = sum(seen.spec.nbytes for seen, _ in places) > _LARGE * len(places)
+        parameters = self.float_leaves(kind="parameter")
+        fit = (leaf for leaf, row in parameters if row.finite == row.count and row.min < row.max)
+        places = [(leaf, axis) for leaf in fit if leaf.is_matrix for axis in (0, 1)]
+        # Large matrices in files mostly wait for mapped memory, which threads can do together; small ones are Python.
+        large = sum(leaf.spec.nbytes for leaf, _ in places) > _LARGE * len(places)
         with ThreadPoolExecutor(_THREADS if large else 1) as threads:
-            lines = (threads.map if large else map)(lambda place: alike(*place), places)
-            return [(*place, *found) for place, found in zip(places, lines, strict=True) if any(found)]
+            results = (threads.map if large else map)(lambda place: duplicate_rows(*place), places)
+            return [(*place, duplicates) for place, duplicates in zip(places, results, strict=True) if any(duplicates)]
 
     @cached_property
-    def equal(self) -> list[tuple[Seen, dict[Seen, bool]]]:
-        """Leaves that hold the same bits as another, each with whether transposed, and are not one; constants left out.
-        What is counted, extremes and histograms agree whatever the order; those that do are compared bit by bit."""
-        agreeing: dict[object, list[Seen]] = {}
-        for seen, row in self.where():
+    def equal_leaves(self) -> list[tuple[LeafEvidence, dict[LeafEvidence, bool]]]:
+        """Leaves with their bitwise copies that are not tied to them; each copy with whether it is transposed.
+        Constants are left out. Only leaves whose counts, extremes and histograms agree, which do not depend on the
+        order of values, are compared bit by bit."""
+        by_stats: dict[object, list[LeafEvidence]] = {}
+        for leaf, row in self.float_leaves():
             if row.min < row.max and row.count > 2:
-                key = seen.spec.dtype, seen.spec.device, *sorted(seen.shape), row.zeros, row.min, row.max, row.histogram
-                agreeing.setdefault(key, []).append(seen)
-        shared = {frozenset(leaf.number for leaf in one.leaves) for one in self.tree.shared_memory}
-        found = []
-        for its in _by_corner(agreeing.values()):
-            while len(its) > 1:
-                first, *rest = its
-                kinds = {one: self.compared(first, one) for one in rest}
-                same = {one: "transposed" in its for one, its in kinds.items() if its & {"same", "transposed"}}
-                if same and {first.leaf, *(one.leaf for one in same)} not in shared:
-                    found.append((first, same))
-                its = [one for one in rest if one not in same]
-        return found
+                key = leaf.spec.dtype, leaf.spec.device, *sorted(leaf.shape), row.zeros, row.min, row.max, row.histogram
+                by_stats.setdefault(key, []).append(leaf)
+        shared = {frozenset(leaf.number for leaf in memory.leaves) for memory in self.tree.shared_memory}
+        equal = []
+        for candidates in _split_by_corner(by_stats.values()):
+            while len(candidates) > 1:
+                first, *rest = candidates
+                kinds_of = {leaf: self.value_kinds(first, leaf) for leaf in rest}
+                copies = {
+                    leaf: "transposed" in kinds for leaf, kinds in kinds_of.items() if kinds & {"same", "transposed"}
+                }
+                if copies and {first.number, *(leaf.number for leaf in copies)} not in shared:
+                    equal.append((first, copies))
+                candidates = [leaf for leaf in rest if leaf not in copies]
+        return equal
 
-    def compared(self, one: Seen, other: Seen) -> frozenset[str]:
-        """What the values of two leaves are to each other, in the words of `lw.diff`."""
+    def value_kinds(self, first: LeafEvidence, second: LeafEvidence) -> frozenset[str]:
+        """How the values of two leaves compare, as kinds of change of `lw.diff`."""
         from leafwise.inspect.value_comparison import compare_values
 
-        [found] = compare_values([(one.held, other.held)], lambda count: None)
-        return found.kinds
+        [verdict] = compare_values([(first.held, second.held)], lambda count: None)
+        return verdict.kinds
 
     @cached_property
-    def tables_and_heads(self) -> list[tuple[Seen, Seen]]:
-        """Embeddings, each with a layer whose weight has its shape, so that the two may be meant to be one."""
-        tables = [seen for seen in self.leaves if "embedding.table" in seen.roles]
-        heads = [seen for seen in self.leaves if seen.role == "linear.weight" and "embedding.table" not in seen.roles]
+    def tables_and_heads(self) -> list[tuple[LeafEvidence, LeafEvidence]]:
+        """Embeddings, each with a layer whose weight has the same shape, so that the two may be meant to be tied."""
+        tables = [leaf for leaf in self.leaves if "embedding.table" in leaf.roles]
+        heads = [leaf for leaf in self.leaves if leaf.role == "linear.weight" and "embedding.table" not in leaf.roles]
         return [(table, head) for table in tables for head in heads if table.shape == head.shape]
 
     @cached_property
     def declared(self) -> "list[tuple[int, str, Drawn]]":
-        """What `init=` says of leaves: each with the rule that says so."""
+        """What `init=` says of leaves: the number of the leaf, the rule, and how the rule draws values."""
         if self.init is None:
             return []
-        return [one for one in declared(self.tree, self.init) if one[0] in self.by_leaf]
+        return [declaration for declaration in declared(self.tree, self.init) if declaration[0] in self.by_number]
 
-    # -- before ------------------------------------------------------------------------------------------
+    # -- against= ----------------------------------------------------------------------------------------
 
     @cached_property
     def changes(self) -> dict[str, Change]:
-        """What became of each leaf since before, by its path; empty where nobody says what was before."""
+        """How each leaf changed since the baseline, by its path; empty where there is no baseline."""
         self.not_compared: dict[str, str] = {}
-        if self.before is None:
+        if self.baseline is None:
             return {}
         try:
-            found = diff(self.before, self.tree, progress=self._progress)
+            differences = diff(self.baseline, self.tree, progress=self._progress)
         except QueryError as error:
             raise QueryError(
                 f"against=: {str(error).partition('; give')[0]}; give the same model, as it was"
             ) from error
         changes = {}
-        for change in found:
+        for change in differences:
             path, kinds = change.other or change.path, set(change.kinds)
             if change.is_plain or "removed" in kinds:
                 continue
@@ -194,23 +206,24 @@ class Looked:
             raise QueryError("against= has no leaf that could be compared; give the same model, as it was")
         return changes
 
-    def bands_before(self, seen: Seen) -> Iterator[tuple[int, Any]]:
-        """The values of a leaf as they were before, in the same bands."""
-        assert self.before is not None
-        leaf = self.before[self.changes[seen.path].path]
-        value = leaf.columns.current(leaf.row)
-        return bands(leaf.columns.home(value), value, seen.shape)
+    def baseline_bands(self, leaf: LeafEvidence) -> Iterator[tuple[int, Any]]:
+        """The values of a leaf in the baseline, in the same bands as `leaf.bands()`."""
+        assert self.baseline is not None
+        before = self.baseline[self.changes[leaf.path].path]
+        value = before.columns.current(before.row)
+        return bands(before.columns.home(value), value, leaf.shape)
 
 
-def _by_corner(groups: Iterable[list[Seen]]) -> Iterator[list[Seen]]:
-    """Leaves that may be equal, or each other's transpose: of several, those with the same first row and column."""
-    for its in groups:
-        if len(its) < 3:
-            yield its
+def _split_by_corner(groups: Iterable[list[LeafEvidence]]) -> Iterator[list[LeafEvidence]]:
+    """Leaves that may be equal, or each other's transpose. Groups of three or more are split by the values in the first
+    row and column, which copies have in common."""
+    for leaves in groups:
+        if len(leaves) < 3:
+            yield leaves
             continue
-        parted: dict[object, list[Seen]] = {}
-        for seen in its:
-            read, rest = seen.reader(), (slice(0, 1),) * (len(seen.shape) - 1)
+        by_corner: dict[object, list[LeafEvidence]] = {}
+        for leaf in leaves:
+            read, rest = leaf.reader(), (slice(0, 1),) * (len(leaf.shape) - 1)
             column, row = read((slice(0, _CORNER), *rest)), read((slice(0, 1), *(slice(0, _CORNER) for _ in rest)))
-            parted.setdefault(frozenset((column.tobytes(), row.tobytes())), []).append(seen)
-        yield from parted.values()
+            by_corner.setdefault(frozenset((column.tobytes(), row.tobytes())), []).append(leaf)
+        yield from by_corner.values()

@@ -1,4 +1,4 @@
-"""What `lw.check` found, as a linter tells it."""
+"""The result of `lw.check`: findings, as of a linter."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,9 +31,9 @@ class Findings(Shown, Sequence[Finding], kind="findings"):
     of the rules, and `skipped` says of which leaves there were no values to look at, and why.
     """
 
-    def __init__(self, found: list[Finding], checked: int, rules: tuple[str, ...], skipped: dict[str, str]) -> None:
+    def __init__(self, findings: list[Finding], checked: int, rules: tuple[str, ...], skipped: dict[str, str]) -> None:
         # By level and code; within these, in the order of the tree.
-        self._found = sorted(found, key=lambda one: (LEVELS.index(one.level), one.code))
+        self._findings = sorted(findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
         self.checked, self.rules, self.skipped = checked, rules, skipped
 
     @overload
@@ -41,13 +41,13 @@ class Findings(Shown, Sequence[Finding], kind="findings"):
     @overload
     def __getitem__(self, index: slice) -> list[Finding]: ...
     def __getitem__(self, index: int | slice) -> Finding | list[Finding]:
-        return self._found[index]
+        return self._findings[index]
 
     def __iter__(self) -> Iterator[Finding]:
-        return iter(self._found)
+        return iter(self._findings)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._findings)
 
     @property
     def errors(self) -> list[Finding]:
@@ -69,7 +69,7 @@ class Findings(Shown, Sequence[Finding], kind="findings"):
     @property
     def codes(self) -> dict[str, int]:
         """How often each code was found."""
-        return dict(Counter(one.code for one in self._found))
+        return dict(Counter(finding.code for finding in self._findings))
 
     def of(self, what: str) -> list[Finding]:
         """The findings of a level, or of a code, or of all codes that begin so.
@@ -77,10 +77,10 @@ class Findings(Shown, Sequence[Finding], kind="findings"):
         >>> import torch, leafwise as lw
         >>> net = torch.nn.Linear(8, 8)
         >>> _ = torch.nn.init.constant_(net.weight, 0.5)
-        >>> [one.path for one in lw.check(net).of("LW1")]
+        >>> [finding.path for finding in lw.check(net).of("LW1")]
         ['weight']
         """
-        return [one for one in self._found if one.level == what or one.code.startswith(str(what))]
+        return [finding for finding in self._findings if finding.level == what or finding.code.startswith(str(what))]
 
     def text(self, *, full: bool = False) -> str:
         """The table as plain text; `full` shows every finding."""

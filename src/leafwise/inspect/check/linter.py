@@ -4,9 +4,9 @@ from typing import Any
 
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error
-from leafwise.inspect.check.evidence import Looked
+from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Findings
-from leafwise.inspect.check.rules.registry import chosen
+from leafwise.inspect.check.rules.registry import selected_rules
 
 
 def check(
@@ -37,27 +37,27 @@ def check(
     2.bias: error LW101: 1 NaN of 16 values; load the last checkpoint without them
     0.weight: warning LW110: 1 of 16 units is all zero: 3; cut them out, or initialise them again
     """
-    rules = chosen(select, ignore)
+    rules = selected_rules(select, ignore)
     opened: list[Tree] = []
     try:
         t = _opened(x, opened)
         t.check_listed("check")
-        before = None if against is None else _opened(against, opened)
-        looked = Looked(t, optimizer, init, before, progress)
-        found = [finding for rule in rules for finding in rule.findings(looked)]
-        skipped = looked.skipped
-        checked = sum(seen.path not in skipped for seen in looked.leaves)
-        return Findings(found, checked, tuple(rule.code for rule in rules), skipped)
+        baseline = None if against is None else _opened(against, opened)
+        evidence = Evidence(t, optimizer, init, baseline, progress)
+        findings = [finding for rule in rules for finding in rule.findings(evidence)]
+        skipped = evidence.skipped
+        checked = sum(leaf.path not in skipped for leaf in evidence.leaves)
+        return Findings(findings, checked, tuple(rule.code for rule in rules), skipped)
     except ModuleNotFoundError as error:
         raise Error(f"lw.check needs {error.name}: pip install {error.name}") from error
     finally:
-        for one in opened:
-            one.close()
+        for file in opened:
+            file.close()
 
 
-def _opened(given: Any, opened: list[Tree]) -> Tree:
-    """The tree of whatever was given; kept in mind where that opened a file."""
-    t = tree(given)
-    if t is not given and t.is_file:
+def _opened(x: Any, opened: list[Tree]) -> Tree:
+    """The tree of whatever was given; added to `opened` where that opened a file."""
+    t = tree(x)
+    if t is not x and t.is_file:
         opened.append(t)
     return t

@@ -1,7 +1,7 @@
-"""What optimizers step, of a tree and besides, and what they keep."""
+"""Which leaves the optimizers step, what else they step, and the state they keep."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -12,108 +12,114 @@ from leafwise.core.query import where
 from leafwise.core.tree import Tree
 from leafwise.core.walk import walk
 from leafwise.errors import WalkError
-from leafwise.inspect.check.leaf_evidence import Seen
+from leafwise.inspect.check.leaf_evidence import LeafEvidence
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import stats
 from leafwise.share.find import HeldWrongly, held_wrongly
 
 if TYPE_CHECKING:
-    from leafwise.inspect.check.evidence import Looked
+    from leafwise.inspect.check.evidence import Evidence
 
 
-class Stepped:
-    """The optimizers that were given beside a tree, or that are in it, and the leaves that they step."""
+class OptimizerCoverage:
+    """Which leaves the optimizers step: those passed as `optimizer=`, or else those in the tree."""
 
-    def __init__(self, looked: "Looked", given: Any) -> None:
-        self._looked, self.columns = looked, looked.columns
-        self.given = _several(given)
-        if self.given and looked.tree.is_file:
+    def __init__(self, evidence: "Evidence", optimizer: Any) -> None:
+        self._evidence, self.columns = evidence, evidence.columns
+        self.passed = _as_list(optimizer)
+        if self.passed and evidence.tree.is_file:
             raise WalkError("optimizer= steps the parameters of a live model, and this is a file; give the model")
-        self.optimizers = self.given or self._in_tree()
+        self.optimizers = self.passed or self._in_tree()
 
     def __bool__(self) -> bool:
         return bool(self.optimizers)
 
     def _in_tree(self) -> list[Any]:
-        t = self._looked.tree
+        t = self._evidence.tree
         nodes = self.columns.nodes_where(lambda home, obj: home.steps(obj), t.root) if t.is_whole else []
         return [self.columns.node_objects[node] for node in nodes]
 
     @cached_property
-    def wrongly(self) -> list[HeldWrongly]:
+    def problems(self) -> list[HeldWrongly]:
         """What is stepped twice, or is stepped and not in the tree."""
         if self.columns.node_objects[0] in self.optimizers:
             return []  # the tree of an optimizer alone has no parameters to compare with
-        return [found for one in self.optimizers for found in held_wrongly(self._looked.tree, one)]
+        tree = self._evidence.tree
+        return [problem for optimizer in self.optimizers for problem in held_wrongly(tree, optimizer)]
 
     @cached_property
-    def _held(self) -> Counter[int]:
-        """The identities of what the optimizers step, each with how many of them do."""
-        each = [{id(value) for _, value in self._home_of(one).held_by(one)} for one in self.optimizers]
-        return Counter(chain.from_iterable(each))
+    def _step_counts(self) -> Counter[int]:
+        """How many optimizers step an array, by the identity of the array."""
+        held = [{id(value) for _, value in self._stepped_by(optimizer)} for optimizer in self.optimizers]
+        return Counter(chain.from_iterable(held))
 
-    def steps(self, seen: Seen) -> bool:
-        """Whether some optimizer steps a leaf."""
-        return self.times(seen) > 0
+    def _stepped_by(self, optimizer: Any) -> Iterable[tuple[Any, Any]]:
+        return self._home_of(optimizer).held_by(optimizer)
 
-    def times(self, seen: Seen) -> int:
+    def steps(self, leaf: LeafEvidence) -> bool:
+        """Whether any optimizer steps a leaf."""
+        return self.optimizer_count(leaf) > 0
+
+    def optimizer_count(self, leaf: LeafEvidence) -> int:
         """How many optimizers step a leaf."""
-        columns = self.columns
-        return max(self._held[id(columns.row_values[row])] for row in columns.rows_of(seen.leaf)) if self._held else 0
+        columns, counts = self.columns, self._step_counts
+        return max(counts[id(columns.row_values[row])] for row in columns.rows_of(leaf.number)) if counts else 0
 
     @cached_property
-    def elsewhere(self) -> list[Spec]:
-        """The specs of what optimizers step and the tree does not have."""
-        here = set(map(id, self.columns.row_values))
-        values = (value for one in self.optimizers for _, value in self._home_of(one).held_by(one))
-        return [self.columns.home(value).spec(value) for value in values if id(value) not in here]
+    def specs_outside_tree(self) -> list[Spec]:
+        """The specs of arrays that the optimizers step and that are not in the tree."""
+        in_tree = set(map(id, self.columns.row_values))
+        values = (value for optimizer in self.optimizers for _, value in self._stepped_by(optimizer))
+        return [self.columns.home(value).spec(value) for value in values if id(value) not in in_tree]
 
-    def part_apart(self, seen: Seen) -> str | None:
-        """Of a plain container of several models, the name of that which a leaf is in, if no optimizer steps any of its
-        leaves."""
-        return self._parts_apart.get(self._part(seen.leaf))
+    def unstepped_part(self, leaf: LeafEvidence) -> str | None:
+        """The name of the model that a leaf is in, if the tree is a plain container of several models and no optimizer
+        steps any leaf of this model; None otherwise."""
+        return self._unstepped_parts.get(self._part(leaf.number))
 
     def _part(self, row: int) -> int:
-        """The node below the root that a row is in."""
+        """The node directly below the root that contains a row."""
         parents, node = self.columns.node_parents, self.columns.row_nodes[row]
         while node > 0 and parents[node] > 0:
             node = parents[node]
         return node
 
     @cached_property
-    def _parts_apart(self) -> dict[int, str]:
+    def _unstepped_parts(self) -> dict[int, str]:
         columns = self.columns
         if not isinstance(columns.node_objects[0], Mapping | list | tuple):
             return {}
-        stepped = {self._part(seen.leaf) for seen in self._looked.leaves if self.steps(seen)}
+        stepped = {self._part(leaf.number) for leaf in self._evidence.leaves if self.steps(leaf)}
         return {node: columns.node_text(node) for node in columns.children(0) if node not in stepped}
 
-    def reached(self, seen: Seen) -> Any:
-        """What an optimizer keeps of a leaf that is zero where no step has reached it; None where there is nothing."""
-        value = self.columns.row_values[seen.leaf]
-        found = (self._home_of(one).reached(one, value) for one in self.optimizers)
-        return next((one for one in found if one is not None), None)
+    def state_of(self, leaf: LeafEvidence) -> Any:
+        """State of an optimizer for a leaf that is zero wherever no step has changed the leaf; None where there is no
+        such state."""
+        value = self.columns.row_values[leaf.number]
+        states = (self._home_of(optimizer).reached(optimizer, value) for optimizer in self.optimizers)
+        return next((state for state in states if state is not None), None)
 
     def _home_of(self, optimizer: Any) -> Home:
-        found = homes.find(type(optimizer))
-        if found is None or not found[0].steps(optimizer):
+        entry = homes.find(type(optimizer))
+        if entry is None or not entry[0].steps(optimizer):
             raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")
-        return found[0]
+        return entry[0]
 
     @cached_property
-    def state_rows(self) -> list[tuple[str, Row]]:
-        """The statistics of the state of optimizers that were given beside the tree, as if they were in it."""
-        root, found = self.columns.node_objects[self._looked.tree.root], []
-        for number, optimizer in enumerate(self.given):
-            called = f"optimizer{number or ''}"
-            both = Tree(walk({"model": root, called: optimizer})).select(where(kind="state"))
-            for path, row in stats(both).items() if len(both) else ():
-                found.append((path.replace(f"{called}.state.model.", f"{called}.state.", 1), row))
-        return found
+    def state_stats(self) -> list[tuple[str, Row]]:
+        """The statistics of the state of the optimizers passed as `optimizer=`, with paths as if these were in the
+        tree."""
+        root, rows = self.columns.node_objects[self._evidence.tree.root], []
+        for number, optimizer in enumerate(self.passed):
+            name = f"optimizer{number or ''}"
+            state = Tree(walk({"model": root, name: optimizer})).select(where(kind="state"))
+            for path, row in stats(state).items() if len(state) else ():
+                rows.append((path.replace(f"{name}.state.model.", f"{name}.state.", 1), row))
+        return rows
 
 
-def _several(optimizer: Any) -> list[Any]:
-    """The optimizers that were given: one, or some."""
+def _as_list(optimizer: Any) -> list[Any]:
+    """The value of `optimizer=`, one optimizer or several, as a list."""
     if optimizer is None:
         return []
     if isinstance(optimizer, Mapping):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leafwise.inspect.image.bins import Bins, bin_sizes, gaps, largest_of, longer, norm_of, side, wrapped
-from leafwise.inspect.reader import Read
+from leafwise.inspect.reader import Reader
 
 BAND = 1 << 20  # how many values pass through memory at a time
 _KEEP = 256  # cells that the shorter side of a matrix keeps when the longer one is binned
@@ -67,7 +67,7 @@ class Grid(NamedTuple):
 class _Values:
     """The values of an array as doubles, a band at a time; counts what is not finite on the way."""
 
-    def __init__(self, shape: tuple[int, ...], read: Read) -> None:
+    def __init__(self, shape: tuple[int, ...], read: Reader) -> None:
         self.shape, self._read = shape, read
         self.nan = self.infinite = 0
 
@@ -104,7 +104,7 @@ def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
             yield (*(slice(number, number + 1) for number in front), here, *rest)
 
 
-def by_groups(shape: tuple[int, ...], groups: int, read: Read) -> tuple[tuple[int, ...], Read]:
+def by_groups(shape: tuple[int, ...], groups: int, read: Reader) -> tuple[tuple[int, ...], Reader]:
     """What is (in, out of a group, …) as (out, in of a group, …), which is what a filter has; read a part at a time."""
     ins, outs = shape[0] // groups, shape[1]
 
@@ -135,7 +135,7 @@ def style_of(role: str | None, axes: tuple[str, ...] | None, shape: tuple[int, .
     return "matrix"
 
 
-def grid_of(style: str, shape: tuple[int, ...], axes: tuple[str, ...] | None, size: int, read: Read) -> Grid:
+def grid_of(style: str, shape: tuple[int, ...], axes: tuple[str, ...] | None, size: int, read: Reader) -> Grid:
     """The grid of an array; no side longer than `size`."""
     values = _Values(shape, read)
     if style == "strip":

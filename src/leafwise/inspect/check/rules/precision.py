@@ -2,66 +2,66 @@
 
 from collections.abc import Iterator
 
-from leafwise.inspect.check.evidence import Looked
+from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Level
-from leafwise.inspect.check.leaf_evidence import Seen
-from leafwise.inspect.check.rules.registry import Found, note, rule, told, warning
+from leafwise.inspect.check.leaf_evidence import LeafEvidence
+from leafwise.inspect.check.rules.registry import Reports, note, report, rule, warning
 from leafwise.inspect.stats.rows import Row
 
-_HALF, _BYTE = "float16", "float8_e4m3fn"
+_FLOAT16, _FLOAT8 = "float16", "float8_e4m3fn"
 _VANISHING = 0.01  # of the values of a leaf, in float16
-_VANISHING_IN_A_BYTE = 0.25  # healthy weights lose some percent without a scale
+_VANISHING_IN_FLOAT8 = 0.25  # healthy weights lose some percent without a scale
 
 
 @rule("LW501", "overflows in float16")
-def overflows(looked: Looked) -> Found:
+def overflows(evidence: Evidence) -> Reports:
     """Parameters with values that float16 has no room for. Only noted: who does not cast does not mind."""
-    for seen, row in _wider(looked, _HALF):
-        if over := row.outside(_HALF).overflow:
+    for leaf, row in _shrinking(evidence, _FLOAT16):
+        if over := row.outside(_FLOAT16).overflow:
             yield note(
-                seen,
+                leaf,
                 f"{_share(over, row)} would be infinite in float16 (the largest is {row.absmax:.3g}); "
                 "use bfloat16, or scale them",
             )
 
 
 @rule("LW502", "underflows in float16")
-def underflows(looked: Looked) -> Found:
+def underflows(evidence: Evidence) -> Reports:
     """Parameters of which more than a hundredth would be zero in float16."""
-    for seen, row in _wider(looked, _HALF):
-        vanish = row.outside(_HALF).vanish
+    for leaf, row in _shrinking(evidence, _FLOAT16):
+        vanish = row.outside(_FLOAT16).vanish
         if vanish > _VANISHING * row.finite:
-            yield note(seen, f"{_share(vanish, row)} would be zero in float16; use bfloat16, or scale them")
+            yield note(leaf, f"{_share(vanish, row)} would be zero in float16; use bfloat16, or scale them")
 
 
 @rule("LW503", "does not fit float8")
-def fits_no_byte(looked: Looked) -> Found:
+def does_not_fit_float8(evidence: Evidence) -> Reports:
     """Weights of which some would be infinite in float8_e4m3fn, or more than a quarter zero, if cast without a
     scale."""
-    for seen, row in _wider(looked, _BYTE):
-        outside = row.outside(_BYTE)
-        if outside.overflow or outside.vanish > _VANISHING_IN_A_BYTE * row.finite:
-            what = ", ".join(
+    for leaf, row in _shrinking(evidence, _FLOAT8):
+        outside = row.outside(_FLOAT8)
+        if outside.overflow or outside.vanish > _VANISHING_IN_FLOAT8 * row.finite:
+            losses = ", ".join(
                 f"{_share(count, row)} would be {fate}"
                 for count, fate in ((outside.overflow, "beyond its largest"), (outside.vanish, "zero"))
                 if count
             )
-            yield note(seen, f"{what} in {_BYTE}; scale them before the cast: its range is 2^-9 to 448")
+            yield note(leaf, f"{losses} in {_FLOAT8}; scale them before the cast: its range is 2^-9 to 448")
 
 
-def _wider(looked: Looked, dtype: str) -> Iterator[tuple[Seen, Row]]:
+def _shrinking(evidence: Evidence, dtype: str) -> Iterator[tuple[LeafEvidence, Row]]:
     """Parameters that a cast would make smaller, and that hold more than zeros; for bytes, only matrices."""
-    nbytes = 2 if dtype == _HALF else 1
-    for seen, row in looked.where(kind="parameter"):
-        shrinks = seen.spec.nbytes > nbytes * seen.spec.size or seen.spec.dtype == "bfloat16"
-        if shrinks and row.l2 and (dtype == _HALF or (seen.is_matrix and not _is_scaled(looked, seen))):
-            yield seen, row
+    nbytes = 2 if dtype == _FLOAT16 else 1
+    for leaf, row in evidence.float_leaves(kind="parameter"):
+        shrinks = leaf.spec.nbytes > nbytes * leaf.spec.size or leaf.spec.dtype == "bfloat16"
+        if shrinks and row.l2 and (dtype == _FLOAT16 or (leaf.is_matrix and not _is_scaled(evidence, leaf))):
+            yield leaf, row
 
 
-def _is_scaled(looked: Looked, seen: Seen) -> bool:
+def _is_scaled(evidence: Evidence, leaf: LeafEvidence) -> bool:
     """Whether it stands beside values of a byte each, whose scale it may be."""
-    columns = looked.columns
-    beside = columns.facts(columns.own_rows(columns.row_nodes[seen.leaf]))
+    columns = evidence.columns
+    beside = columns.facts(columns.own_rows(columns.row_nodes[leaf.number]))
     return any(0 < facts.spec.nbytes <= facts.spec.size for facts in beside)
 
 
@@ -70,25 +70,28 @@ def _share(count: int, row: Row) -> str:
 
 
 @rule("LW511", "mixed dtypes")
-def mixed_dtypes(looked: Looked) -> Found:
+def mixed_dtypes(evidence: Evidence) -> Reports:
     """Parameters of one layer with different floating dtypes."""
-    layers: dict[int, list[Seen]] = {}
-    for seen in looked.leaves:
-        plain = seen.spec.dtype.startswith(("float", "bfloat"))  # and not the name of something quantised
-        if seen.kind == "parameter" and plain and seen.role is not None:
-            for row in looked.columns.rows_of(seen.leaf):
-                layers.setdefault(looked.columns.row_nodes[row], []).append(seen)
-    for its in layers.values():
-        dtypes = {seen.spec.dtype: seen.path for seen in its}
-        if len(dtypes) > 1 and all(seen.spec.nbytes > seen.spec.size for seen in its):  # bytes have scales beside them
-            said = ", ".join(f"{path.rpartition('.')[2]} {dtype}" for dtype, path in dtypes.items())
-            yield warning(its[0], f"one layer in several dtypes: {said}; cast the whole layer to one of them")
+    layers: dict[int, list[LeafEvidence]] = {}
+    for leaf in evidence.leaves:
+        plain = leaf.spec.dtype.startswith(("float", "bfloat"))  # and not the name of something quantised
+        if leaf.kind == "parameter" and plain and leaf.role is not None:
+            for row in evidence.columns.rows_of(leaf.number):
+                layers.setdefault(evidence.columns.row_nodes[row], []).append(leaf)
+    for leaves in layers.values():
+        dtypes = {leaf.spec.dtype: leaf.path for leaf in leaves}
+        # Values of a byte each have their scales beside them, in another dtype.
+        if len(dtypes) > 1 and all(leaf.spec.nbytes > leaf.spec.size for leaf in leaves):
+            names = ", ".join(f"{path.rpartition('.')[2]} {dtype}" for dtype, path in dtypes.items())
+            yield warning(leaves[0], f"one layer in several dtypes: {names}; cast the whole layer to one of them")
 
 
 @rule("LW512", "no shape yet")
-def no_shape_yet(looked: Looked) -> Found:
+def no_shape_yet(evidence: Evidence) -> Reports:
     """Parameters of a lazy layer that has seen no input. An error where an optimizer has it already."""
-    for seen in looked.leaves:
-        if seen.spec.shape is None and not seen.spec.size and seen.kind != "state":
-            level: Level = "error" if looked.stepped and looked.stepped.steps(seen) else "note"
-            yield told(level, seen, "it has no shape yet, as of a lazy layer; run one forward, then make the optimizer")
+    for leaf in evidence.leaves:
+        if leaf.spec.shape is None and not leaf.spec.size and leaf.kind != "state":
+            level: Level = "error" if evidence.coverage and evidence.coverage.steps(leaf) else "note"
+            yield report(
+                level, leaf, "it has no shape yet, as of a lazy layer; run one forward, then make the optimizer"
+            )
