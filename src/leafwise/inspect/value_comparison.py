@@ -1,4 +1,4 @@
-"""How far the values of leaves are apart: where they lie if that can be, a piece at a time elsewhere."""
+"""Comparing the values of leaves: in place where they lie in memory or in a file as one run, else a piece at a time."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -15,11 +15,11 @@ from leafwise.kernels.comparing import compare
 
 _SAMPLES = 16  # elements of a square matrix that must agree with its transpose before all are compared
 
-Counted = Callable[[int], None]
+ByteCounter = Callable[[int], None]
 
 
 class Verdict(NamedTuple):
-    """What the values of two leaves say: kinds of change, how far apart they are, and why they cannot be compared."""
+    """How the values of two leaves compare: the kinds of change, the figures, and why they cannot be compared."""
 
     kinds: frozenset[str]
     comparison: Comparison | None = None
@@ -30,66 +30,72 @@ class Verdict(NamedTuple):
         return cls(frozenset(kinds), comparison, reason)
 
 
-def compare_values(pairs: list[tuple[Held, Held]], count: Counted) -> list[Verdict]:
-    """What the values of each pair say; `count` is told how many bytes of the first ones are done."""
+def compare_values(pairs: list[tuple[Held, Held]], count: ByteCounter) -> list[Verdict]:
+    """A verdict for each pair; `count` is called with the number of bytes of the first leaves that are done."""
     verdicts: dict[int, Verdict] = {}
     runs: dict[int, tuple[Run, Run]] = {}
-    others: list[int] = []
-    for number, (one, other) in enumerate(pairs):
-        reason = one.home.cannot_compare(one.value) or other.home.cannot_compare(other.value)
-        if reason and (one.spec.size == other.spec.size or None in (one.spec.shape, other.spec.shape)):
+    in_pieces: list[int] = []
+    for number, (first, second) in enumerate(pairs):
+        reason = first.home.cannot_compare(first.value) or second.home.cannot_compare(second.value)
+        if reason and (first.spec.size == second.spec.size or None in (first.spec.shape, second.spec.shape)):
             verdicts[number] = Verdict.of("unknown", reason=reason)
-        elif one.spec.size != other.spec.size:
+        elif first.spec.size != second.spec.size:
             verdicts[number] = Verdict.of("reshaped")
-        elif (lying := _lying(one, other)) is not None:
-            runs[number] = lying
+        elif (both_runs := _as_runs(first, second)) is not None:
+            runs[number] = both_runs
         else:
-            others.append(number)
-    for number, found in zip(runs, _of_runs(pairs, runs, count), strict=True):
-        verdicts[number] = _verdict(*pairs[number], found)
-    for number in others:
-        verdicts[number] = _told(pairs[number], lambda one, other: _of_pieces(one, other, count))
+            in_pieces.append(number)
+    for number, comparison in zip(runs, _compare_runs(pairs, runs, count), strict=True):
+        verdicts[number] = _verdict(*pairs[number], comparison)
+    for number in in_pieces:
+        verdicts[number] = _with_name(pairs[number], lambda first, second: _compare_pieces(first, second, count))
     return [verdicts[number] for number in range(len(pairs))]
 
 
-def _is_turned(one: Held, other: Held) -> bool:
-    """Whether the shape of a matrix is that of another one turned."""
-    shape, turned = one.spec.shape, other.spec.shape
-    return shape is not None and len(shape) == 2 and shape != turned and shape[::-1] == turned
+def _has_transposed_shape(first: Held, second: Held) -> bool:
+    """Whether the shape of a matrix is that of the second one transposed, and not its own."""
+    shape, transposed = first.spec.shape, second.spec.shape
+    return shape is not None and len(shape) == 2 and shape != transposed and shape[::-1] == transposed
 
 
-def _lying(one: Held, other: Held) -> tuple[Run, Run] | None:
-    """Where both lie as runs that can be compared bit by bit."""
-    if one.spec.dtype != other.spec.dtype or _is_turned(one, other) or not streams.knows(one.spec.dtype):
+def _as_runs(first: Held, second: Held) -> tuple[Run, Run] | None:
+    """Both as runs that can be compared bit by bit; None where they are not."""
+    if (
+        first.spec.dtype != second.spec.dtype
+        or _has_transposed_shape(first, second)
+        or not streams.knows(first.spec.dtype)
+    ):
         return None
-    run, partner = one.home.run(one.value), other.home.run(other.value)
+    run, partner = first.home.run(first.value), second.home.run(second.value)
     return None if run is None or partner is None else (run, partner)
 
 
-def _verdict(one: Held, other: Held, found: Comparison, is_cast: bool = False) -> Verdict:
+def _verdict(first: Held, second: Held, comparison: Comparison, is_cast: bool = False) -> Verdict:
     """`is_cast` is whether casting one of them gives the other."""
-    cast = ["cast"] * (one.spec.dtype != other.spec.dtype and is_cast)
-    if one.spec.shape != other.spec.shape:
-        return Verdict.of("reshaped", *cast, comparison=found)
-    if cast or not found.changed:
-        return Verdict.of(*cast or ["same"], comparison=found)
-    turned = _told((one, other), _turned) if _may_be_turned(one, other) else None
-    return turned or Verdict.of("changed", comparison=found)
+    cast = ["cast"] * (first.spec.dtype != second.spec.dtype and is_cast)
+    if first.spec.shape != second.spec.shape:
+        return Verdict.of("reshaped", *cast, comparison=comparison)
+    if cast or not comparison.changed:
+        return Verdict.of(*cast or ["same"], comparison=comparison)
+    transposed = _with_name((first, second), _transposed) if _may_be_transposed(first, second) else None
+    return transposed or Verdict.of("changed", comparison=comparison)
 
 
-# -- where they lie --------------------------------------------------------------------------------------------------
+# -- in place -------------------------------------------------------------------------------------------------------
 
 
-def _of_runs(pairs: list[tuple[Held, Held]], runs: dict[int, tuple[Run, Run]], count: Counted) -> list[Comparison]:
+def _compare_runs(
+    pairs: list[tuple[Held, Held]], runs: dict[int, tuple[Run, Run]], count: ByteCounter
+) -> list[Comparison]:
     numbers = list(runs)
     with ExitStack() as files:
-        # Of each file a descriptor of our own: whoever closes the tree meanwhile frees the number of the other.
+        # A descriptor of our own for each file: whoever closes the tree meanwhile frees the number of the other.
         opened = {file: os.dup(file) for file in {run.file for pair in runs.values() for run in pair if run.file >= 0}}
         for file in opened.values():
             files.callback(os.close, file)
         own = [
-            (one._replace(file=opened.get(one.file, -1)), other._replace(file=opened.get(other.file, -1)))
-            for one, other in runs.values()
+            (first._replace(file=opened.get(first.file, -1)), second._replace(file=opened.get(second.file, -1)))
+            for first, second in runs.values()
         ]
         try:
             return compare(own, count)
@@ -103,35 +109,35 @@ def _of_runs(pairs: list[tuple[Held, Held]], runs: dict[int, tuple[Run, Run]], c
 # -- a piece at a time -----------------------------------------------------------------------------------------------
 
 
-def _of_pieces(one: Held, other: Held, count: Counted) -> Verdict:
+def _compare_pieces(first: Held, second: Held, count: ByteCounter) -> Verdict:
     try:
-        return _of_numbers(one, other, count)
+        return _compare_numbers(first, second, count)
     except Unsupported as error:
-        count(one.spec.nbytes)
-        return _of_bytes(one, other, str(error))
+        count(first.spec.nbytes)
+        return _compare_bytes(first, second, str(error))
 
 
-def _of_bytes(one: Held, other: Held, reason: str) -> Verdict:
-    """What bytes say, where nobody can tell which numbers they are."""
-    if (one.spec.dtype, one.spec.shape) != (other.spec.dtype, other.spec.shape):
+def _compare_bytes(first: Held, second: Held, reason: str) -> Verdict:
+    """A verdict by bytes, where it is not known which numbers they are."""
+    if (first.spec.dtype, first.spec.shape) != (second.spec.dtype, second.spec.shape):
         return Verdict.of("unknown", reason=reason)
-    if streams.same_bytes(_pieces(one), _pieces(other)):
-        return Verdict.of("same", comparison=Comparison(one.spec.size, 0))
+    if streams.same_bytes(_pieces(first), _pieces(second)):
+        return Verdict.of("same", comparison=Comparison(first.spec.size, 0))
     return Verdict.of("changed", reason=f"by how much is not known: {reason}")
 
 
-def _of_numbers(one: Held, other: Held, count: Counted) -> Verdict:
-    if _is_turned(one, other):
-        turned = _turned(one, other)
-        if turned is not None:
-            count(one.spec.nbytes)
-            return turned
-    found, is_cast = streams.compare_streams(_arrays(one), _arrays(other), count)
-    return _verdict(one, other, found, is_cast)
+def _compare_numbers(first: Held, second: Held, count: ByteCounter) -> Verdict:
+    if _has_transposed_shape(first, second):
+        transposed = _transposed(first, second)
+        if transposed is not None:
+            count(first.spec.nbytes)
+            return transposed
+    comparison, is_cast = streams.compare_streams(_arrays(first), _arrays(second), count)
+    return _verdict(first, second, comparison, is_cast)
 
 
 def _arrays(held: Held) -> Iterator[Any]:
-    """The values in C order as NumPy arrays: in pieces, or whole where only its home knows the dtype."""
+    """The values in C order as NumPy arrays: in pieces, or whole where only the home knows the dtype."""
     parts = streams.arrays_of(_pieces(held), held.spec.dtype)
     return iter([held.home.read(held.value, ())]) if parts is None else parts
 
@@ -140,31 +146,31 @@ def _pieces(held: Held) -> Iterator[Any]:
     return held.home.pieces(held.value)
 
 
-def _may_be_turned(one: Held, other: Held) -> bool:
-    """Whether some elements of a square matrix are those of the other one turned."""
-    shape = one.spec.shape
+def _may_be_transposed(first: Held, second: Held) -> bool:
+    """Whether a sample of a square matrix agrees with the second one transposed."""
+    shape = first.spec.shape
     if shape is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
         return False
     last = shape[0] - 1
     places = [(number * last // _SAMPLES, last - number * last // (2 * _SAMPLES)) for number in range(_SAMPLES)]
-    read, read_other = reader(one.home, one.value), reader(other.home, other.value)
+    read, read_second = reader(first.home, first.value), reader(second.home, second.value)
     boxes = ((slice(row, row + 1), slice(column, column + 1)) for row, column in places)
-    return all(streams.agree(read(box), read_other(box[::-1])) for box in boxes)
+    return all(streams.agree(read(box), read_second(box[::-1])) for box in boxes)
 
 
-def _turned(one: Held, other: Held) -> Verdict | None:
-    """Whether a matrix is the other one turned; None where it is not."""
-    assert one.spec.shape is not None
-    found = streams.transposed(reader(one.home, one.value), reader(other.home, other.value), one.spec.shape)
-    return None if found is None else Verdict.of("transposed", *["cast"] * (found == "cast"))
+def _transposed(first: Held, second: Held) -> Verdict | None:
+    """The verdict where a matrix is the second one transposed; None where it is not."""
+    assert first.spec.shape is not None
+    kind = streams.transposed(reader(first.home, first.value), reader(second.home, second.value), first.spec.shape)
+    return None if kind is None else Verdict.of("transposed", *["cast"] * (kind == "cast"))
 
 
-def _told(pair: tuple[Held, Held], look: Callable[[Held, Held], Any]) -> Any:
-    """What a look at two leaves gives; what goes wrong there is told with the name."""
+def _with_name(pair: tuple[Held, Held], compare_pair: Callable[[Held, Held], Any]) -> Any:
+    """Compares two leaves; the message of an error gets the name of the leaf."""
     try:
-        return look(*pair)
+        return compare_pair(*pair)
     except Error:
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise WalkError(f"could not compare the values of {pair[0].name}: {said}") from error
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise WalkError(f"could not compare the values of {pair[0].name}: {reason}") from error

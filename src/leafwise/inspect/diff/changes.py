@@ -1,4 +1,4 @@
-"""What `lw.diff` says of a leaf."""
+"""How a leaf changed, in the result of `lw.diff`."""
 
 from collections.abc import Set
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from leafwise.core.comparing import Comparison
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
 
-# What a change may be, the weightiest first: that is what it is called by.
+# The kinds of change, the weightiest first: `Change.kind` is the first that applies.
 KINDS = (
     "removed", "added", "unknown", "changed", "reshaped", "transposed", "cast", "untied", "tied", "renamed", "same",
 )  # fmt: skip
@@ -44,25 +44,25 @@ class Change(NamedTuple):
 
     def __repr__(self) -> str:
         place = self.path if self.other is None else f"{self.path} → {self.other}"
-        said = [", ".join(self.kinds)]
+        parts = [", ".join(self.kinds)]
         if self.values is not None:
-            said.append(" → ".join(map(repr, self.values)))
+            parts.append(" → ".join(map(repr, self.values)))
         if self.shape != self.other_shape and self.kind not in ("added", "removed"):
-            said.append(f"{shape_text(self.shape)} → {shape_text(self.other_shape)}")
+            parts.append(f"{shape_text(self.shape)} → {shape_text(self.other_shape)}")
         if self.comparison is not None and self.comparison.changed:
-            found = self.comparison
-            said.append(
-                f"relative L2 {found.relative_l2:.3g}, cosine {found.cosine:.6g}, largest {found.largest:.3g}, "
-                f"{found.share:.3%} of {found.size:,}"
+            comparison = self.comparison
+            parts.append(
+                f"relative L2 {comparison.relative_l2:.3g}, cosine {comparison.cosine:.6g}, "
+                f"largest {comparison.largest:.3g}, {comparison.share:.3%} of {comparison.size:,}"
             )
-            if found.nonfinite_changed:
-                said.append(nonfinite_text(found))
-        return escape(f"<{place}: {'; '.join(said)}>")
+            if comparison.nonfinite_changed:
+                parts.append(nonfinite_text(comparison))
+        return escape(f"<{place}: {'; '.join(parts)}>")
 
 
-def nonfinite_text(found: Comparison) -> str:
-    """How many of those that changed are not finite: of these, figures say nothing."""
-    return f"{found.nonfinite_changed:,} of those that changed not finite"
+def nonfinite_text(comparison: Comparison) -> str:
+    """How many of the changed values are not finite; the figures leave these out."""
+    return f"{comparison.nonfinite_changed:,} of those that changed not finite"
 
 
 def in_order(kinds: "Set[str]") -> tuple[str, ...]:

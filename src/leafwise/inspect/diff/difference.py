@@ -40,8 +40,8 @@ class Diff(Shown, Sequence[Change], kind="diff"):
     @cached_property
     def counts(self) -> dict[str, int]:
         """How many leaves and plain values there are of each kind; one that is of several counts in each."""
-        found = Counter(kind for change in self._changes for kind in change.kinds)
-        return {kind: found[kind] for kind in KINDS if kind in found}
+        counts = Counter(kind for change in self._changes for kind in change.kinds)
+        return {kind: counts[kind] for kind in KINDS if kind in counts}
 
     def of(self, kind: str) -> list[Change]:
         """The changes of a kind.
@@ -57,24 +57,24 @@ class Diff(Shown, Sequence[Change], kind="diff"):
 
     @cached_property
     def _by_path(self) -> dict[str, Change]:
-        others = {change.other: change for change in self._changes if change.other is not None}
-        return {**others, **{change.path: change for change in self._changes}}
+        by_second_path = {change.other: change for change in self._changes if change.other is not None}
+        return {**by_second_path, **{change.path: change for change in self._changes}}
 
     @overload
-    def __getitem__(self, which: int) -> Change: ...
+    def __getitem__(self, key: int) -> Change: ...
     @overload
-    def __getitem__(self, which: slice) -> list[Change]: ...
+    def __getitem__(self, key: slice) -> list[Change]: ...
     @overload
-    def __getitem__(self, which: str) -> Change: ...
-    def __getitem__(self, which: int | slice | str) -> Change | list[Change]:
-        if not isinstance(which, str):
-            return self._changes[which]
-        if which not in self._by_path:
-            raise PathError(f'nothing was compared under "{which}"')
-        return self._by_path[which]
+    def __getitem__(self, key: str) -> Change: ...
+    def __getitem__(self, key: int | slice | str) -> Change | list[Change]:
+        if not isinstance(key, str):
+            return self._changes[key]
+        if key not in self._by_path:
+            raise PathError(f'nothing was compared under "{key}"')
+        return self._by_path[key]
 
-    def __contains__(self, which: object) -> bool:
-        return which in self._by_path if isinstance(which, str) else which in self._changes
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_path if isinstance(key, str) else key in self._changes
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self._changes)
@@ -118,47 +118,50 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
     try:
         trees += [tree(a)]
         trees += [tree(b)]  # one by one, so that the first is closed where the second is none
-        return _compared(trees[0], trees[1], (_called(a, trees[0]), _called(b, trees[1])), rename, values, progress)
+        names = _tree_name(a, trees[0]), _tree_name(b, trees[1])
+        return _compared(trees[0], trees[1], names, rename, values, progress)
     except ModuleNotFoundError as error:
         raise Error(f"lw.diff needs {error.name}: pip install {error.name}") from error
     finally:
-        for found, given in zip(trees, (a, b), strict=False):
-            if found is not given and found.is_file:
-                found.close()
+        for t, argument in zip(trees, (a, b), strict=False):
+            if t is not argument and t.is_file:
+                t.close()
 
 
-def _called(given: Any, t: Tree) -> str:
-    """What a tree is called: the name of its file, or what it is."""
-    if isinstance(given, str | os.PathLike):
-        return os.path.basename(shown_url(os.fspath(given)).rstrip("/")) or os.fspath(given)
+def _tree_name(x: Any, t: Tree) -> str:
+    """What a tree is called: the name of its file, or of its type."""
+    if isinstance(x, str | os.PathLike):
+        return os.path.basename(shown_url(os.fspath(x)).rstrip("/")) or os.fspath(x)
     root = t.columns.node_objects[0]
     path = getattr(root, "path", None) if t.is_file else None
     return os.path.basename(shown_url(str(path)).rstrip("/")) if path else t.columns.type_name(0) or "a tree"
 
 
 def _compared(a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool) -> Diff:
-    for one in (a, b):
-        one.check_listed("compare")
+    for t in (a, b):
+        t.check_listed("compare")
     pairing = Pairing(a, b, rename)
-    found = _Changes(pairing)
+    leaves = _LeafComparison(pairing)
     if values:
-        found.compare_values(progress)
+        leaves.compare_values(progress)
     else:
-        found.compare_structure()
+        leaves.compare_structure()
     plain = pairing.scalars
-    changes = found.changes() + _plain_changes(pairing)
-    if not found.links and not plain.pairs and changes and len(pairing.one.rows) and len(pairing.other.rows):
+    changes = leaves.changes() + _plain_changes(pairing)
+    if not leaves.links and not plain.pairs and changes and len(pairing.one.rows) and len(pairing.other.rows):
         raise nothing_in_common(pairing)
-    if found.renamed:
-        old = {link.one for link in found.renamed}
+    if leaves.renamed:
+        old = {link.one for link in leaves.renamed}
         left = {pairing.one.name_of[row] for row in pairing.removed if row not in old}
-        pairing.proposals = [one for one in pairing.proposals if left.issuperset(old for old, _ in one.pairs)]
+        pairing.proposals = [
+            proposal for proposal in pairing.proposals if left.issuperset(old for old, _ in proposal.pairs)
+        ]
     _note_metadata(pairing)
     return Diff(changes, names, values, pairing)
 
 
-class _Changes:
-    """The leaves of both sides that belong together, and what is found of each."""
+class _LeafComparison:
+    """The pairs of leaves of both sides, and a verdict on each."""
 
     def __init__(self, pairing: Pairing) -> None:
         self.pairing = pairing
@@ -172,60 +175,67 @@ class _Changes:
 
     def compare_structure(self) -> None:
         for link in self.links:
-            spec, other = self.one.spec(link.one), self.other.spec(link.other)
-            shape = "" if spec.shape == other.shape else "unknown" if None in (spec.shape, other.shape) else "reshaped"
-            self.verdicts.append(_SEEN[shape, "cast" * (spec.dtype != other.dtype)])
+            spec, partner = self.one.spec(link.one), self.other.spec(link.other)
+            shapes = spec.shape, partner.shape
+            shape = "" if spec.shape == partner.shape else "unknown" if None in shapes else "reshaped"
+            self.verdicts.append(_STRUCTURE_VERDICTS[shape, "cast" * (spec.dtype != partner.dtype)])
 
     def compare_values(self, progress: bool) -> None:
         from leafwise.inspect.value_comparison import compare_values
 
         pairs = [self._held(link) for link in self.links]
-        ones = [self.one.held(row) for row in self.pairing.removed]
-        others = [self.other.held(row) for row in self.pairing.added]
-        left = [*ones, *others] if ones and others else []
-        total = sum(one.spec.nbytes for one in [*(one for one, _ in pairs), *left])
+        removed = [self.one.held(row) for row in self.pairing.removed]
+        added = [self.other.held(row) for row in self.pairing.added]
+        unpaired = [*removed, *added] if removed and added else []
+        total = sum(held.spec.nbytes for held in [*(first for first, _ in pairs), *unpaired])
         with bar(total, "comparing", progress) as count:
             self.verdicts = list(compare_values(pairs, count))
             if pairs and all("unknown" in verdict.kinds for verdict in self.verdicts):
                 raise _nothing_to_compare(self.one, self.links[0], self.verdicts[0].reason)
-            if left:
-                self._find_renamed(ones, others, count)
-        _unchanged([held for pair in pairs for held in pair] + ones + others)
+            if unpaired:
+                self._find_renamed(removed, added, count)
+        _check_unchanged([held for pair in pairs for held in pair] + removed + added)
 
-    def _find_renamed(self, ones: list[Held], others: list[Held], count: Callable[[int], None]) -> None:
+    def _find_renamed(self, removed: list[Held], added: list[Held], count: Callable[[int], None]) -> None:
         from leafwise.inspect.diff.renames import find_renamed
         from leafwise.inspect.value_comparison import Verdict, compare_values
 
         proven: dict[tuple[int, int], Verdict] = {}
 
         def prove(pairs: list[tuple[Held, Held]]) -> list[bool]:
-            found = compare_values(pairs, lambda count: None)
-            proven.update({(one.row, other.row): verdict for (one, other), verdict in zip(pairs, found, strict=True)})
-            return [bool(verdict.kinds & {"same", "transposed"}) for verdict in found]
+            verdicts = compare_values(pairs, lambda count: None)
+            proven.update({(old.row, new.row): verdict for (old, new), verdict in zip(pairs, verdicts, strict=True)})
+            return [bool(verdict.kinds & {"same", "transposed"}) for verdict in verdicts]
 
-        for one, other in find_renamed(ones, others, prove, count):
-            self.renamed.append(Link(one.row, other.row, frozenset({"renamed"})))
-            self.verdicts.append(proven[one.row, other.row])
+        for old, new in find_renamed(removed, added, prove, count):
+            self.renamed.append(Link(old.row, new.row, frozenset({"renamed"})))
+            self.verdicts.append(proven[old.row, new.row])
         self.links += self.renamed
 
     def changes(self) -> list[Change]:
         """In the order of the first tree, then what was added."""
-        found: dict[int, Change] = {}
+        by_row: dict[int, Change] = {}
         for link, (kinds, comparison, reason) in zip(self.links, self.verdicts, strict=True):
-            path, other = self.one.text(link.one), self.other.text(link.other)
-            every = kinds | link.kinds if link.kinds else kinds
+            path, new_path = self.one.text(link.one), self.other.text(link.other)
+            all_kinds = kinds | link.kinds if link.kinds else kinds
             spec, partner = self.one.spec(link.one), self.other.spec(link.other)
             facts = spec.dtype, partner.dtype, spec.shape, partner.shape
             notes = (*link.notes, reason) if reason else link.notes
-            found[link.one] = Change(
-                _told_by(every), path, other if other != path else None, *facts, comparison, None, notes
+            by_row[link.one] = Change(
+                _kinds_in_order(all_kinds),
+                path,
+                new_path if new_path != path else None,
+                *facts,
+                comparison,
+                None,
+                notes,
             )
         taken = {link.other for link in self.renamed}
         for row in self.pairing.removed:
-            if row not in found:
+            if row not in by_row:
                 spec = self.one.spec(row)
-                found[row] = Change(("removed",), self.one.text(row), dtype=spec.dtype, shape=spec.shape)
-        changes = [found[row] for row in sorted(found)]
+                by_row[row] = Change(("removed",), self.one.text(row), dtype=spec.dtype, shape=spec.shape)
+        changes = [by_row[row] for row in sorted(by_row)]
         for row in self.pairing.added:
             if row not in taken:
                 spec = self.other.spec(row)
@@ -234,8 +244,8 @@ class _Changes:
         return changes
 
 
-# What shapes and dtypes alone say of two leaves.
-_SEEN = {
+# The verdicts on two leaves by shapes and dtypes alone.
+_STRUCTURE_VERDICTS = {
     (shape, dtype): (frozenset(filter(None, (shape, dtype))) or frozenset({"same"}), None, "")
     for shape in ("", "unknown", "reshaped")
     for dtype in ("", "cast")
@@ -243,29 +253,28 @@ _SEEN = {
 
 
 @cache
-def _told_by(kinds: frozenset[str]) -> tuple[str, ...]:
+def _kinds_in_order(kinds: frozenset[str]) -> tuple[str, ...]:
     return in_order(kinds - {"same"} if len(kinds) > 1 else kinds)
 
 
 def _plain_changes(pairing: Pairing) -> list[Change]:
     """Plain values that differ; those that are the same too, so that they are counted."""
     changes = []
-    for (path, one), (other_path, other) in pairing.scalars.pairs:
-        kind = "same" if _same_parameters(path, one, other) else plain_kind(one, other)
-        notes = (f"{type(one).__name__} objects do not say whether they are equal",) if kind == "unknown" else ()
-        place = other_path if other_path != path else None
-        changes.append(Change((kind,), path, place, values=(one, other), notes=notes))
+    for (path, old), (new_path, new) in pairing.scalars.pairs:
+        kind = "same" if _same_parameters(path, old, new) else plain_kind(old, new)
+        notes = (f"{type(old).__name__} objects do not say whether they are equal",) if kind == "unknown" else ()
+        changes.append(Change((kind,), path, new_path if new_path != path else None, values=(old, new), notes=notes))
     changes += [Change(("removed",), path, values=(value, None)) for path, value in pairing.scalars.removed]
     changes += [Change(("added",), path, values=(None, value)) for path, value in pairing.scalars.added]
     return changes
 
 
-def _same_parameters(path: str, one: Any, other: Any) -> bool:
+def _same_parameters(path: str, old: Any, new: Any) -> bool:
     """Whether the parameters of a group of an optimizer are named on one side, and numbered in order on the other, as
-    its state dict does: numbers say nothing but which comes after which."""
-    if not path.endswith(".params") or not (isinstance(one, list) and isinstance(other, list)):
+    its state dict does: numbers give the order, and nothing else."""
+    if not path.endswith(".params") or not (isinstance(old, list) and isinstance(new, list)):
         return False
-    names, numbers = (one, other) if one and isinstance(one[0], str) else (other, one)
+    names, numbers = (old, new) if old and isinstance(old[0], str) else (new, old)
     if len(names) != len(numbers) or not all(type(number) is int for number in numbers):
         return False
     if not all(isinstance(name, str) for name in names):
@@ -275,16 +284,17 @@ def _same_parameters(path: str, one: Any, other: Any) -> bool:
     return numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
 
 
-def _unchanged(held: list[Held]) -> None:
+def _check_unchanged(arrays: list[Held]) -> None:
+    """Raises where a file was written to while it was compared."""
     by_home: dict[Any, list[Any]] = {}
-    for one in held:
-        by_home.setdefault(one.home, []).append(one.value)
+    for held in arrays:
+        by_home.setdefault(held.home, []).append(held.value)
     for home, values in by_home.items():
         home.unchanged(values)
 
 
-def _nothing_to_compare(one: Side, link: Link, reason: str) -> WalkError:
-    path = one.text(link.one)
+def _nothing_to_compare(side: Side, link: Link, reason: str) -> WalkError:
+    path = side.text(link.one)
     return WalkError(
         f"no leaf has values to compare; {path}: {reason}; lw.diff(…, values=False) compares names, shapes and dtypes"
     )
@@ -292,11 +302,11 @@ def _nothing_to_compare(one: Side, link: Link, reason: str) -> WalkError:
 
 def _note_metadata(pairing: Pairing) -> None:
     """Metadata of files is not a difference, but it is mentioned."""
-    ones, others = (
+    first, second = (
         getattr(side.columns.node_objects[0], "metadata", None) if side.tree.is_file else None
         for side in (pairing.one, pairing.other)
     )
-    if isinstance(ones, dict) and isinstance(others, dict) and ones != others:
-        keys = [str(key) for key in {**ones, **others} if ones.get(key) != others.get(key)]
-        some = ", ".join(keys[:4]) + (", …" if len(keys) > 4 else "")
-        pairing.notes.append(f"metadata of the files differs: {some}")
+    if isinstance(first, dict) and isinstance(second, dict) and first != second:
+        keys = [str(key) for key in {**first, **second} if first.get(key) != second.get(key)]
+        first_keys = ", ".join(keys[:4]) + (", …" if len(keys) > 4 else "")
+        pairing.notes.append(f"metadata of the files differs: {first_keys}")

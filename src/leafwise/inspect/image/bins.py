@@ -20,20 +20,21 @@ class Bins:
     def add(self, row: int, column: int, part: Any, front: tuple[slice, ...] = ()) -> None:
         down, up = _starts(row, part.shape[-2], self.down)
         across, right = _starts(column, part.shape[-1], self.across)
-        here = *front, slice(up, up + len(down)), slice(right, right + len(across))
-        for whole, choose in ((self._most, np.maximum), (self._least, np.minimum)):
-            found = part
+        touched = *front, slice(up, up + len(down)), slice(right, right + len(across))
+        for extremes, choose in ((self._most, np.maximum), (self._least, np.minimum)):
+            reduced = part
             if self.across > 1:
-                found = choose.reduceat(found, across, axis=-1)
+                reduced = choose.reduceat(reduced, across, axis=-1)
             if self.down > 1:
-                found = choose.reduceat(found, down, axis=-2)
-            choose(whole[here], found, out=whole[here])
+                reduced = choose.reduceat(reduced, down, axis=-2)
+            choose(extremes[touched], reduced, out=extremes[touched])
 
     def cells(self) -> Any:
         """What is not a number goes first, then what is infinite; of two with one magnitude, the positive."""
         return np.where(self._most >= -self._least, self._most, self._least)
 
-    def said(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
+        """What the caption says of the bins; nothing where each cell is one value."""
         if self.down * self.across == 1:
             return ()
         return (largest_of(self.down, self.across),)
@@ -51,7 +52,7 @@ def _starts(first: int, count: int, step: int) -> tuple[Any, int]:
 
 
 def binned(cells: Any, down: int, across: int) -> Any:
-    """Cells with so many others in one."""
+    """Cells put together, so many rows and columns of them in one."""
     rows, columns = cells.shape
     bins = Bins(rows, columns, down, across)
     bins.add(0, 0, cells)
@@ -98,6 +99,6 @@ def norm_of(part: Any, axes: int | tuple[int, ...]) -> Any:
         return np.sqrt(np.square(part / scale).sum(axes)) * scale.squeeze(axes)
 
 
-def longer(one: Any, other: Any) -> Any:
-    """The norms of what has these two parts. An infinite part makes it infinite unless another is not a number."""
-    return np.where(np.isnan(one) | np.isnan(other), np.nan, np.hypot(one, other))
+def joint_norm(first: Any, second: Any) -> Any:
+    """The norm of a vector from the norms of its two parts: infinite where a part is, unless one is not a number."""
+    return np.where(np.isnan(first) | np.isnan(second), np.nan, np.hypot(first, second))

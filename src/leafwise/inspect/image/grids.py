@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.inspect.image.bins import Bins, bin_sizes, gaps, largest_of, longer, norm_of, side, wrapped
+from leafwise.inspect.image.bins import Bins, bin_sizes, gaps, joint_norm, largest_of, norm_of, side, wrapped
 from leafwise.inspect.reader import Reader
 
 BAND = 1 << 20  # how many values pass through memory at a time
@@ -45,13 +45,13 @@ class Grid(NamedTuple):
         return (self.down[-1] if self.down else 1), (self.across[-1] if self.across else 1)
 
     def empty(self) -> Any:
-        """Which cells are none: the end of the last row of units."""
-        found = np.zeros(self.cells.shape, bool)
+        """Which cells are empty: the end of the last row of units."""
+        empty = np.zeros(self.cells.shape, bool)
         if self.units is not None:
             rows, columns = self.unit
-            left = self.units - (len(found) // rows - 1) * (found.shape[1] // columns)
-            found[-rows:, left * columns :] = True
-        return found
+            left = self.units - (len(empty) // rows - 1) * (empty.shape[1] // columns)
+            empty[-rows:, left * columns :] = True
+        return empty
 
     def first(self, down: int, across: int) -> "Grid":
         """As many blocks as fit into so many, the first ones; wrapped anew where they run on."""
@@ -64,7 +64,7 @@ class Grid(NamedTuple):
         return self._replace(cells=wrapped(blocks[: down * across], across), units=min(self.units, down * across))
 
 
-class _Values:
+class _BandReader:
     """The values of an array as doubles, a band at a time; counts what is not finite on the way."""
 
     def __init__(self, shape: tuple[int, ...], read: Reader) -> None:
@@ -83,14 +83,13 @@ class _Values:
             yield box, part
 
     def rows(self, axis: int) -> Iterator[tuple[int, int, Any]]:
-        """The values as parts of a matrix, each with its first row and column: an axis down, the others across."""
-        others = [other for other in range(len(self.shape)) if other != axis]
-        sizes = [self.shape[other] for other in others]
+        """The values as parts of a matrix, each with its first row and column: an axis down, the rest across."""
+        axes_across = [number for number in range(len(self.shape)) if number != axis]
         for box, part in self.bands():
             column = 0
-            for size, other in zip(sizes, others, strict=True):
-                column = column * size + box[other].start
-            yield box[axis].start, column, part.transpose(axis, *others).reshape(part.shape[axis], -1)
+            for number in axes_across:
+                column = column * self.shape[number] + box[number].start
+            yield box[axis].start, column, part.transpose(axis, *axes_across).reshape(part.shape[axis], -1)
 
 
 def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
@@ -100,8 +99,8 @@ def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
     rest = [slice(0, size) for size in shape[axis + 1 :]]
     for front in product(*map(range, shape[:axis])):
         for start in range(0, shape[axis], step):
-            here = slice(start, min(start + step, shape[axis]))
-            yield (*(slice(number, number + 1) for number in front), here, *rest)
+            run = slice(start, min(start + step, shape[axis]))
+            yield (*(slice(number, number + 1) for number in front), run, *rest)
 
 
 def by_groups(shape: tuple[int, ...], groups: int, read: Reader) -> tuple[tuple[int, ...], Reader]:
@@ -137,7 +136,7 @@ def style_of(role: str | None, axes: tuple[str, ...] | None, shape: tuple[int, .
 
 def grid_of(style: str, shape: tuple[int, ...], axes: tuple[str, ...] | None, size: int, read: Reader) -> Grid:
     """The grid of an array; no side longer than `size`."""
-    values = _Values(shape, read)
+    values = _BandReader(shape, read)
     if style == "strip":
         grid = _strip(values, size)
     elif style == "filters":
@@ -163,7 +162,7 @@ def _places(axes: tuple[str, ...] | None, count: int) -> list[int]:
     return list(range(count))
 
 
-def _strip(values: _Values, size: int) -> Grid:
+def _strip(values: _BandReader, size: int) -> Grid:
     """All values in their order, as one row."""
     count = math.prod(values.shape)
     shared = -(-count // size)
@@ -172,13 +171,13 @@ def _strip(values: _Values, size: int) -> Grid:
     for _, part in values.bands():
         bins.add(0, at, part.reshape(1, -1))
         at += part.size
-    said = [_plural(count, "value")]
+    notes = [_plural(count, "value")]
     if shared > 1:
-        said.append(f"each cell the largest in magnitude of {shared:,}")
-    return Grid(bins.cells(), tuple(said))
+        notes.append(f"each cell the largest in magnitude of {shared:,}")
+    return Grid(bins.cells(), tuple(notes))
 
 
-def _matrix(values: _Values, axis: int, axes: tuple[str, ...] | None, size: int) -> Grid:
+def _matrix(values: _BandReader, axis: int, axes: tuple[str, ...] | None, size: int) -> Grid:
     rows = values.shape[axis]
     columns = math.prod(values.shape) // rows
     bins = Bins(rows, columns, *bin_sizes(rows, columns, size, size, _KEEP))
@@ -188,56 +187,56 @@ def _matrix(values: _Values, axis: int, axes: tuple[str, ...] | None, size: int)
         live = part != 0
         live_rows[row : row + len(part)] |= live.any(1)
         live_columns[column : column + part.shape[1]] |= live.any(0)
-    said = [f"{_plural(rows, 'row')}, {_plural(columns, 'column')}"]
-    if len([one for one in values.shape if one > 1]) > 2:
-        named = f"'{axes[axis]}'" if axes else f"axis {axis}"
-        said[0] += f" ({named} down, the others across, flattened)"
+    notes = [f"{_plural(rows, 'row')}, {_plural(columns, 'column')}"]
+    if sum(extent > 1 for extent in values.shape) > 2:
+        axis_name = f"'{axes[axis]}'" if axes else f"axis {axis}"
+        notes[0] += f" ({axis_name} down, the others across, flattened)"
     dead = _dead("row", live_rows) + _dead("column", live_columns) if live_rows.any() else ("all zero",)
-    return Grid(bins.cells(), (*said, *bins.said()), dead=dead)
+    return Grid(bins.cells(), (*notes, *bins.notes()), dead=dead)
 
 
-def _norms(values: _Values, axis: int, size: int) -> Grid:
+def _norms(values: _BandReader, axis: int, size: int) -> Grid:
     """One cell for each row, by its norm, in reading order."""
     norms = np.zeros(values.shape[axis])
     finite = np.ones(len(norms), bool)
     for row, _, part in values.rows(axis):
-        here = norms[row : row + len(part)]
-        here[...] = longer(here, norm_of(part, 1))
-        finite[row : row + len(part)] &= np.isfinite(part).all(1)
+        rows = slice(row, row + len(part))
+        norms[rows] = joint_norm(norms[rows], norm_of(part, 1))
+        finite[rows] &= np.isfinite(part).all(1)
     shared = -(-len(norms) // (size * size))
     binned = np.maximum.reduceat(norms, np.arange(0, len(norms), shared))
     across = math.ceil(math.sqrt(len(binned)))
-    said = [f"the norm of each of {_plural(len(norms), 'row')}, in reading order, {across:,} across"]
+    notes = [f"the norm of each of {_plural(len(norms), 'row')}, in reading order, {across:,} across"]
     if shared > 1:
-        said.append(f"each cell the largest of {shared:,}")
+        notes.append(f"each cell the largest of {shared:,}")
     cells = wrapped(binned.reshape(-1, 1, 1), across)
-    overflown = int((np.isinf(norms) & finite).sum())  # of numbers that are finite, and that nobody counts
-    return Grid(cells, tuple(said), units=len(binned), dead=_dead("row", norms != 0), infinite=overflown)
+    overflown = int((np.isinf(norms) & finite).sum())  # norms of finite values, which are not counted elsewhere
+    return Grid(cells, tuple(notes), units=len(binned), dead=_dead("row", norms != 0), infinite=overflown)
 
 
-def _filters(values: _Values, places: list[int], size: int) -> Grid:
+def _filters(values: _BandReader, places: list[int], size: int) -> Grid:
     outs, ins, *space = (values.shape[place] for place in places)
     depth, high, wide = (1,) * (3 - len(space)) + tuple(space)
     shape = "×".join(map(str, space))
-    said = [f"{_plural(outs, 'filter')} of {shape}" + (f", {ins:,} inputs each" if ins > 1 else "")]
+    notes = [f"{_plural(outs, 'filter')} of {shape}" + (f", {ins:,} inputs each" if ins > 1 else "")]
     per_row = _filters_across(outs, ins, depth, high, wide) if ins <= _FEW else None
     tiles = -(-outs // (per_row or 1)), (per_row or 1) * ins * depth
     levels = [1, depth] + [ins * depth] * bool(per_row)  # after how many tiles there is a gap
     bins = _tile_bins((high, wide), tiles, levels, size)
     if bins is None:
-        return _filter_norms(values, places, size, said)
+        return _filter_norms(values, places, size, notes)
     whole, dead = _tiles(values, places, (depth, high, wide), bins)
     high, wide = whole.shape[3:]
     across = tuple(sorted({every * wide for every in levels}))
     if bins != (1, 1):
-        said.append(largest_of(*bins))
+        notes.append(largest_of(*bins))
     whole = whole.transpose(0, 3, 1, 2, 4)
     if per_row is None:
-        said[0] += ", filters down, inputs across"
+        notes[0] += ", filters down, inputs across"
         cells = whole.reshape(tiles[0] * high, tiles[1] * wide)
-        return Grid(cells, tuple(said), (high,), across, dead=dead)
+        return Grid(cells, tuple(notes), (high,), across, dead=dead)
     blocks = whole.reshape(outs, high, ins * depth * wide)
-    return Grid(wrapped(blocks, per_row), tuple(said), (high,), across, outs, dead)
+    return Grid(wrapped(blocks, per_row), tuple(notes), (high,), across, outs, dead)
 
 
 def _tile_bins(tile: tuple[int, int], tiles: tuple[int, int], levels: list[int], size: int) -> tuple[int, int] | None:
@@ -251,7 +250,7 @@ def _tile_bins(tile: tuple[int, int], tiles: tuple[int, int], levels: list[int],
 
 
 def _tiles(
-    values: _Values, places: list[int], tile: tuple[int, int, int], bins: tuple[int, int]
+    values: _BandReader, places: list[int], tile: tuple[int, int, int], bins: tuple[int, int]
 ) -> tuple[Any, tuple[str, ...]]:
     """Each filter and input as slices of rows and columns, and which filters are all zero."""
     outs, ins = (values.shape[place] for place in places[:2])
@@ -261,10 +260,10 @@ def _tiles(
     for box, part in values.bands():
         inside = part.transpose(places)
         live[box[places[0]]] |= (inside != 0).any(tuple(range(1, inside.ndim)))
-        here = [box[place] for place in places]
-        here[2:2] = [slice(0, 1)] * (5 - len(here))
-        inside = inside.reshape([one.stop - one.start for one in here])
-        binned.add(here[3].start, here[4].start, inside, tuple(here[:3]))
+        ranges = [box[place] for place in places]
+        ranges[2:2] = [slice(0, 1)] * (5 - len(ranges))
+        inside = inside.reshape([extent.stop - extent.start for extent in ranges])
+        binned.add(ranges[3].start, ranges[4].start, inside, tuple(ranges[:3]))
     return binned.cells(), _dead("filter", live)
 
 
@@ -275,7 +274,7 @@ def _filters_across(outs: int, ins: int, depth: int, high: int, wide: int) -> in
     return min(even, key=lambda count: round(abs(math.log(count / square)), 1)) if even else max(1, round(square))
 
 
-def _filter_norms(values: _Values, places: list[int], size: int, said: list[str]) -> Grid:
+def _filter_norms(values: _BandReader, places: list[int], size: int, notes: list[str]) -> Grid:
     """Filters that are too many to be drawn: each is one value, its norm."""
     outs, ins = (values.shape[place] for place in places[:2])
     norms = np.zeros((outs, ins))
@@ -284,23 +283,23 @@ def _filter_norms(values: _Values, places: list[int], size: int, said: list[str]
     for box, part in values.bands():
         place = box[places[0]], box[places[1]]
         inside = part.transpose(places)
-        norms[place] = longer(norms[place], norm_of(inside, space))
+        norms[place] = joint_norm(norms[place], norm_of(inside, space))
         finite[place] &= np.isfinite(inside).all(space)
     bins = Bins(outs, ins, *bin_sizes(outs, ins, size, size, _KEEP))
     bins.add(0, 0, norms)
-    said = [*said, "too many to draw: each as one cell, its norm, filters down, inputs across"]
+    notes = [*notes, "too many to draw: each as one cell, its norm, filters down, inputs across"]
     overflown = int((np.isinf(norms) & finite).sum())
-    return Grid(bins.cells(), (*said, *bins.said()), dead=_dead("filter", norms.any(1)), infinite=overflown)
+    return Grid(bins.cells(), (*notes, *bins.notes()), dead=_dead("filter", norms.any(1)), infinite=overflown)
 
 
-def _dead(what: str, live: Any) -> tuple[str, ...]:
-    """Says which are all zero, where some are: in a cell with others they would not show."""
+def _dead(noun: str, live: Any) -> tuple[str, ...]:
+    """Says which are all zero, if any: in a cell with others they would not show."""
     dead = np.flatnonzero(~live)
     if not dead.size:
         return ()
-    some = ", ".join(map(str, dead[:3])) + (", …" if dead.size > 3 else "")
-    return (f"{_plural(dead.size, what)} all zero ({some})",)
+    first_few = ", ".join(map(str, dead[:3])) + (", …" if dead.size > 3 else "")
+    return (f"{_plural(dead.size, noun)} all zero ({first_few})",)
 
 
-def _plural(count: int, one: str) -> str:
-    return f"{count:,} {one}{'s' * (count != 1)}"
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"

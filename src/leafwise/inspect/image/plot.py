@@ -3,7 +3,7 @@
 import math
 from importlib import import_module
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from leafwise.core import registry
 from leafwise.core.home import Home
@@ -13,9 +13,6 @@ from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.image.picture import Image, whole_number
 from leafwise.inspect.reader import reader
-
-if TYPE_CHECKING:
-    pass
 
 STYLES = ("filters", "matrix", "norms", "strip")
 _SIZE = 1024
@@ -63,7 +60,7 @@ def image(
 
 
 def check_options(of: Any, limit: Any, size: Any, style: Any, spelling: str = "{}=") -> None:
-    """Raises where an option is none; `spelling` is how whoever gave them writes their names."""
+    """Raises where an option is not valid; `spelling` is how the caller writes the names of options."""
     if of not in ("value", "grad"):
         raise QueryError(f'{spelling.format("of")} is "value" or "grad", not {of!r}')
     if limit is not None and not _is_limit(limit):
@@ -94,7 +91,7 @@ def _short(number: Any) -> str:
 
 
 def _leaf(x: Any, path: Any) -> tuple[Leaf, Tree | None]:
-    """The leaf that is meant, and the file that was opened for it."""
+    """The leaf to draw, and the file that was opened for it."""
     if isinstance(x, Leaf) or _is_array(x):
         if path is not None:
             raise QueryError(f"a path leads to a leaf in a tree, and this is a {type(x).__name__}; leave it out")
@@ -110,8 +107,8 @@ def _leaf(x: Any, path: Any) -> tuple[Leaf, Tree | None]:
 
 
 def _is_array(x: Any) -> bool:
-    found = registry.find(type(x))
-    return found is not None and found[1] == "leaf"
+    entry = registry.find(type(x))
+    return entry is not None and entry[1] == "leaf"
 
 
 def _leaf_in(t: Tree, path: Any) -> Leaf:
@@ -122,7 +119,7 @@ def _leaf_in(t: Tree, path: Any) -> Leaf:
         raise PathError(f"{spelled(str(path))} is a plain value, and no leaf")
     if path is None and len(place) == 1:
         return next(iter(place))
-    names = [spelled(str(one)) for one, _ in place.items()]
+    names = [spelled(str(name)) for name, _ in place.items()]
     if path is None:
         raise QueryError(
             f"say which leaf to draw, by its path: {listed(names, 3)}" if names else "there is no leaf here"
@@ -140,8 +137,8 @@ def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None
     axes, groups = leaf.axes, _groups(leaf, shape)
     if style == "filters" and not 3 <= len(shape) <= 5:
         raise QueryError(
-            f"filters have from 3 to 5 axes (out, in, and those in space), and {_called(name)} is {shape_text(shape)}; "
-            "choose another style"
+            f"filters have from 3 to 5 axes (out, in, and those in space), and {_subject(name)} is "
+            f"{shape_text(shape)}; choose another style"
         )
     size = size or (_FILTERS_SIZE if style == "filters" else _SIZE)
     try:
@@ -153,8 +150,8 @@ def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None
     except (Error, MemoryError, ModuleNotFoundError):
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise WalkError(f"could not look at the values of {_called(name)}: {said}") from error
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise WalkError(f"could not look at the values of {_subject(name)}: {reason}") from error
     if not groups and style != "strip":
         grid = grid._replace(said=(f"{grid.said[0]} (as of one group: nothing says how many)", *grid.said[1:]))
     facts = {"path": name, "shape": shape, "dtype": spec.dtype, "of": of, "style": style, "size": size}
@@ -166,9 +163,9 @@ def _groups(leaf: Leaf, shape: tuple[int, ...]) -> int:
     if leaf.role != "conv_transpose.weight" or not leaf.axes or leaf.axes[:2] != ("in", "out"):
         return 1  # elsewhere inputs are those of a group, and outputs all there are
     columns = leaf.columns
-    found = getattr(columns.node_objects[columns.row_nodes[leaf.row]], "groups", 0)
-    is_count = type(found) is int and found > 0 and len(shape) == len(leaf.axes) and shape[0] % found == 0
-    return found if is_count else 0
+    groups = getattr(columns.node_objects[columns.row_nodes[leaf.row]], "groups", 0)
+    is_count = type(groups) is int and groups > 0 and len(shape) == len(leaf.axes) and shape[0] % groups == 0
+    return groups if is_count else 0
 
 
 def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
@@ -183,21 +180,21 @@ def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
             raise WalkError(
                 "a file holds no gradients; leave out of="
                 if is_file
-                else f'{_called(name)} has no gradient; call lw.image(…, of="grad") after backward()'
+                else f'{_subject(name)} has no gradient; call lw.image(…, of="grad") after backward()'
             )
         home = columns.home(array)
     if reason := _no_picture(home, array):
         if "sparse" in str(getattr(array, "layout", "")):
             reason = _if_sparse(name, of)
-        raise WalkError(f"there is no picture of {_called(name)}: {reason}")
+        raise WalkError(f"there is no picture of {_subject(name)}: {reason}")
     return home, array
 
 
 def _if_sparse(name: str, of: str) -> str:
-    what = "its gradient is" if of == "grad" else "it is"
+    subject = "its gradient is" if of == "grad" else "it is"
     if not name:
-        return f"{what} sparse; lw.image(array{'.grad' * (of == 'grad')}.to_dense()) draws it"
-    return f"{what} sparse; lw.image(leaf.{of}.to_dense()) draws it, with leaf = lw.tree(…)[{spelled(name)}]"
+        return f"{subject} sparse; lw.image(array{'.grad' * (of == 'grad')}.to_dense()) draws it"
+    return f"{subject} sparse; lw.image(leaf.{of}.to_dense()) draws it, with leaf = lw.tree(…)[{spelled(name)}]"
 
 
 def _no_picture(home: Home, array: Any) -> str:
@@ -211,5 +208,5 @@ def _no_picture(home: Home, array: Any) -> str:
     return home.cannot_measure(array)
 
 
-def _called(name: str) -> str:
+def _subject(name: str) -> str:
     return spelled(name) if name else "the array"

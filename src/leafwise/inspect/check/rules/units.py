@@ -62,8 +62,8 @@ def dead_in_gradient(evidence: Evidence) -> Reports:
         elif row.zeros < row.count and (dead := _zero_lines(leaf, row, leaf.out_axis, "grad")):
             yield note(
                 leaf,
-                f"{_count_of(len(dead), size, 'unit')} without gradient: {_first_few(dead)}; if that lasts for many batches, "
-                "they are dead: initialise them again, or lower the learning rate",
+                f"{_count_of(len(dead), size, 'unit')} without gradient: {_first_few(dead)}; if that lasts for many "
+                "batches, they are dead: initialise them again, or lower the learning rate",
             )
 
 
