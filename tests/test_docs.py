@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leafwise.homes import roles
+from leafwise.homes.torch import roles
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

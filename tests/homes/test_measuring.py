@@ -11,7 +11,8 @@ from tests.kernels.cases import assert_agree
 from tests.kernels.gpu import DEVICE
 
 import leafwise as lw
-from leafwise.homes import torch_measuring
+from leafwise.homes.torch import measuring as torch_measuring
+from leafwise.homes.torch.home import HOME
 from leafwise.kernels import cuda, reference
 
 
@@ -72,7 +73,7 @@ def test_what_lies_on_another_device_comes_by_way_of_the_cpu() -> None:
 def test_several_devices_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_measuring, "_from_elsewhere", lambda its, *_: lambda: [one.numel() for one in its])
     values = [torch.randn(1), torch.empty(20, device="meta"), torch.randn(3), torch.empty(40, device="meta")]
-    found: list[Any] = torch_measuring.measure(values, True, lambda count: None)()
+    found: list[Any] = torch_measuring.TorchMeasuring(HOME).measure(values, True, lambda count: None)()
     assert [one if isinstance(one, int) else one.size for one in found] == [1, 20, 3, 40]
 
 
@@ -109,6 +110,8 @@ def test_where_triton_cannot_write_what_it_compiles_it_is_said_once(monkeypatch:
 
 def test_bytes_are_counted() -> None:
     counted: list[int] = []
-    torch_measuring.measure([torch.zeros(10), torch.zeros(6, dtype=torch.int64)], False, counted.append)
+    torch_measuring.TorchMeasuring(HOME).measure(
+        [torch.zeros(10), torch.zeros(6, dtype=torch.int64)], False, counted.append
+    )
     assert sum(counted) == 88
     assert lw.stats({"a": torch.zeros(3)}, progress=True).total.count == 3

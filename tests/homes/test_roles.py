@@ -187,7 +187,7 @@ def test_a_tied_embedding_has_two_roles_one_a_name() -> None:
 
 
 def test_anybody_can_add_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.homes import roles
+    from leafwise.homes.torch import roles
 
     monkeypatch.setattr(roles, "_TABLE", list(roles._TABLE))
 

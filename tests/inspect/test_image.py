@@ -480,26 +480,23 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
 # -- devices -----------------------------------------------------------------------------------------------
 
 
-def test_of_what_is_elsewhere_only_a_part_is_copied() -> None:
-    from leafwise.homes import torch_arrays
+def test_of_what_is_elsewhere_only_a_part_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.homes.torch import tensors
 
+    monkeypatch.setattr(tensors, "is_elsewhere", lambda value: True)
     value = counted(4, 6).requires_grad_()
     for index in ((slice(1, 3),), slice(1, 3), (slice(0, 4, 2), slice(2, None)), (2, 3), (slice(None, None, -1),)):
-        np.testing.assert_array_equal(torch_arrays.read(value, index), value.detach().numpy()[index])
+        np.testing.assert_array_equal(tensors.read(value, index), value.detach().numpy()[index])
 
 
 def test_what_is_elsewhere_is_read_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.homes import torch_arrays
-    from leafwise.homes.torch import TorchHome
-
-    def is_elsewhere(home: TorchHome, value: torch.Tensor) -> bool:
-        return bool(value.requires_grad)
+    from leafwise.homes.torch import tensors
 
     # What stands for a GPU here, which is asked in the same way.
-    monkeypatch.setattr(TorchHome, "reads_parts", is_elsewhere)
+    monkeypatch.setattr(tensors, "is_elsewhere", lambda value: bool(value.requires_grad))
     copied = []
-    as_numpy = torch_arrays.as_numpy
-    monkeypatch.setattr(torch_arrays, "as_numpy", lambda value: (copied.append(value.numel()), as_numpy(value))[1])
+    as_numpy = tensors.as_numpy
+    monkeypatch.setattr(tensors, "as_numpy", lambda value: (copied.append(value.numel()), as_numpy(value))[1])
     for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn):
         weight = torch.randn(4096, 1024).to(dtype)
         there = weight.clone().requires_grad_()

@@ -195,16 +195,16 @@ def test_a_model_without_any_values_is_refused() -> None:
 
 
 def test_a_device_that_fails_is_told_with_the_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.homes import torch as home
+    from leafwise.homes.torch.measuring import TorchMeasuring
 
     def fails(*_: Any) -> Any:
         raise RuntimeError("CUDA error: device is gone\nand more")
 
-    monkeypatch.setattr(home.TorchHome, "measure", lambda *_: fails)
+    monkeypatch.setattr(TorchMeasuring, "measure", lambda *_: fails)
     s = lw.stats(nn.Linear(2, 2))
     with pytest.raises(lw.WalkError, match=r"could not look at the values of weight, bias: RuntimeError: CUDA error"):
         s["weight"]
-    monkeypatch.setattr(home.TorchHome, "measure", fails)
+    monkeypatch.setattr(TorchMeasuring, "measure", fails)
     with pytest.raises(lw.WalkError, match=r"weight, bias: RuntimeError: CUDA error: device is gone$"):
         lw.stats(nn.Linear(2, 2))
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import leafwise as lw
+from leafwise.core.capabilities.rebuilding import Rebuilding
 
 
 def moved(net: nn.Module, step: int) -> None:
@@ -163,10 +164,10 @@ def test_a_model_that_cannot_change_is_given_anew() -> None:
         first = toy.Model(a=shared, b=toy.Model(c=toy.transposed(shared)))
         average = lw.Average(first, 0.5)
         average.update(first)
-        tripled = ours.made(shared, 3 * ours.numpy(shared))
+        tripled = ours.capability(Rebuilding).from_numpy(shared, 3 * ours.read(shared))
         average.update(toy.Model(a=tripled, b=toy.Model(c=toy.transposed(tripled))))
         with average.applied() as model:
-            assert ours.numpy(model.a).tolist() == [[0, 2], [4, 6]]
+            assert ours.read(model.a).tolist() == [[0, 2], [4, 6]]
             assert [str(name.path) for name in lw.tree(model).ties[0].names] == ["a", "b.c"]
 
 

@@ -49,7 +49,7 @@ def test_the_words_are_those_of_philox() -> None:
 
 @pytest.mark.parametrize(("first", "count"), [(0, 1), (0, 64), (5, 3), (7, 1000), (2**33 + 3, 100)])
 def test_the_words_that_a_gpu_makes_for_itself_are_the_same(first: int, count: int) -> None:
-    from leafwise.homes.torch_initial import philox_words
+    from leafwise.homes.torch.filling import philox_words
 
     for seed in range(5):
         key = Key.of(seed, "x")
@@ -145,7 +145,7 @@ def test_another_home_gets_the_same_values() -> None:
         rules = [lw.Rule("**", init="normal"), lw.Rule("**.kernel", init="kaiming_normal")]
         made = lw.initialize(model, rules)
         assert made is not model
-        theirs = ours.numpy(made.fc.kernel)
+        theirs = ours.read(made.fc.kernel)
     torch_rules = [lw.Rule("**", init="normal"), lw.Rule("**.weight", init="kaiming_normal")]
     pytorch = lw.initialize(nn.ModuleDict({"fc": nn.Linear(4, 3)}), torch_rules)
     assert np.array_equal(theirs.T.astype(np.float32), pytorch["fc"].weight.detach().numpy())

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from leafwise.checkpoint.plans import Plan
+from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.columns import Columns
 from leafwise.core.families import Unmatched
 from leafwise.core.match import Matching, match, new_name, renamer
@@ -132,4 +133,4 @@ def _own_fronts(s: Tree, names: list[str], give: Callable[[str], str | None], fr
 
 def optimizer_nodes(columns: Columns, below: int) -> list[int]:
     """The nodes that are optimizers."""
-    return columns.nodes_where(lambda home, obj: home.steps(obj), below)
+    return columns.nodes_where(is_optimizer, below)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from leafwise.checkpoint.names import Match
 from leafwise.checkpoint.plans import Plan
 from leafwise.checkpoint.values import PlainValues, can_be_made
+from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
 from leafwise.core.columns import Columns
-from leafwise.core.home import GLOBAL_STATE, PARAMETERS
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import Path
 from leafwise.core.tree import Tree
@@ -59,12 +59,12 @@ class _Target:
     def __init__(self, plan: Plan, node: int) -> None:
         columns = plan.target.columns
         optimizer = columns.node_objects[node]
-        self.home = columns.home(optimizer)
+        self.stepping = columns.home(optimizer).capability(Stepping)
         self.type = type(optimizer).__qualname__
         self.groups = _groups(plan.target, node)
         self.places = [(which, at) for which, names in enumerate(self.groups) for at in range(len(names))]
         self.names = dict(zip(self.places, [name for names in self.groups for name in names], strict=True))
-        held = [value for _, value in self.home.held_by(optimizer)]
+        held = [value for _, value in self.stepping.held_by(optimizer)]
         self.specs = {place: columns.home(value).spec(value) for place, value in zip(self.places, held, strict=True)}
         self.by_identity = {id(value): place for place, value in zip(self.places, held, strict=True)}
 
@@ -78,7 +78,7 @@ def plan_optimizers(plan: Plan, found: Match) -> list[OptimizerPlan]:
     planned = []
     for node in found.target_nodes:
         optimizer = columns.node_objects[node]
-        make = _planned_own if columns.home(optimizer).keeps_own_state(optimizer) else _planned
+        make = _planned_own if columns.home(optimizer).capability(Stepping).keeps_own_state(optimizer) else _planned
         planned.append(make(plan, node, fronts[node], source, found))
     return planned
 
@@ -353,7 +353,7 @@ def _check_states(
         alike = []
         for key, fact in zip(rows, theirs.facts(list(rows.values())), strict=True):
             shape = fact.spec.shape or ()
-            if not target.home.like_parameter(key) or not shape:
+            if not target.stepping.like_parameter(key) or not shape:
                 continue
             turned = shape if order is None or len(order) != len(shape) else tuple(shape[axis] for axis in order)
             if turned == spec.shape:

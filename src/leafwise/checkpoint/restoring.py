@@ -5,6 +5,7 @@ from collections.abc import Callable
 from leafwise.checkpoint.leaves import is_same_leaf
 from leafwise.checkpoint.names import Match
 from leafwise.checkpoint.plans import Back, Plan
+from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.memory import Op
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, Unsupported
@@ -97,5 +98,5 @@ def _stepped(plan: Plan, found: Match) -> Callable[[int], bool]:
     held: set[int] = set()
     for node in found.target_nodes:
         optimizer = columns.node_objects[node]
-        held.update(id(value) for _, value in columns.home(optimizer).held_by(optimizer))
+        held.update(id(value) for _, value in columns.home(optimizer).capability(Stepping).held_by(optimizer))
     return lambda row: id(columns.current(row)) in held

@@ -16,7 +16,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from leafwise.core import registry as homes
-from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.capabilities.tying import Tying
+from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec, offer
 from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
 from leafwise.core.memory import SAME, Op, Overlap, Region, compare, extent
 from leafwise.core.path import Entry, Path, quote
@@ -182,8 +184,8 @@ class Columns:
 
     def find_undone(self) -> None:
         """Looks for declared ties that hold no longer."""
-        for home in set(self._homes.values()):
-            for node, declared in home.declared(self.node_objects):
+        for tying in [offer(home, Tying) for home in set(self._homes.values())]:
+            for node, declared in tying.declared(self.node_objects) if tying is not None else ():
                 found = [(key, op, self._row_at(node, key)) for key, op in declared.keys]
                 rows = [row for _, _, row in found if row is not None]
                 if not rows:
@@ -388,7 +390,8 @@ class Columns:
     def is_held(self, row: int) -> bool:
         """Whether what stands at a row is a buffer that is frozen."""
         owner = self.node_objects[self.row_nodes[row]]
-        return self.home(owner).is_held(owner, self.row_names[row])
+        freezing = offer(self.home(owner), Freezing)
+        return freezing is not None and freezing.is_held(owner, self.row_names[row])
 
     def leaf_kind(self, leaf: int) -> PlainKind:
         return _PLAIN_KINDS[self.row_kinds[leaf]]

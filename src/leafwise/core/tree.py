@@ -9,6 +9,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
 from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
@@ -261,7 +262,8 @@ class Tree(Shown, kind="tree"):
         objects = [columns.node_objects[node] for node in numbers]
         found: dict[int, str] = {}
         for home in columns.homes_of(objects):
-            reasons = home.unlisted(objects) | (home.saved_otherwise(objects) if saved else {})
+            vetting = home.capability(Vetting)
+            reasons = vetting.unlisted(objects) | (vetting.saved_otherwise(objects) if saved else {})
             found |= {numbers[number]: reason for number, reason in reasons.items()}
         return {node: reason for node, reason in found.items() if columns.node_parents[node] not in found}
 
@@ -276,12 +278,12 @@ class Tree(Shown, kind="tree"):
         values = (
             columns.row_values if rows == range(len(columns.row_values)) else [columns.row_values[row] for row in rows]
         )
-        if not any(home.may_be_foreign(values) for home in columns.homes_of(values)):
+        if not any(home.capability(Vetting).may_be_foreign(values) for home in columns.homes_of(values)):
             return {}
         values = [columns.current(row) for row in rows]
         found: dict[int, str] = {}
         for home, numbers in columns.by_home(values).items() if values else ():
-            reasons = home.not_understood([values[number] for number in numbers])
+            reasons = home.capability(Vetting).not_understood([values[number] for number in numbers])
             found |= {rows[numbers[number]]: reason for number, reason in reasons.items()}
         return found
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from leafwise.core import registry as homes
+from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
-from leafwise.core.home import LeafKind, Visit
+from leafwise.core.home import LeafKind, Visit, offer
 from leafwise.core.path import Path, quote
 from leafwise.errors import Error, WalkError
 
@@ -162,7 +163,8 @@ def _visitor(columns: Columns, cls: type, naming: _Naming) -> Callable[[Any], Vi
     child = home.wrapped_child(cls)
     if child is not None:
         columns.wrapped[cls] = child
-    views = home.view_names(cls)
+    viewing = offer(home, Viewing)
+    views = viewing.view_names(cls) if viewing is not None else None
     if views:
         columns.views[cls] = views
     return home.visitor(cls, naming)
@@ -207,7 +209,7 @@ def _tie_views(columns: Columns, first_rows: dict[int, int]) -> None:
         owner = columns.node_objects[node]
         if columns.row_names[row] not in columns.views.get(type(owner), ()):
             continue
-        source = columns.home(owner).view_source(owner, columns.row_names[row])
+        source = columns.home(owner).capability(Viewing).view_source(owner, columns.row_names[row])
         if source is not None and id(source[0]) in first_rows:
             columns.tie([row], first_rows[id(source[0])])
             columns.row_ops[row] = source[1]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
+from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.home import Home
 
 BAND = 1 << 22  # elements of a band
@@ -13,7 +14,7 @@ Reader = Callable[[tuple[slice, ...]], Any]
 
 def reader(home: Home, value: Any) -> Reader:
     """A function that reads parts of an array as NumPy arrays."""
-    if not home.reads_parts(value):
+    if not home.capability(Measuring).reads_parts(value):
         whole = home.read(value, ())
         return lambda box: whole[box]
     return lambda box: home.read(value, box)

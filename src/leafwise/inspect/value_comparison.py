@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.comparing import Comparison
 from leafwise.core.runs import Run, UnreadError
 from leafwise.errors import Error, FileError, Unsupported, WalkError
@@ -36,7 +38,7 @@ def compare_values(pairs: list[tuple[Held, Held]], count: ByteCounter) -> list[V
     runs: dict[int, tuple[Run, Run]] = {}
     in_pieces: list[int] = []
     for number, (first, second) in enumerate(pairs):
-        reason = first.home.cannot_compare(first.value) or second.home.cannot_compare(second.value)
+        reason = _cannot_compare(first) or _cannot_compare(second)
         if reason and (first.spec.size == second.spec.size or None in (first.spec.shape, second.spec.shape)):
             verdicts[number] = Verdict.of("unknown", reason=reason)
         elif first.spec.size != second.spec.size:
@@ -50,6 +52,10 @@ def compare_values(pairs: list[tuple[Held, Held]], count: ByteCounter) -> list[V
     for number in in_pieces:
         verdicts[number] = _with_name(pairs[number], lambda first, second: _compare_pieces(first, second, count))
     return [verdicts[number] for number in range(len(pairs))]
+
+
+def _cannot_compare(held: Held) -> str:
+    return held.home.capability(Comparing).cannot_compare(held.value)
 
 
 def _has_transposed_shape(first: Held, second: Held) -> bool:
@@ -66,7 +72,7 @@ def _as_runs(first: Held, second: Held) -> tuple[Run, Run] | None:
         or not streams.knows(first.spec.dtype)
     ):
         return None
-    run, partner = first.home.run(first.value), second.home.run(second.value)
+    run, partner = (held.home.capability(Comparing).contiguous_run(held.value) for held in (first, second))
     return None if run is None or partner is None else (run, partner)
 
 
@@ -101,7 +107,7 @@ def _compare_runs(
             return compare(own, count)
         except UnreadError as error:
             held = pairs[numbers[error.number]][error.side]
-            for _ in held.home.pieces(held.value):
+            for _ in held.home.capability(Saving).pieces(held.value):
                 pass  # which says what is wrong, if it still is
             raise FileError(f"{held.name!r} cannot be read to its end; was the file cut off?") from error
 
@@ -143,7 +149,7 @@ def _arrays(held: Held) -> Iterator[Any]:
 
 
 def _pieces(held: Held) -> Iterator[Any]:
-    return held.home.pieces(held.value)
+    return held.home.capability(Saving).pieces(held.value)
 
 
 def _may_be_transposed(first: Held, second: Held) -> bool:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
+from leafwise.core.capabilities.clipping import Clipping
+from leafwise.core.capabilities.loading import Loading
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import escape, listed
@@ -132,12 +134,18 @@ class _Gradients:
 
     def clip_together(self, max_norm: float) -> list[float] | None:
         """The norms, if their home can clip all at once; nothing was changed where they are not finite."""
-        return next(iter(self._homes)).clip_together(self._arrays, max_norm) if len(self._homes) == 1 else None
+        return (
+            next(iter(self._homes)).capability(Clipping).clip_together(self._arrays, max_norm)
+            if len(self._homes) == 1
+            else None
+        )
 
     def norms(self) -> list[float]:
         norms = [0.0] * len(self._arrays)
         for home, numbers in self._homes.items():
-            for number, norm in zip(numbers, home.norms([self._arrays[one] for one in numbers]), strict=True):
+            for number, norm in zip(
+                numbers, home.capability(Clipping).norms([self._arrays[one] for one in numbers]), strict=True
+            ):
                 norms[number] = norm
         return norms
 
@@ -148,9 +156,9 @@ class _Gradients:
             its = [one for one in numbers if len(factors) == 1 or factors[one] != 1]
             each = [factors[0]] if len(factors) == 1 else [factors[one] for one in its]
             try:
-                scaled = home.scale_many([self._arrays[one] for one in its], each)
+                scaled = home.capability(Clipping).scale_many([self._arrays[one] for one in its], each)
             except RuntimeError as error:
-                wrong = [(one, home.cannot_write(self._arrays[one])) for one in its]
+                wrong = [(one, home.capability(Loading).cannot_write(self._arrays[one])) for one in its]
                 one, reason = next((found for found in wrong if found[1]), (its[0], str(error)))
                 name = self.columns.row_text(self.leaves[one])
                 raise WriteError(f"cannot clip the gradient of {name}: {reason}") from error

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
 from leafwise.core import registry as homes
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.stepping import Stepping
+from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
@@ -105,7 +108,7 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
     for leaf in t:
         row = leaf.row
         value = columns.current(row)
-        fingerprint = columns.home(value).fingerprint(value)
+        fingerprint = columns.home(value).capability(Comparing, "compare values").fingerprint(value)
         spec = columns.facts([row])[0].spec
         if fingerprint is not None and spec.size:
             alike.setdefault((spec.dtype, sorted(spec.shape or ()).__repr__(), fingerprint), []).append(
@@ -130,10 +133,11 @@ def _how_equal(columns: Columns, a: int, b: int) -> Op | None:
     one, other = columns.current(a), columns.current(b)
     home = columns.home(one)
     first, second = columns.facts([a, b])
-    if first.spec.shape == second.spec.shape and home.same_bits(one, other):
+    same_bits = home.capability(Comparing).same_bits
+    if first.spec.shape == second.spec.shape and same_bits(one, other):
         return SAME
     turned = Op("transpose", order=(1, 0))
-    if len(first.spec.shape or ()) == 2 and home.same_bits(home.seen_through(one, turned), other):
+    if len(first.spec.shape or ()) == 2 and same_bits(home.capability(Viewing).seen_through(one, turned), other):
         return turned
     return None
 
@@ -144,7 +148,7 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
     if found_home is None or found_home[1] != "node":
         raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")
     columns = t.columns
-    held = found_home[0].held_by(optimizer)
+    held = found_home[0].capability(Stepping).held_by(optimizer)
     rows = {id(value): row for row, value in reversed(list(enumerate(columns.row_values)))}
     problems: list[HeldWrongly] = []
     where: dict[int, list[str]] = {}

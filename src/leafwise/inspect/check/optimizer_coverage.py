@@ -7,7 +7,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core import registry as homes
-from leafwise.core.home import Home, Spec
+from leafwise.core.capabilities.stepping import Stepping, is_optimizer
+from leafwise.core.home import Spec
 from leafwise.core.query import where
 from leafwise.core.tree import Tree
 from leafwise.core.walk import walk
@@ -36,7 +37,7 @@ class OptimizerCoverage:
 
     def _in_tree(self) -> list[Any]:
         t = self._evidence.tree
-        nodes = self.columns.nodes_where(lambda home, obj: home.steps(obj), t.root) if t.is_whole else []
+        nodes = self.columns.nodes_where(is_optimizer, t.root) if t.is_whole else []
         return [self.columns.node_objects[node] for node in nodes]
 
     @cached_property
@@ -54,7 +55,7 @@ class OptimizerCoverage:
         return Counter(chain.from_iterable(held))
 
     def _stepped_by(self, optimizer: Any) -> Iterable[tuple[Any, Any]]:
-        return self._home_of(optimizer).held_by(optimizer)
+        return self._stepping(optimizer).held_by(optimizer)
 
     def steps(self, leaf: LeafEvidence) -> bool:
         """Whether any optimizer steps a leaf."""
@@ -96,14 +97,14 @@ class OptimizerCoverage:
         """State of an optimizer for a leaf that is zero wherever no step has changed the leaf; None where there is no
         such state."""
         value = self.columns.row_values[leaf.number]
-        states = (self._home_of(optimizer).reached(optimizer, value) for optimizer in self.optimizers)
+        states = (self._stepping(optimizer).reached(optimizer, value) for optimizer in self.optimizers)
         return next((state for state in states if state is not None), None)
 
-    def _home_of(self, optimizer: Any) -> Home:
+    def _stepping(self, optimizer: Any) -> Stepping:
         entry = homes.find(type(optimizer))
-        if entry is None or not entry[0].steps(optimizer):
+        if entry is None or not is_optimizer(entry[0], optimizer):
             raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")
-        return entry[0]
+        return entry[0].capability(Stepping)
 
     @cached_property
     def state_stats(self) -> list[tuple[str, Row]]:

@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from typing import Any, overload
 
 from leafwise.core.bars import bar
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.doc import Shown
 from leafwise.core.match import Prefix
 from leafwise.core.path import shown_url
@@ -290,7 +291,7 @@ def _check_unchanged(arrays: list[Held]) -> None:
     for held in arrays:
         by_home.setdefault(held.home, []).append(held.value)
     for home, values in by_home.items():
-        home.unchanged(values)
+        home.capability(Saving).check_unchanged(values)
 
 
 def _nothing_to_compare(side: Side, link: Link, reason: str) -> WalkError:

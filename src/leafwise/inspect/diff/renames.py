@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.moments import Moments
 from leafwise.inspect.pairing import Held
 
@@ -67,7 +68,11 @@ def _try_rotations(left: Unpaired, prove: Prove, new_ancestors: dict[str, str]) 
 def _candidates(removed: list[Held], added: list[Held]) -> tuple[list[Held], list[Held]]:
     """Those that have values, and a dtype and a shape, transposed or not, that also occur on the other side."""
     readable = [
-        [held for held in side if held.spec.shape is not None and not held.home.cannot_measure(held.value)]
+        [
+            held
+            for held in side
+            if held.spec.shape is not None and not held.home.capability(Measuring).cannot_measure(held.value)
+        ]
         for side in (removed, added)
     ]
     common = set(map(_dtype_and_shape, readable[0])) & set(map(_dtype_and_shape, readable[1]))
@@ -90,7 +95,7 @@ def _with_moments(side: list[Held], count: Callable[[int], None]) -> list[_Measu
         by_home.setdefault(held.home, []).append(number)
     moments: dict[int, Moments] = {}
     for home, numbers in by_home.items():
-        wait = home.measure([side[number].value for number in numbers], False, count)
+        wait = home.capability(Measuring).measure([side[number].value for number in numbers], False, count)
         moments.update(zip(numbers, wait(), strict=True))
     return [_Measured(held, moments[number]) for number, held in enumerate(side)]
 

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any, Literal
 
 from leafwise.core.bars import bar
+from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.columns import Columns
 from leafwise.core.doc import Shown
 from leafwise.core.home import Home, Spec
@@ -193,7 +194,7 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
             its = home.grads(its)
         for number, array in zip(numbers, its, strict=True):
             arrays[number] = array
-            reason = home.cannot_measure(array) if array is not None else "it has no gradient"
+            reason = home.capability(Measuring).cannot_measure(array) if array is not None else "it has no gradient"
             if reason:
                 skipped[leaves[number]] = reason
     if leaves and len(skipped) == len(leaves):
@@ -232,7 +233,7 @@ class _Waiting:
         self, home: Home, leaves: list[int], arrays: list[Any], histogram: bool, count: Callable[[int], None]
     ) -> None:
         try:
-            self._pending.append((leaves, home.measure(arrays, histogram, count)))
+            self._pending.append((leaves, home.capability(Measuring).measure(arrays, histogram, count)))
         except Error:
             raise
         except Exception as error:

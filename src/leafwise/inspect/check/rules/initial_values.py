@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from leafwise.core.iterating import Draw
+from leafwise.core.capabilities.filling import Draw
 from leafwise.inspect.check.distribution import deviates, distribution_name, mean_and_std, nearest_initialiser
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Level
