@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import leafwise
-from leafwise.core.doc import Doc, Line, Span
+from leafwise.core.outline import Doc, Line, Span
 from leafwise.printable import escape, shown_file, shown_url, without_secrets
 from leafwise.render.html import html
 from leafwise.render.terminal import Terminal
@@ -27,7 +27,7 @@ INTERNAL = {
 }  # fmt: skip
 # What says of itself something that can hold nothing of others, or hands on what another `__str__` gives.
 OWN_WORDS = {
-    "core/doc.py:__str__", "core/doc.py:__repr__", "core/doc.py:__format__",  # as render draws it
+    "core/outline.py:__str__", "core/outline.py:__repr__", "core/outline.py:__format__",  # as render draws it
     "core/path.py:__str__",  # each name quoted
     "errors.py:__str__",  # escaped when it was made
 }  # fmt: skip
@@ -86,7 +86,7 @@ def test_built_in_exceptions_hold_no_raw_names() -> None:
         "core/path.py: name",  # caught at once
         "files/pickled.py: f'{len(found)} values for a tuple of {length}'",
         "files/remote.py: path",  # caught by `told`
-        "homes/torch_advice.py: f'{method}() gives {found!r}, not a set of names'",
+        "homes/torch/grouping.py: f'{method}() gives {found!r}, not a set of names'",
         "kernels/cuda.py: f'a chunk is a multiple of eight blocks, and {chunk} is not'",
     }
     assert {one for one in wrong if not one.startswith(inside)} == allowed
@@ -155,7 +155,7 @@ def test_files_and_urls_are_named_by_one_function() -> None:
                 said = ast.unparse(node.value)
                 names_file = re.search(r"(^|[._])(url|source\.name|whole\.name)$", said)
                 wrong += [f"{name}:{node.lineno}: {said}"] if names_file else []
-            if called(node) == "escape" and called(node.args[0]) == "repr" and name != "render/outline.py":  # type: ignore[attr-defined]
+            if called(node) == "escape" and called(node.args[0]) == "repr" and name != "render/phrases.py":  # type: ignore[attr-defined]
                 wrong.append(f"{name}:{node.lineno}: {ast.unparse(node)}; shown_file, or !r")
     assert wrong == []
 

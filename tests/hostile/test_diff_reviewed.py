@@ -18,7 +18,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.render.differing import diff_doc, diff_json
+from leafwise.render.diff import lower, to_json
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 
@@ -257,7 +257,7 @@ def test_what_went_to_nan_does_not_look_harmless() -> None:
     assert shown.count(told) == 2  # its line, and those that changed together
     assert "1 not finite" in shown
     assert told in found.text(depth=1).splitlines()[1]
-    data = json.loads(json.dumps(diff_json(found)))
+    data = json.loads(json.dumps(to_json(found)))
     figures = next(leaf["comparison"] for leaf in data["leaves"] if leaf["path"] == "m.w")
     assert (figures["relative_l2"], figures["largest"], figures["nonfinite_changed"]) == (None, None, 4)
     assert found["z"].comparison.largest == 1
@@ -357,7 +357,7 @@ def test_plain_values_are_no_leaves() -> None:
 
 def test_json_tells_bytes_and_complex_numbers() -> None:
     one = {"b": b"\x01" * 100, "c": 1 + 2j, "s": {1}, "l": [b"\x02"]}
-    data = diff_json(lw.diff(one, {"b": b"\x02", "c": 2j, "s": {2}, "l": [b"\x03"]}))
+    data = to_json(lw.diff(one, {"b": b"\x02", "c": 2j, "s": {2}, "l": [b"\x03"]}))
     json.dumps(data)
     told = {value["path"]: value["values"] for value in data["plain"]}
     assert told["b"] == ["01" * 64, "02"]
@@ -370,7 +370,7 @@ def test_json_tells_bytes_and_complex_numbers() -> None:
 def test_kinds_and_the_footer_survive_a_narrow_terminal(width: int) -> None:
     a = {"model": {"layers": {"self_attention_projection": torch.ones(3), "b": torch.ones(2)}}, "gone": torch.ones(4)}
     b = {"model": {"layers": {"self_attention_projection": torch.zeros(3), "b": torch.ones(2).half()}}}
-    lines = text(diff_doc(lw.diff(a, b)), Terminal(width=width)).splitlines()
+    lines = text(lower(lw.diff(a, b)), Terminal(width=width)).splitlines()
     assert max(map(len, lines)) <= width
     for kind in ("changed", "cast", "removed"):
         assert any(f"  {kind}" in line for line in lines), kind

@@ -128,7 +128,7 @@ def test_no_picture_is_a_sliver(shape: tuple[int, ...], size: int | None) -> Non
 
 def test_filters_in_three_dimensions_are_not_mostly_gaps() -> None:
     picture = lw.image(nn.Conv3d(2, 60, 3), "weight")
-    (down, across), zoom = picture._gaps, picture._zoom[0]
+    (down, across), zoom = picture.gaps, picture.zoom[0]
     assert across <= down <= 3 * across
     assert down <= max(1, zoom // 2)
     assert down < (3 * zoom + down) / 5 or zoom == 1

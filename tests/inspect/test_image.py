@@ -140,15 +140,15 @@ def test_filters_with_few_inputs_are_wrapped_and_their_inputs_stand_side_by_side
     picture = lw.image(with_weight(nn.Conv2d(2, 4, (1, 3)), weight), "weight")
     assert picture.style == "filters"
     np.testing.assert_array_equal(picture.cells, weight.reshape(4, 6).numpy())
-    assert (picture._grid.down, picture._grid.across, picture._grid.units) == ((1,), (3, 6), 4)
+    assert (picture.grid.down, picture.grid.across, picture.grid.units) == ((1,), (3, 6), 4)
     many = lw.image(with_weight(nn.Conv2d(1, 5, 2), counted(5, 1, 2, 2)), "weight")
     assert many.cells.tolist() == [
         [1, 2, 5, 6], [3, 4, 7, 8],
         [9, 10, 13, 14], [11, 12, 15, 16],
         [17, 18, 0, 0], [19, 20, 0, 0],
     ]  # fmt: skip
-    assert many._grid.empty().tolist()[-1] == [False, False, True, True]
-    assert not many._grid.empty()[:-2].any()
+    assert many.grid.empty().tolist()[-1] == [False, False, True, True]
+    assert not many.grid.empty()[:-2].any()
 
 
 def test_filters_with_many_inputs_are_a_table() -> None:
@@ -166,7 +166,7 @@ def test_filters_of_one_and_three_dimensions() -> None:
     deep = counted(1, 1, 2, 2, 2)
     slices = lw.image(with_weight(nn.Conv3d(1, 1, 2), deep), "weight")
     np.testing.assert_array_equal(slices.cells, [[1, 2, 5, 6], [3, 4, 7, 8]])
-    assert slices._grid.across == (2, 4)
+    assert slices.grid.across == (2, 4)
 
 
 @pytest.mark.parametrize("order", [("h", "w", "in", "out"), ("in", "out", "h", "w"), ("out", "h", "w", "in")])
@@ -287,7 +287,7 @@ def test_embeddings_are_drawn_by_the_norms_of_their_rows() -> None:
     assert picture.style == "norms"
     assert picture.cells.shape == (3, 4)
     np.testing.assert_allclose(picture.cells.reshape(-1)[:10], table.double().norm(dim=1).numpy())
-    assert picture._grid.empty().reshape(-1).tolist() == [False] * 10 + [True] * 2
+    assert picture.grid.empty().reshape(-1).tolist() == [False] * 10 + [True] * 2
     assert "the norm of each of 10 rows, in reading order, 4 across" in picture.caption
     assert "2 rows all zero (7, 8)" in picture.caption
     assert f"0 … {table.norm(dim=1).max():.3g}" in picture.caption
@@ -351,7 +351,7 @@ def test_what_is_not_finite_is_counted_and_shown() -> None:
     array[0, :2] = math.nan, math.inf
     array[2, 9] = -math.inf
     picture = lw.image(array)
-    assert (picture._grid.nan, picture._grid.infinite) == (1, 2)
+    assert (picture.grid.nan, picture.grid.infinite) == (1, 2)
     assert picture.limit == 1
     assert picture.caption.endswith("0 … 1 · 1 NaN · 2 infinite")
     binned = lw.image(array, size=16)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from random import Random
 
 import pytest
 import torch
@@ -74,6 +75,22 @@ def test_a_long_list_is_cut() -> None:
     assert len(lines) <= 62
     assert "more; text(full=True) shows all" in lines[-4]
     assert len(lw.diff(a, b).text(full=True).splitlines()) > 500
+
+
+def test_a_footer_longer_than_the_picture_leaves_a_line_for_the_outline() -> None:
+    letters = Random(0)
+    a, b = (
+        {
+            "".join(letters.choices("abcdefgh", k=45)): torch.full((3 + number // 3, 2), value + number)
+            for number in range(24)
+        }
+        for value in (0.0, 0.5)
+    )
+    d = lw.diff({**a, "same": torch.ones(1)}, {**b, "same": torch.ones(1)})
+    lines = d.text().splitlines()
+    assert lines.index("") == 2
+    assert lines[1] == "└─ … 49 more; text(full=True) shows all"
+    assert len(lines) > 62
 
 
 def test_deep_trees() -> None:

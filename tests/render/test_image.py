@@ -92,7 +92,7 @@ def test_filters_have_gaps_and_what_is_missing_is_transparent() -> None:
     layer.weight.data = torch.ones(5, 1, 2, 2)
     picture = lw.image(layer, "weight")
     pixels = decoded(picture.png())
-    zoom, gap = picture._zoom[0], picture._gaps[1]
+    zoom, gap = picture.zoom[0], picture.gaps[1]
     tile = 2 * zoom + gap
     assert pixels.shape[:2] == (3 * tile - gap, 2 * tile - gap)
     assert (pixels[: 2 * zoom, : 2 * zoom] == color(HIGH)).all()

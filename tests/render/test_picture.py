@@ -10,7 +10,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.render import text_of
-from leafwise.render.outline import bytes_text
+from leafwise.render.phrases import bytes_text
 from leafwise.render.terminal import Terminal
 
 

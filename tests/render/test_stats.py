@@ -73,6 +73,13 @@ def test_narrow_and_ascii_terminals() -> None:
     assert "#" in plain
 
 
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_without_a_histogram_the_table_fits_narrow_terminals(width: int) -> None:
+    s = lw.stats(nn.Sequential(nn.Linear(300, 400), nn.Linear(400, 1)), histogram=False)
+    lines = text_of(s, terminal=Terminal(width=width)).splitlines()
+    assert max(map(len, lines)) <= width
+
+
 def test_without_a_histogram_there_are_no_bars() -> None:
     text = lw.stats({"a": torch.ones(2)}, histogram=False).text()
     assert "2^" not in text

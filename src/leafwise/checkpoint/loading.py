@@ -13,7 +13,6 @@ from leafwise.checkpoint.planning import is_several, make_plan, opened
 from leafwise.checkpoint.plans import Back, Feed, MustAgree, Plan
 from leafwise.checkpoint.several import check_parts, plans_for_parts, put_together
 from leafwise.checkpoint.values import assembled
-from leafwise.core.bars import bar
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.stepping import Stepping
@@ -22,6 +21,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home, Memory
 from leafwise.core.memory import Op, meeting
 from leafwise.core.path import escape, listed
+from leafwise.core.progress import bar
 from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, LoadError, Unsupported

@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 from leafwise.checkpoint.background import BackgroundSave, finish_saves
 from leafwise.checkpoint.values import PlainValues, can_be_made
-from leafwise.core.bars import bar
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.memory import SAME, Op
 from leafwise.core.path import escape, shown_file
+from leafwise.core.progress import bar
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, FileError, QueryError, WalkError, WriteError
@@ -207,19 +207,17 @@ class _Collected:
     def snapshot(self) -> list[Any]:
         """Copies of all values, so that what happens to them later does not show."""
         values = self.values
-        by_home: dict[Any, list[int]] = {}
-        for number, value in enumerate(values):
-            by_home.setdefault(self.columns.home(value), []).append(number)
-        for home, numbers in by_home.items():
+        for batch in self.columns.batches([array.row for array in self.arrays], values):
+            saving = batch.home.capability(Saving)
             try:
-                copies = home.capability(Saving).snapshot([values[number] for number in numbers])
+                copies = saving.snapshot(batch.values)
             except Error:
-                for number in numbers:  # to tell which
-                    with self._named(self.arrays[number]):
-                        home.capability(Saving).snapshot([values[number]])
+                for position, value in zip(batch.positions, batch.values, strict=True):  # to tell which
+                    with self._named(self.arrays[position]):
+                        saving.snapshot([value])
                 raise
-            for number, copy in zip(numbers, copies, strict=True):
-                values[number] = copy
+            for position, copy in zip(batch.positions, copies, strict=True):
+                values[position] = copy
         return values
 
     def items(self, values: list[Any]) -> Iterable[store.Item]:

@@ -11,6 +11,7 @@ from leafwise.core import registry as homes
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import LeafKind, Visit, offer
+from leafwise.core.overlaps import find_overlaps, find_undone
 from leafwise.core.path import Path, quote
 from leafwise.errors import Error, WalkError
 
@@ -26,7 +27,7 @@ def walk(root: Any) -> Columns:
         paths = naming.found_later()
         if paths:
             columns, _ = _walk(root, paths)
-    columns.find_undone()
+    find_undone(columns)
     return columns
 
 
@@ -196,7 +197,7 @@ def _find_ties(columns: Columns) -> None:
         _tie_views(columns, first_rows)
     if columns.views or set(columns.row_kinds) - {"parameter"}:
         # Only arrays without a gradient of their own can be a second name of somebody else.
-        columns.find_overlaps(merge=True)
+        find_overlaps(columns, merge=True)
         for leaf, rows in columns.further_rows.items():
             # A buffer that is saved under any of its names is saved.
             if columns.row_kinds[leaf] == "transient" and {columns.row_kinds[row] for row in rows} - {"transient"}:

@@ -144,13 +144,13 @@ def flat(model: Any) -> Flat:
         for row, facts in zip(t.first_rows, columns.facts(t.first_rows), strict=True)
         if facts.kind == "parameter" and facts.spec.trainable
     ]
-    by_home = _checked(t, leaves)
+    _check(t, leaves)
     parts = []
     followers = _followers(t, leaves)
-    for home, its in by_home.items():
-        slots = [_slots(columns, leaf) for leaf in its]
-        for numbers, packed in home.capability(Packing).pack([columns.current(leaf) for leaf in its], slots):
-            parts.append(FlatPart(columns, [its[number] for number in numbers], packed))
+    for batch in columns.batches(leaves):
+        slots = [_slots(columns, leaf) for leaf in batch.rows]
+        for numbers, packed in batch.home.capability(Packing).pack(batch.values, slots):
+            parts.append(FlatPart(columns, [batch.rows[number] for number in numbers], packed))
     _follow(columns, followers)
     made = _flats[id(columns.node_objects[t.root])] = Flat(t, parts, followers)
     return made
@@ -171,18 +171,15 @@ def _slots(columns: Columns, leaf: int) -> list[DictSlot]:
     return found
 
 
-def _checked(t: Tree, leaves: list[int]) -> dict[Home, list[int]]:
-    """The leaves by home; raises, before anything is changed, where one cannot be a view of a vector."""
+def _check(t: Tree, leaves: list[int]) -> None:
+    """Raises, before anything is changed, if a leaf cannot be a view of a vector."""
     columns = t.columns
     if not leaves:
         raise WalkError("there is nothing to flatten: no leaf is trained")
-    by_home: dict[Home, list[int]] = {}
     for leaf in leaves:
         value = columns.current(leaf)
-        home = columns.home(value)
-        if reason := home.capability(Packing).cannot_pack(value):
+        if reason := columns.home(value).capability(Packing).cannot_pack(value):
             raise WalkError(f"cannot flatten {columns.row_text(leaf)}: {reason}; nothing was changed")
-        by_home.setdefault(home, []).append(leaf)
     packed = set(leaves)
     for members, _ in columns.overlaps:
         if packed.intersection(members):
@@ -196,7 +193,6 @@ def _checked(t: Tree, leaves: list[int]) -> dict[Home, list[int]]:
                     f"cannot flatten {columns.row_text(leaf)}: {columns.row_text(row)} lies in it in a way that no "
                     "slice says; nothing was changed"
                 )
-    return by_home
 
 
 class _Follower(NamedTuple):

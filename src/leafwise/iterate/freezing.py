@@ -5,7 +5,7 @@ from typing import Any
 
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home, offer
+from leafwise.core.home import offer
 from leafwise.core.path import listed
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
@@ -58,12 +58,8 @@ def _set(model: Any, where: Any, trainable: bool) -> Any:
     _check(columns, leaves, parameters, drifting, verb)
     if not trainable:
         _check_memory(columns, set(parameters))
-    by_home: dict[Home, list[Any]] = {}
-    for leaf in parameters:
-        value = columns.current(leaf)
-        by_home.setdefault(columns.home(value), []).append(value)
-    for home, values in by_home.items():
-        home.capability(Freezing).set_trainable(values, trainable)
+    for batch in columns.batches(parameters):
+        batch.home.capability(Freezing).set_trainable(batch.values, trainable)
     owners = {id(owner): owner for owner in (_owner(columns, leaf) for leaf in drifting)}
     for owner in owners.values():
         columns.home(owner).capability(Freezing).hold_buffers(owner, not trainable)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import Columns, Facts
-from leafwise.core.doc import Shown
 from leafwise.core.home import Home
+from leafwise.core.outline import Shown
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import RuleError

@@ -7,12 +7,12 @@ from functools import partial
 from operator import index
 from typing import Any, NamedTuple
 
-from leafwise.core.bars import bar
 from leafwise.core.capabilities.filling import Draw, Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import escape, listed
+from leafwise.core.progress import bar
 from leafwise.core.rebuild import recomputed, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, RuleError
@@ -301,7 +301,7 @@ class _Others(Mapping[str, Leaf]):
         return {columns.row_names[row]: row for row in rows if row != self._row}
 
     def __getitem__(self, name: str) -> Leaf:
-        return self._columns.leaf(self._rows()[name])
+        return self._columns.leaf_of(self._rows()[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows())

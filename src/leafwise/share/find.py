@@ -8,9 +8,9 @@ from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
-from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME, Op
+from leafwise.core.outline import Shown
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import WalkError
 
@@ -122,7 +122,7 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
             ops = {row: _how_equal(columns, first, row) for row, _ in rows[1:]}
             for wanted in ("same", "transpose"):
                 others = [row for row, op in ops.items() if op is not None and op == wanted]
-                leaves = tuple(columns.leaf(row) for row in [first, *others])
+                leaves = tuple(columns.leaf_of(row) for row in [first, *others])
                 if others and frozenset(leaves) not in shared:
                     found.append(EqualUntied(leaves, ops[others[0]] or SAME, constant))
             rows = [one for one in rows[1:] if ops[one[0]] is None]

@@ -35,7 +35,7 @@ class LeafEvidence:
     @property
     def handle(self) -> Leaf:
         """The leaf itself."""
-        return self._evidence.columns.leaf(self.number)
+        return self._evidence.columns.leaf_of(self.number)
 
     @property
     def held(self) -> Held:

@@ -3,19 +3,20 @@
 import math
 from typing import Any
 
-from leafwise.core.doc import Doc, Line, Span, Style
 from leafwise.core.moments import Histogram, together
+from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import Path, listed, quote
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats
-from leafwise.render.outline import MAX_LINES, plural
+from leafwise.render.outline import MAX_LINES
+from leafwise.render.phrases import plural
 
 _BARS = "▁▂▃▄▅▆▇█"
 _TOO_FEW = 5  # lines for a tree of many leaves
 _EXPONENTS = 20  # so many powers of two are drawn, up to the largest
 
 
-def stats_doc(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
+def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
     """A line for each leaf, or where those are many, for each part; and one for all."""
     rows = list(stats.values())
     parts = _parts(rows, depth, full)
@@ -134,7 +135,7 @@ def left_out(what: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
     return [(Span(f"{what}: {listed(paths)}: {reason}", "warn"),) for reason, paths in by_reason.items()]
 
 
-def stats_json(stats: Stats) -> dict[str, Any]:
+def to_json(stats: Stats) -> dict[str, Any]:
     """A row for each leaf, and the total; what is not a number is null."""
     return {
         "of": stats.of,

@@ -1,12 +1,12 @@
-"""What `lw.ties` found, as a table and as plain data."""
+"""The result of `lw.ties`, as a table and as plain data."""
 
 from typing import TYPE_CHECKING, Any
 
-from leafwise.core.doc import Doc, Line, Span
 from leafwise.core.leaf import shape_text
+from leafwise.core.outline import Doc, Line, Span
 from leafwise.core.path import listed
-from leafwise.render.outline import bytes_text, plural
-from leafwise.render.plain import shared_memory_json, undone_json
+from leafwise.render.json import shared_memory_json, undone_json
+from leafwise.render.phrases import bytes_text, plural
 from leafwise.share.find import Ties, bytes_saved
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MAX_LISTED = 20  # of equal but untied leaves, which may be many
 
 
-def ties_doc(ties: Ties) -> Doc:
+def lower(ties: Ties) -> Doc:
     """A line for each tied leaf, below it its further names with how each sees it."""
     lines = []
     for tie in ties:
@@ -73,7 +73,7 @@ def _listed(leaves: "tuple[Leaf, ...]") -> str:
     return listed([str(leaf.path) for leaf in leaves], 6)
 
 
-def ties_json(ties: Ties) -> dict[str, Any]:
+def to_json(ties: Ties) -> dict[str, Any]:
     """Ties, undone ties, shared memory, and what else was asked for."""
     data: dict[str, Any] = {
         "ties": [

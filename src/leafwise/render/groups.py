@@ -1,23 +1,25 @@
-"""What `lw.groups` found, as an account and as plain data."""
+"""The result of `lw.groups`, as an account and as plain data."""
 
 from typing import Any
 
-from leafwise.core.doc import Doc, Line, Span
+from leafwise.core.outline import Doc, Line, Span
 from leafwise.core.path import listed
 from leafwise.iterate.grouping import GroupAccount, Groups
 from leafwise.iterate.rules import option_text
-from leafwise.render.outline import plural
+from leafwise.render.phrases import plural
+
+_DECAY = {True: "decayed", False: "not decayed", None: "decayed as the optimizer is told"}
 
 
-def groups_doc(groups: Groups) -> Doc:
+def lower(groups: Groups) -> Doc:
     """A line for each rule with what it matched, and a line for each group with its options."""
     lines = []
     if groups.rules:
         lines.append(Line(0, (Span("rules", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
     for rule in groups.rules:
         frozen = f"and {plural(rule.frozen, 'frozen leaf', 'frozen leaves')}" if rule.frozen else ""
-        said = [Span(frozen, "warn"), Span("; "), Span(rule.note, "dim")]
-        note = tuple(said) if frozen and rule.note else tuple(span for span in said[::2] if span.text)
+        notes = [Span(frozen, "warn"), Span("; "), Span(rule.note, "dim")]
+        note = tuple(notes) if frozen and rule.note else tuple(span for span in notes[::2] if span.text)
         lines.append(_line(rule.rule, rule.leaves, rule.parameters, note))
     if groups.rules and groups.uncovered:
         note = (Span(listed(groups.uncovered), "dim"),)
@@ -29,16 +31,13 @@ def groups_doc(groups: Groups) -> Doc:
     return Doc(lines, _footer(groups), right=frozenset({0, 1}))
 
 
-_DECAY = {True: "decayed", False: "not decayed", None: "decayed as the optimizer is told"}
-
-
 def _line(label: str, leaves: int, parameters: int, note: tuple[Span, ...]) -> Line:
     return Line(1, (Span(label, "name"),), (Span(f"{leaves:,}"), Span(f"{parameters:,}", "number")), note)
 
 
 def _options(group: GroupAccount) -> str:
-    said = [f"{name}={option_text(value)}" for name, value in group.options.items()]
-    return ", ".join(said) or "the optimizer's defaults"
+    options = [f"{name}={option_text(value)}" for name, value in group.options.items()]
+    return ", ".join(options) or "the optimizer's defaults"
 
 
 def _footer(groups: Groups) -> list[tuple[Span, ...]]:
@@ -46,7 +45,7 @@ def _footer(groups: Groups) -> list[tuple[Span, ...]]:
     for group in groups.groups:
         counts[group.decayed][0] += group.leaves
         counts[group.decayed][1] += group.parameters
-    leaves, parameters = (sum(count[which] for count in counts.values()) for which in (0, 1))
+    leaves, parameters = map(sum, zip(*counts.values(), strict=True))
     parts = [_counted(leaves, parameters)]
     parts += [f"{count[1]:,} {_DECAY[decayed]}" for decayed, count in counts.items() if count[0]]
     footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
@@ -60,7 +59,7 @@ def _counted(leaves: int, parameters: int) -> str:
     return f"{plural(leaves, 'leaf', 'leaves')}, {plural(parameters, 'parameter', 'parameters')}"
 
 
-def groups_json(groups: Groups) -> dict[str, Any]:
+def to_json(groups: Groups) -> dict[str, Any]:
     """The account, and the names in each group."""
     return {
         "rules": [{**rule._asdict(), "options": _plain(rule.options)} for rule in groups.rules],

@@ -26,7 +26,7 @@ class Line(NamedTuple):
 
 
 class Doc(NamedTuple):
-    """An outline and what is said below it.
+    """An outline and the lines below it.
 
     `right` are the columns that align to the right, `drop` those that go first where room is short. With `wraps`,
     notes that are too long go on in lines of their own instead of being cut.
@@ -40,25 +40,30 @@ class Doc(NamedTuple):
 
 
 class Shown:
-    """A result that prints as a picture: render, imported when something is drawn, knows how, by the kind of result."""
+    """A result that prints as a picture. `leafwise.render`, imported when something is drawn, draws it.
 
-    _kind: str
+    `result_kind` is the kind of result, given as `class Stats(Shown, kind="stats")`; the table `RESULTS` of
+    `leafwise.render` names the module that draws that kind.
+    """
 
-    def __init_subclass__(cls, kind: str = "", **more: Any) -> None:
-        super().__init_subclass__(**more)
+    result_kind: str
+
+    def __init_subclass__(cls, kind: str = "", **options: Any) -> None:
+        super().__init_subclass__(**options)
         if kind:
-            cls._kind = kind
+            cls.result_kind = kind
 
     def text(self) -> str:
         """The picture as plain text."""
-        return self._text()
+        return self.render_text()
 
     def json(self) -> dict[str, Any]:
         """The same as plain data, for `json.dump`."""
         data: dict[str, Any] = import_module("leafwise.render").json_of(self)
         return data
 
-    def _text(self, **options: Any) -> str:
+    def render_text(self, **options: Any) -> str:
+        """The picture as plain text, with the options of this kind of result; `text` of each result names them."""
         return str(import_module("leafwise.render").text_of(self, **options))
 
     def __str__(self) -> str:
