@@ -53,7 +53,7 @@ def to_html(image: Image) -> str:
         f'alt="{styled(image.caption, "")}">'
     )
     notes = [styled(image.title, "name")]
-    notes += [styled(note, "dim") for note in image.grid.said] + [styled(note, "warn") for note in image.grid.dead]
+    notes += [styled(note, "dim") for note in image.grid.notes] + [styled(note, "warn") for note in image.grid.dead]
     words = " · ".join(notes)
     return (
         f'<figure class="leafwise-image"><style>{_CSS}</style>{picture}'

@@ -26,12 +26,12 @@ class Grid(NamedTuple):
 
     `down` and `across` say after how many rows and columns there is a gap; each number divides the next, and the gap
     is wider where several do. `units` are the blocks between the widest gaps where these run on from row to row, as
-    text does; without gaps, the cells. What is left of the last row is empty. `said` is what a cell stands for, `dead`
-    what is zero throughout.
+    text does; without gaps, the cells. What is left of the last row is empty. `notes` say what a cell stands for,
+    `dead` what is zero throughout.
     """
 
     cells: Any
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
     down: tuple[int, ...] = ()
     across: tuple[int, ...] = ()
     units: int | None = None

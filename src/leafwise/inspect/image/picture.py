@@ -100,14 +100,14 @@ class Image(Shown, kind="image"):
     def caption(self) -> str:
         """Which leaf it is, what is drawn and how, and the scale."""
         return escape(
-            " · ".join([self.title, *self.grid.said, *self.grid.dead, self.scale_text, *self.nonfinite_texts])
+            " · ".join([self.title, *self.grid.notes, *self.grid.dead, self.scale_text, *self.nonfinite_texts])
         )
 
     @property
     def title(self) -> str:
         """Which leaf it is, with its shape and dtype: the first words of the caption."""
-        what = "" if self.of == "value" else "gradient of "
-        return f"{what}{self.path} {shape_text(self.shape)} {self.dtype}".strip()
+        prefix = "" if self.of == "value" else "gradient of "
+        return f"{prefix}{self.path} {shape_text(self.shape)} {self.dtype}".strip()
 
     @property
     def finite(self) -> Any:
@@ -130,7 +130,7 @@ class Image(Shown, kind="image"):
     def nonfinite_texts(self) -> list[str]:
         """How many values are NaN, and how many infinite; nothing where none are."""
         counts = (("NaN", self.grid.nan), ("infinite", self.grid.infinite))
-        return [f"{count:,} {what}" for what, count in counts if count]
+        return [f"{count:,} {name}" for name, count in counts if count]
 
     def png(self) -> bytes:
         """The picture as a PNG."""

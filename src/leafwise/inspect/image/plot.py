@@ -154,7 +154,7 @@ def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise WalkError(f"could not look at the values of {_subject(name)}: {reason}") from error
     if not groups and style != "strip":
-        grid = grid._replace(said=(f"{grid.said[0]} (as of one group: nothing says how many)", *grid.said[1:]))
+        grid = grid._replace(notes=(f"{grid.notes[0]} (as of one group: nothing says how many)", *grid.notes[1:]))
     facts = {"path": name, "shape": shape, "dtype": spec.dtype, "of": of, "style": style, "size": size}
     return Image(facts, grid, limit)
 
