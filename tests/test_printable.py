@@ -1,4 +1,4 @@
-"""Text of others passes one place on its way out; nothing in the package goes around it."""
+"""Text from files and models is escaped in one place before it is shown; nothing in the package bypasses it."""
 
 import ast
 import builtins
@@ -63,7 +63,7 @@ def is_plain(node: ast.AST | None) -> bool:
     return False
 
 
-def test_the_rule_sees_what_it_should() -> None:
+def test_the_rule_tells_plain_text_from_raw_names() -> None:
     def judged(code: str) -> bool:
         return is_plain(ast.parse(code, mode="eval").body)
 
@@ -160,7 +160,7 @@ def test_files_and_urls_are_named_by_one_function() -> None:
     assert wrong == []
 
 
-def test_nothing_else_tells_what_shows() -> None:
+def test_no_other_file_decides_what_is_printable() -> None:
     found = {path.name for path in SOURCE.rglob("*.py") if "isprintable" in path.read_text("utf-8")}
     assert found == {"printable.py", "path.py", "text.py"}
 
@@ -204,7 +204,7 @@ def test_an_outline_lets_nothing_through(terminal: Terminal) -> None:
         ("https://h/a?b=1\nc=2", "https://h/a?b=***"),
     ],
 )
-def test_what_a_url_shows(url: str, shown: str) -> None:
+def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert shown_url(url) == shown
     assert shown_file(url) == repr(shown)
     assert "secret" not in without_secrets(f"cannot read {url}: no", url)

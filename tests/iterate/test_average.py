@@ -1,3 +1,5 @@
+"""`lw.Average`: averages of weights over steps, applied, saved and loaded."""
+
 import copy
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ def batch_normed() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("decay", [0.9, None])
-def test_equal_to_pytorchs_averaged_model(decay: float | None) -> None:
+def test_averages_are_those_of_pytorchs_averaged_model(decay: float | None) -> None:
     net = batch_normed()
     function = get_ema_multi_avg_fn(decay) if decay is not None else None
     theirs = AveragedModel(net, multi_avg_fn=function)
@@ -118,7 +120,7 @@ def test_parameters_that_are_replaced_are_followed() -> None:
     assert average.state_dict()["values"]["weight"].tolist() == [[1, 1], [1, 1]]
 
 
-def test_saved_and_loaded_with_everything_else(tmp_path: Path) -> None:
+def test_an_average_is_saved_and_loaded_with_everything_else(tmp_path: Path) -> None:
     def start() -> dict[str, Any]:
         torch.manual_seed(0)
         model = LanguageModel()
@@ -243,7 +245,7 @@ def test_a_part_of_a_model_is_averaged_by_itself() -> None:
             pass
 
 
-def test_arrays_and_inference_mode() -> None:
+def test_arrays_and_models_in_inference_mode_are_averaged() -> None:
     import numpy as np
 
     arrays = {"w": np.ones(3, np.float32)}
