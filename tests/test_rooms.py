@@ -44,7 +44,7 @@ PUBLIC = {
 # Outside of homes, files and kernels, what computes with NumPy, loaded when it is needed.
 _WITH_NUMPY = {
     "read.py", "drawing.py", "placing.py", "grids.py", "bins.py", "pixels.py", "characters.py", "scale.py",
-    "lines.py", "spectrum.py",
+    "duplicate_rows.py", "spectrum.py",
 }  # fmt: skip
 
 
@@ -87,7 +87,7 @@ LATE = {
     "core/tree.py": {"files"},
     "core/outline.py": {"render"},
     "core/progress.py": {"render"},
-    "inspect/picture.py": {"render"},
+    "inspect/image/picture.py": {"render"},
 }
 
 

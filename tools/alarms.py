@@ -22,7 +22,7 @@ from tools.pages import put_table
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect.rules.registry import all_rules
+from leafwise.inspect.check.rules.registry import all_rules
 
 PAGE = Path(__file__).parent.parent / "docs" / "check.md"
 START, END = "<!-- alarms -->", "<!-- /alarms -->"

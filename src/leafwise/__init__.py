@@ -88,10 +88,10 @@ _HOLDS = {
         "WriteError",
     ),
     "leafwise.homes.torch.roles": ("add_roles",),
-    "leafwise.inspect.check": ("check",),
-    "leafwise.inspect.image": ("image",),
-    "leafwise.inspect.diff": ("diff",),
-    "leafwise.inspect.stats": ("stats",),
+    "leafwise.inspect.check.linter": ("check",),
+    "leafwise.inspect.image.plot": ("image",),
+    "leafwise.inspect.diff.difference": ("diff",),
+    "leafwise.inspect.stats.statistics": ("stats",),
     "leafwise.iterate.averaging": ("Average",),
     "leafwise.iterate.clipping": ("clip",),
     "leafwise.iterate.flattening": ("flat",),
@@ -134,10 +134,10 @@ if TYPE_CHECKING:
         WriteError,
     )
     from leafwise.homes.torch.roles import add_roles
-    from leafwise.inspect.check import check
-    from leafwise.inspect.diff import diff
-    from leafwise.inspect.image import image
-    from leafwise.inspect.stats import stats
+    from leafwise.inspect.check.linter import check
+    from leafwise.inspect.diff.difference import diff
+    from leafwise.inspect.image.plot import image
+    from leafwise.inspect.stats.statistics import stats
     from leafwise.iterate.averaging import Average
     from leafwise.iterate.clipping import clip
     from leafwise.iterate.flattening import flat

@@ -15,7 +15,7 @@ from tools.healthy_models import Healthy
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect.rules.registry import all_rules
+from leafwise.inspect.check.rules.registry import all_rules
 
 # Of each kind of model one, in which a fault can be planted or not.
 PLACES = ("Linear float32", "Conv2d bfloat16", "ConvTranspose2d float32", "LSTM float32", "Transformer float32")
@@ -423,11 +423,11 @@ def test_copies_beside_a_dead_unit_are_still_a_broken_symmetry() -> None:
 
 
 def test_many_layers_of_two_values_are_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.inspect.looking import Looked
+    from leafwise.inspect.check.evidence import Evidence
 
     compared = []
-    plain = Looked.compared
-    monkeypatch.setattr(Looked, "compared", lambda self, a, b: (compared.append(1), plain(self, a, b))[1])
+    plain = Evidence.value_kinds
+    monkeypatch.setattr(Evidence, "value_kinds", lambda self, a, b: (compared.append(1), plain(self, a, b))[1])
     torch.manual_seed(0)
     first = torch.sign(torch.randn(64, 64)) * 0.1
     layers = {f"l{n}": first.view(-1)[torch.randperm(4096)].view(64, 64) for n in range(60)}

@@ -9,8 +9,8 @@ from tests.inspect.helpers import codes, faulty, fresh, levels_and_codes
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect.findings import LEVELS
-from leafwise.inspect.rules.registry import all_rules
+from leafwise.inspect.check.findings import LEVELS
+from leafwise.inspect.check.rules.registry import all_rules
 
 
 def test_the_message_has_the_figure_and_what_to_do() -> None:
@@ -79,7 +79,7 @@ def test_findings_are_a_sequence_the_worst_first() -> None:
     assert (len(found.errors), len(found.warnings), len(found.notes), found.ok) == (1, 1, 0, False)
     assert found.codes == {"LW101": 1, "LW110": 1}
     assert found[0] == lw.check(faulty())[0]
-    assert set(found.rules) == {code for code, rule in all_rules().items() if not rule.asked}
+    assert set(found.rules) == {code for code, rule in all_rules().items() if not rule.opt_in}
 
 
 def test_the_table_says_what_was_looked_at() -> None:

@@ -19,7 +19,7 @@ from tests.inspect.helpers import Tied, kinds, state
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect import renames
+from leafwise.inspect.diff import renames
 
 # -- the same --------------------------------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ def test_equal_statistics_alone_do_not_pair_leaves(monkeypatch: pytest.MonkeyPat
     a = torch.tensor([1.0, 2.0, 3.0, 4.0])
     found = lw.diff({"x": torch.ones(1), "a": a}, {"x": torch.ones(1), "b": a.flip(0)})
     assert kinds(found) == {"a": ("removed",), "b": ("added",)}
-    monkeypatch.setattr(renames, "_every_moment", lambda found: 0)
+    monkeypatch.setattr(renames, "_by_all_moments", lambda leaf: 0)
     found = lw.diff({"x": torch.ones(1), "a": a}, {"x": torch.ones(1), "b": a + 1})
     assert kinds(found) == {"a": ("removed",), "b": ("added",)}
 

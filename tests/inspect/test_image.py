@@ -17,7 +17,7 @@ from tests.contract import toy
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect import grids
+from leafwise.inspect.image import grids
 
 
 def counted(*shape: int) -> torch.Tensor:
@@ -176,7 +176,7 @@ def test_without_numpy_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> No
     def missing(name: str) -> Any:
         raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
 
-    monkeypatch.setattr("leafwise.inspect.image.import_module", missing)
+    monkeypatch.setattr("leafwise.inspect.image.plot.import_module", missing)
     with pytest.raises(lw.Error, match=r"lw.image needs numpy: pip install numpy"):
         lw.image(torch.ones(2, 2))
 

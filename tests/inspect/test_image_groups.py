@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect import grids
+from leafwise.inspect.image import grids
 
 
 def by_hand(layer: nn.ConvTranspose2d) -> torch.Tensor:

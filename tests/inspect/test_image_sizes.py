@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect import grids
+from leafwise.inspect.image import grids
 
 
 def test_tiles_that_are_few_but_large_are_binned() -> None:

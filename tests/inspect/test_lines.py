@@ -10,13 +10,13 @@ from tests.inspect.helpers import levels_and_codes
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect.lines import alike, zero_lines
-from leafwise.inspect.looking import Looked
+from leafwise.inspect.check.duplicate_rows import duplicate_rows, zero_lines
+from leafwise.inspect.check.evidence import Evidence
 
 
 def seen(array: Any) -> Any:
-    looked = Looked(lw.tree({"w": array}))
-    return looked.leaves[0]
+    evidence = Evidence(lw.tree({"w": array}))
+    return evidence.leaves[0]
 
 
 def random(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Any:
@@ -40,14 +40,14 @@ def test_copies_are_found_wherever_they_are(seed: int, axis: int) -> None:
     for _ in range(int(pick.integers(0, 6))):
         matrix[pick.integers(rows)] = matrix[pick.integers(rows)]
     array = matrix if axis == 0 else np.ascontiguousarray(matrix.T)
-    assert sorted(alike(seen(array), axis).same) == same_rows(matrix)
+    assert sorted(duplicate_rows(seen(array), axis).same) == same_rows(matrix)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "float8_e4m3fn"])
 def test_copies_in_other_dtypes_are_found(dtype: str) -> None:
     values = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
     values[7] = values[31]
-    assert alike(seen(values), 0).same == [[7, 31]]
+    assert duplicate_rows(seen(values), 0).same == [[7, 31]]
 
 
 def test_copies_among_rows_that_begin_alike_are_found() -> None:
@@ -55,16 +55,16 @@ def test_copies_among_rows_that_begin_alike_are_found() -> None:
     matrix = random(300, 64)
     matrix[:, :32] = 0
     matrix[200] = matrix[3]
-    assert alike(seen(matrix), 0).same == [[3, 200]]
-    assert alike(seen(np.eye(128, dtype=np.float32)), 0) == ([], [])
+    assert duplicate_rows(seen(matrix), 0).same == [[3, 200]]
+    assert duplicate_rows(seen(np.eye(128, dtype=np.float32)), 0) == ([], [])
 
 
 def test_copies_among_filters_of_convolutions_are_found() -> None:
     filters = random(16, 8, 3, 3)
     filters[5] = filters[2]
     filters[:, 1] = filters[:, 6]
-    assert alike(seen(filters), 0).same == [[2, 5]]
-    assert alike(seen(filters), 1).same == [[1, 6]]
+    assert duplicate_rows(seen(filters), 0).same == [[2, 5]]
+    assert duplicate_rows(seen(filters), 1).same == [[1, 6]]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -74,35 +74,35 @@ def test_what_is_nearly_a_copy_is_found_with_its_distance(seed: int, axis: int) 
     noise = random(96, seed=seed + 100)
     matrix[150] = matrix[20] + 3e-4 * noise
     expected = np.linalg.norm(matrix[150] - matrix[20]) / np.linalg.norm(matrix[20])
-    [(one, other, away)] = alike(seen(matrix if axis == 0 else matrix.T.copy()), axis).near
+    [(one, other, away)] = duplicate_rows(seen(matrix if axis == 0 else matrix.T.copy()), axis).near
     assert {one, other} == {20, 150}
     assert away == pytest.approx(expected, rel=1e-3)
     matrix[150] = matrix[20] + 3e-2 * noise
-    assert alike(seen(matrix), 0) == ([], [])
+    assert duplicate_rows(seen(matrix), 0) == ([], [])
 
 
 def test_rows_of_very_different_sizes_are_compared_each_in_its_own_measure() -> None:
     matrix = random(100, 64) * np.logspace(-20, 10, 100, dtype=np.float32)[:, None]
     matrix[60] = matrix[3] * 1.0001
-    [(one, other, _)] = alike(seen(matrix), 0).near
+    [(one, other, _)] = duplicate_rows(seen(matrix), 0).near
     assert {one, other} == {3, 60}
 
 
 def test_short_lines_are_reported_only_if_all_are_the_same() -> None:
     matrix = random(64, 3)
     matrix[1] = matrix[2]
-    assert alike(seen(matrix), 0).same == []
-    assert alike(seen(np.repeat(random(1, 3), 64, 0)), 0).same == [list(range(64))]
+    assert duplicate_rows(seen(matrix), 0).same == []
+    assert duplicate_rows(seen(np.repeat(random(1, 3), 64, 0)), 0).same == [list(range(64))]
 
 
 def test_more_than_a_band_is_looked_at_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leafwise.inspect.reading._BAND", 1000)
+    monkeypatch.setattr("leafwise.inspect.reader.BAND", 1000)
     matrix = random(300, 64)
     matrix[299], matrix[:, 9] = matrix[4], matrix[:, 60]
     matrix[299, 9] = matrix[299, 60] = matrix[4, 60]
     matrix[17] = 0
-    assert alike(seen(matrix), 0).same == [[4, 299]]
-    assert alike(seen(matrix), 1).same == [[9, 60]]
+    assert duplicate_rows(seen(matrix), 0).same == [[4, 299]]
+    assert duplicate_rows(seen(matrix), 1).same == [[9, 60]]
     assert zero_lines(seen(matrix), 0).nonzero()[0].tolist() == [17]
     matrix[:, 33] = 0
     assert zero_lines(seen(matrix), 1).nonzero()[0].tolist() == [33]
@@ -111,15 +111,15 @@ def test_more_than_a_band_is_looked_at_in_bands(monkeypatch: pytest.MonkeyPatch)
 def test_what_is_not_finite_does_no_harm() -> None:
     matrix = random(40, 20)
     matrix[3], matrix[4] = np.nan, np.inf
-    alike(seen(matrix), 0)
-    alike(seen(matrix), 1)
+    duplicate_rows(seen(matrix), 0)
+    duplicate_rows(seen(matrix), 1)
     assert zero_lines(seen(matrix), 0).sum() == 0
 
 
 def test_a_near_copy_among_rows_of_few_numbers_is_found() -> None:
     matrix = np.eye(64, dtype=np.float32) * 0.5
     matrix[1] = matrix[0] * 1.0005
-    [(one, other, _)] = alike(seen(matrix), 0).near
+    [(one, other, _)] = duplicate_rows(seen(matrix), 0).near
     assert {one, other} == {0, 1}
 
 

@@ -7,7 +7,7 @@ from leafwise.cli import target
 from leafwise.cli.output import print_json, say, show
 
 if TYPE_CHECKING:
-    from leafwise.inspect.rules.registry import CheckRule
+    from leafwise.inspect.check.rules.registry import CheckRule
 
 
 def add_to(verbs: Any) -> None:
@@ -37,19 +37,19 @@ def print_rules(rules: "list[CheckRule]", as_json: bool) -> None:
         for rule in rules:
             say(f"{rule.code}  {rule.name}: {rule.about}")
         return
-    facts = [{"code": rule.code, "name": rule.name, "about": rule.about, "asked": rule.asked} for rule in rules]
+    facts = [{"code": rule.code, "name": rule.name, "about": rule.about, "asked": rule.opt_in} for rule in rules]
     print_json({"rules": facts})
 
 
 def run(options: argparse.Namespace) -> int:
     from leafwise.errors import QueryError
-    from leafwise.inspect.check import check
-    from leafwise.inspect.findings import LEVELS
-    from leafwise.inspect.rules.registry import all_rules, chosen
+    from leafwise.inspect.check.findings import LEVELS
+    from leafwise.inspect.check.linter import check
+    from leafwise.inspect.check.rules.registry import all_rules, selected_rules
 
     if options.rules:
         limited = options.select or options.ignore
-        rules = chosen(options.select, options.ignore) if limited else all_rules().values()
+        rules = selected_rules(options.select, options.ignore) if limited else all_rules().values()
         print_rules(list(rules), options.json)
         return 0
     if options.target is None:

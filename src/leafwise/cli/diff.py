@@ -34,7 +34,7 @@ def add_to(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import tree
-    from leafwise.inspect.diff import diff
+    from leafwise.inspect.diff.difference import diff
     from leafwise.inspect.pairing import RENAME_HINT
 
     rename = rename_argument(options)

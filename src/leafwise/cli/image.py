@@ -30,8 +30,8 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.inspect.image import check_options, image
-    from leafwise.inspect.picture import must_be_png
+    from leafwise.inspect.image.picture import must_be_png
+    from leafwise.inspect.image.plot import check_options, image
 
     check_options("value", options.limit, options.size, options.style, spelling="--{}")
     if options.output is not None:

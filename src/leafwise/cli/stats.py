@@ -27,7 +27,7 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.inspect.stats import stats
+    from leafwise.inspect.stats.statistics import stats
 
     selection = target.selected(options.target, options.query)
     measured = stats(selection, histogram=not options.no_histogram, progress=True)

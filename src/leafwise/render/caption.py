@@ -8,7 +8,7 @@ from leafwise.render.terminal import Terminal
 from leafwise.render.text import text, width_of
 
 if TYPE_CHECKING:
-    from leafwise.inspect.picture import Image
+    from leafwise.inspect.image.picture import Image
 
 
 class _CaptionLine(NamedTuple):
@@ -20,9 +20,9 @@ class _CaptionLine(NamedTuple):
 
 def caption(image: "Image", left_out: str, *, colored: bool, width: int, ascii_only: bool) -> Doc:
     """The caption of an image no wider than this; one that is not in colour has a legend."""
-    title = [*_words(image.title, "name"), *(word for note in image.grid.said[:1] for word in _words(f"· {note}"))]
+    title = [*_words(image.title, "name"), *(word for note in image.grid.notes[:1] for word in _words(f"· {note}"))]
     lines = [_CaptionLine(title)]
-    lines += [_CaptionLine(_words(note, "dim")) for note in image.grid.said[1:]]
+    lines += [_CaptionLine(_words(note, "dim")) for note in image.grid.notes[1:]]
     lines += [_CaptionLine(_words(note, "warn")) for note in image.grid.dead]
     if left_out:
         lines.append(_CaptionLine(_words(f"{left_out}; a PNG has all", "dim")))

@@ -7,7 +7,7 @@ from typing import Any
 from leafwise.core.comparing import Comparison, together
 from leafwise.core.leaf import shape_text
 from leafwise.core.outline import Span
-from leafwise.inspect.changes import Change, nonfinite_text
+from leafwise.inspect.diff.changes import Change, nonfinite_text
 from leafwise.render.phrases import value_text
 from leafwise.render.stats import share_text
 

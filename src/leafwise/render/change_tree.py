@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from leafwise.core.outline import Line, Span, Style
 from leafwise.core.path import quote, split_names
-from leafwise.inspect.changes import KINDS, Change
+from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.render.change_text import figures, nonfinite, notes
 from leafwise.render.outline import FOLD_FROM, cut, follows, within
 from leafwise.render.phrases import plural

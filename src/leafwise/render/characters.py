@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.inspect.bins import bin_sizes, binned, side
-from leafwise.inspect.grids import Grid
+from leafwise.inspect.image.bins import bin_sizes, binned, side
+from leafwise.inspect.image.grids import Grid
 from leafwise.render.pixels import colors, enlarged
 from leafwise.render.scale import EMPTY, GAP, palette, shares
 

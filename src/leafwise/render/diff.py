@@ -6,8 +6,8 @@ from typing import Any
 
 from leafwise.core.comparing import together
 from leafwise.core.outline import Doc, Span, Style
-from leafwise.inspect.changes import KINDS, Change, nonfinite_text
-from leafwise.inspect.diff import Diff
+from leafwise.inspect.diff.changes import KINDS, Change, nonfinite_text
+from leafwise.inspect.diff.difference import Diff
 from leafwise.render.change_text import changed_value_text, figure_texts
 from leafwise.render.change_tree import ChangeTree
 from leafwise.render.json import plain_value

@@ -4,7 +4,7 @@ from itertools import groupby
 from typing import Any
 
 from leafwise.core.outline import Doc, Line, Span, Style
-from leafwise.inspect.findings import LEVELS, Findings
+from leafwise.inspect.check.findings import LEVELS, Findings
 from leafwise.render.phrases import plural
 from leafwise.render.stats import left_out
 

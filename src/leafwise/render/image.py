@@ -3,7 +3,7 @@
 from base64 import b64encode
 from typing import Any
 
-from leafwise.inspect.picture import Image
+from leafwise.inspect.image.picture import Image
 from leafwise.render.caption import caption
 from leafwise.render.characters import fitted, half_blocks, signs
 from leafwise.render.html import styled
@@ -53,7 +53,7 @@ def to_html(image: Image) -> str:
         f'alt="{styled(image.caption, "")}">'
     )
     notes = [styled(image.title, "name")]
-    notes += [styled(note, "dim") for note in image.grid.said] + [styled(note, "warn") for note in image.grid.dead]
+    notes += [styled(note, "dim") for note in image.grid.notes] + [styled(note, "warn") for note in image.grid.dead]
     words = " · ".join(notes)
     return (
         f'<figure class="leafwise-image"><style>{_CSS}</style>{picture}'

@@ -7,7 +7,7 @@ import numpy as np
 from leafwise.render.scale import EMPTY, numbers
 
 if TYPE_CHECKING:
-    from leafwise.inspect.grids import Grid
+    from leafwise.inspect.image.grids import Grid
 
 
 def colors(grid: "Grid", limit: float) -> Any:

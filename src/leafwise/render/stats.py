@@ -6,8 +6,8 @@ from typing import Any
 from leafwise.core.moments import Histogram, together
 from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import Path, listed, quote
-from leafwise.inspect.rows import Row
-from leafwise.inspect.stats import Stats
+from leafwise.inspect.stats.rows import Row
+from leafwise.inspect.stats.statistics import Stats
 from leafwise.render.outline import MAX_LINES
 from leafwise.render.phrases import plural
 

@@ -1,0 +1,229 @@
+"""What the rules of `lw.check` judge by: the leaves of one walk and, once a rule asks, statistics from one pass."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from leafwise.core.columns import Columns
+from leafwise.core.tree import Tree
+from leafwise.errors import QueryError, WalkError
+from leafwise.inspect.check.leaf_evidence import LeafEvidence
+from leafwise.inspect.check.optimizer_coverage import OptimizerCoverage
+from leafwise.inspect.diff.changes import Change
+from leafwise.inspect.diff.difference import diff
+from leafwise.inspect.reader import bands
+from leafwise.inspect.stats.rows import Row
+from leafwise.inspect.stats.statistics import Stats, stats
+from leafwise.iterate.initialisers import Drawn
+from leafwise.iterate.initializing import declared
+
+if TYPE_CHECKING:
+    from leafwise.inspect.check.duplicate_rows import Duplicates
+
+_THREADS, _LARGE = 2, 1 << 20  # for leaves that have more bytes
+_CORNER = 64  # numbers of a row and a column that are compared before all
+
+
+class Evidence:
+    """One walk of a tree and what is known of its leaves. Whatever costs a pass over values is computed when the first
+    rule asks for it, and kept for the others."""
+
+    def __init__(
+        self, t: Tree, optimizer: Any = None, init: Any = None, baseline: Tree | None = None, progress: bool = False
+    ) -> None:
+        self.tree, self.init, self.baseline = t, init, baseline
+        self.columns: Columns = t.columns
+        self.coverage = OptimizerCoverage(self, optimizer)
+        self._progress = progress
+
+    @cached_property
+    def leaves(self) -> list[LeafEvidence]:
+        columns, rows = self.columns, list(self.tree.first_rows)
+        numbers = [columns.ties.get(row, row) for row in rows]
+        leaves = []
+        for row, number, facts, role in zip(
+            rows, numbers, columns.facts(numbers), columns.row_roles(rows), strict=True
+        ):
+            further = [name for name in columns.rows_of(number) if name != row] if columns.further_rows else []
+            roles = [role, *columns.row_roles(further)]
+            leaves.append(LeafEvidence(self, number, columns.row_text(row), facts, roles))
+        return leaves
+
+    @cached_property
+    def by_number(self) -> dict[int, LeafEvidence]:
+        return {leaf.number: leaf for leaf in self.leaves}
+
+    @cached_property
+    def by_path(self) -> dict[str, LeafEvidence]:
+        """The leaves by any of their paths."""
+        columns = self.columns
+        return {columns.row_text(row): leaf for leaf in self.leaves for row in columns.rows_of(leaf.number)}
+
+    def float_leaves(self, *, kind: str | None = None) -> Iterator[tuple[LeafEvidence, Row]]:
+        """The leaves of floating point that have statistics, with these."""
+        for leaf in self.leaves:
+            if leaf.is_float and (kind is None or leaf.kind == kind) and leaf.stats is not None and leaf.stats.count:
+                yield leaf, leaf.stats
+
+    # -- statistics --------------------------------------------------------------------------------------
+
+    @cached_property
+    def stats(self) -> Stats | None:
+        """None where no leaf has a shape yet."""
+        if self.leaves and all(leaf.spec.shape is None for leaf in self.leaves):
+            return None
+        try:
+            return stats(self.tree, progress=self._progress)
+        except WalkError as error:
+            raise WalkError(f"{error}; rules that need no values can be selected: select=['LW3', …]") from error
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """What was not looked at, each with the reason; as far as rules asked for it."""
+        computed = self.__dict__
+        reasons: dict[str, str] = {} if computed.get("stats") is None else dict(computed["stats"].skipped)
+        reasons |= {f"gradient of {path}": reason for path, reason in computed.get("grad_skipped", {}).items()}
+        reasons |= computed.get("not_compared", {})
+        return reasons
+
+    @cached_property
+    def value_stats(self) -> dict[int, Row]:
+        """The statistics of values, by the number of the leaf."""
+        return {} if self.stats is None else self.stats.by_leaf()
+
+    @cached_property
+    def gradients(self) -> dict[int, Any]:
+        """The gradients that there are, by the number of the leaf."""
+        columns = self.columns
+        leaves = [leaf.number for leaf in self.leaves]
+        values = [columns.current(leaf) for leaf in leaves]
+        gradients: dict[int, Any] = {}
+        for home, numbers in columns.by_home(values).items() if values else ():
+            grads = home.grads([values[number] for number in numbers])
+            gradients |= {leaves[number]: grad for number, grad in zip(numbers, grads, strict=True) if grad is not None}
+        return gradients
+
+    @cached_property
+    def grad_stats(self) -> dict[int, Row]:
+        """The statistics of gradients, by the number of the leaf."""
+        self.grad_skipped: dict[str, str] = {}
+        if not self.gradients:
+            return {}
+        paths = {self.by_number[number].path: "it is sparse" for number in self.gradients}
+        try:
+            table = stats(self.tree, of="grad")
+        except WalkError:  # no gradient has statistics
+            self.grad_skipped = paths
+            return {}
+        self.grad_skipped = {path: reason for path, reason in table.skipped.items() if path in paths}
+        return table.by_leaf()
+
+    @cached_property
+    def duplicate_rows(self) -> "list[tuple[LeafEvidence, int, Duplicates]]":
+        """Each matrix and axis with duplicate lines, and which these are."""
+        from leafwise.inspect.check.duplicate_rows import duplicate_rows
+
+        parameters = self.float_leaves(kind="parameter")
+        fit = (leaf for leaf, row in parameters if row.finite == row.count and row.min < row.max)
+        places = [(leaf, axis) for leaf in fit if leaf.is_matrix for axis in (0, 1)]
+        # Large matrices in files mostly wait for mapped memory, which threads can do together; small ones are Python.
+        large = sum(leaf.spec.nbytes for leaf, _ in places) > _LARGE * len(places)
+        with ThreadPoolExecutor(_THREADS if large else 1) as threads:
+            results = (threads.map if large else map)(lambda place: duplicate_rows(*place), places)
+            return [(*place, duplicates) for place, duplicates in zip(places, results, strict=True) if any(duplicates)]
+
+    @cached_property
+    def equal_leaves(self) -> list[tuple[LeafEvidence, dict[LeafEvidence, bool]]]:
+        """Leaves with their bitwise copies that are not tied to them; each copy with whether it is transposed.
+        Constants are left out. Only leaves whose counts, extremes and histograms agree, which do not depend on the
+        order of values, are compared bit by bit."""
+        by_stats: dict[object, list[LeafEvidence]] = {}
+        for leaf, row in self.float_leaves():
+            if row.min < row.max and row.count > 2:
+                key = leaf.spec.dtype, leaf.spec.device, *sorted(leaf.shape), row.zeros, row.min, row.max, row.histogram
+                by_stats.setdefault(key, []).append(leaf)
+        shared = {frozenset(leaf.number for leaf in memory.leaves) for memory in self.tree.shared_memory}
+        equal = []
+        for candidates in _split_by_corner(by_stats.values()):
+            while len(candidates) > 1:
+                first, *rest = candidates
+                kinds_of = {leaf: self.value_kinds(first, leaf) for leaf in rest}
+                copies = {
+                    leaf: "transposed" in kinds for leaf, kinds in kinds_of.items() if kinds & {"same", "transposed"}
+                }
+                if copies and {first.number, *(leaf.number for leaf in copies)} not in shared:
+                    equal.append((first, copies))
+                candidates = [leaf for leaf in rest if leaf not in copies]
+        return equal
+
+    def value_kinds(self, first: LeafEvidence, second: LeafEvidence) -> frozenset[str]:
+        """How the values of two leaves compare, as kinds of change of `lw.diff`."""
+        from leafwise.inspect.value_comparison import compare_values
+
+        [verdict] = compare_values([(first.held, second.held)], lambda count: None)
+        return verdict.kinds
+
+    @cached_property
+    def tables_and_heads(self) -> list[tuple[LeafEvidence, LeafEvidence]]:
+        """Embeddings, each with a layer whose weight has the same shape, so that the two may be meant to be tied."""
+        tables = [leaf for leaf in self.leaves if "embedding.table" in leaf.roles]
+        heads = [leaf for leaf in self.leaves if leaf.role == "linear.weight" and "embedding.table" not in leaf.roles]
+        return [(table, head) for table in tables for head in heads if table.shape == head.shape]
+
+    @cached_property
+    def declared(self) -> "list[tuple[int, str, Drawn]]":
+        """What `init=` says of leaves: the number of the leaf, the rule, and how the rule draws values."""
+        if self.init is None:
+            return []
+        return [declaration for declaration in declared(self.tree, self.init) if declaration[0] in self.by_number]
+
+    # -- against= ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def changes(self) -> dict[str, Change]:
+        """How each leaf changed since the baseline, by its path; empty where there is no baseline."""
+        self.not_compared: dict[str, str] = {}
+        if self.baseline is None:
+            return {}
+        try:
+            differences = diff(self.baseline, self.tree, progress=self._progress)
+        except QueryError as error:
+            raise QueryError(
+                f"against=: {str(error).partition('; give')[0]}; give the same model, as it was"
+            ) from error
+        changes = {}
+        for change in differences:
+            path, kinds = change.other or change.path, set(change.kinds)
+            if change.is_plain or "removed" in kinds:
+                continue
+            if kinds & {"added", "reshaped", "unknown"}:
+                why = "has it not" if "added" in kinds else "has it in another shape" if "reshaped" in kinds else ""
+                self.not_compared[path] = f"against= {why}" if why else change.notes[-1]
+            else:
+                changes[path] = change
+        if not changes:
+            raise QueryError("against= has no leaf that could be compared; give the same model, as it was")
+        return changes
+
+    def baseline_bands(self, leaf: LeafEvidence) -> Iterator[tuple[int, Any]]:
+        """The values of a leaf in the baseline, in the same bands as `leaf.bands()`."""
+        assert self.baseline is not None
+        before = self.baseline[self.changes[leaf.path].path]
+        value = before.columns.current(before.row)
+        return bands(before.columns.home(value), value, leaf.shape)
+
+
+def _split_by_corner(groups: Iterable[list[LeafEvidence]]) -> Iterator[list[LeafEvidence]]:
+    """Leaves that may be equal, or each other's transpose. Groups of three or more are split by the values in the first
+    row and column, which copies have in common."""
+    for leaves in groups:
+        if len(leaves) < 3:
+            yield leaves
+            continue
+        by_corner: dict[object, list[LeafEvidence]] = {}
+        for leaf in leaves:
+            read, rest = leaf.reader(), (slice(0, 1),) * (len(leaf.shape) - 1)
+            column, row = read((slice(0, _CORNER), *rest)), read((slice(0, 1), *(slice(0, _CORNER) for _ in rest)))
+            by_corner.setdefault(frozenset((column.tobytes(), row.tobytes())), []).append(leaf)
+        yield from by_corner.values()

@@ -1,0 +1,132 @@
+"""What the rules of `lw.check` can ask about a leaf."""
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
+
+from leafwise.core.columns import Facts
+from leafwise.core.home import Axes
+from leafwise.core.leaf import Leaf
+from leafwise.core.path import spelled
+from leafwise.inspect.pairing import Held
+from leafwise.inspect.reader import Reader, bands, reader
+from leafwise.inspect.stats.rows import Row
+
+if TYPE_CHECKING:
+    from leafwise.inspect.check.evidence import Evidence
+
+ValuesOf = Literal["value", "grad", "state"]  # state: what an optimizer keeps for it
+
+
+class LeafEvidence:
+    """What rules can ask about a leaf: its facts, its role, and the statistics of its values and of its gradient, which
+    are computed for the whole tree when the first rule asks."""
+
+    __slots__ = ("_evidence", "axes", "kind", "number", "path", "persistent", "role", "roles", "spec")
+
+    def __init__(
+        self, evidence: "Evidence", number: int, path: str, facts: Facts, roles: list[tuple[str | None, Axes]]
+    ) -> None:
+        self._evidence, self.number, self.path = evidence, number, path
+        self.spec, self.kind, self.persistent = facts
+        self.role, self.axes = roles[0]
+        self.roles = {role for role, _ in roles}  # of all its names
+
+    @property
+    def handle(self) -> Leaf:
+        """The leaf itself."""
+        return self._evidence.columns.leaf_of(self.number)
+
+    @property
+    def held(self) -> Held:
+        """Its array, for comparing it with another."""
+        value = self._evidence.columns.current(self.number)
+        return Held(self.number, self._evidence.columns.home(value), value, self.spec, self.path)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape or ()
+
+    @property
+    def stats(self) -> Row | None:
+        """The statistics of its values; None where there are none."""
+        return self._evidence.value_stats.get(self.number)
+
+    @property
+    def grad_stats(self) -> Row | None:
+        """The statistics of its gradient; None where there are none."""
+        return self._evidence.grad_stats.get(self.number)
+
+    @property
+    def has_grad(self) -> bool:
+        return self.number in self._evidence.gradients
+
+    @property
+    def is_float(self) -> bool:
+        # What is quantised goes by the name of its blocks, and stands for numbers.
+        return not self.spec.dtype.startswith(("int", "uint", "bool", "complex"))
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is not trained, so that its values are as somebody set them."""
+        return self.spec.trainable is False
+
+    @property
+    def has_nonzero_grad(self) -> bool:
+        """Whether it has a gradient that would change it; one without statistics counts as nonzero."""
+        return self.has_grad and (self.grad_stats is None or self.grad_stats.zeros < self.grad_stats.count)
+
+    @property
+    def padding_row(self) -> int | None:
+        """The row of an embedding that stands for padding, and is never trained."""
+        columns = self._evidence.columns
+        index = getattr(columns.node_objects[columns.row_nodes[self.number]], "padding_idx", None)
+        return index % self.shape[0] if isinstance(index, int) and self.shape else None
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether it leads from inputs to outputs, under all of its names; most files do not say."""
+        axes = self.axes or ()
+        return "out" in axes and any(axis.startswith("in") for axis in axes) and "embedding.table" not in self.roles
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a parameter with several rows and columns, whatever it is for."""
+        shape = self.shape
+        return self.kind == "parameter" and self.is_float and len(shape) > 1 and shape[0] > 1 and prod(shape[1:]) > 1
+
+    @property
+    def out_axis(self) -> int:
+        """The axis along which its units are; the first, where nobody says."""
+        return self.axes.index("out") if self.axes and "out" in self.axes else 0
+
+    @property
+    def reinitialize_hint(self) -> str:
+        """What to type to give this leaf alone new initial values."""
+        if self._evidence.tree.is_file:
+            return "initialise it in the model that this was saved from"
+        if self.is_frozen:
+            return "it is frozen, and may be meant so"
+        init = 'init="kaiming_normal"' if self.is_weight else 'init="normal", std=0.02'
+        return f"lw.initialize(lw.tree(model).select({self.path_literal}), [lw.Rule({self.path_literal}, {init})])"
+
+    @property
+    def path_literal(self) -> str:
+        """Its path as a string literal of Python."""
+        return spelled(self.path)
+
+    def reader(self) -> Reader:
+        """A function that reads parts of its values as NumPy arrays."""
+        held = self.held
+        return reader(held.home, held.value)
+
+    def bands(self, of: ValuesOf = "value") -> Iterator[tuple[int, Any]]:
+        """Its values as NumPy arrays, some rows at a time, each with the number of its first row."""
+        evidence = self._evidence
+        if of == "value":
+            value = evidence.columns.current(self.number)
+        elif of == "grad":
+            value = evidence.gradients[self.number]
+        else:
+            value = evidence.coverage.state_of(self)
+        return bands(evidence.columns.home(value), value, self.shape)

@@ -1,0 +1,114 @@
+"""The rules of `lw.check` by their codes: one small function each."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from leafwise.errors import QueryError
+from leafwise.inspect.check.findings import Finding, Level
+
+if TYPE_CHECKING:
+    from leafwise.inspect.check.evidence import Evidence
+    from leafwise.inspect.check.leaf_evidence import LeafEvidence
+
+
+class Report(NamedTuple):
+    """What a rule reports: a `Finding` without the code, which the rule adds."""
+
+    level: Level
+    path: str
+    message: str
+
+
+Reports = Iterator[Report]
+CheckFunction: TypeAlias = "Callable[[Evidence], Reports]"
+
+
+def report(level: Level, where: "LeafEvidence | str", message: str) -> Report:
+    return Report(level, where if isinstance(where, str) else where.path, message)
+
+
+def error(where: "LeafEvidence | str", message: str) -> Report:
+    return report("error", where, message)
+
+
+def warning(where: "LeafEvidence | str", message: str) -> Report:
+    return report("warning", where, message)
+
+
+def note(where: "LeafEvidence | str", message: str) -> Report:
+    return report("note", where, message)
+
+
+# In the order in which they run and are listed.
+_FILES = ("values", "units", "initial_values", "sharing", "training", "precision", "baseline")
+
+
+class CheckRule(NamedTuple):
+    """A rule: its code, its name, and what it looks for. One that is `opt_in` runs only where its exact code is
+    selected."""
+
+    code: str
+    name: str
+    about: str
+    function: "CheckFunction"
+    opt_in: bool = False
+
+    def findings(self, evidence: "Evidence") -> Iterator[Finding]:
+        return (Finding(self.code, *report) for report in self.function(evidence))
+
+
+_RULES: dict[str, CheckRule] = {}
+
+
+def rule(code: str, name: str, *, opt_in: bool = False) -> "Callable[[CheckFunction], CheckFunction]":
+    """Makes a function a rule; its docstring says what it is about."""
+
+    def register(function: "CheckFunction") -> "CheckFunction":
+        assert code not in _RULES, code
+        about = " ".join((function.__doc__ or "").split())
+        _RULES[code] = CheckRule(code, name, about, function, opt_in)
+        return function
+
+    return register
+
+
+def all_rules() -> dict[str, CheckRule]:
+    """Every rule by its code."""
+    for file in _FILES:
+        import_module(f"leafwise.inspect.check.rules.{file}")
+    return dict(sorted(_RULES.items()))
+
+
+def selected_rules(select: Any, ignore: Any) -> list[CheckRule]:
+    """The rules that `select` and `ignore` leave: codes, or fronts of codes such as "LW3"."""
+    rules = all_rules()
+    wanted = None if select is None else _codes(select, rules, "select")
+    unwanted = _codes(() if ignore is None else ignore, rules, "ignore")
+    return [rule for rule in rules.values() if _is_wanted(rule, wanted) and not rule.code.startswith(tuple(unwanted))]
+
+
+def _is_wanted(rule: CheckRule, wanted: list[str] | None) -> bool:
+    if rule.opt_in:
+        return wanted is not None and rule.code in wanted
+    return wanted is None or rule.code.startswith(tuple(wanted))
+
+
+def _codes(argument: Any, rules: Iterable[str], option: str) -> list[str]:
+    items = [argument] if isinstance(argument, str) else argument
+    if not isinstance(items, Iterable):
+        raise QueryError(f'{option}= takes codes of rules, such as ["LW101", "LW3"], not {argument!r}')
+    # A string may hold several codes, as on a command line.
+    codes = [
+        code for item in items for code in (re.split(r"[,\s]+", item) if isinstance(item, str) else [item]) if code
+    ]
+    if not codes and option == "select":
+        raise QueryError("select= names no rule; leave it out for all of them")
+    for code in codes:
+        if not isinstance(code, str) or not any(known.startswith(code) for known in rules):
+            near = get_close_matches(str(code), rules, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(rules)}"
+            raise QueryError(f"{option}=: no rule has the code {code!r}; {hint}")
+    return codes

@@ -1,0 +1,56 @@
+"""The leading singular values of a matrix that may be too large to hold: by a randomised projection."""
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from leafwise.inspect.check.leaf_evidence import LeafEvidence
+
+_EXTRA = 8  # directions besides those asked for, which make the leading ones more exact
+_ROUNDS = 2  # of power iteration, which separates the leading ones from the rest
+_SEED = 20_240_229
+
+
+def leading_share(leaf: LeafEvidence, count: int, scale: float) -> float:
+    """The share of the sum of squares that so many of the largest singular values have. Values are divided by `scale`
+    first."""
+    width = prod(leaf.shape[1:])
+    directions = np.random.default_rng(_SEED).standard_normal((width, min(count + _EXTRA, width)), np.float32)
+    for _ in range(_ROUNDS):
+        directions, _ = np.linalg.qr(_gram(leaf, directions, scale))
+    values = np.linalg.svd(np.concatenate([rows @ directions for rows in _rows(leaf, scale)]), compute_uv=False)
+    total = sum(float(np.square(rows, dtype=np.float64).sum()) for rows in _rows(leaf, scale))
+    return float(np.square(values[:count], dtype=np.float64).sum()) / total if total else 0.0
+
+
+def orthogonality_error(leaf: LeafEvidence, gain: float) -> float:
+    """How far a matrix times its transpose is from the identity times the square of a gain: along one random direction,
+    relative to it. Of the two products, the smaller one is meant."""
+    random = np.random.default_rng(_SEED)
+    high, wide = leaf.shape[0], prod(leaf.shape[1:])
+    direction = random.standard_normal((wide if wide <= high else high, 1), np.float32)
+    if wide <= high:
+        product = _gram(leaf, direction, 1.0)
+    else:
+        middle, at = np.zeros((wide, 1), np.float32), 0
+        for rows in _rows(leaf, 1.0):
+            middle += rows.T @ direction[at : at + len(rows)]
+            at += len(rows)
+        product = np.concatenate([rows @ middle for rows in _rows(leaf, 1.0)])
+    expected = direction * gain**2
+    return float(np.linalg.norm(product - expected) / (np.linalg.norm(expected) or 1))
+
+
+def _rows(leaf: LeafEvidence, scale: float) -> Iterator[Any]:
+    for _, band in leaf.bands():
+        yield (np.asarray(band, np.float64) / scale).astype(np.float32).reshape(len(band), -1)
+
+
+def _gram(leaf: LeafEvidence, directions: Any, scale: float) -> Any:
+    """The transpose of the matrix times the matrix times directions."""
+    total = np.zeros_like(directions)
+    for rows in _rows(leaf, scale):
+        total += rows.T @ (rows @ directions)
+    return total

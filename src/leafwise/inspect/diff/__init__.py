@@ -1,0 +1,1 @@
+"""`lw.diff`: what changed between two trees, leaf by leaf."""

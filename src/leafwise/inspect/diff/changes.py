@@ -1,0 +1,70 @@
+"""How a leaf changed, in the result of `lw.diff`."""
+
+from collections.abc import Set
+from typing import Any, NamedTuple
+
+from leafwise.core.comparing import Comparison
+from leafwise.core.leaf import shape_text
+from leafwise.core.path import escape
+
+# The kinds of change, the weightiest first: `Change.kind` is the first that applies.
+KINDS = (
+    "removed", "added", "unknown", "changed", "reshaped", "transposed", "cast", "untied", "tied", "renamed", "same",
+)  # fmt: skip
+
+
+class Change(NamedTuple):
+    """What became of a leaf, or of a plain value: every kind of change that it went through, the weightiest first.
+
+    `path` is where it stands in the first tree, or in the second where it was added there; `other` is where it stands
+    in the second, where that is elsewhere. `comparison` says how far the values are apart, where they were compared;
+    `values` are both plain values. `notes` say more.
+    """
+
+    kinds: tuple[str, ...]
+    path: str
+    other: str | None = None
+    dtype: str | None = None
+    other_dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    other_shape: tuple[int, ...] | None = None
+    comparison: Comparison | None = None
+    values: tuple[Any, Any] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The weightiest kind."""
+        return self.kinds[0]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a plain value rather than a leaf."""
+        return self.values is not None
+
+    def __repr__(self) -> str:
+        place = self.path if self.other is None else f"{self.path} → {self.other}"
+        parts = [", ".join(self.kinds)]
+        if self.values is not None:
+            parts.append(" → ".join(map(repr, self.values)))
+        if self.shape != self.other_shape and self.kind not in ("added", "removed"):
+            parts.append(f"{shape_text(self.shape)} → {shape_text(self.other_shape)}")
+        if self.comparison is not None and self.comparison.changed:
+            comparison = self.comparison
+            parts.append(
+                f"relative L2 {comparison.relative_l2:.3g}, cosine {comparison.cosine:.6g}, "
+                f"largest {comparison.largest:.3g}, {comparison.share:.3%} of {comparison.size:,}"
+            )
+            if comparison.nonfinite_changed:
+                parts.append(nonfinite_text(comparison))
+        return escape(f"<{place}: {'; '.join(parts)}>")
+
+
+def nonfinite_text(comparison: Comparison) -> str:
+    """How many of the changed values are not finite; the figures leave these out."""
+    return f"{comparison.nonfinite_changed:,} of those that changed not finite"
+
+
+def in_order(kinds: "Set[str]") -> tuple[str, ...]:
+    """Kinds, the weightiest first."""
+    return tuple(kind for kind in KINDS if kind in kinds)

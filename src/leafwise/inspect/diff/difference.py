@@ -1,0 +1,313 @@
+"""`lw.diff`: what two trees have in common, and what not."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, cached_property
+from typing import Any, overload
+
+from leafwise.core.capabilities.saving import Saving
+from leafwise.core.match import Prefix
+from leafwise.core.outline import Shown
+from leafwise.core.path import shown_url
+from leafwise.core.progress import bar
+from leafwise.core.proposals import Proposal
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import Error, PathError, QueryError, WalkError
+from leafwise.inspect.diff.changes import KINDS, Change, in_order
+from leafwise.inspect.pairing import Held, Link, Pairing, Side, nothing_in_common, plain_kind
+
+
+class Diff(Shown, Sequence[Change], kind="diff"):
+    """What became of every leaf, in the order of the first tree, and then what was added; see `lw.diff`.
+
+    `same` says whether nothing differs. `d["2.weight"]` is the change of a leaf, `d.of("changed")` all changes of a
+    kind, `counts` how many there are of each. `names` are what both trees are called. `notes` tell what is no
+    difference, `proposals` are renames that might be meant.
+    """
+
+    def __init__(self, changes: list[Change], names: tuple[str, str], values: bool, pairing: Pairing) -> None:
+        self._changes, self.names, self.values = changes, names, values
+        self.notes: list[str] = list(pairing.notes)
+        self.prefixes: list[Prefix] = pairing.prefixes
+        self.proposals: list[Proposal] = pairing.proposals
+        self.applied: list[Proposal] = pairing.applied
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return all(change.kinds == ("same",) for change in self._changes)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many leaves and plain values there are of each kind; one that is of several counts in each."""
+        counts = Counter(kind for change in self._changes for kind in change.kinds)
+        return {kind: counts[kind] for kind in KINDS if kind in counts}
+
+    def of(self, kind: str) -> list[Change]:
+        """The changes of a kind.
+
+        >>> import torch, leafwise as lw
+        >>> d = lw.diff({"a": torch.zeros(2), "b": torch.ones(2)}, {"a": torch.zeros(2), "c": torch.zeros(3)})
+        >>> [change.path for change in d.of("added")], [change.path for change in d.of("same")]
+        (['c'], ['a'])
+        """
+        if kind not in KINDS:
+            raise QueryError(f"there is no kind of change called {kind!r}; there are {', '.join(KINDS)}")
+        return [change for change in self._changes if kind in change.kinds]
+
+    @cached_property
+    def _by_path(self) -> dict[str, Change]:
+        by_second_path = {change.other: change for change in self._changes if change.other is not None}
+        return {**by_second_path, **{change.path: change for change in self._changes}}
+
+    @overload
+    def __getitem__(self, key: int) -> Change: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Change]: ...
+    @overload
+    def __getitem__(self, key: str) -> Change: ...
+    def __getitem__(self, key: int | slice | str) -> Change | list[Change]:
+        if not isinstance(key, str):
+            return self._changes[key]
+        if key not in self._by_path:
+            raise PathError(f'nothing was compared under "{key}"')
+        return self._by_path[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_path if isinstance(key, str) else key in self._changes
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self._changes)
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def text(self, *, depth: int | None = None, full: bool = False) -> str:
+        """The outline as plain text. `depth` says how many steps of a path get lines of their own; `full` shows every
+        leaf, also those that are the same."""
+        if depth is not None and (type(depth) is not int or depth < 0):
+            raise QueryError(f"a depth is a whole number from 0 on, not {depth!r}")
+        return self.render_text(depth=depth, full=full)
+
+
+def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: bool = False) -> Diff:
+    """What differs between two models, files, folders, URLs, containers or Trees, leaf by leaf.
+
+    First by structure, from headers: leaves `added`, `removed`, `reshaped`, `tied`, `untied`. Then by values, a piece
+    at a time: `same` in every bit; `changed`, with the relative L2 norm of the difference, the cosine, the largest
+    difference and the share of elements that changed; `cast`, equal but for the dtype; `transposed`; and `renamed`, the
+    same values under another name. `unknown` are leaves without values, and objects that do not say whether they are
+    equal. `values=False` leaves it at the structure.
+
+    `rename` gives names of `a` those that they have in `b`: a mapping of names or of their fronts, a list of
+    `(pattern, replacement)`, a function, or `"auto"`, which takes what is proposed and certain. Well-known prefixes,
+    as of a wrapper, are no difference. A shared leaf is compared once.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Linear(2, 2)
+    >>> before = {name: value.clone() for name, value in net.state_dict().items()}
+    >>> lw.diff(before, net).same
+    True
+    >>> with torch.no_grad():
+    ...     _ = net.bias.add_(1)
+    >>> d = lw.diff(before, net)
+    >>> d.same, d.counts, d["bias"].kind, d["bias"].comparison.share
+    (False, {'changed': 1, 'same': 1}, 'changed', 1.0)
+    """
+    trees: list[Tree] = []
+    try:
+        trees += [tree(a)]
+        trees += [tree(b)]  # one by one, so that the first is closed where the second is none
+        names = _tree_name(a, trees[0]), _tree_name(b, trees[1])
+        return _compared(trees[0], trees[1], names, rename, values, progress)
+    except ModuleNotFoundError as error:
+        raise Error(f"lw.diff needs {error.name}: pip install {error.name}") from error
+    finally:
+        for t, argument in zip(trees, (a, b), strict=False):
+            if t is not argument and t.is_file:
+                t.close()
+
+
+def _tree_name(x: Any, t: Tree) -> str:
+    """What a tree is called: the name of its file, or of its type."""
+    if isinstance(x, str | os.PathLike):
+        return os.path.basename(shown_url(os.fspath(x)).rstrip("/")) or os.fspath(x)
+    root = t.columns.node_objects[0]
+    path = getattr(root, "path", None) if t.is_file else None
+    return os.path.basename(shown_url(str(path)).rstrip("/")) if path else t.columns.type_name(0) or "a tree"
+
+
+def _compared(a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool) -> Diff:
+    for t in (a, b):
+        t.check_listed("compare")
+    pairing = Pairing(a, b, rename)
+    leaves = _LeafComparison(pairing)
+    if values:
+        leaves.compare_values(progress)
+    else:
+        leaves.compare_structure()
+    plain = pairing.scalars
+    changes = leaves.changes() + _plain_changes(pairing)
+    if not leaves.links and not plain.pairs and changes and len(pairing.one.rows) and len(pairing.other.rows):
+        raise nothing_in_common(pairing)
+    if leaves.renamed:
+        old = {link.one for link in leaves.renamed}
+        left = {pairing.one.name_of[row] for row in pairing.removed if row not in old}
+        pairing.proposals = [
+            proposal for proposal in pairing.proposals if left.issuperset(old for old, _ in proposal.pairs)
+        ]
+    _note_metadata(pairing)
+    return Diff(changes, names, values, pairing)
+
+
+class _LeafComparison:
+    """The pairs of leaves of both sides, and a verdict on each."""
+
+    def __init__(self, pairing: Pairing) -> None:
+        self.pairing = pairing
+        self.one, self.other = pairing.one, pairing.other
+        self.links: list[Link] = list(pairing.links)
+        self.renamed: list[Link] = []
+        self.verdicts: list[Any] = []
+
+    def _held(self, link: Link) -> tuple[Held, Held]:
+        return self.one.held(link.one), self.other.held(link.other)
+
+    def compare_structure(self) -> None:
+        for link in self.links:
+            spec, partner = self.one.spec(link.one), self.other.spec(link.other)
+            shapes = spec.shape, partner.shape
+            shape = "" if spec.shape == partner.shape else "unknown" if None in shapes else "reshaped"
+            self.verdicts.append(_STRUCTURE_VERDICTS[shape, "cast" * (spec.dtype != partner.dtype)])
+
+    def compare_values(self, progress: bool) -> None:
+        from leafwise.inspect.value_comparison import compare_values
+
+        pairs = [self._held(link) for link in self.links]
+        removed = [self.one.held(row) for row in self.pairing.removed]
+        added = [self.other.held(row) for row in self.pairing.added]
+        unpaired = [*removed, *added] if removed and added else []
+        total = sum(held.spec.nbytes for held in [*(first for first, _ in pairs), *unpaired])
+        with bar(total, "comparing", progress) as count:
+            self.verdicts = list(compare_values(pairs, count))
+            if pairs and all("unknown" in verdict.kinds for verdict in self.verdicts):
+                raise _nothing_to_compare(self.one, self.links[0], self.verdicts[0].reason)
+            if unpaired:
+                self._find_renamed(removed, added, count)
+        _check_unchanged([held for pair in pairs for held in pair] + removed + added)
+
+    def _find_renamed(self, removed: list[Held], added: list[Held], count: Callable[[int], None]) -> None:
+        from leafwise.inspect.diff.renames import find_renamed
+        from leafwise.inspect.value_comparison import Verdict, compare_values
+
+        proven: dict[tuple[int, int], Verdict] = {}
+
+        def prove(pairs: list[tuple[Held, Held]]) -> list[bool]:
+            verdicts = compare_values(pairs, lambda count: None)
+            proven.update({(old.row, new.row): verdict for (old, new), verdict in zip(pairs, verdicts, strict=True)})
+            return [bool(verdict.kinds & {"same", "transposed"}) for verdict in verdicts]
+
+        for old, new in find_renamed(removed, added, prove, count):
+            self.renamed.append(Link(old.row, new.row, frozenset({"renamed"})))
+            self.verdicts.append(proven[old.row, new.row])
+        self.links += self.renamed
+
+    def changes(self) -> list[Change]:
+        """In the order of the first tree, then what was added."""
+        by_row: dict[int, Change] = {}
+        for link, (kinds, comparison, reason) in zip(self.links, self.verdicts, strict=True):
+            path, new_path = self.one.text(link.one), self.other.text(link.other)
+            all_kinds = kinds | link.kinds if link.kinds else kinds
+            spec, partner = self.one.spec(link.one), self.other.spec(link.other)
+            facts = spec.dtype, partner.dtype, spec.shape, partner.shape
+            notes = (*link.notes, reason) if reason else link.notes
+            by_row[link.one] = Change(
+                _kinds_in_order(all_kinds),
+                path,
+                new_path if new_path != path else None,
+                *facts,
+                comparison,
+                None,
+                notes,
+            )
+        taken = {link.other for link in self.renamed}
+        for row in self.pairing.removed:
+            if row not in by_row:
+                spec = self.one.spec(row)
+                by_row[row] = Change(("removed",), self.one.text(row), dtype=spec.dtype, shape=spec.shape)
+        changes = [by_row[row] for row in sorted(by_row)]
+        for row in self.pairing.added:
+            if row not in taken:
+                spec = self.other.spec(row)
+                change = Change(("added",), self.other.text(row), other_dtype=spec.dtype, other_shape=spec.shape)
+                changes.append(change)
+        return changes
+
+
+# The verdicts on two leaves by shapes and dtypes alone.
+_STRUCTURE_VERDICTS = {
+    (shape, dtype): (frozenset(filter(None, (shape, dtype))) or frozenset({"same"}), None, "")
+    for shape in ("", "unknown", "reshaped")
+    for dtype in ("", "cast")
+}
+
+
+@cache
+def _kinds_in_order(kinds: frozenset[str]) -> tuple[str, ...]:
+    return in_order(kinds - {"same"} if len(kinds) > 1 else kinds)
+
+
+def _plain_changes(pairing: Pairing) -> list[Change]:
+    """Plain values that differ; those that are the same too, so that they are counted."""
+    changes = []
+    for (path, old), (new_path, new) in pairing.scalars.pairs:
+        kind = "same" if _same_parameters(path, old, new) else plain_kind(old, new)
+        notes = (f"{type(old).__name__} objects do not say whether they are equal",) if kind == "unknown" else ()
+        changes.append(Change((kind,), path, new_path if new_path != path else None, values=(old, new), notes=notes))
+    changes += [Change(("removed",), path, values=(value, None)) for path, value in pairing.scalars.removed]
+    changes += [Change(("added",), path, values=(None, value)) for path, value in pairing.scalars.added]
+    return changes
+
+
+def _same_parameters(path: str, old: Any, new: Any) -> bool:
+    """Whether the parameters of a group of an optimizer are named on one side, and numbered in order on the other, as
+    its state dict does: numbers give the order, and nothing else."""
+    if not path.endswith(".params") or not (isinstance(old, list) and isinstance(new, list)):
+        return False
+    names, numbers = (old, new) if old and isinstance(old[0], str) else (new, old)
+    if len(names) != len(numbers) or not all(type(number) is int for number in numbers):
+        return False
+    if not all(isinstance(name, str) for name in names):
+        return False
+    if any(name.isdecimal() for name in names):
+        return names == [str(number) for number in numbers]
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+
+
+def _check_unchanged(arrays: list[Held]) -> None:
+    """Raises where a file was written to while it was compared."""
+    by_home: dict[Any, list[Any]] = {}
+    for held in arrays:
+        by_home.setdefault(held.home, []).append(held.value)
+    for home, values in by_home.items():
+        home.capability(Saving).check_unchanged(values)
+
+
+def _nothing_to_compare(side: Side, link: Link, reason: str) -> WalkError:
+    path = side.text(link.one)
+    return WalkError(
+        f"no leaf has values to compare; {path}: {reason}; lw.diff(…, values=False) compares names, shapes and dtypes"
+    )
+
+
+def _note_metadata(pairing: Pairing) -> None:
+    """Metadata of files is not a difference, but it is mentioned."""
+    first, second = (
+        getattr(side.columns.node_objects[0], "metadata", None) if side.tree.is_file else None
+        for side in (pairing.one, pairing.other)
+    )
+    if isinstance(first, dict) and isinstance(second, dict) and first != second:
+        keys = [str(key) for key in {**first, **second} if first.get(key) != second.get(key)]
+        first_keys = ", ".join(keys[:4]) + (", …" if len(keys) > 4 else "")
+        pairing.notes.append(f"metadata of the files differs: {first_keys}")

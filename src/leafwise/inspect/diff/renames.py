@@ -1,0 +1,179 @@
+"""Leaves that have another name in the second tree: found by statistics of their values, and proven bit by bit."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.moments import Moments
+from leafwise.inspect.pairing import Held
+
+# Says of each pair whether its values are the same, transposed or not.
+Prove = Callable[[list[tuple[Held, Held]]], list[bool]]
+Pairs = list[tuple[Held, Held]]
+
+_TRIES = 16  # how often leaves with the same statistics are paired anew
+
+
+class _Measured(NamedTuple):
+    """An array with its statistics."""
+
+    held: Held
+    moments: Moments
+
+
+# What is left on either side.
+Unpaired = tuple[list[_Measured], list[_Measured]]
+
+
+def find_renamed(removed: list[Held], added: list[Held], prove: Prove, count: Callable[[int], None]) -> Pairs:
+    """Pairs of removed and added leaves that hold the same values; no leaf twice. Where several hold the same, as zero
+    biases do, those next to leaves that are already paired belong together, then those of one name or order. `count` is
+    called with the number of bytes that were read."""
+    left = _measured(*_candidates(removed, added), count)
+    renamed: Pairs = []
+    new_ancestors: dict[str, str] = {}  # the nodes above renamed leaves: the new name by the old one
+    # First by everything that is known, which depends on how values lie in memory; then by what does not.
+    for key in (_by_all_moments, _by_order_free_moments):
+        groups = _groups(left, key)
+        unique = [(a[0].held, b[0].held) for a, b in groups if len(a) == len(b) == 1]
+        renamed += _keep_proven(unique, prove, new_ancestors)
+        left = _without(left, renamed)
+        groups = _groups(left, key)
+        chosen = [_choose_pairs(a, b, new_ancestors) for a, b in groups]
+        renamed += _keep_proven([pair for pairs in chosen for pair in pairs], prove, new_ancestors)
+        rows = {old.row for old, _ in renamed}
+        for group, pairs in zip(groups, chosen, strict=True):
+            if any(old.row not in rows for old, _ in pairs):
+                renamed += _try_rotations(_without(group, renamed), prove, new_ancestors)
+        left = _without(left, renamed)
+    return renamed
+
+
+def _try_rotations(left: Unpaired, prove: Prove, new_ancestors: dict[str, str]) -> Pairs:
+    """Pairs among leaves with the same statistics that are not all the same: each is tried with one after another."""
+    renamed: Pairs = []
+    for _ in range(min(max(map(len, left)), _TRIES)):
+        first, second = left
+        if len(first) > len(second):
+            first = first[1:] + first[:1]
+        else:
+            second = second[1:] + second[:1]
+        renamed += _keep_proven([(a.held, b.held) for a, b in zip(first, second, strict=False)], prove, new_ancestors)
+        left = _without((first, second), renamed)
+        if not left[0] or not left[1]:
+            break
+    return renamed
+
+
+def _candidates(removed: list[Held], added: list[Held]) -> tuple[list[Held], list[Held]]:
+    """Those that have values, and a dtype and a shape, transposed or not, that also occur on the other side."""
+    readable = [
+        [
+            held
+            for held in side
+            if held.spec.shape is not None and not held.home.capability(Measuring).cannot_measure(held.value)
+        ]
+        for side in (removed, added)
+    ]
+    common = set(map(_dtype_and_shape, readable[0])) & set(map(_dtype_and_shape, readable[1]))
+    first, second = ([held for held in side if _dtype_and_shape(held) in common] for side in readable)
+    return first, second
+
+
+def _dtype_and_shape(held: Held) -> tuple[Any, ...]:
+    shape = held.spec.shape or ()
+    return held.spec.dtype, tuple(sorted(shape)) if len(shape) == 2 else shape
+
+
+def _measured(removed: list[Held], added: list[Held], count: Callable[[int], None]) -> Unpaired:
+    return _with_moments(removed, count), _with_moments(added, count)
+
+
+def _with_moments(side: list[Held], count: Callable[[int], None]) -> list[_Measured]:
+    by_home: dict[Any, list[int]] = {}
+    for number, held in enumerate(side):
+        by_home.setdefault(held.home, []).append(number)
+    moments: dict[int, Moments] = {}
+    for home, numbers in by_home.items():
+        wait = home.capability(Measuring).measure([side[number].value for number in numbers], False, count)
+        moments.update(zip(numbers, wait(), strict=True))
+    return [_Measured(held, moments[number]) for number, held in enumerate(side)]
+
+
+def _by_all_moments(leaf: _Measured) -> object:
+    return leaf.held.spec.dtype, leaf.held.spec.shape, repr(leaf.moments)
+
+
+def _by_order_free_moments(leaf: _Measured) -> object:
+    """What does not depend on the order of values, and is exact everywhere."""
+    return _dtype_and_shape(leaf.held), repr(leaf.moments[:8])
+
+
+def _groups(left: Unpaired, key: Callable[[_Measured], object]) -> list[Unpaired]:
+    groups: dict[object, Unpaired] = {}
+    for side in (0, 1):
+        for leaf in left[side]:
+            groups.setdefault(key(leaf), ([], []))[side].append(leaf)
+    return [group for group in groups.values() if group[0] and group[1]]
+
+
+def _without(left: Unpaired, renamed: Pairs) -> Unpaired:
+    rows = [{pair[side].row for pair in renamed} for side in (0, 1)]
+    first, second = ([leaf for leaf in left[side] if leaf.held.row not in rows[side]] for side in (0, 1))
+    return first, second
+
+
+def _keep_proven(pairs: Pairs, prove: Prove, new_ancestors: dict[str, str]) -> Pairs:
+    """The pairs that hold the same values; the nodes above them belong together, too."""
+    kept = [pair for pair, holds in zip(pairs, prove(pairs), strict=True) if holds] if pairs else []
+    for old, new in kept:
+        for old_ancestor, new_ancestor in zip(_ancestors(old.name), _ancestors(new.name), strict=False):
+            new_ancestors.setdefault(old_ancestor, new_ancestor)
+    return kept
+
+
+def _ancestors(name: str) -> Iterator[str]:
+    """The names of the nodes that a leaf is in, the nearest first.
+
+    >>> list(_ancestors("a.b.weight"))
+    ['a.b', 'a']
+    """
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _choose_pairs(removed: list[_Measured], added: list[_Measured], new_ancestors: dict[str, str]) -> Pairs:
+    """Pairs of leaves that all hold the same."""
+    free: dict[tuple[str, str], dict[int, Held]] = {}  # by a node and the last name, or "" for any name, then by row
+    for new in (leaf.held for leaf in added):
+        last = new.name.rpartition(".")[2]
+        for node in (*_ancestors(new.name), ""):
+            free.setdefault((node, last), {})[new.row] = new
+            free.setdefault((node, ""), {})[new.row] = new
+    pairs: Pairs = []
+    later = []
+
+    def take(old: Held, nodes: Iterable[str], last: str) -> bool:
+        for node in nodes:
+            for new in free.get((node, last), {}).values():
+                pairs.append((old, new))
+                new_last = new.name.rpartition(".")[2]
+                for above in (*_ancestors(new.name), ""):
+                    free[above, new_last].pop(new.row)
+                    free[above, ""].pop(new.row)
+                return True
+        return False
+
+    for old in (leaf.held for leaf in removed):
+        nodes = [new_ancestors[node] for node in _ancestors(old.name) if node in new_ancestors]
+        last = old.name.rpartition(".")[2]
+        if not take(old, nodes, last) and not take(old, nodes[:1], ""):
+            later.append(old)
+    # The rest, which are below no node that is known, are paired only if there are equally many on both sides: anything
+    # else would be a guess. A leaf of several names may be several leaves on the other side.
+    rest = free.get(("", ""), {}).values()
+    if len(later) == len(rest) or sum(old.names for old in later) == sum(new.names for new in rest):
+        for old in later:
+            _ = take(old, [""], old.name.rpartition(".")[2]) or take(old, [""], "")
+    return pairs

@@ -1,0 +1,1 @@
+"""`lw.image`: the values of a leaf as a picture."""

@@ -1,0 +1,217 @@
+"""A leaf as a picture, and where it goes."""
+
+import math
+import operator
+import os
+import secrets
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from leafwise.core.leaf import shape_text
+from leafwise.core.outline import Shown
+from leafwise.core.path import escape
+from leafwise.errors import FileError, QueryError
+
+if TYPE_CHECKING:
+    from leafwise.inspect.image.grids import Grid
+
+_GOAL = 512  # pixels that a small picture is enlarged to, by a whole factor
+_MOST_ZOOM = 32
+_STRIP = 24  # the height of a strip in pixels
+_SHORT = 48  # pixels that the short side has at least, or a fourth of the long one
+
+
+class Image(Shown, kind="image"):
+    """A leaf as a picture; see `lw.image`.
+
+    `cells` are the numbers that are drawn, as a NumPy array, `limit` is the value at the ends of the scale, `width` and
+    `height` count pixels, `caption` says what is to be seen. `png()` gives the bytes of a PNG, `save(path)` writes
+    them; it prints as text, in colour where that can be shown, and a notebook shows it.
+    """
+
+    def __init__(self, facts: dict[str, Any], grid: "Grid", limit: float | None) -> None:
+        self.path: str = facts["path"]
+        self.shape: tuple[int, ...] = facts["shape"]
+        self.dtype: str = facts["dtype"]
+        self.of: str = facts["of"]
+        self.style: str = facts["style"]
+        self._size: int = facts["size"]
+        self.grid = grid  # the cells, and where there are gaps between them
+        largest = float(abs(grid.cells).max(initial=0, where=_finite(grid.cells)))
+        self.limit = largest if limit is None else limit
+        self.beyond = int((_finite(grid.cells) & (abs(grid.cells) > self.limit)).sum())  # cells outside of the scale
+
+    @property
+    def cells(self) -> Any:
+        """The numbers that are drawn, row by row."""
+        return self.grid.cells
+
+    @property
+    def width(self) -> int:
+        """How many pixels the picture is wide."""
+        return self._side(1, self.zoom[1], self.gaps)
+
+    @property
+    def height(self) -> int:
+        """How many pixels the picture is high."""
+        return self._side(0, self.zoom[0], self.gaps)
+
+    @property
+    def zoom(self) -> tuple[int, int]:
+        """How many pixels high and wide a cell is: as many the one as the other, unless that would be a sliver."""
+        zoom = self._even_zoom
+        if self.style == "strip":
+            return max(zoom, _STRIP), zoom
+        high, wide = (self._side(axis, zoom, self.gaps) for axis in (0, 1))
+        least = min(_SHORT, max(high, wide) // 4)
+        return self._stretched(0, zoom, least), self._stretched(1, zoom, least)
+
+    @property
+    def _even_zoom(self) -> int:
+        from leafwise.inspect.image.bins import gaps
+
+        goal, levels = min(_GOAL, self._size), len(self.grid.across)
+        for zoom in range(_MOST_ZOOM, 1, -1):
+            if max(self._side(axis, zoom, gaps(levels, zoom)) for axis in (0, 1)) <= goal:
+                return zoom
+        return 1
+
+    def _stretched(self, axis: int, zoom: int, least: int) -> int:
+        """The next zoom with which a side has so many pixels."""
+        while self._side(axis, zoom, self.gaps) < least:
+            zoom += 1
+        return zoom
+
+    def _side(self, axis: int, zoom: int, gaps: tuple[int, int]) -> int:
+        from leafwise.inspect.image.bins import side
+
+        every = (self.grid.down, self.grid.across)[axis]
+        return side(self.grid.cells.shape[axis], every, zoom, gaps[axis])
+
+    @property
+    def gaps(self) -> tuple[int, int]:
+        """How many pixels the narrowest gap has, down and across."""
+        from leafwise.inspect.image.bins import gaps
+
+        return gaps(len(self.grid.across), self._even_zoom)
+
+    @property
+    def caption(self) -> str:
+        """Which leaf it is, what is drawn and how, and the scale."""
+        return escape(
+            " · ".join([self.title, *self.grid.notes, *self.grid.dead, self.scale_text, *self.nonfinite_texts])
+        )
+
+    @property
+    def title(self) -> str:
+        """Which leaf it is, with its shape and dtype: the first words of the caption."""
+        prefix = "" if self.of == "value" else "gradient of "
+        return f"{prefix}{self.path} {shape_text(self.shape)} {self.dtype}".strip()
+
+    @property
+    def finite(self) -> Any:
+        """Which cells hold a finite number."""
+        return _finite(self.cells)
+
+    @property
+    def signed(self) -> bool:
+        """Whether any cell is negative, so that the scale has two arms."""
+        return bool((self.finite & (self.cells < 0)).any())
+
+    @property
+    def scale_text(self) -> str:
+        """The values at the ends of the scale, and how many cells are beyond them."""
+        low = -self.limit if self.signed else 0
+        beyond = f", {self.beyond:,} beyond" if self.beyond else ""
+        return f"{low:.3g} … {self.limit:.3g}{beyond}"
+
+    @property
+    def nonfinite_texts(self) -> list[str]:
+        """How many values are NaN, and how many infinite; nothing where none are."""
+        counts = (("NaN", self.grid.nan), ("infinite", self.grid.infinite))
+        return [f"{count:,} {name}" for name, count in counts if count]
+
+    def png(self) -> bytes:
+        """The picture as a PNG."""
+        data: bytes = import_module("leafwise.render").png_of(self)
+        return data
+
+    def save(self, path: "str | os.PathLike[str]") -> str:
+        """Writes the picture as a PNG, whole or not at all; returns the path.
+
+        >>> import os, tempfile, torch, leafwise as lw
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     written = lw.image(torch.nn.Conv2d(3, 8, 5), "weight").save(os.path.join(folder, "filters.png"))
+        ...     os.path.basename(written)
+        'filters.png'
+        """
+        text = must_be_png(path)
+        data = self.png()
+        target = os.path.realpath(text)
+        staged = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
+        try:
+            with open(staged, "xb") as file:
+                file.write(data)
+            os.replace(staged, target)
+        except OSError as error:
+            raise FileError(f"cannot write {text!r}: {error.strerror or error}") from error
+        finally:
+            with suppress(OSError):
+                os.remove(staged)
+        return text
+
+    def text(self, *, width: int = 80) -> str:
+        """The picture in characters, no wider than this: `=` and `-` are negative, `+` and `#` positive.
+
+        >>> import torch, leafwise as lw
+        >>> print(lw.image({"w": torch.eye(4) - torch.ones(4, 4).triu(1)}).text(width=20))
+        ####============
+        ####============
+        ····####========
+        ····####========
+        ········####====
+        ········####====
+        ············####
+        ············####
+        <BLANKLINE>
+        w 4×4 float32 · 4
+        rows, 4 columns
+        -1 … 1
+        = ≤ -0.6   - ≤ -0.2
+        · about 0   + ≥ 0.2
+        # ≥ 0.6
+        """
+        count = whole_number(width)
+        if count is None or count < 1:
+            raise QueryError(f"a width is a whole number from 1 on, not {width!r}")
+        return self.render_text(width=count)
+
+
+def must_be_png(path: "str | os.PathLike[str]") -> str:
+    """The path, where it is that of a PNG."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError as error:
+        raise QueryError(f"a picture is written to a path such as 'filters.png', not {path!r}") from error
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise FileError(f"cannot write {text!r}: the name cannot be that of a file") from error
+    if "\0" in text:
+        raise FileError(f"cannot write {text!r}: the name of a file has no null character")
+    if not text.lower().endswith(".png"):
+        raise QueryError(f"pictures are written as PNG: {text!r} should end in .png")
+    return text
+
+
+def whole_number(number: Any) -> int | None:
+    """A whole number of whatever kind; None of anything else."""
+    try:
+        return None if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        return None
+
+
+def _finite(cells: Any) -> Any:
+    return abs(cells) < math.inf

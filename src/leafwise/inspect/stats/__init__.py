@@ -1,0 +1,1 @@
+"""`lw.stats`: statistics of the values of every leaf."""

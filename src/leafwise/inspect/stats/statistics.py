@@ -1,0 +1,269 @@
+"""`lw.stats`: one look at every value of a tree."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from threading import Lock
+from typing import Any, Literal
+
+from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.columns import Columns
+from leafwise.core.home import Home, Spec
+from leafwise.core.leaf import Leaf
+from leafwise.core.moments import Moments, together
+from leafwise.core.outline import Shown
+from leafwise.core.path import Path, listed
+from leafwise.core.progress import bar
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import Error, PathError, QueryError, WalkError
+from leafwise.inspect.stats.rows import Row
+from leafwise.share.places import nothing_matches
+
+
+class Stats(Shown, Mapping[str, Row], kind="stats"):
+    """Statistics by path; prints as a table. See `lw.stats`.
+
+    `s["2.weight"]` is the row of a leaf, under any of its names, `s["2"]` the table of a part, in which places may be
+    named as seen from there. `total` is all of it as one row, each shared leaf once. `skipped` says of what there are
+    no statistics, and why.
+    """
+
+    def __init__(self, t: Tree, of: str, waiting: "_Waiting", skipped: dict[int, str]) -> None:
+        self.tree, self.of = t, of
+        self._waiting, self._skipped = waiting, skipped
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        """The row of the tree of each leaf with statistics, by its path."""
+        columns, found = self.tree.columns, self._waiting.found
+        return {columns.row_text(row): row for row in self.tree.first_rows if columns.ties.get(row, row) in found}
+
+    @cached_property
+    def _of_leaf(self) -> dict[int, int]:
+        """For each leaf with statistics, the row that it is told under."""
+        ties = self.tree.columns.ties
+        return {ties.get(row, row): row for row in self._rows.values()}
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """The paths of leaves without statistics, each with the reason."""
+        columns = self.tree.columns
+        return {
+            columns.row_text(row): self._skipped[columns.ties.get(row, row)]
+            for row in self.tree.first_rows
+            if columns.ties.get(row, row) in self._skipped
+        }
+
+    def __getitem__(self, path: "str | int | Path") -> Any:
+        found = self._rows.get(path) if isinstance(path, str) else None
+        if found is not None:
+            return self._row(found)
+        place = self.tree[path]  # under another of its names, or as seen from the part that this is
+        if isinstance(place, Tree):
+            return Stats(place, self.of, self._waiting, self._skipped)
+        if not isinstance(place, Leaf):
+            raise PathError(f'"{path}" is a plain value, of which there are no statistics')
+        columns, leaf = self.tree.columns, place.number
+        if columns.row_op(place.row).slices is not None:
+            whole = columns.row_text(leaf)
+            raise PathError(f'"{path}" is a part of {whole}; statistics are of whole leaves, "{whole}" here')
+        if leaf in self._skipped:
+            raise PathError(f'there are no statistics of "{path}": {self._skipped[leaf]}')
+        return self._row(self._of_leaf.get(leaf, place.row))
+
+    def __contains__(self, path: object) -> bool:
+        try:
+            return isinstance(self[path], Row)  # type: ignore[index]
+        except Error:
+            return False
+
+    def _row(self, row: int) -> Row:
+        columns = self.tree.columns
+        leaf = columns.ties.get(row, row)
+        spec = self._waiting.specs[leaf]
+        return Row(self._waiting.found[leaf], columns.row_text(row), spec.dtype, spec.shape)
+
+    def by_leaf(self) -> dict[int, Row]:
+        """The rows by the number of their leaf."""
+        return {leaf: self._row(row) for leaf, row in self._of_leaf.items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def select(self, where: Any) -> "Stats":
+        """The table of the leaves that match a query.
+
+        >>> import torch, leafwise as lw
+        >>> s = lw.stats(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)))
+        >>> list(s.select("**.bias"))
+        ['0.bias', '1.bias']
+        """
+        return Stats(self.tree.select(where), self.of, self._waiting, self._skipped)
+
+    def fold(self, where: Any) -> Row:
+        """The leaves that match a query as one row, as if they were one array.
+
+        >>> import torch, leafwise as lw
+        >>> s = lw.stats({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([6.0])})
+        >>> s.fold("*").mean, s.fold(lw.where(dtype="float32")).max
+        (3.0, 6.0)
+        """
+        part = self.select(where)
+        if not len(part.tree):
+            raise nothing_matches(self.tree, where)
+        if not part:
+            path, reason = next(iter(part.skipped.items()))
+            raise PathError(f"there are no statistics of what {where!r} matches; {path}: {reason}")
+        return part.total
+
+    @cached_property
+    def total(self) -> Row:
+        """All of it as one row."""
+        ties, found = self.tree.columns.ties, self._waiting.found
+        return Row(together([found[ties.get(row, row)] for row in self._rows.values()]))
+
+    def text(self, *, depth: int | None = None, full: bool = False) -> str:
+        """The table as plain text. `depth` says how many steps of a path get a line of their own; `full` shows every
+        leaf."""
+        if depth is not None and (type(depth) is not int or depth < 0):
+            raise QueryError(f"a depth is a whole number from 0 on, not {depth!r}")
+        return self.render_text(depth=depth, full=full)
+
+    def pandas(self) -> Any:
+        """The same as a DataFrame of pandas, a row for each path, without the histograms."""
+        try:
+            pandas: Any = import_module("pandas")
+        except ImportError as error:
+            raise Error("Stats.pandas() needs pandas: pip install pandas") from error
+        rows = [{"path": path, **row.numbers()} for path, row in self.items()]
+        frame = pandas.DataFrame(rows, columns=["path", *self.total.numbers()]).set_index("path")
+        for name in ("min", "max", "absmax"):
+            exact = [getattr(row, name) for row in self.values()]
+            if any(isinstance(one, int) and abs(one) > 1 << 53 for one in exact):
+                frame[name] = pandas.Series(exact, frame.index, dtype=object)  # as floats they would be rounded
+        return frame
+
+
+def stats(x: Any, of: Literal["value", "grad"] = "value", histogram: bool = True, *, progress: bool = False) -> Stats:
+    """Looks once at every value of a model, an optimizer's state, a container, a file, a folder or a URL.
+
+    Of each leaf, and of all of it, there are: `count`, `nan`, `posinf`, `neginf`, `zeros`, `subnormals`; and of the
+    finite values `min`, `max`, `mean`, `std` (of these very values: divided by their number), `l1`, `l2`, `absmax`,
+    and, unless `histogram=False`, how many have which magnitude. `of="grad"` looks at gradients. A shared leaf counts
+    once. Leaves without values, or of a dtype that nobody knows, are listed in `.skipped`.
+
+    Files are read in pieces; `progress` shows a bar for that. On a GPU the call returns at once, and the first look at
+    a number waits. The same values give the same bits, whatever the number of threads.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Linear(2, 2)
+    >>> _ = net.load_state_dict({"weight": torch.tensor([[1.0, -2.0], [0.0, float("nan")]]), "bias": torch.zeros(2)})
+    >>> s = lw.stats(net)
+    >>> s["weight"].nan, s["weight"].zeros, s["weight"].min, s["weight"].l1
+    (1, 1, -2.0, 3.0)
+    >>> s.total.count, s.total.zeros
+    (6, 3)
+    """
+    if of not in ("value", "grad"):
+        raise QueryError(f'of= is "value" or "grad", not {of!r}')
+    t = tree(x)
+    opened = t is not x and t.is_file
+    try:
+        return _measured(t, of, histogram, progress)
+    except ModuleNotFoundError as error:
+        raise Error(f"lw.stats needs {error.name}: pip install {error.name}") from error
+    finally:
+        if opened:
+            t.close()
+
+
+def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
+    t.check_listed("measure")
+    columns = t.columns
+    ties = columns.ties
+    leaves = [ties.get(row, row) for row in t.first_rows]
+    arrays = [columns.current(leaf) for leaf in leaves]
+    skipped: dict[int, str] = {}
+    by_home = columns.by_home(arrays)
+    for home, numbers in by_home.items():
+        its = [arrays[number] for number in numbers]
+        if of == "grad":
+            its = home.grads(its)
+        for number, array in zip(numbers, its, strict=True):
+            arrays[number] = array
+            reason = home.capability(Measuring).cannot_measure(array) if array is not None else "it has no gradient"
+            if reason:
+                skipped[leaves[number]] = reason
+    if leaves and len(skipped) == len(leaves):
+        raise _nothing_to_see(t, leaves, skipped, of)
+    seen = [leaf for leaf in leaves if leaf not in skipped]
+    waiting = _Waiting(columns, {leaf: spec for leaf, (spec, _, _) in zip(seen, columns.facts(seen), strict=True)})
+    with bar(sum(spec.nbytes for spec in waiting.specs.values()), "looking", progress) as count:
+        for home, numbers in by_home.items():
+            its = [number for number in numbers if leaves[number] not in skipped]
+            waiting.begin(
+                home, [leaves[number] for number in its], [arrays[number] for number in its], histogram, count
+            )
+    return Stats(t, of, waiting, skipped)
+
+
+def _nothing_to_see(t: Tree, leaves: list[int], skipped: dict[int, str], of: str) -> WalkError:
+    columns = t.columns
+    if of == "grad" and t.is_file:
+        return WalkError("a file holds no gradients; leave out of=")
+    if of == "grad" and set(skipped.values()) == {"it has no gradient"}:
+        return WalkError('no leaf has a gradient; call lw.stats(model, of="grad") after backward()')
+    first = columns.row_text(leaves[0])
+    return WalkError(f"no leaf has values to look at; {first}: {skipped[leaves[0]]}")
+
+
+class _Waiting:
+    """The moments of leaves, some of which may still be on their way; and what the leaves were when they were asked."""
+
+    def __init__(self, columns: Columns, specs: dict[int, Spec]) -> None:
+        self._columns, self.specs = columns, specs
+        self._pending: list[tuple[Sequence[int], Callable[[], list[Moments]]]] = []
+        self._found: dict[int, Moments] = {}
+        self._lock = Lock()
+
+    def begin(
+        self, home: Home, leaves: list[int], arrays: list[Any], histogram: bool, count: Callable[[int], None]
+    ) -> None:
+        try:
+            self._pending.append((leaves, home.capability(Measuring).measure(arrays, histogram, count)))
+        except Error:
+            raise
+        except Exception as error:
+            raise self._failed(leaves, error) from error
+
+    @property
+    def found(self) -> dict[int, Moments]:
+        if self._pending:
+            with self._lock:
+                self._wait()
+        return self._found
+
+    def _wait(self) -> None:
+        while self._pending:
+            leaves, wait = self._pending[0]
+            try:
+                self._found.update(zip(leaves, wait(), strict=True))
+            except Error:
+                raise
+            except Exception as error:
+                raise self._failed(leaves, error) from error
+            del self._pending[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_columns": self._columns, "specs": self.specs, "_pending": [], "_found": self.found}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=Lock())
+
+    def _failed(self, leaves: Sequence[int], error: Exception) -> WalkError:
+        names = listed([self._columns.row_text(leaf) for leaf in leaves], 3)
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        return WalkError(f"could not look at the values of {names}: {said}")
