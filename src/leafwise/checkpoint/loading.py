@@ -24,7 +24,7 @@ from leafwise.errors import Error, LoadError, Unsupported
 from leafwise.files import filling
 from leafwise.files.arrays import SATURATE, Cast, Stored, Strided, agree_in_memory, cast_to, misfit, same_values
 from leafwise.files.filling import Run
-from leafwise.files.home import StoredFile
+from leafwise.files.stored_file import StoredFile
 from leafwise.share.binding import Wish, bind
 
 

@@ -8,7 +8,7 @@ from leafwise.core.tree import Tree, tree
 from leafwise.errors import FileError
 from leafwise.files import filling, open_file
 from leafwise.files.arrays import Stored
-from leafwise.files.home import StoredFile
+from leafwise.files.stored_file import StoredFile
 
 
 class Verified(NamedTuple):

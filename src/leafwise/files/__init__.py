@@ -7,9 +7,9 @@ from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import detect
 from leafwise.files.folder import INDEX, Folder, opened
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import LimitError, Limits
 from leafwise.files.remote import is_url
+from leafwise.files.stored_file import StoredFile
 
 
 def open_file(

@@ -6,11 +6,11 @@ from typing import Any
 
 from leafwise.files.arrays import ITEM_BYTES, NotTiledError, Pieces, Stored, spec_of
 from leafwise.files.folder import Folder
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import names_cost
 from leafwise.files.pickled import EndError, Machine, Named, Record, Refused, Table, record, shown
 from leafwise.files.slices import counts
 from leafwise.files.source import PartSource, Source
+from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import TABLE, Dtype
 from leafwise.files.torch_zip import entries, unpickled
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from leafwise.files import safetensors
 from leafwise.files.disk import check_byte_order
-from leafwise.files.home import StoredFile
 from leafwise.files.source import Source
+from leafwise.files.stored_file import StoredFile
 
 # What people mistake for a checkpoint, by its first bytes.
 _MISTAKEN = (

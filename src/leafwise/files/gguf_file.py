@@ -6,10 +6,10 @@ from typing import Any
 
 from leafwise.core.home import Spec
 from leafwise.files.arrays import Coded, Storage, Stored, Strided, spec_of
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import names_cost
 from leafwise.files.slices import counts
 from leafwise.files.source import Cursor, Source
+from leafwise.files.stored_file import StoredFile
 
 _MAX_COUNT = 50_000_000  # of anything that a header counts
 _VALUE = 250  # bytes that a value takes, in the tree too

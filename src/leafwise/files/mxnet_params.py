@@ -4,10 +4,10 @@ from math import prod
 from typing import Any
 
 from leafwise.files.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, Unreadable, spec_of
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import names_cost
 from leafwise.files.slices import counts
 from leafwise.files.source import Cursor, Source
+from leafwise.files.stored_file import StoredFile
 
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _DTYPES = (

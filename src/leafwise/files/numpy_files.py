@@ -9,10 +9,10 @@ from typing import Any
 from leafwise.core.home import Spec
 from leafwise.files.arrays import ITEM_BYTES, Inflated, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.checksums import Crc32
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import names_cost
 from leafwise.files.slices import c_strides, counts
 from leafwise.files.source import BytesSource, InflatedSource, Source
+from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_zip import has_checksums, start_of
 
 MAGIC = b"\x93NUMPY"

@@ -9,11 +9,11 @@ from typing import Any
 from leafwise.core.home import Spec
 from leafwise.files.arrays import Coded, Storage, Stored, Strided, unpacked
 from leafwise.files.checksums import checksum
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import LISTED, LimitError, json_cost, names_cost
 from leafwise.files.record import KEY, TENSORS, add_ties, is_sealed, is_trusted, read_record
 from leafwise.files.slices import MAX_AXES
 from leafwise.files.source import Source
+from leafwise.files.stored_file import StoredFile
 
 MAX_HEADER = 100_000_000  # what other readers refuse too
 _ARRAY = 500  # bytes that an array takes, in the tree too

@@ -10,12 +10,12 @@ from leafwise.core.path import shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files import detect
 from leafwise.files.folder import ENOUGH, INDEX, Folder
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import json_cost
 from leafwise.files.record import INDEX as SEALED_INDEX
 from leafwise.files.record import KEY, Record, add_ties, is_trusted, read_record
 from leafwise.files.safetensors import without_duplicates
 from leafwise.files.source import Source
+from leafwise.files.stored_file import StoredFile
 
 MAX_INDEX = 1 << 28
 _NAME = 200  # bytes that the name of a file takes

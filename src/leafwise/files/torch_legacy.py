@@ -3,9 +3,9 @@
 from typing import Any
 
 from leafwise.files.arrays import Storage
-from leafwise.files.home import StoredFile
 from leafwise.files.pickled import EndError, Machine, Refused
 from leafwise.files.source import Source
+from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import TABLE, TypedStorage
 from leafwise.files.torch_zip import MAX_PICKLE, element_size, storage_reference
 

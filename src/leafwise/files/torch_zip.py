@@ -8,10 +8,10 @@ from typing import Any
 from leafwise.errors import ChecksumError
 from leafwise.files.arrays import ITEM_BYTES, Storage
 from leafwise.files.checksums import Crc32
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import LimitError
 from leafwise.files.pickled import EndError, Machine, Refused, Table, shown
 from leafwise.files.source import Source, Stream
+from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import QUANTISED, TABLE, StorageType, TypedStorage
 
 MAX_PICKLE = 1 << 30
