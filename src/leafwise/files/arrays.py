@@ -120,14 +120,14 @@ def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, train
 class Storage:
     """A run of bytes in a source, which several arrays may see. Where it starts may be found out late."""
 
-    __slots__ = ("_start", "nbytes", "shared", "source", "sums")
+    __slots__ = ("_start", "checksums", "nbytes", "shared", "source")
 
     def __init__(self, source: Source, start: "int | Callable[[], int]", nbytes: int, shared: bool = True) -> None:
         self.source = source
         self._start = start
         self.nbytes = nbytes
         self.shared = shared  # whether several arrays may see it
-        self.sums: Checksums | None = None  # its checksums, where the file has some
+        self.checksums: Checksums | None = None  # its checksums, where the file has some
 
     @property
     def start(self) -> int:
@@ -180,7 +180,7 @@ class Stored:
     def is_checked(self) -> bool:
         """Whether all of its bytes have checksums."""
         storages = self.storages()
-        return self.checks_itself or (bool(storages) and all(storage.sums is not None for storage in storages))
+        return self.checks_itself or (bool(storages) and all(storage.checksums is not None for storage in storages))
 
     def chunks(self) -> Iterator[Any]:
         """The values in C order, as bytes, a chunk at a time."""
@@ -471,7 +471,7 @@ def tiled(shape: tuple[int, ...], boxes: "list[tuple[tuple[int, ...], tuple[int,
     if prod(shape):
         boxes.append(((0,) * len(shape), shape))  # the whole, which counts against the others
     cut = [axis for axis, size in enumerate(shape) if any(box[1][axis] != size for box in boxes)]
-    limits.work(len(boxes) << len(cut))
+    limits.spend_steps(len(boxes) << len(cut))
     # By text: tuples of numbers can be chosen to have the same hash.
     corners: dict[str, int] = {}
     for number, (position, size) in enumerate(boxes):

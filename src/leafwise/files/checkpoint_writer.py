@@ -22,12 +22,12 @@ from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files import record, shards
 from leafwise.files.arrays import ITEM_BYTES, Storage, Strided, spec_of
-from leafwise.files.checksums import CHUNK, DIGITS, Summing, checksum, count
+from leafwise.files.checksums import CHUNK, DIGITS, ChunkHasher, checksum, count
 from leafwise.files.folder import INDEX
-from leafwise.files.proving import prove
+from leafwise.files.readback import prove
 from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.safetensors import rows_of
-from leafwise.files.writer import Output, Writing, remove_abandoned
+from leafwise.files.writer import FileTransaction, Output, remove_abandoned
 
 MAX_HEADER = 90_000_000  # others refuse 100 MB
 _PIECE = 1 << 20  # how much is copied, summed up and written at a time: little enough to stay in the processor's cache
@@ -70,7 +70,7 @@ Progress = Callable[[int], None]
 def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: Progress) -> str:
     """Writes it durably; gives the path of the file, or of the index of the shards. What was saved there before in the
     other way, in shards or in one file, goes when the new one is in its place."""
-    copies = _Copies(checkpoint)
+    copies = _TiedCopies(checkpoint)
     parts = _parts(sorted(checkpoint.items, key=copies.holds), shard_size)
     whole = os.path.realpath(path)
     folder, name = os.path.split(whole)
@@ -80,7 +80,7 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
         prove(whole, staged, arrays, checkpoint.scalars.keys())
 
     if len(parts) == 1:
-        with Writing(name, proven, lambda: _remove_earlier(whole, in_shards=False)) as writing:
+        with FileTransaction(name, proven, lambda: _remove_earlier(whole, in_shards=False)) as writing:
             _write_tensors(writing.open(path, like=path + INDEX), checkpoint, copies, progress)
         return path
     front = f"{_own_front(name)}{secrets.token_hex(4)}"
@@ -96,7 +96,7 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
         raise FileError(f"cannot write {shown_file(whole + INDEX)}: the file that exists is not an index of shards")
     like = whole + INDEX if os.path.exists(whole + INDEX) else whole
     seals = {}
-    with Writing(name, proven, lambda: _remove_earlier(whole, in_shards=True)) as writing:
+    with FileTransaction(name, proven, lambda: _remove_earlier(whole, in_shards=True)) as writing:
         for its_name, items in zip(names, parts, strict=True):
             part = Checkpoint(items, [], [], {}, {}, {}, checkpoint.metadata)
             seals[its_name] = _write_tensors(writing.open(os.path.join(folder, its_name), like), part, copies, progress)
@@ -153,7 +153,7 @@ def _escaped(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
-class _Copies:
+class _TiedCopies:
     """Names that are tied and written all the same, for readers that need them. Each gets the very bytes that its leaf
     got, from where those were written, and not what is in memory by then."""
 
@@ -182,7 +182,7 @@ class _Copies:
         return (array if op == "same" else record.seen(array, op)).chunks()
 
 
-def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _Copies, progress: Progress) -> str:
+def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, progress: Progress) -> str:
     """Writes a file, and gives its seal: the checksum of its header, which has those of all its arrays."""
     # The widest elements first, so that every array lies at a multiple of its own.
     laid_out = sorted(checkpoint.items, key=lambda item: (-ITEM_BYTES[item.dtype], copies.holds(item)))
@@ -210,7 +210,7 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _Copies, prog
         return record.sealed(f" {before}{digits}{after}", record.TENSORS, lead=8, multiple=8)
 
     output.skip(len(header(blank)))
-    summing = Summing()
+    summing = ChunkHasher()
     staging = _Staging(output, progress)
     for item in laid_out:
         written = 0

@@ -56,7 +56,7 @@ def flipped_byte(data: bytearray, wanted: str) -> Iterator[int]:
                 yield byte
 
 
-class Summing:
+class ChunkHasher:
     """Takes the bytes of one array after another, in whatever pieces they come, and keeps a checksum for each chunk."""
 
     def __init__(self, chunk: int = CHUNK) -> None:
@@ -90,7 +90,7 @@ class Summing:
             self._open = None
 
 
-class Checking(Protocol):
+class ChecksumPass(Protocol):
     """One pass over the bytes of an array, which threads hand over in pieces, in any order."""
 
     def add(self, start: int, data: Any) -> None:
@@ -105,11 +105,11 @@ class Checksums(Protocol):
 
     piece: int  # how many bytes are checked at a time
 
-    def checking(self) -> Checking:
+    def new_pass(self) -> ChecksumPass:
         """Begins a pass over the array."""
 
 
-class Sums:
+class ChunkChecksums:
     """The checksums of one array: some of those that a header lists, one for each chunk."""
 
     __slots__ = ("_digits", "first", "piece")
@@ -121,12 +121,12 @@ class Sums:
         at = (self.first + number) * DIGITS
         return self._digits[at : at + DIGITS]
 
-    def checking(self) -> "_CheckingSums":
-        return _CheckingSums(self)
+    def new_pass(self) -> "_ChunkPass":
+        return _ChunkPass(self)
 
 
-class _CheckingSums:
-    def __init__(self, sums: Sums) -> None:
+class _ChunkPass:
+    def __init__(self, sums: ChunkChecksums) -> None:
         self._sums = sums
         self._checksum = checksummer()
         self._damaged: list[int] = []
@@ -150,11 +150,11 @@ class Crc32:
     def __init__(self, wanted: int, before: bytes = b"") -> None:
         self.wanted, self.before = wanted, before
 
-    def checking(self) -> "_CheckingCrc":
-        return _CheckingCrc(self)
+    def new_pass(self) -> "_CrcPass":
+        return _CrcPass(self)
 
 
-class _CheckingCrc:
+class _CrcPass:
     def __init__(self, said: Crc32) -> None:
         self._said = said
         self._found: dict[int, tuple[int, int]] = {}  # by where a piece starts, its CRC-32 and its length

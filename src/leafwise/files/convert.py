@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 from leafwise.core.path import escape
 from leafwise.errors import FileError, WriteError
-from leafwise.files import filling
+from leafwise.files import reader
 from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, cast_to
-from leafwise.files.proving import prove
+from leafwise.files.readback import prove
 from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable
 
 _NUMPY = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
 
 
-class Entry(NamedTuple):
+class ConvertedArray(NamedTuple):
     """An array on its way: its new name, where it comes from, and the dtype it shall have."""
 
     name: str
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 Progress = Callable[[int], None]
 
 
-def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str], progress: Progress) -> None:
+def write_safetensors(entries: list[ConvertedArray], path: str, metadata: dict[str, str], progress: Progress) -> None:
     """Writes a plain safetensors file. Nothing but a chunk is in memory."""
     # The widest elements first, so that every array lies at a multiple of its own.
     entries = sorted(entries, key=lambda entry: -ITEM_BYTES[entry.dtype])
@@ -51,7 +51,7 @@ def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str],
             _write_values(entry, output, progress)
 
 
-def write_npz(entries: list[Entry], path: str, metadata: dict[str, str], progress: Progress) -> None:
+def write_npz(entries: list[ConvertedArray], path: str, metadata: dict[str, str], progress: Progress) -> None:
     """Writes NumPy's zip of arrays, not compressed."""
     sink: Any
     with durable(path, partial(_prove, entries, path)) as output:
@@ -60,11 +60,11 @@ def write_npz(entries: list[Entry], path: str, metadata: dict[str, str], progres
             _write_arrays(archive, entries, progress)
 
 
-def _prove(entries: list[Entry], path: str, staged: dict[str, Output]) -> None:
+def _prove(entries: list[ConvertedArray], path: str, staged: dict[str, Output]) -> None:
     prove(os.path.realpath(path), staged, {entry.name for entry in entries})
 
 
-def _write_arrays(archive: zipfile.ZipFile, entries: list[Entry], progress: Progress) -> None:
+def _write_arrays(archive: zipfile.ZipFile, entries: list[ConvertedArray], progress: Progress) -> None:
     for entry in entries:
         info = zipfile.ZipInfo(entry.name + ".npy")
         with archive.open(info, "w", force_zip64=True) as file:
@@ -87,7 +87,7 @@ class _Sink:
         pass
 
 
-def _npy_header(entry: Entry) -> bytes:
+def _npy_header(entry: ConvertedArray) -> bytes:
     kind = entry.dtype.rstrip("0123456789")
     if entry.dtype == "bool":
         descr = "|b1"
@@ -102,9 +102,9 @@ def _npy_header(entry: Entry) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 
 
-def _write_values(entry: Entry, output: Output, progress: Progress) -> None:
+def _write_values(entry: ConvertedArray, output: Output, progress: Progress) -> None:
     run = entry.array.plain_run() if entry.dtype == entry.array.spec.dtype else None
-    if run is not None and run[0].sums is None:
+    if run is not None and run[0].checksums is None:
         storage, start, stop = run
         while start < stop:
             part = min(start + (1 << 26), stop)
@@ -117,14 +117,14 @@ def _write_values(entry: Entry, output: Output, progress: Progress) -> None:
         progress(memoryview(chunk).nbytes)
 
 
-def _chunks(entry: Entry) -> Iterator[Any]:
+def _chunks(entry: ConvertedArray) -> Iterator[Any]:
     """The values as bytes in the dtype that they shall have, compared with their checksums."""
     if entry.dtype == entry.array.spec.dtype:
-        for chunk in filling.checked_chunks(entry.name, entry.array):
+        for chunk in reader.checked_chunks(entry.name, entry.array):
             yield memoryview(chunk).cast("B")
         return
     if not entry.array.checks_itself:
-        filling.prove_arrays([(entry.name, entry.array)])
+        reader.verify_arrays([(entry.name, entry.array)])
     try:
         for part in entry.array.parts():
             yield as_bytes(cast_to(part, entry.dtype, entry.saturate))

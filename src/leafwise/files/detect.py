@@ -1,4 +1,4 @@
-"""Which format a file has, told by its content."""
+"""Finds the format of a file from its content."""
 
 from collections.abc import Callable
 from importlib import import_module

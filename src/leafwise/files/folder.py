@@ -8,7 +8,7 @@ from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.limits import Limits
-from leafwise.files.remote import RemoteSource, is_url, remote, told
+from leafwise.files.remote import RemoteSource, is_url, remote, remote_errors
 from leafwise.files.source import LocalSource, Source
 
 INDEX = ".index.json"  # how the name of an index of shards ends
@@ -34,7 +34,7 @@ class Folder:
                 except OSError as error:
                     raise FileError(f"cannot open {shown_file(self.path)}: {error.strerror or error}") from error
             else:
-                with told(self.path):
+                with remote_errors(self.path):
                     listed = self._files.ls(self._inside, detail=False)
                 self._names = sorted(str(one).rstrip("/").rpartition("/")[2] for one in listed)
         return self._names
@@ -110,7 +110,7 @@ def opened(target: str) -> "Source | Folder":
         return Folder(target) if os.path.isdir(target) else LocalSource(target)
     files, inside = remote(target)
     if not target.startswith(("http:", "https:")):  # which have no folders
-        with told(target):
+        with remote_errors(target):
             if files.isdir(inside):
                 return Folder(target, files, inside)
     return RemoteSource(target, files, inside)

@@ -44,8 +44,8 @@ def read(source: Source) -> StoredFile:
     metadata: dict[str, Any] = {}
     for _ in range(values):
         at = cursor.at
-        source.limits.make(_VALUE)
-        source.limits.work(20)
+        source.limits.spend_bytes(_VALUE)
+        source.limits.spend_steps(20)
         key = _string(cursor)
         if key in metadata:
             raise source.error(at, f"the value {key!a} stands in the header twice")
@@ -53,10 +53,10 @@ def read(source: Source) -> StoredFile:
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= 1 << 16:
         raise source.error(cursor.at, f"an alignment of {ascii(alignment)[:40]} cannot be")
-    source.limits.make(_ARRAY * tensors)
-    source.limits.work(40 * tensors)
+    source.limits.spend_bytes(_ARRAY * tensors)
+    source.limits.spend_steps(40 * tensors)
     listed = [_tensor(cursor) for _ in range(tensors)]
-    source.limits.make(names_cost((name for _, name, *_ in listed), source.limits.bytes))
+    source.limits.spend_bytes(names_cost((name for _, name, *_ in listed), source.limits.bytes))
     data = -(-cursor.at // alignment) * alignment
     arrays: dict[str, Any] = {}
     for at, name, shape, kind, offset in listed:
@@ -129,7 +129,7 @@ def _check_overlaps(source: Source, arrays: dict[str, Any]) -> None:
 
 def _string(cursor: Cursor) -> str:
     length = cursor.unsigned(8)
-    cursor.source.limits.make(5 * length)
+    cursor.source.limits.spend_bytes(5 * length)
     return str(cursor.take(length), "utf-8", "backslashreplace")
 
 
@@ -151,12 +151,12 @@ def _value(cursor: Cursor, kind: int, depth: int = 0) -> Any:
             return f"<{count:,} values>"
         return [_value(cursor, inner) for _ in range(count)]
     if count > _LONG and inner == 8:
-        cursor.source.limits.work(6 * count)
+        cursor.source.limits.spend_steps(6 * count)
         for _ in range(count):
             cursor.skip(cursor.unsigned(8))
         return f"<{count:,} strings>"
-    cursor.source.limits.make(_VALUE * count)
-    cursor.source.limits.work(10 * count)
+    cursor.source.limits.spend_bytes(_VALUE * count)
+    cursor.source.limits.spend_steps(10 * count)
     if count * 8 > cursor.source.size:
         raise cursor.error(f"an array of {count:,} values does not fit into the file")
     return [_value(cursor, inner, depth + 1) for _ in range(count)]

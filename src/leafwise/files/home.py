@@ -12,7 +12,7 @@ from leafwise.core.path import Entry
 from leafwise.core.runs import Run
 from leafwise.errors import Unsupported
 from leafwise.files.arrays import Inflated, InMemory, Stored, Strided, Unreadable, as_bytes
-from leafwise.files.filling import unchanged
+from leafwise.files.reader import unchanged
 from leafwise.files.record import Role
 from leafwise.files.source import LocalSource
 from leafwise.files.stored_file import FileGroup, StoredFile

@@ -67,7 +67,7 @@ class Limits:
         """The same limits, with nothing used up."""
         return Limits(self.max_bytes, self.max_steps)
 
-    def make(self, count: int) -> None:
+    def spend_bytes(self, count: int) -> None:
         """Says that so many bytes of memory are about to be taken."""
         self.bytes -= count
         if self.bytes < 0:
@@ -76,14 +76,14 @@ class Limits:
                 "lw.open(path, max_bytes=…) or --max-bytes"
             )
 
-    def repeats(self, count: int) -> bool:
+    def allows_repeats(self, count: int) -> bool:
         """Whether arrays that show stored bytes again and again may add so many to what they hold: a quarter of what
         may be made, since who looks at values makes copies of them."""
         allowed = self._repeated + count <= self.max_bytes // 4
         self._repeated += count if allowed else 0
         return allowed
 
-    def repeat_values(self, count: int) -> None:
+    def spend_repeats(self, count: int) -> None:
         """Says that values that are referred to again and again add so many bytes to those that are there once. A
         sixteenth of what may be made: to print or compare a value takes longer than to list it."""
         if count > self.max_bytes // 16:
@@ -93,7 +93,7 @@ class Limits:
                 "lw.open(path, max_bytes=…) or --max-bytes"
             )
 
-    def work(self, count: int) -> None:
+    def spend_steps(self, count: int) -> None:
         """Says that so many steps are about to be taken."""
         self.steps -= count
         if self.steps < 0:
@@ -104,7 +104,7 @@ class Limits:
 
 
 def json_cost(text: bytes) -> int:
-    """At least the bytes that a JSON text takes in memory with what is made of it, told from its signs."""
+    """A lower bound of the bytes that a JSON text and its values take in memory: counts brackets, quotes and commas."""
     wide = 1 if text.isascii() else 4
     signs = (b'"', 40), (b"[", 80), (b"{", 240), (b",", 60)
     # Keys that come again are made once, and what is escaped begins no text.

@@ -24,8 +24,8 @@ def read(source: Source) -> StoredFile:
     count = cursor.unsigned(8)
     if count * 4 > source.size:
         raise source.error(16, f"{count:,} arrays do not fit into {source.size:,} bytes")
-    source.limits.make(_ARRAY * count)
-    source.limits.work(40 * count)
+    source.limits.spend_bytes(_ARRAY * count)
+    source.limits.spend_steps(40 * count)
     arrays = [_array(cursor) for _ in range(count)]
     at = cursor.at
     named = cursor.unsigned(8)
@@ -34,7 +34,7 @@ def read(source: Source) -> StoredFile:
     names = [_name(cursor) for _ in range(named)] or [str(number) for number in range(count)]
     if cursor.at != source.size:
         raise source.error(cursor.at, f"{source.size - cursor.at:,} bytes follow after the last name")
-    source.limits.make(names_cost(names, source.limits.bytes))
+    source.limits.spend_bytes(names_cost(names, source.limits.bytes))
     found: dict[str, Any] = {}
     for name, array in zip(names, arrays, strict=True):
         if name in found:
@@ -46,7 +46,7 @@ def read(source: Source) -> StoredFile:
 
 def _name(cursor: Cursor) -> str:
     length = cursor.unsigned(8)
-    cursor.source.limits.make(5 * length)
+    cursor.source.limits.spend_bytes(5 * length)
     return str(cursor.take(length), "utf-8", "backslashreplace")
 
 
@@ -143,7 +143,7 @@ def _sparse(source: Source, at: int, kind: int, shape: tuple[int, ...], data: St
             full[np.repeat(np.arange(shape[0]), steps), columns] = values
         return full
 
-    if not source.limits.repeats(prod(shape) * ITEM_BYTES[data.spec.dtype] - stored):
+    if not source.limits.allows_repeats(prod(shape) * ITEM_BYTES[data.spec.dtype] - stored):
         why = f"filled in, it would have {prod(shape) * ITEM_BYTES[data.spec.dtype]:,} bytes, and {stored:,} are stored"
         return Unreadable(spec, f"{why}; if you trust the file, open it with lw.open(path, max_bytes=…)")
     return InMemory(spec, dense)

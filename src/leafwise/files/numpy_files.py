@@ -31,8 +31,8 @@ def read_npy(source: Source) -> StoredFile:
 def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
     """Opens a `.npz`; the directory, and the header of each array, are read."""
     arrays: dict[str, Any] = {}
-    source.limits.work(_STEPS * len(found))
-    source.limits.make(_ARRAY * len(found) + names_cost(found, source.limits.bytes))
+    source.limits.spend_steps(_STEPS * len(found))
+    source.limits.spend_bytes(_ARRAY * len(found) + names_cost(found, source.limits.bytes))
     checked = has_checksums(found)
     for name, info in found.items():
         if not name.endswith(".npy"):
@@ -44,7 +44,7 @@ def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
             head = _head(source, start, start + info.file_size)
             array = _array(source, head, start, start + info.file_size)
             for storage in array.storages() if checked else ():
-                storage.sums = Crc32(info.CRC, head[: storage.start - start])
+                storage.checksums = Crc32(info.CRC, head[: storage.start - start])
         else:
             array = _deflated(source, info, start)
         arrays[name.removesuffix(".npy")] = array

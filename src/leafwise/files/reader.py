@@ -10,7 +10,7 @@ from leafwise.core.home import Spec
 from leafwise.core.path import escape, shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays import Storage, Stored, numpy_dtype
-from leafwise.files.checksums import CHUNK, Checking
+from leafwise.files.checksums import CHUNK, ChecksumPass
 from leafwise.files.source import LocalSource, Source
 
 _TASK = 16 << 20  # how many bytes a thread takes at a time
@@ -19,7 +19,7 @@ _THREADS = min(8, os.cpu_count() or 1)
 Progress = Callable[[int], None]
 
 
-class Run(NamedTuple):
+class ReadRequest(NamedTuple):
     """Bytes of a storage, from `start` on, that shall fill some memory; and whose they are, to tell of damage."""
 
     storage: Storage
@@ -40,21 +40,23 @@ def empty(spec: Spec) -> tuple[Any, memoryview]:
     return array, array.reshape(-1).view(np.uint8).data if array.size else memoryview(bytearray())
 
 
-def prove(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
+def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
     """Reads storages that have checksums, and compares; raises with every one that is damaged. Says how many bytes it
     compared."""
     tasks = []
-    passes: list[tuple[str, Storage, Checking]] = []
+    passes: list[tuple[str, Storage, ChecksumPass]] = []
     for name, storage in storages:
-        if storage.sums is not None:
-            checking = storage.sums.checking()
-            passes.append((name, storage, checking))
-            tasks += [(storage, checking, start, stop) for start, stop in _cuts(storage.nbytes, storage.sums.piece)]
+        if storage.checksums is not None:
+            checksum_pass = storage.checksums.new_pass()
+            passes.append((name, storage, checksum_pass))
+            tasks += [
+                (storage, checksum_pass, start, stop) for start, stop in _cuts(storage.nbytes, storage.checksums.piece)
+            ]
 
-    def compare(task: tuple[Storage, Checking, int, int]) -> None:
-        storage, checking, start, stop = task
+    def compare(task: tuple[Storage, ChecksumPass, int, int]) -> None:
+        storage, checksum_pass, start, stop = task
         for first, data in _blocks(storage, start, stop):
-            checking.add(first, data)
+            checksum_pass.add(first, data)
         progress(stop - start)
 
     in_threads(compare, tasks)
@@ -62,7 +64,7 @@ def prove(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
     return sum(stop - start for _, _, start, stop in tasks)
 
 
-def prove_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None) -> int:
+def verify_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None) -> int:
     """The same for all that arrays are made of; each storage once."""
     storages: dict[int, tuple[str, Storage]] = {}
     alone: list[tuple[str, Stored]] = []
@@ -71,7 +73,7 @@ def prove_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lamb
             alone.append((name, array))
         for storage in array.storages():
             storages.setdefault(id(storage), (name, storage))
-    compared = prove(storages.values(), progress)
+    compared = verify_storages(storages.values(), progress)
 
     def read(one: tuple[str, Stored]) -> None:
         one[1].check()
@@ -85,48 +87,48 @@ def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
     """The bytes of an array in C order, a chunk at a time, compared with its checksums on the way; where it is only a
     part of what a checksum covers, before. Raises, at the end at the latest, if it is damaged."""
     run = array.plain_run()
-    sums = run[0].sums if run is not None and (run[1], run[2]) == (0, run[0].nbytes) else None
+    sums = run[0].checksums if run is not None and (run[1], run[2]) == (0, run[0].nbytes) else None
     if run is None or sums is None:
         if not array.checks_itself:
-            prove_arrays([(name, array)])
+            verify_arrays([(name, array)])
         yield from array.chunks()
         return
-    storage, checking = run[0], sums.checking()
+    storage, checksum_pass = run[0], sums.new_pass()
     for start, stop in _cuts(storage.nbytes, sums.piece):
         data = storage.read(start, stop)
         for at in range(0, len(data), sums.piece):
-            checking.add(start + at, memoryview(data)[at : at + sums.piece])
+            checksum_pass.add(start + at, memoryview(data)[at : at + sums.piece])
         yield data
-    _raise_damage([(name, storage, checking)])
+    _raise_damage([(name, storage, checksum_pass)])
 
 
-def fill(runs: list[Run], verify: bool, progress: Progress) -> None:
+def fill(requests: list[ReadRequest], verify: bool, progress: Progress) -> None:
     """Reads each run into its memory. With `verify`, storages that have checksums are compared with them: those that
     are read whole as they come, others before; raises with every one that is damaged."""
     tasks = []
-    passes: list[tuple[str, Storage, Checking]] = []
+    passes: list[tuple[str, Storage, ChecksumPass]] = []
     if verify:
-        prove([(run.name, run.storage) for run in runs if not run.whole], lambda count: None)
-    for run in runs:
-        checking = None
-        if verify and run.whole and run.storage.sums is not None:
-            checking = run.storage.sums.checking()
-            passes.append((run.name, run.storage, checking))
-        piece = 1 if run.storage.sums is None else run.storage.sums.piece
-        tasks += [(run, checking, start, stop) for start, stop in _cuts(len(run.view), piece)]
+        verify_storages([(run.name, run.storage) for run in requests if not run.whole], lambda count: None)
+    for run in requests:
+        checksum_pass = None
+        if verify and run.whole and run.storage.checksums is not None:
+            checksum_pass = run.storage.checksums.new_pass()
+            passes.append((run.name, run.storage, checksum_pass))
+        piece = 1 if run.storage.checksums is None else run.storage.checksums.piece
+        tasks += [(run, checksum_pass, start, stop) for start, stop in _cuts(len(run.view), piece)]
 
-    def read(task: tuple[Run, Checking | None, int, int]) -> None:
-        run, checking, start, stop = task
-        if checking is None or not isinstance(run.storage.source, LocalSource):
+    def read(task: tuple[ReadRequest, ChecksumPass | None, int, int]) -> None:
+        run, checksum_pass, start, stop = task
+        if checksum_pass is None or not isinstance(run.storage.source, LocalSource):
             run.storage.read_into(run.start + start, run.view[start:stop])
-        if checking is not None:
-            assert run.storage.sums is not None
-            piece = run.storage.sums.piece
+        if checksum_pass is not None:
+            assert run.storage.checksums is not None
+            piece = run.storage.checksums.piece
             for first in range(start, stop, piece):
                 part = run.view[first : min(first + piece, stop)]
                 if isinstance(run.storage.source, LocalSource):  # compared while the processor still has it at hand
                     run.storage.read_into(first, part)
-                checking.add(first, part)
+                checksum_pass.add(first, part)
         progress(stop - start)
 
     in_threads(read, tasks)
@@ -146,8 +148,8 @@ _rooms = threading.local()
 def _blocks(storage: Storage, start: int, stop: int) -> Iterator[tuple[int, Any]]:
     """The bytes from `start` to `stop` in pieces that have a checksum each. Of a local file they come through one
     buffer of this thread, which is small enough to stay at hand."""
-    assert storage.sums is not None
-    piece = storage.sums.piece
+    assert storage.checksums is not None
+    piece = storage.checksums.piece
     if not isinstance(storage.source, LocalSource):
         data = memoryview(storage.read(start, stop))
         for at in range(start, stop, piece):
@@ -186,11 +188,11 @@ def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
             raise
 
 
-def _raise_damage(passes: list[tuple[str, Storage, Checking]]) -> None:
+def _raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:
     damaged = [
         (name, storage.source, storage.start + offset)
-        for name, storage, checking in passes
-        for offset in checking.damaged()
+        for name, storage, checksum_pass in passes
+        for offset in checksum_pass.damaged()
     ]
     if not damaged:
         return

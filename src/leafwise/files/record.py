@@ -14,9 +14,9 @@ from leafwise.core.home import Axes, LeafKind
 from leafwise.core.memory import SAME, Op
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays import Stored, Strided, spec_of
-from leafwise.files.checksums import DIGITS, Sums, checksummer, count, flipped_byte
+from leafwise.files.checksums import DIGITS, ChunkChecksums, checksummer, count, flipped_byte
 from leafwise.files.limits import LimitError, Limits, filled_dict, json_cost
-from leafwise.files.plain import decoded, encoded
+from leafwise.files.plain_values import decoded, encoded
 from leafwise.files.slices import sliced
 from leafwise.files.source import Source
 
@@ -95,8 +95,9 @@ def check(text: bytes, front: str, lead: int, source: Source) -> None:
     for number, actual in enumerate(_sums(blank)):
         given = stated[number * DIGITS : (number + 1) * DIGITS]
         if given != actual.encode():
-            where, told = _locate(blank, number, given, actual, at + number * DIGITS)
-            raise ChecksumError(str(source.error(where, f"the header is damaged {told}; its checksum does not match")))
+            where, extent = _locate(blank, number, given, actual, at + number * DIGITS)
+            cause = f"the header is damaged {extent}; its checksum does not match"
+            raise ChecksumError(str(source.error(where, cause)))
 
 
 def _locate(text: bytearray, number: int, given: bytes, actual: str, at: int) -> tuple[int, str]:
@@ -126,7 +127,7 @@ class NodeType(NamedTuple):
     keys: tuple[tuple[str, Any], ...] | None = None
 
 
-class Record:
+class HeaderRecord:
     """What the entry says besides the checksums: kinds and roles by name, ties, plain values by name, and types of
     nodes."""
 
@@ -139,7 +140,7 @@ class Record:
         self.orders: dict[str, tuple[int, ...]] = {}  # of arrays that did not lie in C order: that of their axes
         self.shards: dict[str, str] = {}  # of an index: the files that it was written with, and their seals
 
-    def merge(self, other: "Record") -> None:
+    def merge(self, other: "HeaderRecord") -> None:
         """Takes in what another file of the same checkpoint says."""
         self.kinds |= other.kinds
         self.roles |= other.roles
@@ -182,7 +183,7 @@ def text_of(
     return json.dumps({name: column for name, column in columns.items() if column}, separators=(",", ":"))
 
 
-def read_record(text: str, arrays: dict[str, Stored], source: Source) -> Record:
+def read_record(text: str, arrays: dict[str, Stored], source: Source) -> HeaderRecord:
     """What an entry says of these arrays, which stand in the order of their bytes. Gives them their checksums."""
     try:
         return _read_record(text, arrays, source.limits)
@@ -192,11 +193,11 @@ def read_record(text: str, arrays: dict[str, Stored], source: Source) -> Record:
         raise source.error(8, f"leafwise's entry in the header cannot be read ({error!r:.200})") from error
 
 
-def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> Record:
+def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> HeaderRecord:
     body = text.partition(" ")[2].partition(" ")[2]
-    limits.make(2 * json_cost(body.encode()))
+    limits.spend_bytes(2 * json_cost(body.encode()))
     said = json.loads(body)
-    record = Record()
+    record = HeaderRecord()
     table = [_role(*row) for row in _column(said, "role_table", list)]
     roles, kinds = _column(said, "roles", list), _column(said, "kinds", str)
     rows, tie_roles = _column(said, "ties", list), _column(said, "tie_roles", list)
@@ -277,7 +278,7 @@ def _give_sums(digits: str, chunk: int, arrays: dict[str, Stored]) -> None:
     first = 0
     for array in arrays.values():
         if isinstance(array, Strided):
-            array.storage.sums = Sums(digits, first, chunk)
+            array.storage.checksums = ChunkChecksums(digits, first, chunk)
         first += count(array.spec.nbytes, chunk)
     if first * DIGITS != len(digits):
         raise ValueError(f"{len(digits) // DIGITS:,} checksums for {first:,} chunks")

@@ -15,7 +15,7 @@ class RemoteSource(Source):
     def __init__(self, url: str, files: Any, path: str) -> None:
         self.name = url
         self._files, self._path = files, path
-        with told(url):
+        with remote_errors(url):
             self.size = int(files.info(path)["size"] or 0)
         self._blocks: dict[int, bytes] = {}
 
@@ -36,7 +36,7 @@ class RemoteSource(Source):
         return self._blocks[start]
 
     def _fetch(self, start: int, stop: int) -> bytes:
-        with told(self.name):
+        with remote_errors(self.name):
             data: bytes | None = ranged(self._files, self._path, start, stop)
         if data is None or len(data) > stop - start:
             raise self.error(start, "the server does not give parts of a file; download it first")
@@ -71,7 +71,7 @@ def ranged(files: Any, path: str, start: int, stop: int) -> bytes | None:
     return answered
 
 
-class told:  # noqa: N801
+class remote_errors:  # noqa: N801
     """Turns whatever a remote file system raises into one error that names the URL, without its secrets."""
 
     def __init__(self, url: str) -> None:
@@ -109,6 +109,6 @@ def remote(url: str) -> tuple[Any, str]:
         import fsspec
     except ImportError as error:
         raise FileError(f"{shown_file(url)} needs fsspec: pip install 'leafwise[remote]'") from error
-    with told(url):
+    with remote_errors(url):
         files, path = fsspec.core.url_to_fs(url)
     return files, path

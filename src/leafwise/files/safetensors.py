@@ -81,7 +81,7 @@ def read(source: Source) -> StoredFile:
         raise source.error(8, f"the header has {length:,} bytes and the file {total:,}; was the download cut off?")
     lead = bytes(source.read(0, 8 + length))
     limits = source.limits
-    limits.make(json_cost(lead[8:]))  # without the length in front, which is not text
+    limits.spend_bytes(json_cost(lead[8:]))  # without the length in front, which is not text
     ours = is_trusted(lead, TENSORS, 8, source)
     seal = checksum(lead) if ours else ""
     header = _parse(source, lead[8:])
@@ -89,8 +89,8 @@ def read(source: Source) -> StoredFile:
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise source.error(8, "__metadata__ is not an object of strings")
-    limits.make((_ARRAY - LISTED) * len(header) + names_cost(header, limits.bytes))
-    limits.work(_STEPS * len(header))
+    limits.spend_bytes((_ARRAY - LISTED) * len(header) + names_cost(header, limits.bytes))
+    limits.spend_steps(_STEPS * len(header))
     arrays = _arrays(source, header, 8 + length, total)
     stored = StoredFile(source, "safetensors", arrays, metadata)
     entry = metadata.pop(KEY, "") if isinstance(metadata.get(KEY), str) else ""
@@ -145,7 +145,7 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
             or any(text.count(f'"{word}"') != arrays for word in ("data_offsets", "dtype"))
         ):
             del header, rows
-            source.limits.make(json_cost(raw) // 2)  # which takes pairs in lists besides
+            source.limits.spend_bytes(json_cost(raw) // 2)  # which takes pairs in lists besides
             header = json.loads(text, object_pairs_hook=without_duplicates)
         return header
     except UnicodeDecodeError as error:

@@ -12,7 +12,7 @@ from leafwise.files import detect
 from leafwise.files.folder import ENOUGH, INDEX, Folder
 from leafwise.files.limits import json_cost
 from leafwise.files.record import INDEX as SEALED_INDEX
-from leafwise.files.record import KEY, Record, add_ties, is_trusted, read_record
+from leafwise.files.record import KEY, HeaderRecord, add_ties, is_trusted, read_record
 from leafwise.files.safetensors import without_duplicates
 from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
@@ -24,7 +24,7 @@ _NAME = 200  # bytes that the name of a file takes
 def read(folder: Folder) -> StoredFile:
     """Opens the folder; of each file only the header is read."""
     names = folder.names
-    folder.limits.make(_NAME * len(names))
+    folder.limits.spend_bytes(_NAME * len(names))
     # Whatever else lies beside one of these: training_args.bin, adapters. Of both kinds, safetensors is the one that
     # others load, too.
     for single in ("model.safetensors", "pytorch_model.bin"):
@@ -85,7 +85,7 @@ def _text(source: Source) -> bytes:
 
 def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     ours = is_trusted(text, SEALED_INDEX, 0, source)
-    folder.limits.make(3 * json_cost(text) // 2)  # the names are read as pairs in lists
+    folder.limits.spend_bytes(3 * json_cost(text) // 2)  # the names are read as pairs in lists
     try:
         said = json.loads(text, object_pairs_hook=without_duplicates)
         weights = said["weight_map"]
@@ -93,7 +93,7 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
         raise source.error(0, "the index is no JSON with a weight_map") from error
     if not isinstance(weights, dict) or not weights or not all(isinstance(shard, str) for shard in weights.values()):
         raise source.error(0, "the weight_map of the index does not map names to files")
-    record = read_record(said[KEY], {}, source) if ours and isinstance(said.get(KEY), str) else Record()
+    record = read_record(said[KEY], {}, source) if ours and isinstance(said.get(KEY), str) else HeaderRecord()
     names = list(dict.fromkeys(weights.values()))
     if record.shards and record.shards.keys() != set(names):
         raise source.error(0, "the shards that leafwise's entry lists are not those of the weight_map")
@@ -106,7 +106,7 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
         if merged.shard_of[key] != shard:
             raise source.error(0, f"the index promises {key!a} in {shard!a}, and it is in {merged.shard_of[key]!a}")
     if ours:
-        merged.record = merged.record or Record()
+        merged.record = merged.record or HeaderRecord()
         merged.record.merge(record)
         add_ties(merged.content, merged.record.ties, source)
     said_more = said.get("metadata")
@@ -122,7 +122,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
     shard_of: dict[str, str] = {}
     without: dict[str, None] = {}  # as an ordered set
     first: StoredFile | None = None
-    record: Record | None = None
+    record: HeaderRecord | None = None
     # Whether all are there is cheap to say before any is read; the last of a download is the one that is missing.
     sources, missing = folder.open_all(names)
     try:
@@ -137,7 +137,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
                 )
             without.update(dict.fromkeys(shard.without_checksums))
             if shard.record is not None:
-                record = record or Record()
+                record = record or HeaderRecord()
                 record.merge(shard.record)
             first = first or shard
             if not isinstance(shard.content, dict):

@@ -326,7 +326,7 @@ class InflatedSource(Source):
         return self._packed.was_changed()
 
 
-class Stream(io.RawIOBase):
+class SourceStream(io.RawIOBase):
     """A source as a file that can be sought in, for the standard library to read the directory of a zip."""
 
     def __init__(self, source: Source) -> None:
@@ -354,8 +354,8 @@ class Stream(io.RawIOBase):
         if stop <= self._at:
             return 0
         # What a directory lists is made into objects, as many as there is room for in it.
-        self._source.limits.make(_LISTING * (stop - self._at))
-        self._source.limits.work(stop - self._at)
+        self._source.limits.spend_bytes(_LISTING * (stop - self._at))
+        self._source.limits.spend_steps(stop - self._at)
         data = self._source.read(self._at, stop)
         buffer[: len(data)] = data
         self._at = stop

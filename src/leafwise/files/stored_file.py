@@ -4,7 +4,7 @@ from typing import Any
 
 from leafwise.core.flat import Group
 from leafwise.files.arrays import Stored
-from leafwise.files.record import Record
+from leafwise.files.record import HeaderRecord
 from leafwise.files.source import Source
 
 
@@ -25,7 +25,7 @@ class StoredFile:
         self.content = content
         self.metadata = metadata or {}
         self.shard_of: dict[str, str] = {}
-        self.record: Record | None = None  # what leafwise said of it, where leafwise wrote it
+        self.record: HeaderRecord | None = None  # what leafwise said of it, where leafwise wrote it
         self.seal = ""  # the checksum of its header, where leafwise wrote it
         self.bound = self.unbound = 0  # how many of its shards an index holds to what they were, and how many none does
         self.without_checksums: tuple[str, ...] = (format_name,)  # what holds arrays whose bytes nothing can prove
@@ -56,6 +56,6 @@ class FileGroup(Group):
 
     __slots__ = ("record",)
 
-    def __init__(self, front: str, record: Record) -> None:
+    def __init__(self, front: str, record: HeaderRecord) -> None:
         super().__init__(front)
         self.record = record

@@ -9,10 +9,11 @@ from leafwise.errors import ChecksumError
 from leafwise.files.arrays import ITEM_BYTES, Storage
 from leafwise.files.checksums import Crc32
 from leafwise.files.limits import LimitError
-from leafwise.files.pickled import EndError, Machine, Refused, Table, shown
-from leafwise.files.source import Source, Stream
+from leafwise.files.pickle_objects import Table, TruncatedPickleError, UnpicklingError, shown
+from leafwise.files.source import Source, SourceStream
 from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import QUANTISED, TABLE, StorageType, TypedStorage
+from leafwise.files.unpickler import Unpickler
 
 MAX_PICKLE = 1 << 30
 _HEADER = 30  # the fixed part of what stands before each entry
@@ -21,7 +22,7 @@ _HEADER = 30  # the fixed part of what stands before each entry
 def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     """The entries of a zip by name, from its directory alone."""
     try:
-        archive = zipfile.ZipFile(Stream(source))
+        archive = zipfile.ZipFile(SourceStream(source))
         infos, comment = archive.infolist(), archive.comment
     except LimitError as error:
         raise source.error(source.size, f"the directory at the end of the zip: {error}") from error
@@ -80,7 +81,7 @@ def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
             info.header_offset, f"the entry {info.orig_filename!a} is compressed or encrypted, which PyTorch never does"
         )
     storage = Storage(source, lambda: start_of(source, info), info.file_size)
-    storage.sums = Crc32(info.CRC) if checked else None
+    storage.checksums = Crc32(info.CRC) if checked else None
     return storage
 
 
@@ -113,18 +114,18 @@ def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, tab
         if key not in storages:
             entry = found.get(f"{front}data/{key}")
             if entry is None:
-                raise Refused(f"the storage {key!a} is not in the zip")
+                raise UnpicklingError(f"the storage {key!a} is not in the zip")
             storages[key] = stored(source, entry, checked)
         held = storages[key]
         size = element_size(kind)
         if count * size > held.nbytes:
-            raise Refused(f"the storage {key!a} should have {count * size:,} bytes and has {held.nbytes:,}")
+            raise UnpicklingError(f"the storage {key!a} should have {count * size:,} bytes and has {held.nbytes:,}")
         return TypedStorage(held, kind.dtype)
 
-    machine = Machine(data, table, storage, lambda at, cause: source.error(place.start + at, cause), source.limits)
+    machine = Unpickler(data, table, storage, lambda at, cause: source.error(place.start + at, cause), source.limits)
     try:
         content = machine.run()
-    except EndError:
+    except TruncatedPickleError:
         raise source.error(place.start + len(data), "the pickle ends early; was it cut off?") from None
     if big_endian:
         raise source.error(0, "it was written on a big-endian machine; load and save it there with PyTorch")
@@ -133,7 +134,7 @@ def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, tab
 
 def _bytes_of(place: Storage, what: str) -> bytes:
     data = bytes(place.read(0, place.nbytes))
-    if isinstance(place.sums, Crc32) and place.source.verify and zlib.crc32(data) != place.sums.wanted:
+    if isinstance(place.checksums, Crc32) and place.source.verify and zlib.crc32(data) != place.checksums.wanted:
         cause = f"{what} does not have the checksum that the zip promises; it is damaged"
         raise ChecksumError(str(place.source.error(place.start, cause)))
     return data
@@ -153,8 +154,8 @@ def element_size(kind: StorageType) -> int:
 def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
     """Of the tuple by which a pickle refers to a storage: its class, its key, and its number of elements."""
     if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
-        raise Refused(f"a reference that is not a storage: {shown(reference)}")
+        raise UnpicklingError(f"a reference that is not a storage: {shown(reference)}")
     kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]
     if not isinstance(kind, StorageType) or not isinstance(key, str) or type(count) is not int or count < 0:
-        raise Refused(f"a storage that makes no sense: {shown(reference)}")
+        raise UnpicklingError(f"a storage that makes no sense: {shown(reference)}")
     return kind, key, count

@@ -131,7 +131,7 @@ class Output:
 Prove = Callable[[dict[str, Output]], None]
 
 
-class Writing:
+class FileTransaction:
     """Some files that become visible together, or not at all: a context manager.
 
     The files are put in their places when the block ends without an error, in the order in which they were opened.
@@ -160,7 +160,7 @@ class Writing:
         self._outputs.append(output)
         return output
 
-    def __enter__(self) -> "Writing":
+    def __enter__(self) -> "FileTransaction":
         return self
 
     def __exit__(
@@ -249,15 +249,15 @@ def remove_abandoned(
                 local.disk.close(file)
 
 
-def durable(path: str, prove: Prove | None = None) -> "_One":
-    """One file, written durably: `with durable(path) as output:`. For `prove` see `Writing`."""
-    return _One(path, prove)
+def durable(path: str, prove: Prove | None = None) -> "_DurableFile":
+    """One file, written durably: `with durable(path) as output:`. For `prove` see `FileTransaction`."""
+    return _DurableFile(path, prove)
 
 
-class _One:
+class _DurableFile:
     def __init__(self, path: str, prove: Prove | None) -> None:
         self._path = path
-        self._writing = Writing(prove=prove)
+        self._writing = FileTransaction(prove=prove)
 
     def __enter__(self) -> Output:
         return self._writing.open(self._path)

@@ -111,7 +111,7 @@ def _check_division(left: Operand, right: Operand) -> None:
             )
 
 
-class _Constant(torch.autograd.Function):
+class _ZeroGradient(torch.autograd.Function):
     """A value whose gradient with respect to its sources is zero."""
 
     @staticmethod
@@ -132,7 +132,7 @@ def _floor_divide(left: Any, right: Any) -> torch.Tensor:
     sources = [side for side in (left, right) if isinstance(side, torch.Tensor)]
     with torch.no_grad():
         found = torch.floor(torch.true_divide(left, right))
-    return _Constant.apply(found, *sources)  # type: ignore[no-any-return, no-untyped-call]
+    return _ZeroGradient.apply(found, *sources)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _remainder(left: Any, right: Any) -> torch.Tensor:

@@ -13,11 +13,11 @@ import numpy
 import torch
 
 from leafwise.gluon import arithmetic, indexing, reductions, shaping
+from leafwise.gluon.autograd_state import differentiating
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dtypes import asked, numpy_dtype, torch_dtype
 from leafwise.gluon.gradients import backward, check_grad_req
 from leafwise.gluon.refused import refusal_of, refuse_the_rest
-from leafwise.gluon.state import differentiating
 
 _TENSOR: Any = torch.Tensor  # its own properties, beneath those that an ndarray has otherwise
 

@@ -5,12 +5,12 @@ import threading
 import torch
 
 
-class _State(threading.local):
+class _AutogradState(threading.local):
     recording = False
     training = False
 
 
-STATE = _State()
+STATE = _AutogradState()
 
 
 def differentiating() -> bool:

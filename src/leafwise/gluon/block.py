@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from leafwise.gluon.array import ndarray
+from leafwise.gluon.autograd_state import differentiating
 from leafwise.gluon.init import Constant
 from leafwise.gluon.parameter import Parameter
-from leafwise.gluon.state import differentiating
 
 
 class Block(nn.Module):

@@ -9,10 +9,10 @@ from torch.nn.parameter import UninitializedParameter
 
 from leafwise.gluon import init as initializers
 from leafwise.gluon.array import ndarray, plain, wrap
+from leafwise.gluon.autograd_state import differentiating
 from leafwise.gluon.base import DeferredInitializationError
 from leafwise.gluon.dtypes import numpy_dtype, torch_dtype
 from leafwise.gluon.gradients import check_grad_req
-from leafwise.gluon.state import differentiating
 
 
 class Parameter:

@@ -7,7 +7,7 @@ import torch
 from leafwise.gluon.array import ndarray, wrap
 from leafwise.gluon.base import missing
 from leafwise.gluon.dtypes import torch_dtype
-from leafwise.gluon.stream import STREAM
+from leafwise.gluon.random_stream import STREAM
 
 __all__ = ["normal", "rand", "randn", "seed", "uniform"]
 

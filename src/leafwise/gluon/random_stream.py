@@ -13,7 +13,7 @@ import numpy as np
 _MAGIC = 127  # MXNet spreads seeds by this factor
 
 
-class Stream:
+class RandomStream:
     """One generator; every draw moves it on."""
 
     def __init__(self, seed: int = 0) -> None:
@@ -52,4 +52,4 @@ class Stream:
                 return y * scale, x * scale
 
 
-STREAM = Stream()
+STREAM = RandomStream()

@@ -45,7 +45,7 @@ def refusal_of(name: str) -> str:
     return f"the Gluon front end has no ndarray.{name}; {use}"
 
 
-class _Refused:
+class _RefusedName:
     """A name of `torch.Tensor` that an array does not have."""
 
     def __init__(self, name: str) -> None:
@@ -62,4 +62,4 @@ def refuse_the_rest(cls: type) -> None:
     """Makes the public names of `torch.Tensor` that a class does not define errors that say what to write."""
     for name in [*dir(torch.Tensor), *_INSTEAD]:
         if not name.startswith("_") and name not in vars(cls) and name not in _FACTS:
-            setattr(cls, name, _Refused(name))
+            setattr(cls, name, _RefusedName(name))
