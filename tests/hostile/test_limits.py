@@ -25,8 +25,9 @@ from tests.hostile import files
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files.arrays import NotTiledError, Pieces, spec_of, tiled
+from leafwise.files.arrays import spec_of
 from leafwise.files.limits import Limits
+from leafwise.files.pieces import NotTiledError, Pieces, tiled
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -22,7 +22,8 @@ from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, LoadError, Unsupported
 from leafwise.files import reader
-from leafwise.files.arrays import SATURATE, Cast, Stored, Strided, agree_in_memory, cast_to, misfit, same_values
+from leafwise.files.arrays import Stored, Strided, agree_in_memory, same_values
+from leafwise.files.casts import SATURATE, Cast, cast_to, misfit
 from leafwise.files.reader import ReadRequest
 from leafwise.files.stored_file import StoredFile
 from leafwise.share.binding import Wish, bind

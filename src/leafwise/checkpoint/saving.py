@@ -20,7 +20,8 @@ from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, FileError, QueryError, WalkError, WriteError
 from leafwise.files import checkpoint_writer, reader
-from leafwise.files.arrays import ITEM_BYTES, SATURATE, Stored, cast_pieces, checked_cast, checked_dtype
+from leafwise.files.arrays import ITEM_BYTES, Stored
+from leafwise.files.casts import SATURATE, cast_pieces, checked_cast, checked_dtype
 from leafwise.files.folder import INDEX
 from leafwise.files.plain_values import copied
 from leafwise.files.record import KEY, KINDS, NodeType, TieRow

@@ -42,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.core.match import renamer
     from leafwise.core.query import Query
     from leafwise.core.tree import open as open_checkpoint
-    from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable, checked_dtype
+    from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable
+    from leafwise.files.casts import checked_dtype
     from leafwise.files.convert import ConvertedArray, dtype_for, write_npz, write_safetensors
     from leafwise.render.outline import bytes_text, plural
     from leafwise.render.progress import Progress

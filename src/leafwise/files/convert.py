@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from leafwise.core.path import escape
 from leafwise.errors import FileError, WriteError
 from leafwise.files import reader
-from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, cast_to
+from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes
+from leafwise.files.casts import cast_to
 from leafwise.files.readback import prove
 from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable

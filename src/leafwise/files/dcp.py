@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from leafwise.files.arrays import ITEM_BYTES, NotTiledError, Pieces, Stored, spec_of
+from leafwise.files.arrays import ITEM_BYTES, Stored, spec_of
 from leafwise.files.folder import Folder
 from leafwise.files.limits import names_cost
 from leafwise.files.pickle_objects import (
@@ -16,6 +16,7 @@ from leafwise.files.pickle_objects import (
     pickled_object,
     shown,
 )
+from leafwise.files.pieces import NotTiledError, Pieces
 from leafwise.files.slices import counts
 from leafwise.files.source import PartSource, Source
 from leafwise.files.stored_file import StoredFile
