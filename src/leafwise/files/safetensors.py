@@ -196,7 +196,7 @@ def _are_counts(numbers: Iterable[Any]) -> bool:
 def _check_layout(source: Source, arrays: dict[str, Any], data: int, total: int) -> None:
     """The arrays must fill the rest of the file, each byte once."""
     reached = data
-    places = sorted((array.storage._start, array.storage.nbytes, key) for key, array in arrays.items())
+    places = sorted((array.storage.start, array.storage.nbytes, key) for key, array in arrays.items())
     for start, length, key in places:
         if start < reached:
             raise source.error(start, f"{key!a} overlaps what comes before it")

@@ -5,21 +5,21 @@ are those of MXNet, with its dtypes, results and copies. Every other name of `to
 mean something else than the code was written for. PyTorch's functions take arrays as tensors, and give arrays.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-import numpy
 import torch
 
 from leafwise.gluon import arithmetic, indexing, reductions, shaping
+from leafwise.gluon.array_values import ArrayValues, plain
 from leafwise.gluon.autograd_state import differentiating
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.dtypes import asked, numpy_dtype, torch_dtype
+from leafwise.gluon.dtypes import asked, torch_dtype
 from leafwise.gluon.gradients import backward, check_grad_req
 from leafwise.gluon.refused import refusal_of, refuse_the_rest
 
-_TENSOR: Any = torch.Tensor  # its own properties, beneath those that an ndarray has otherwise
+_TENSOR: Any = torch.Tensor  # for PyTorch's own properties, which an array overrides
 
 
 def _operator(sign: str) -> Callable[[Any, Any], Any]:
@@ -53,7 +53,7 @@ def _in_place(sign: str) -> Callable[[Any, Any], Any]:
     return operate
 
 
-class ndarray(torch.Tensor):  # noqa: N801
+class ndarray(ArrayValues):  # noqa: N801
     """An array as `mxnet.np` has it; a tensor underneath, which `tensor` gives.
 
     >>> from leafwise.gluon import np
@@ -79,118 +79,9 @@ class ndarray(torch.Tensor):  # noqa: N801
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(refusal_of(name), name=name, obj=self)
 
-    # -- what it is ------------------------------------------------------------------------------------
-
-    @property
-    def tensor(self) -> torch.Tensor:
-        """The same memory as a plain `torch.Tensor`, with everything that PyTorch has."""
-        beneath: torch.Tensor = plain(self)
-        return beneath
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return tuple(_TENSOR.shape.__get__(self))
-
-    @property
-    def dtype(self) -> Any:  # type: ignore[override]
-        return numpy_dtype(_TENSOR.dtype.__get__(self))
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        return int(_TENSOR.numel(self))
-
-    @property
-    def ndim(self) -> int:  # type: ignore[override]
-        return int(_TENSOR.dim(self))
-
-    @property
-    def stype(self) -> str:
-        return "default"
-
-    @property
-    def ctx(self) -> str:
-        return str(_TENSOR.device.__get__(self))
-
-    context = ctx
-
-    def __len__(self) -> int:
-        if not self.ndim:
-            raise TypeError("len() of unsized object")
-        return self.shape[0]
-
     __hash__ = object.__hash__  # MXNet has none; PyTorch keeps tensors in sets
 
-    # -- as text and as Python values --------------------------------------------------------------------
-
-    def __repr__(self) -> str:  # type: ignore[override]
-        values = self.asnumpy()
-        text = numpy.array2string(values, separator=", ", prefix="array(")
-        if not values.size and values.shape != (0,):
-            text += f", shape={values.shape}"
-        return f"array({text})" if values.dtype.name in ("float32", "bool") else f"array({text}, dtype={values.dtype})"
-
-    def __str__(self) -> str:
-        return str(self.asnumpy())
-
-    def __format__(self, spec: str) -> str:
-        if not self.ndim:
-            return format(self.asnumpy()[()], spec)
-        if spec:
-            raise TypeError(f"Cannot format mxnet.numpy.ndarray with format_spec {spec!r}")
-        return str(self)
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.ndim:
-            raise TypeError("the Gluon front end does not iterate over an array without axes; use .item()")
-        return (self[index] for index in range(self.shape[0]))
-
-    def __reversed__(self) -> Iterator[Any]:
-        return (self[index] for index in reversed(range(len(self))))
-
-    def __contains__(self, item: Any) -> bool:
-        return any(entry is item or bool(entry == item) for entry in self)
-
-    def __bool__(self) -> bool:
-        if self.size == 1:
-            return bool(self.item())
-        if not self.size:
-            raise ValueError("the Gluon front end does not have bool() of an empty array; compare its size with 0")
-        raise ValueError("The truth value of an ndarray with multiple elements is ambiguous; use x.any() or x.all()")
-
-    def __int__(self) -> int:
-        return int(self._scalar())
-
-    def __float__(self) -> float:
-        return float(self._scalar())
-
-    def __complex__(self) -> complex:
-        return complex(self._scalar())
-
-    def __index__(self) -> int:
-        if self.size != 1 or self.dtype.kind not in "iu":
-            raise TypeError("only integer scalar arrays can be converted to a scalar index")
-        return int(self.item())
-
-    def _scalar(self) -> Any:
-        if self.size != 1:
-            raise TypeError("only size-1 arrays can be converted to Python scalars")
-        return self.item()
-
-    def item(self, *args: Any) -> Any:
-        """An element as a number of Python: the only one, or by position."""
-        return self.asnumpy().item(*args)
-
-    def tolist(self) -> Any:
-        return self.asnumpy().tolist()
-
-    def asnumpy(self) -> Any:
-        """A NumPy copy."""
-        return plain(self).detach().cpu().numpy().copy()
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if copy is False:
-            raise ValueError("an array of NumPy that is made from an ndarray is always a copy")
-        return self.asnumpy() if dtype is None else self.asnumpy().astype(dtype)
+    # -- NumPy's functions -------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         sign = _UFUNCS.get(ufunc.__name__)
@@ -505,14 +396,6 @@ _UFUNCS = {
 
 
 # -- arrays and tensors -------------------------------------------------------------------------------------------
-
-
-def plain(value: Any) -> Any:
-    """An array as the tensor that it is, the graph kept where there is one; anything else as it is."""
-    if not isinstance(value, ndarray):
-        return value
-    with torch._C.DisableTorchFunctionSubclass(), torch.set_grad_enabled(differentiating()):
-        return _TENSOR.as_subclass(value, torch.Tensor)
 
 
 def wrap(tensor: torch.Tensor) -> ndarray:

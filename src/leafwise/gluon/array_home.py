@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from leafwise.core.home import Spec
 from leafwise.errors import Unsupported
-from leafwise.gluon.array import ndarray, plain
+from leafwise.gluon.array import ndarray
+from leafwise.gluon.array_values import plain
 from leafwise.homes.torch import TorchHome
 
 # What is asked about values and memory; for all of it, the tensor beneath answers.

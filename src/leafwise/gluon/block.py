@@ -72,7 +72,7 @@ class Block(nn.Module):
         # What a state dict holds is enough for a parameter whose shape or values were still to come.
         for name, parameter in self._reg_params.items():
             values = state_dict.get(prefix + name)
-            if values is not None and not parameter._initialized:
+            if values is not None and not parameter.is_initialized:
                 parameter.shape = tuple(values.shape)
                 parameter.initialize(Constant(values))
         super()._load_from_state_dict(state_dict, prefix, *rest)
@@ -149,11 +149,15 @@ class Block(nn.Module):
     def infer_shape(self, *args: Any) -> None:
         """Layers whose shapes follow from their input say here how."""
 
-    def _finish_deferred_init(self, *args: Any) -> None:
-        if any(parameter._deferred is not None for parameter in self._reg_params.values()):
+    def finish_deferred_init(self, *args: Any) -> None:
+        """Gives this block's own parameters the values that waited for the shapes of its inputs. Raises where one was
+        never initialised. A layer calls this before it uses its parameters."""
+        if any(parameter.is_deferred for parameter in self._reg_params.values()):
             self.infer_shape(*args)
             for parameter in self._reg_params.values():
                 parameter.finish_deferred_init()
+        for parameter in self._reg_params.values():
+            parameter.check_initialized()
 
     def __repr__(self) -> str:
         children = "\n".join(f"  ({name}): {_indented(repr(child))}" for name, child in self._modules.items())

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from leafwise.gluon import random
-from leafwise.gluon.array import ndarray, plain
+from leafwise.gluon.array import ndarray
+from leafwise.gluon.array_values import plain
 from leafwise.gluon.base import missing
 
 _REGISTERED: dict[str, type["Initializer"]] = {}

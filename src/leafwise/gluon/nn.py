@@ -130,10 +130,8 @@ class Dense(HybridBlock):
         return math.prod(shape[1:]) if self._flatten else shape[-1]
 
     def forward(self, x: Any) -> Any:
-        self._finish_deferred_init(x)
-        for parameter in self._reg_params.values():
-            parameter._check_initialized()
-        # From where PyTorch looks too, so that torch.func.functional_call can put others in their place.
+        self.finish_deferred_init(x)
+        # From PyTorch's own dict, where torch.func.functional_call puts other tensors in their place.
         weight, bias = self._parameters["weight"], self._parameters.get("bias")
         assert weight is not None
         units, width = weight.shape

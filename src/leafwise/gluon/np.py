@@ -7,7 +7,8 @@ import numpy
 import torch
 
 from leafwise.gluon import arithmetic, random, shaping
-from leafwise.gluon.array import ndarray, plain, wrap
+from leafwise.gluon.array import ndarray, wrap
+from leafwise.gluon.array_values import plain
 from leafwise.gluon.base import MXNetError, missing, refusal
 from leafwise.gluon.dtypes import numpy_dtype, torch_dtype
 

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 
 from leafwise.gluon import random
-from leafwise.gluon.array import ndarray, plain, wrap
+from leafwise.gluon.array import ndarray, wrap
+from leafwise.gluon.array_values import plain
 from leafwise.gluon.base import MXNetError, missing, refusal
 
 __all__ = ["cpu", "gpu", "num_gpus", "random", "relu", "reset_np", "set_np", "sigmoid", "softmax", "waitall"]

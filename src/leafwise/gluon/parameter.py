@@ -8,7 +8,8 @@ import torch
 from torch.nn.parameter import UninitializedParameter
 
 from leafwise.gluon import init as initializers
-from leafwise.gluon.array import ndarray, plain, wrap
+from leafwise.gluon.array import ndarray, wrap
+from leafwise.gluon.array_values import plain
 from leafwise.gluon.autograd_state import differentiating
 from leafwise.gluon.base import DeferredInitializationError
 from leafwise.gluon.dtypes import numpy_dtype, torch_dtype
@@ -182,7 +183,18 @@ class Parameter:
 
     # -- values and gradients ------------------------------------------------------------------------
 
-    def _check_initialized(self) -> None:
+    @property
+    def is_initialized(self) -> bool:
+        """Whether it has values."""
+        return self._initialized
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether it gets its values at the first forward, which tells its shape."""
+        return self._deferred is not None
+
+    def check_initialized(self) -> None:
+        """Raises, as MXNet does, where it has no values yet."""
         if self._initialized:
             return
         if self._deferred is not None:
@@ -200,7 +212,7 @@ class Parameter:
 
     def data(self, device: Any = None, ctx: Any = None) -> ndarray:
         """The live array: what is written into it, every use of the parameter sees."""
-        self._check_initialized()
+        self.check_initialized()
         if differentiating():
             return self._with_gradient(wrap(self.tensor))
         # One object for as long as it shows the parameter's memory, which `net.double()` and loading may replace.
@@ -216,7 +228,7 @@ class Parameter:
 
     def grad(self, device: Any = None, ctx: Any = None) -> ndarray:
         """The gradient; zeros before any backward."""
-        self._check_initialized()
+        self.check_initialized()
         if self._grad_req == "null":
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
         if self.tensor.grad is None:

@@ -59,7 +59,9 @@ class _RefusedName:
 
 
 def refuse_the_rest(cls: type) -> None:
-    """Makes the public names of `torch.Tensor` that a class does not define errors that say what to write."""
+    """Makes an error, which says what to write, of each public name of `torch.Tensor` that a class of arrays neither
+    defines nor inherits from another one."""
+    own = set().union(*(vars(base) for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)]))
     for name in [*dir(torch.Tensor), *_INSTEAD]:
-        if not name.startswith("_") and name not in vars(cls) and name not in _FACTS:
+        if not name.startswith("_") and name not in own and name not in _FACTS:
             setattr(cls, name, _RefusedName(name))
