@@ -24,12 +24,12 @@ def open_file(
         raise FileError(f"no file can be called {shown_file(name)}") from error
     limits = Limits(max_bytes, max_steps)
     for _ in range(_PATIENCE):
-        before = _look(name)
+        before = _stamps_of(name)
         try:
             return _open_file(name, verify, limits.anew())
         except FileError as error:
             # Gone in the moment between two looks: a save has just put something else in its place.
-            if is_url(name) or not isinstance(error.__cause__, FileNotFoundError) or _look(name) == before:
+            if is_url(name) or not isinstance(error.__cause__, FileNotFoundError) or _stamps_of(name) == before:
                 raise
     return _open_file(name, verify, limits)
 
@@ -37,14 +37,14 @@ def open_file(
 _PATIENCE = 100  # how often a checkpoint that is being replaced is looked for again
 
 
-def _look(name: str) -> list[tuple[int, ...]]:
+def _stamps_of(name: str) -> list[tuple[int, ...]]:
     """What lies under a name now, so that one sees whether it is replaced."""
-    found: list[tuple[int, ...]] = []
+    stamps: list[tuple[int, ...]] = []
     for path in (name, _index_of(name)):
         with suppress(OSError, ValueError):
-            there = os.stat(path)
-            found.append((there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns))
-    return found
+            status = os.stat(path)
+            stamps.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+    return stamps
 
 
 def _index_of(name: str) -> str:
@@ -62,23 +62,23 @@ def _open_file(name: str, verify: bool, limits: Limits) -> StoredFile:
 def _read(name: str, verify: bool, limits: Limits) -> StoredFile:
     if not is_url(name) and not os.path.exists(name) and os.path.exists(_index_of(name)):
         name = _index_of(name)
-    found = opened(name)
-    found.verify, found.limits = verify, limits
-    if isinstance(found, Folder):
-        if ".metadata" in found.names:
+    location = opened(name)
+    location.verify, location.limits = verify, limits
+    if isinstance(location, Folder):
+        if ".metadata" in location.names:
             from leafwise.files import dcp
 
-            return dcp.read(found)
+            return dcp.read(location)
         from leafwise.files import shards
 
-        return shards.read(found)
+        return shards.read(location)
     if name.endswith(INDEX):
         from leafwise.files import shards
 
         folder = opened_folder(name)
         folder.verify, folder.limits = verify, limits
-        return shards.read_index(found, folder)
-    return detect.read(found)
+        return shards.read_index(location, folder)
+    return detect.read(location)
 
 
 def opened_folder(name: str) -> Folder:

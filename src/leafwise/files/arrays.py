@@ -47,19 +47,19 @@ def same_values(a: Any, b: Any) -> bool:
     return all(as_bytes(a[at : at + rows]) == as_bytes(b[at : at + rows]) for at in range(0, len(a), rows))
 
 
-def agree_in_memory(found: "list[tuple[Memory, Any]]") -> bool:
+def agree_in_memory(arrays: "list[tuple[Memory, Any]]") -> bool:
     """Whether arrays could all be written to where they belong in one storage, none over values of another."""
     import numpy as np
 
-    ends = [extent(memory) for memory, _ in found]
+    ends = [extent(memory) for memory, _ in arrays]
     first = min(start for start, _ in ends)
     room = bytearray(max(stop for _, stop in ends) - first)
     places = [
-        np.ndarray(memory.shape, array.dtype, room, memory.offset - first, memory.strides) for memory, array in found
+        np.ndarray(memory.shape, array.dtype, room, memory.offset - first, memory.strides) for memory, array in arrays
     ]
-    for place, (_, array) in zip(places, found, strict=True):
+    for place, (_, array) in zip(places, arrays, strict=True):
         place[...] = array
-    return all(same_values(place, array) for place, (_, array) in zip(places, found, strict=True))
+    return all(same_values(place, array) for place, (_, array) in zip(places, arrays, strict=True))
 
 
 def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, trainable: bool | None = None) -> Spec:
@@ -214,9 +214,9 @@ class Strided(Stored):
         # A part that lies scattered is put together from its pieces, rather than read with all that lies between.
         if high - low <= CHUNK or high - low <= 2 * prod(part.shape) * part.itemsize:
             return self._array(self.storage.read(low, high), low, part)
-        found = np.empty(part.shape, numpy_dtype(part.dtype))
-        self._gather(part, found)
-        return found
+        values = np.empty(part.shape, numpy_dtype(part.dtype))
+        self._gather(part, values)
+        return values
 
     def view(self) -> Any:
         memory = self.memory()
@@ -228,11 +228,11 @@ class Strided(Stored):
     def storages(self) -> list[Storage]:
         return [self.storage]
 
-    def _gather(self, part: Memory, found: Any) -> None:
+    def _gather(self, part: Memory, target: Any) -> None:
         """Fills an array with a part that lies scattered. What is read at a time spans a chunk at most, or a row."""
         low, high = extent(part)
         if high - low <= CHUNK or not part.shape:
-            found[...] = self._array(self.storage.read(low, high), low, part)
+            target[...] = self._array(self.storage.read(low, high), low, part)
             return
         axis = max(range(len(part.shape)), key=lambda axis: abs(part.strides[axis]) * (part.shape[axis] - 1))
         stride, size = abs(part.strides[axis]), part.shape[axis]
@@ -241,7 +241,7 @@ class Strided(Stored):
         for start in range(0, size, rows):
             taken = (*ahead, slice(start, start + rows))
             at, shape, strides = sliced(part, taken)
-            self._gather(part._replace(offset=at, shape=shape, strides=strides), found[taken])
+            self._gather(part._replace(offset=at, shape=shape, strides=strides), target[taken])
 
     def _array(self, buffer: Any, low: int, part: Memory) -> Any:
         """An array over bytes that begin at `low` in the storage."""

@@ -21,7 +21,7 @@ def checked_cast(cast: Any) -> Cast:
 def checked_dtype(dtype: Any, known: Iterable[str]) -> str | None:
     """The plain name of the dtype that numbers with a fraction are to be cast to."""
     name = None if dtype is None else str(dtype).removeprefix("torch.")
-    fractional = [one for one in known if number_kind(one) == "float"]
+    fractional = [candidate for candidate in known if number_kind(candidate) == "float"]
     if name is not None and name not in fractional:
         raise QueryError(f"cannot cast to {dtype!r}; numbers with a fraction can be cast to {', '.join(fractional)}")
     return name

@@ -24,7 +24,7 @@ from leafwise.files import record, shards
 from leafwise.files.arrays import ITEM_BYTES, Storage, Strided, spec_of
 from leafwise.files.checksums import CHUNK, DIGITS, ChunkHasher, checksum, count
 from leafwise.files.folder import INDEX
-from leafwise.files.readback import prove
+from leafwise.files.readback import check_readable
 from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.safetensors import rows_of
 from leafwise.files.writer import FileTransaction, Output, remove_abandoned
@@ -75,32 +75,34 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
     whole = os.path.realpath(path)
     folder, name = os.path.split(whole)
 
-    def proven(staged: dict[str, Output]) -> None:
+    def check_staged(staged: dict[str, Output]) -> None:
         arrays = {item.name for item in checkpoint.items} | {name for name, _, _ in checkpoint.ties}
-        prove(whole, staged, arrays, checkpoint.scalars.keys())
+        check_readable(whole, staged, arrays, checkpoint.scalars.keys())
 
     if len(parts) == 1:
-        with FileTransaction(name, proven, lambda: _remove_earlier(whole, in_shards=False)) as writing:
-            _write_tensors(writing.open(path, like=path + INDEX), checkpoint, copies, progress)
+        with FileTransaction(name, check_staged, lambda: _remove_earlier(whole, in_shards=False)) as transaction:
+            _write_tensors(transaction.open(path, like=path + INDEX), checkpoint, copies, progress)
         return path
     front = f"{_own_front(name)}{secrets.token_hex(4)}"
     names = [f"{front}-{number:05}-of-{len(parts):05}.safetensors" for number in range(1, len(parts) + 1)]
     longest = local.disk.longest_name(folder)
-    for its_name in (name + INDEX, names[-1]):
-        if len(os.fsencode(its_name)) > longest:
+    for file_name in (name + INDEX, names[-1]):
+        if len(os.fsencode(file_name)) > longest:
             raise FileError(
-                f"cannot write {shown_file(path)} in shards: {shown_file(its_name)} would have more than the "
+                f"cannot write {shown_file(path)} in shards: {shown_file(file_name)} would have more than the "
                 f"{longest} bytes that a name may have there; take a shorter one"
             )
     if os.path.lexists(whole + INDEX) and not _is_index(whole + INDEX):
         raise FileError(f"cannot write {shown_file(whole + INDEX)}: the file that exists is not an index of shards")
     like = whole + INDEX if os.path.exists(whole + INDEX) else whole
     seals = {}
-    with FileTransaction(name, proven, lambda: _remove_earlier(whole, in_shards=True)) as writing:
-        for its_name, items in zip(names, parts, strict=True):
+    with FileTransaction(name, check_staged, lambda: _remove_earlier(whole, in_shards=True)) as transaction:
+        for file_name, items in zip(names, parts, strict=True):
             part = Checkpoint(items, [], [], {}, {}, {}, checkpoint.metadata)
-            seals[its_name] = _write_tensors(writing.open(os.path.join(folder, its_name), like), part, copies, progress)
-        writing.open(whole + INDEX, like).write(_index(checkpoint, seals, parts))
+            seals[file_name] = _write_tensors(
+                transaction.open(os.path.join(folder, file_name), like), part, copies, progress
+            )
+        transaction.open(whole + INDEX, like).write(_index(checkpoint, seals, parts))
     return whole + INDEX if os.path.islink(path) else path + INDEX
 
 
@@ -133,7 +135,7 @@ def _parts(items: list[Item], shard_size: int | None) -> list[list[Item]]:
 
 
 def _index(checkpoint: Checkpoint, seals: dict[str, str], parts: list[list[Item]]) -> bytes:
-    said = record.text_of(
+    entry_text = record.text_of(
         ties=checkpoint.ties,
         tie_roles=checkpoint.tie_roles,
         scalars=checkpoint.scalars,
@@ -145,7 +147,7 @@ def _index(checkpoint: Checkpoint, seals: dict[str, str], parts: list[list[Item]
         "metadata": {"total_size": sum(item.nbytes for item in checkpoint.items)},
         "weight_map": {item.name: name for name, items in zip(seals, parts, strict=True) for item in items},
     }
-    return record.sealed(f' {_escaped(said)}",{json.dumps(rest, indent=0)[1:]}\n', record.INDEX, lead=0)
+    return record.sealed(f' {_escaped(entry_text)}",{json.dumps(rest, indent=0)[1:]}\n', record.INDEX, lead=0)
 
 
 def _escaped(text: str) -> str:
@@ -190,7 +192,7 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, 
     sums = sum(count(item.nbytes, CHUNK) for item in laid_out)
     in_order = {item.name: rows[item.name] for item in checkpoint.items}
     blank = "0" * (sums * DIGITS)
-    said = record.text_of(
+    entry_text = record.text_of(
         chunk=CHUNK,
         sums=blank,
         kinds="".join(item.kind for item in laid_out),
@@ -201,16 +203,16 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, 
         nodes=checkpoint.nodes,
         orders=checkpoint.orders,
     )
-    more = "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in checkpoint.metadata.items())
+    extra_metadata = "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in checkpoint.metadata.items())
     text = json.dumps(in_order, separators=(",", ":"), ensure_ascii=False)[1:]
-    before, after = _escaped(said).split(blank, 1) if blank else (_escaped(said), "")
-    after += '"' + more + "}" + ("," if in_order else "") + text
+    before, after = _escaped(entry_text).split(blank, 1) if blank else (_escaped(entry_text), "")
+    after += '"' + extra_metadata + "}" + ("," if in_order else "") + text
 
     def header(digits: str) -> bytes:
         return record.sealed(f" {before}{digits}{after}", record.TENSORS, lead=8, multiple=8)
 
     output.skip(len(header(blank)))
-    summing = ChunkHasher()
+    hasher = ChunkHasher()
     staging = _Staging(output, progress)
     for item in laid_out:
         written = 0
@@ -224,14 +226,14 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, 
             written += len(view)
             while view:
                 copied = staging.take(view)
-                summing.add(copied)
+                hasher.add(copied)
                 view = view[len(copied) :]
-        summing.end()
+        hasher.end()
         if written != item.nbytes:
             raise FileError(f"{item.name!r} should give {item.nbytes:,} bytes and gave {written:,}; nothing was saved")
         copies.wrote(item, output, start)
     staging.flush()
-    final = header("".join(summing.found))
+    final = header("".join(hasher.checksums))
     output.fill(final, 0)
     return checksum(final)
 
@@ -277,7 +279,7 @@ def _remove_earlier(path: str, in_shards: bool) -> None:
             local.disk.remove(os.path.join(folder, name if in_shards else name + INDEX))
     former = "-".join(_stem_and_digits(name))  # of shards that were written before any sign was replaced
     is_left = re.compile(f"({re.escape(_own_front(name))}|{re.escape(former)}){_OWN_BACK}").fullmatch
-    remove_abandoned(folder, lambda found: is_left(found) is not None, lambda: _in_use(folder))
+    remove_abandoned(folder, lambda file_name: is_left(file_name) is not None, lambda: _in_use(folder))
 
 
 _OWN_BACK = r"[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors"  # what follows `_own_front` in the names of shards

@@ -50,9 +50,9 @@ def flipped_byte(data: bytearray, wanted: str) -> Iterator[int]:
     for byte in range(len(data)):
         for bit in (1, 2, 4, 8, 16, 32, 64, 128):
             data[byte] ^= bit
-            found = digest(data) == right
+            matches = digest(data) == right
             data[byte] ^= bit
-            if found:
+            if matches:
                 yield byte
 
 
@@ -61,7 +61,7 @@ class ChunkHasher:
 
     def __init__(self, chunk: int = CHUNK) -> None:
         self.chunk = chunk
-        self.found: list[str] = []
+        self.checksums: list[str] = []
         self._checksum = checksummer()
         self._started = _library().xxh3_64
         self._open: Any = None
@@ -71,7 +71,7 @@ class ChunkHasher:
         view = memoryview(data).cast("B")
         if self._open is None and len(view) % self.chunk == 0:
             for start in range(0, len(view), self.chunk):
-                self.found.append(self._checksum(view[start : start + self.chunk]))
+                self.checksums.append(self._checksum(view[start : start + self.chunk]))
             return
         while view:
             if self._open is None:
@@ -86,7 +86,7 @@ class ChunkHasher:
     def end(self) -> None:
         """The array ends here."""
         if self._open is not None:
-            self.found.append(f"{self._open.intdigest():016x}")
+            self.checksums.append(f"{self._open.intdigest():016x}")
             self._open = None
 
 
@@ -155,19 +155,19 @@ class Crc32:
 
 
 class _CrcPass:
-    def __init__(self, said: Crc32) -> None:
-        self._said = said
-        self._found: dict[int, tuple[int, int]] = {}  # by where a piece starts, its CRC-32 and its length
+    def __init__(self, expected: Crc32) -> None:
+        self._expected = expected
+        self._pieces: dict[int, tuple[int, int]] = {}  # by where a piece starts, its CRC-32 and its length
 
     def add(self, start: int, data: Any) -> None:
-        self._found[start] = zlib.crc32(data), len(data)
+        self._pieces[start] = zlib.crc32(data), len(data)
 
     def damaged(self) -> list[int]:
-        crc = zlib.crc32(self._said.before)
-        for start in sorted(self._found):
-            found, length = self._found[start]
-            crc = crc32_of_both(crc, found, length)
-        return [] if crc == self._said.wanted else [0]
+        crc = zlib.crc32(self._expected.before)
+        for start in sorted(self._pieces):
+            piece_crc, length = self._pieces[start]
+            crc = crc32_of_both(crc, piece_crc, length)
+        return [] if crc == self._expected.wanted else [0]
 
 
 def crc32_of_both(first: int, second: int, length: int) -> int:
@@ -184,24 +184,24 @@ _MODULUS = 0xEDB88320
 
 
 def _product(a: int, b: int) -> int:
-    found = 0
+    result = 0
     for bit in range(31, -1, -1):
         if a >> bit & 1:
-            found ^= b
+            result ^= b
         b = b >> 1 ^ _MODULUS if b & 1 else b >> 1
-    return found
+    return result
 
 
 @lru_cache(maxsize=64)
 def _power(length: int) -> int:
     """What so many bytes that follow multiply a CRC-32 by: x to the power of their bits."""
-    found, square = 1 << 31, 1 << 23
+    result, square = 1 << 31, 1 << 23
     while length:
         if length & 1:
-            found = _product(square, found)
+            result = _product(square, result)
         square = _product(square, square)
         length >>= 1
-    return found
+    return result
 
 
 def count(nbytes: int, chunk: int) -> int:

@@ -12,7 +12,7 @@ from leafwise.errors import FileError, WriteError
 from leafwise.files import reader
 from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes
 from leafwise.files.casts import cast_to
-from leafwise.files.readback import prove
+from leafwise.files.readback import check_readable
 from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable
 
@@ -46,7 +46,7 @@ def write_safetensors(entries: list[ConvertedArray], path: str, metadata: dict[s
     header |= rows_of((entry.name, entry.dtype, entry.array.spec.shape or (), entry.nbytes) for entry in entries)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with durable(path, partial(_prove, entries, path)) as output:
+    with durable(path, partial(_check_staged, entries, path)) as output:
         output.write(len(text).to_bytes(8, "little") + text)
         for entry in entries:
             _write_values(entry, output, progress)
@@ -55,14 +55,14 @@ def write_safetensors(entries: list[ConvertedArray], path: str, metadata: dict[s
 def write_npz(entries: list[ConvertedArray], path: str, metadata: dict[str, str], progress: Progress) -> None:
     """Writes NumPy's zip of arrays, not compressed."""
     sink: Any
-    with durable(path, partial(_prove, entries, path)) as output:
+    with durable(path, partial(_check_staged, entries, path)) as output:
         sink = _Sink(output)
         with zipfile.ZipFile(sink, "w") as archive:
             _write_arrays(archive, entries, progress)
 
 
-def _prove(entries: list[ConvertedArray], path: str, staged: dict[str, Output]) -> None:
-    prove(os.path.realpath(path), staged, {entry.name for entry in entries})
+def _check_staged(entries: list[ConvertedArray], path: str, staged: dict[str, Output]) -> None:
+    check_readable(os.path.realpath(path), staged, {entry.name for entry in entries})
 
 
 def _write_arrays(archive: zipfile.ZipFile, entries: list[ConvertedArray], progress: Progress) -> None:
@@ -133,10 +133,10 @@ def _chunks(entry: ConvertedArray) -> Iterator[Any]:
         raise FileError(f"cannot convert {escape(entry.name)}: {error}; --cast saturate takes the nearest") from error
 
 
-def dtype_for(array: Stored, asked: str | None) -> str:
+def dtype_for(array: Stored, requested: str | None) -> str:
     """The dtype that an array shall have: what was asked for, for numbers with a fraction; else its own."""
     own = array.spec.dtype
     fractional = own.startswith(("float", "bfloat")) or own not in ITEM_BYTES
-    if asked is not None and fractional:
-        return asked
+    if requested is not None and fractional:
+        return requested
     return own if own in ITEM_BYTES else "float32"  # what is quantised is dequantised

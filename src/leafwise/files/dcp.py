@@ -66,13 +66,13 @@ def read(folder: Folder) -> StoredFile:
         raise source.error(source.size, "the pickle ends early; was it cut off?") from None
     if not isinstance(content, PickledObject) or content.kind != "Metadata":
         raise source.error(0, "the pickle describes no checkpoint")
-    tensors, where = content.get("state_dict_metadata"), content.get("storage_data")
-    if not isinstance(tensors, dict) or not isinstance(where, dict):
+    tensors, storage_data = content.get("state_dict_metadata"), content.get("storage_data")
+    if not isinstance(tensors, dict) or not isinstance(storage_data, dict):
         raise source.error(0, "the pickle names no tensors, or not where they lie")
-    places = _PieceLocations(folder, source, where)
+    places = _PieceLocations(folder, source, storage_data)
     if not all(isinstance(name, str) for name in tensors):
         raise source.error(0, "the pickle gives a tensor a name that is not text")
-    arrays = {name: _entry(source, name, said, places) for name, said in tensors.items()}
+    arrays = {name: _entry(source, name, description, places) for name, description in tensors.items()}
     source.close()
     return StoredFile(source, "DCP", arrays, sources=places.opened)
 
@@ -80,12 +80,12 @@ def read(folder: Folder) -> StoredFile:
 class _PieceLocations:
     """Where each piece lies: by the name of the tensor and the position of the piece."""
 
-    def __init__(self, folder: Folder, source: Source, said: dict[Any, Any]) -> None:
+    def __init__(self, folder: Folder, source: Source, storage_data: dict[Any, Any]) -> None:
         self.folder = folder
         self.opened: dict[str, Source] = {}
         # By the text of the position: tuples of numbers can be chosen to have the same hash.
         self._by_key: dict[tuple[str, str], tuple[str, int, int]] = {}
-        for index, info in said.items():
+        for index, info in storage_data.items():
             if not isinstance(index, PickledObject) or not isinstance(info, PickledObject):
                 raise source.error(0, "the pickle says in an unknown way where the pieces lie")
             name = index.get("fqn")
@@ -126,15 +126,15 @@ class _PieceLocations:
         return open_item
 
 
-def _entry(source: Source, name: str, said: Any, places: _PieceLocations) -> Any:
-    if not isinstance(said, PickledObject):
+def _entry(source: Source, name: str, description: Any, places: _PieceLocations) -> Any:
+    if not isinstance(description, PickledObject):
         raise source.error(0, f"{name!a} is described in an unknown way")
-    if said.kind == "BytesStorageMetadata":
+    if description.kind == "BytesStorageMetadata":
         return f"<an object of {places.length(source, name):,} bytes, not looked into>"
-    shape = counts(said.get("size"), source, 0, f"the shape of {name!a}")
-    dtype = _dtype(source, name, said.get("properties"))
+    shape = counts(description.get("size"), source, 0, f"the shape of {name!a}")
+    dtype = _dtype(source, name, description.get("properties"))
     pieces: list[tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]] = []
-    chunks = said.get("chunks") or []
+    chunks = description.get("chunks") or []
     if not isinstance(chunks, list | tuple) or not all(isinstance(chunk, PickledObject) for chunk in chunks):
         raise source.error(0, f"the pieces of {name!a} are described in an unknown way")
     # Counted here too: a list of pieces may stand in the pickle once, and be that of many tensors.
@@ -169,11 +169,11 @@ def _dtype(source: Source, name: str, properties: Any) -> str:
 def _piece(item: Callable[[], Source], name: str, shape: tuple[int, ...], dtype: str) -> Callable[[], Stored]:
     def open_piece() -> Stored:
         part = item()
-        found = entries(part)
-        pickles = [entry for entry in found if entry.rpartition("/")[2] == "data.pkl"]
+        zip_entries = entries(part)
+        pickles = [entry for entry in zip_entries if entry.rpartition("/")[2] == "data.pkl"]
         if len(pickles) != 1:
             raise part.error(0, f"the piece of {name!a} is not a torch zip file")
-        array = unpickled(part, found, pickles[0].removesuffix("data.pkl"), TABLE)
+        array = unpickled(part, zip_entries, pickles[0].removesuffix("data.pkl"), TABLE)
         if not isinstance(array, Stored) or array.spec.shape != shape or array.spec.dtype != dtype:
             raise part.error(0, f"the piece of {name!a} is not of shape {shape} in {dtype}, as .metadata says")
         return array

@@ -58,11 +58,11 @@ def _read(source: Source) -> StoredFile:
             raise source.error(0, cause)
     if start[:2] == b"PK":
         zips = _format("torch_zip")
-        found = zips.entries(source)
-        if any(name.rpartition("/")[2] == "data.pkl" for name in found):
-            opened: StoredFile = zips.read(source, found)
+        zip_entries = zips.entries(source)
+        if any(name.rpartition("/")[2] == "data.pkl" for name in zip_entries):
+            opened: StoredFile = zips.read(source, zip_entries)
         else:
-            opened = _format("numpy_files").read_npz(source, found)
+            opened = _format("numpy_files").read_npz(source, zip_entries)
         return opened
     for magic, module, read_it in _FORMATS:
         if start.startswith(magic):

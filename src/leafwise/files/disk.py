@@ -218,11 +218,11 @@ def is_far(path: str, mounts: Sequence[str] | None = None) -> bool:
     path = os.path.realpath(path)
     best, kind = "", ""
     for line in mounts:
-        _, point, its_kind, *_ = [*line.split(" "), "", "", ""]
+        _, point, mount_kind, *_ = [*line.split(" "), "", "", ""]
         point = point.replace("\\040", " ")
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
-            best, kind = point, its_kind
+            best, kind = point, mount_kind
     return kind.startswith(_FAR)
 
 
@@ -230,12 +230,12 @@ def mode_for(path: str) -> int | None:
     """The mode of the file that is about to be replaced; None where there is none, and the umask decides. What is no
     file is not to be replaced."""
     try:
-        found = os.stat(path).st_mode
+        mode = os.stat(path).st_mode
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found):
+    if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "it is not a file, but a folder, a pipe or a device")
-    return stat.S_IMODE(found)
+    return stat.S_IMODE(mode)
 
 
 disk = Disk()

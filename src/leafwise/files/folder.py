@@ -36,7 +36,7 @@ class Folder:
             else:
                 with remote_errors(self.path):
                     listed = self._files.ls(self._inside, detail=False)
-                self._names = sorted(str(one).rstrip("/").rpartition("/")[2] for one in listed)
+                self._names = sorted(str(path).rstrip("/").rpartition("/")[2] for path in listed)
         return self._names
 
     def has_changed(self) -> bool:

@@ -51,9 +51,9 @@ class Limits:
 
     def __init__(self, max_bytes: int | None = None, max_steps: int | None = None) -> None:
         usual_bytes, usual_steps = _usual.get()
-        for called, given in (("max_bytes", max_bytes), ("max_steps", max_steps)):
-            if given is not None and (type(given) is not int or given < 1):
-                raise QueryError(f"{called}= takes a whole number above 0, not {given!r}")
+        for option, limit in (("max_bytes", max_bytes), ("max_steps", max_steps)):
+            if limit is not None and (type(limit) is not int or limit < 1):
+                raise QueryError(f"{option}= takes a whole number above 0, not {limit!r}")
         self.max_bytes = self.bytes = usual_bytes if max_bytes is None else max_bytes
         self.max_steps = self.steps = usual_steps if max_steps is None else max_steps
         self._repeated = 0
@@ -165,13 +165,13 @@ class HashClock:
 
 def filled_set(items: Sequence[Any]) -> set[Any]:
     """A set of these."""
-    found: set[Any] = set()
-    HashClock().fill(found.update, items)
-    return found
+    filled: set[Any] = set()
+    HashClock().fill(filled.update, items)
+    return filled
 
 
 def filled_dict(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
     """A dict of these; of a key that comes twice, the last one."""
-    found: dict[Any, Any] = {}
-    HashClock().fill(found.update, pairs)
-    return found
+    filled: dict[Any, Any] = {}
+    HashClock().fill(filled.update, pairs)
+    return filled

@@ -35,13 +35,13 @@ def read(source: Source) -> StoredFile:
     if cursor.at != source.size:
         raise source.error(cursor.at, f"{source.size - cursor.at:,} bytes follow after the last name")
     source.limits.spend_bytes(names_cost(names, source.limits.bytes))
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for name, array in zip(names, arrays, strict=True):
-        if name in found:
+        if name in content:
             raise source.error(at, f"the name {name!a} stands in the file twice")
         if array is not None:
-            found[name] = array
-    return StoredFile(source, "MXNet params", found)
+            content[name] = array
+    return StoredFile(source, "MXNet params", content)
 
 
 def _name(cursor: Cursor) -> str:
@@ -66,10 +66,9 @@ def _array(cursor: Cursor) -> Stored | None:
         if shape is None or (magic == _V2 and not shape):
             return None  # an array that was never filled
     elif magic == _V1:
-        found = _shape(cursor, at)
-        if not found:
+        shape = _shape(cursor, at)
+        if not shape:
             return None
-        shape = found
     else:
         if magic > 32:
             raise cursor.source.error(at, f"no array starts with {magic:#x}")
@@ -80,10 +79,13 @@ def _array(cursor: Cursor) -> Stored | None:
     dtype = _dtype(cursor)
     if kind == _DENSE:
         return Strided(spec_of(shape, dtype), _data(cursor, shape, dtype))
-    extras = [(_dtype(cursor), _shape(cursor, at)) for _ in range(1 if kind == _ROWS else 2)]
+    index_types = [(_dtype(cursor), _shape(cursor, at)) for _ in range(1 if kind == _ROWS else 2)]
     data = Strided(spec_of(stored_shape or (), dtype), _data(cursor, stored_shape or (), dtype))
-    others = [Strided(spec_of(its or (), name), _data(cursor, its or (), name)) for name, its in extras]
-    return _sparse(cursor.source, at, kind, shape, data, others)
+    index_arrays = [
+        Strided(spec_of(index_shape or (), index_dtype), _data(cursor, index_shape or (), index_dtype))
+        for index_dtype, index_shape in index_types
+    ]
+    return _sparse(cursor.source, at, kind, shape, data, index_arrays)
 
 
 def _dtype(cursor: Cursor) -> str:
@@ -114,19 +116,21 @@ def _inside(indices: Any, size: int) -> bool:
     return not indices.size or bool(indices.min() >= 0 and indices.max() < size)
 
 
-def _sparse(source: Source, at: int, kind: int, shape: tuple[int, ...], data: Strided, others: list[Strided]) -> Stored:
+def _sparse(
+    source: Source, at: int, kind: int, shape: tuple[int, ...], data: Strided, index_arrays: list[Strided]
+) -> Stored:
     """A sparse array, which is filled in when it is read."""
-    stored = data.spec.nbytes + sum(other.spec.nbytes for other in others)
+    stored = data.spec.nbytes + sum(array.spec.nbytes for array in index_arrays)
     spec = spec_of(shape, data.spec.dtype, nbytes=stored)
 
     def dense() -> Any:
         import numpy as np
 
-        values, first = data.read(), others[0].read()
+        values, first = data.read(), index_arrays[0].read()
         if kind == _ROWS:
             sound = first.ndim == 1 and values.shape == (len(first), *shape[1:]) and _inside(first, shape[0])
         else:
-            columns = others[1].read()
+            columns = index_arrays[1].read()
             steps = np.diff(first.astype(np.int64))
             sound = len(shape) == 2 and first.shape == (shape[0] + 1,) and values.shape == columns.shape
             sound = sound and values.ndim == 1 and first[0] == 0 and first[-1] == len(values)

@@ -28,13 +28,13 @@ def read_npy(source: Source) -> StoredFile:
     return StoredFile(source, "npy", {"array": _array(source, head, 0, source.size)})
 
 
-def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
+def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
     """Opens a `.npz`; the directory, and the header of each array, are read."""
     arrays: dict[str, Any] = {}
-    source.limits.spend_steps(_STEPS * len(found))
-    source.limits.spend_bytes(_ARRAY * len(found) + names_cost(found, source.limits.bytes))
-    checked = has_checksums(found)
-    for name, info in found.items():
+    source.limits.spend_steps(_STEPS * len(zip_entries))
+    source.limits.spend_bytes(_ARRAY * len(zip_entries) + names_cost(zip_entries, source.limits.bytes))
+    checked = has_checksums(zip_entries)
+    for name, info in zip_entries.items():
         if not name.endswith(".npy"):
             raise source.error(info.header_offset, f"the entry {name!a} is not a .npy file; NumPy did not write this")
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -110,8 +110,8 @@ def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str,
     if head[6] not in (1, 2, 3) or length > len(head):
         raise source.error(at + 8, f"a header of {length:,} bytes cannot be; was it cut off?")
     try:
-        said = ast.literal_eval(head[8 + width : length].decode("utf-8" if head[6] == 3 else "latin-1").strip())
-        descr, fortran, shape = said["descr"], said["fortran_order"], said["shape"]
+        header = ast.literal_eval(head[8 + width : length].decode("utf-8" if head[6] == 3 else "latin-1").strip())
+        descr, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError, UnicodeDecodeError) as error:
         raise source.error(at + 10, "the header is not a dict with descr, fortran_order and shape") from error
     shape = counts(shape, source, at + 10, "shape")

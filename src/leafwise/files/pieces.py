@@ -61,9 +61,9 @@ class Pieces(Stored):
         for position, size, open_piece in touching:
             inside = [(max(lo, p), min(h, p + n)) for lo, h, p, n in zip(lows, highs, position, size, strict=True)]
             if all(a < b for a, b in inside):
-                there = tuple(slice(a - p, b - p) for (a, b), p in zip(inside, position, strict=True))
-                here = tuple(slice(a - lo, b - lo) for (a, b), lo in zip(inside, lows, strict=True))
-                box[here] = open_piece().read(there)
+                in_piece = tuple(slice(a - p, b - p) for (a, b), p in zip(inside, position, strict=True))
+                in_box = tuple(slice(a - lo, b - lo) for (a, b), lo in zip(inside, lows, strict=True))
+                box[in_box] = open_piece().read(in_piece)
                 filled += prod(b - a for a, b in inside)
         if filled != box.size:  # which `tiled` has ruled out
             raise NotTiledError(f"the pieces fill {filled:,} of {box.size:,} numbers")

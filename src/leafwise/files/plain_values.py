@@ -40,7 +40,7 @@ def encoded(value: Any, depth: int = 0) -> Any:
     if depth >= MAX_DEPTH:
         raise TooDeepError(f"more than {MAX_DEPTH} containers inside each other")
     if kind is list:
-        return [encoded(one, depth + 1) for one in value]
+        return [encoded(item, depth + 1) for item in value]
     if kind in _WRITERS:
         return {kind.__name__: _WRITERS[kind](value, depth + 1)}
     if kind.__module__ in ("numpy", "ml_dtypes") and _is_numpy_scalar(kind):
@@ -57,16 +57,16 @@ def _type_text(kind: type) -> str:
 
 
 def _items(value: Iterable[Any], depth: int) -> list[Any]:
-    return [encoded(one, depth) for one in value]
+    return [encoded(item, depth) for item in value]
 
 
 def _unordered(value: Iterable[Any], depth: int) -> list[Any]:
     # In an order of their own, so that equal sets give equal files.
-    return sorted(_items(value, depth), key=lambda one: json.dumps(one, sort_keys=True))
+    return sorted(_items(value, depth), key=lambda item: json.dumps(item, sort_keys=True))
 
 
 def _pairs(value: Any, depth: int) -> list[Any]:
-    return [[encoded(key, depth), encoded(one, depth)] for key, one in value.items()]
+    return [[encoded(key, depth), encoded(item, depth)] for key, item in value.items()]
 
 
 def _defaulting(value: Any, depth: int) -> list[Any]:
@@ -121,32 +121,32 @@ def _numpy_scalar(value: Any) -> list[str]:
 def copied(value: Any) -> Any:
     """A copy of a plain value, made by writing it down and reading it again. Raises TypeError where that gives anything
     but the same, as for text of half characters that read together as one."""
-    found = decoded(json.loads(json.dumps(encoded(value))))
-    if not identical(value, found):
-        raise TypeError(f"{_type_text(type(value))} {value!r:.60}, which would be read as {found!r:.60}")
-    return found
+    copy = decoded(json.loads(json.dumps(encoded(value))))
+    if not identical(value, copy):
+        raise TypeError(f"{_type_text(type(value))} {value!r:.60}, which would be read as {copy!r:.60}")
+    return copy
 
 
-def identical(one: Any, other: Any) -> bool:
+def identical(left: Any, right: Any) -> bool:
     """Whether two plain values are equal in value and in type, all the way down; NaN is NaN, and -0.0 is not 0.0."""
-    kind = type(one)
-    if kind is not type(other):
+    kind = type(left)
+    if kind is not type(right):
         return False
     if kind in CONTAINERS or kind is deque:
-        if len(one) != len(other) or getattr(one, "maxlen", None) != getattr(other, "maxlen", None):
+        if len(left) != len(right) or getattr(left, "maxlen", None) != getattr(right, "maxlen", None):
             return False
-        if getattr(one, "default_factory", None) is not getattr(other, "default_factory", None):
+        if getattr(left, "default_factory", None) is not getattr(right, "default_factory", None):
             return False
-        if isinstance(one, dict):
-            pairs = zip(one.items(), other.items(), strict=True)
+        if isinstance(left, dict):
+            pairs = zip(left.items(), right.items(), strict=True)
             return all(identical(a, b) and identical(x, y) for (a, x), (b, y) in pairs)
-        return all(map(identical, one, other))
+        return all(map(identical, left, right))
     if kind in (set, frozenset):
-        return sorted(map(_mark, one)) == sorted(map(_mark, other))
+        return sorted(map(_mark, left)) == sorted(map(_mark, right))
     if kind in (float, complex) or _is_numpy_scalar(kind):
         # Text of NumPy may end in zeros, which it does not show.
-        return repr(one) == repr(other) and (not isinstance(one, str | bytes) or len(one) == len(other))
-    return bool(one == other)
+        return repr(left) == repr(right) and (not isinstance(left, str | bytes) or len(left) == len(right))
+    return bool(left == right)
 
 
 def _mark(value: Any) -> str:
@@ -163,7 +163,7 @@ def _mark(value: Any) -> str:
 def decoded(value: Any) -> Any:
     """What `encoded` was given. Raises ValueError, or whatever comes of it, where nothing that it made looks so."""
     if isinstance(value, list):
-        return [decoded(one) for one in value]
+        return [decoded(item) for item in value]
     if not isinstance(value, dict):
         return value
     ((kind, inner),) = value.items()
@@ -185,22 +185,22 @@ def _bytes(inner: Any) -> bytes:
 def _list(inner: Any) -> list[Any]:
     if type(inner) is not list:
         raise ValueError(f"{inner!r:.50} is not a list")
-    return [decoded(one) for one in inner]
+    return [decoded(item) for item in inner]
 
 
 def _distinct(inner: Any) -> set[Any]:
     items = _list(inner)
-    found = filled_set(items)
-    if len(found) < len(items) and not any(one != one for one in items):
+    distinct = filled_set(items)
+    if len(distinct) < len(items) and not any(item != item for item in items):
         raise ValueError("a set that holds something twice")
-    return found
+    return distinct
 
 
 def _mapping(inner: Any) -> dict[Any, Any]:
-    found = filled_dict([(decoded(key), decoded(one)) for key, one in inner])
-    if len(found) < len(inner):
+    mapping = filled_dict([(decoded(key), decoded(value)) for key, value in inner])
+    if len(mapping) < len(inner):
         raise ValueError("a dict that holds a key twice")
-    return found
+    return mapping
 
 
 def _decoded_complex(inner: Any) -> complex:
@@ -227,10 +227,10 @@ def _decoded_numpy(inner: Any) -> Any:
             raise ValueError(f"a NumPy scalar of {name!r:.50}")
     else:
         dtype = np.dtype(getattr(import_module("ml_dtypes"), name))
-    found = np.frombuffer(_bytes(data), dtype)
-    if len(found) != 1:
-        raise ValueError(f"{len(found)} NumPy scalars in the place of one")
-    return found[0]
+    scalars = np.frombuffer(_bytes(data), dtype)
+    if len(scalars) != 1:
+        raise ValueError(f"{len(scalars)} NumPy scalars in the place of one")
+    return scalars[0]
 
 
 def _decoded_size(inner: Any) -> Any:
@@ -245,10 +245,10 @@ def _decoded_size(inner: Any) -> Any:
 
 def _decoded_dtype(inner: Any) -> Any:
     torch = import_module("torch")
-    found = getattr(torch, inner, None)
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, inner, None)
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{inner!r:.50} is not a dtype of PyTorch")
-    return found
+    return dtype
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

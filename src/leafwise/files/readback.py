@@ -11,7 +11,7 @@ from leafwise.files.folder import INDEX, StagedFolder
 from leafwise.files.writer import Output
 
 
-def prove(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[str] = frozenset()) -> None:
+def check_readable(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[str] = frozenset()) -> None:
     """Raises unless files that were written can be opened as everybody will open them, and hold arrays and plain values
     of these names. `staged` are the files by the paths that they will have; `path` is what they are opened by."""
     files = {os.path.basename(output.path): output.source for output in staged.values()}
@@ -25,8 +25,8 @@ def prove(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[st
     except FileError as error:
         raise FileError(f"what was written cannot be opened, and nothing was replaced: {error}") from error
     try:
-        found = opened.record.scalars.keys() if opened.record is not None else frozenset()
-        if opened.content.keys() != arrays or found != values:
+        plain_names = opened.record.scalars.keys() if opened.record is not None else frozenset()
+        if opened.content.keys() != arrays or plain_names != values:
             raise FileError(f"{shown_file(path)} would hold other names than it should; nothing was replaced")
     finally:
         opened.close()

@@ -67,20 +67,20 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress)
 def verify_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None) -> int:
     """The same for all that arrays are made of; each storage once."""
     storages: dict[int, tuple[str, Storage]] = {}
-    alone: list[tuple[str, Stored]] = []
+    alone: list[Stored] = []  # those that check themselves
     for name, array in arrays:
         if array.checks_itself:
-            alone.append((name, array))
+            alone.append(array)
         for storage in array.storages():
             storages.setdefault(id(storage), (name, storage))
     compared = verify_storages(storages.values(), progress)
 
-    def read(one: tuple[str, Stored]) -> None:
-        one[1].check()
-        progress(one[1].spec.nbytes)
+    def check(array: Stored) -> None:
+        array.check()
+        progress(array.spec.nbytes)
 
-    in_threads(read, alone)
-    return compared + sum(array.spec.nbytes for _, array in alone)
+    in_threads(check, alone)
+    return compared + sum(array.spec.nbytes for array in alone)
 
 
 def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
@@ -196,7 +196,7 @@ def _raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:
     ]
     if not damaged:
         return
-    damaged.sort(key=lambda one: (one[1].name, one[2]))
+    damaged.sort(key=lambda damage: (damage[1].name, damage[2]))
     name, source, offset = damaged[0]
     leaves = list(dict.fromkeys(name for name, _, _ in damaged))
     also = f"; also damaged: {', '.join(map(escape, leaves[1:9]))}" if len(leaves) > 1 else ""

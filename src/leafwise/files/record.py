@@ -79,9 +79,9 @@ def is_trusted(text: bytes, front: str, lead: int, source: Source) -> bool:
 def check(text: bytes, front: str, lead: int, source: Source) -> None:
     """Raises, with the offset, where the header is not what its checksums say."""
     at = lead + len(front)
-    said = re.match(rb"leafwise/(\d+) ", text[at : at + 32])
-    if said and int(said[1]) != VERSION and text[lead:at] == front.encode():
-        version = int(said[1])
+    mark = re.match(rb"leafwise/(\d+) ", text[at : at + 32])
+    if mark and int(mark[1]) != VERSION and text[lead:at] == front.encode():
+        version = int(mark[1])
         raise source.error(
             at + len("leafwise/"),
             f"it says that it has version {version} of leafwise's format, and this leafwise reads {VERSION}; "
@@ -93,21 +93,21 @@ def check(text: bytes, front: str, lead: int, source: Source) -> None:
     blank = bytearray(text)
     blank[at : at + len(stated)] = b"0" * len(stated)
     for number, actual in enumerate(_sums(blank)):
-        given = stated[number * DIGITS : (number + 1) * DIGITS]
-        if given != actual.encode():
-            where, extent = _locate(blank, number, given, actual, at + number * DIGITS)
+        stated_sum = stated[number * DIGITS : (number + 1) * DIGITS]
+        if stated_sum != actual.encode():
+            where, extent = _locate(blank, number, stated_sum, actual, at + number * DIGITS)
             cause = f"the header is damaged {extent}; its checksum does not match"
             raise ChecksumError(str(source.error(where, cause)))
 
 
-def _locate(text: bytearray, number: int, given: bytes, actual: str, at: int) -> tuple[int, str]:
+def _locate(text: bytearray, number: int, stated: bytes, actual: str, at: int) -> tuple[int, str]:
     """Where a header is damaged: the very byte, if one flipped bit explains it; else the block."""
-    differing = [k for k, (a, b) in enumerate(zip(given, actual.encode(), strict=False)) if a != b]
+    differing = [k for k, (a, b) in enumerate(zip(stated, actual.encode(), strict=False)) if a != b]
     if len(differing) == 1:
         return at + differing[0], "in this byte, which belongs to a checksum"
     start = number * BLOCK
     block = text[start : start + BLOCK]
-    for byte in flipped_byte(block, given.decode("ascii", "replace")):
+    for byte in flipped_byte(block, stated.decode("ascii", "replace")):
         return start + byte, "in this byte"
     return start, f"somewhere in the {len(block):,} bytes from here"
 
@@ -140,14 +140,14 @@ class HeaderRecord:
         self.orders: dict[str, tuple[int, ...]] = {}  # of arrays that did not lie in C order: that of their axes
         self.shards: dict[str, str] = {}  # of an index: the files that it was written with, and their seals
 
-    def merge(self, other: "HeaderRecord") -> None:
+    def merge(self, part: "HeaderRecord") -> None:
         """Takes in what another file of the same checkpoint says."""
-        self.kinds |= other.kinds
-        self.roles |= other.roles
-        self.ties += other.ties
-        self.scalars |= other.scalars
-        self.nodes |= other.nodes
-        self.orders |= other.orders
+        self.kinds |= part.kinds
+        self.roles |= part.roles
+        self.ties += part.ties
+        self.scalars |= part.scalars
+        self.nodes |= part.nodes
+        self.orders |= part.orders
 
 
 def text_of(
@@ -196,12 +196,12 @@ def read_record(text: str, arrays: dict[str, Stored], source: Source) -> HeaderR
 def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> HeaderRecord:
     body = text.partition(" ")[2].partition(" ")[2]
     limits.spend_bytes(2 * json_cost(body.encode()))
-    said = json.loads(body)
+    columns = json.loads(body)
     record = HeaderRecord()
-    table = [_role(*row) for row in _column(said, "role_table", list)]
-    roles, kinds = _column(said, "roles", list), _column(said, "kinds", str)
-    rows, tie_roles = _column(said, "ties", list), _column(said, "tie_roles", list)
-    names, values = _column(said, "scalars", list), _column(said, "values", list)
+    table = [_role(*row) for row in _column(columns, "role_table", list)]
+    roles, kinds = _column(columns, "roles", list), _column(columns, "kinds", str)
+    rows, tie_roles = _column(columns, "ties", list), _column(columns, "tie_roles", list)
+    names, values = _column(columns, "scalars", list), _column(columns, "values", list)
     tied = [row[0] for row in rows]
     if not all(type(number) is int and 0 <= number < len(table) for number in (*roles, *tie_roles)):
         raise ValueError("a role that is not in the table")
@@ -216,18 +216,18 @@ def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> Header
     record.ties = [(name, of, _op(slices, order)) for name, of, slices, order in rows]
     record.roles |= {name: table[role] for name, role in zip(tied, tie_roles, strict=True)}
     record.scalars = {name: decoded(value) for name, value in zip(names, values, strict=True)}
-    record.orders = dict(map(_order, _column(said, "orders", list)))
-    record.nodes = dict(map(_node, _column(said, "nodes", list)))
-    record.shards = _shards(_column(said, "shards", list))
-    _give_sums(said.get("sums", ""), said.get("chunk", 0), arrays)
+    record.orders = dict(map(_order, _column(columns, "orders", list)))
+    record.nodes = dict(map(_node, _column(columns, "nodes", list)))
+    record.shards = _shards(_column(columns, "shards", list))
+    _give_sums(columns.get("sums", ""), columns.get("chunk", 0), arrays)
     return record
 
 
 def _shards(rows: list[Any]) -> dict[str, str]:
-    found = {name: seal for name, seal in rows}  # noqa: C416
-    if len(found) < len(rows) or not all(type(one) is str for row in rows for one in row):
+    seals = {name: seal for name, seal in rows}  # noqa: C416
+    if len(seals) < len(rows) or not all(type(text) is str for row in rows for text in row):
         raise ValueError("shards without names and checksums of their own")
-    return found
+    return seals
 
 
 def _order(row: Any) -> tuple[str, tuple[int, ...]]:
@@ -238,28 +238,29 @@ def _order(row: Any) -> tuple[str, tuple[int, ...]]:
 
 
 def _node_row(name: str, node: NodeType) -> list[Any]:
-    keys = [] if node.keys is None else [[[one, encoded(key)] for one, key in node.keys]]
+    keys = [] if node.keys is None else [[[key_name, encoded(key)] for key_name, key in node.keys]]
     return [name, node.type, *keys]
 
 
 def _node(row: Any) -> tuple[str, NodeType]:
-    name, kind, *more = row
-    if type(name) is not str or type(kind) is not str or len(more) > 1:
+    name, kind, *key_rows = row
+    if type(name) is not str or type(kind) is not str or len(key_rows) > 1:
         raise ValueError("a type of a node that is none")
-    keys = tuple((one, decoded(key)) for one, key in more[0]) if more else None
+    keys = tuple((key_name, decoded(key)) for key_name, key in key_rows[0]) if key_rows else None
     if keys is not None:
-        if not all(type(one) is str for one, _ in keys) or len({one for one, _ in keys}) < len(keys):
+        key_names = [key_name for key_name, _ in keys]
+        if not all(type(key_name) is str for key_name in key_names) or len(set(key_names)) < len(keys):
             raise ValueError("keys of a dict without names of their own")
-        if len(filled_dict([(key, one) for one, key in keys])) < len(keys):
+        if len(filled_dict([(key, key_name) for key_name, key in keys])) < len(keys):
             raise ValueError("a dict that holds a key twice")
     return name, NodeType(kind, keys)
 
 
-def _column(said: Any, name: str, kind: type) -> Any:
-    found = said.get(name, kind())
-    if type(found) is not kind:
+def _column(columns: Any, name: str, kind: type) -> Any:
+    column = columns.get(name, kind())
+    if type(column) is not kind:
         raise ValueError(f"{name} is no {kind.__name__}")
-    return found
+    return column
 
 
 def _role(role: Any, axes: Any) -> Role:
@@ -318,7 +319,7 @@ def _op_row(op: Op) -> list[Any]:
     slices = (
         None
         if op.slices is None
-        else [one if isinstance(one, int) else [one.start, one.stop, one.step] for one in op.slices]
+        else [part if isinstance(part, int) else [part.start, part.stop, part.step] for part in op.slices]
     )
     return [slices, None if op.order is None else list(op.order)]
 
@@ -326,8 +327,8 @@ def _op_row(op: Op) -> list[Any]:
 def _op(slices: Any, order: Any) -> Op:
     if slices is None and order is None:
         return SAME
-    lists = [one for one in (slices, order) if one is not None]
-    if any(type(one) is not list for one in lists) or not all(type(axis) is int for axis in order or ()):
+    lists = [part for part in (slices, order) if part is not None]
+    if any(type(part) is not list for part in lists) or not all(type(axis) is int for axis in order or ()):
         raise ValueError("slices or an order of axes that are none")
-    parts = None if slices is None else tuple(one if type(one) is int else slice(*one) for one in slices)
+    parts = None if slices is None else tuple(part if type(part) is int else slice(*part) for part in slices)
     return Op("transpose" if parts is None else "view", slices=parts, order=None if order is None else tuple(order))

@@ -49,8 +49,8 @@ def ranged(files: Any, path: str, start: int, stop: int) -> bytes | None:
     from fsspec.asyn import sync
 
     if not {"http", "https"} & {*([files.protocol] if isinstance(files.protocol, str) else files.protocol)}:
-        found: bytes = files.cat_file(path, start=start, end=stop)
-        return found
+        content: bytes = files.cat_file(path, start=start, end=stop)
+        return content
 
     async def ask() -> bytes | None:
         options = dict(files.kwargs)
@@ -63,8 +63,8 @@ def ranged(files: Any, path: str, start: int, stop: int) -> bytes | None:
             if answer.status != 206 and not (start == 0 and answer.content_length == stop):
                 return None
             data = b""
-            while len(data) <= stop - start and (more := await answer.content.read(stop - start + 1 - len(data))):
-                data += more
+            while len(data) <= stop - start and (chunk := await answer.content.read(stop - start + 1 - len(data))):
+                data += chunk
             return data
 
     answered: bytes | None = sync(files.loop, ask)
@@ -85,10 +85,10 @@ class remote_errors:  # noqa: N801
             status = getattr(error, "status", None)
             kind_of = f"{type(error).__name__}{f' {status}' if isinstance(status, int) else ''}"
             raw = f"{kind_of}: {str(error).strip()}".removesuffix(": ")
-            said = without_secrets(raw, self.url)
+            message = without_secrets(raw, self.url)
             # Where the original has secrets in its text, a traceback would show them.
-            shows_none = said == raw and shown_url(self.url) == self.url
-            raise FileError(f"cannot read {shown_file(self.url)}: {escape(said)[:500]}") from (
+            shows_none = message == raw and shown_url(self.url) == self.url
+            raise FileError(f"cannot read {shown_file(self.url)}: {escape(message)[:500]}") from (
                 error if shows_none else None
             )
 
@@ -99,8 +99,8 @@ def is_url(target: str) -> bool:
     >>> is_url("s3://bucket/model.pt"), is_url("C:/model.pt"), is_url("model.pt")
     (True, False, False)
     """
-    scheme, found, _ = target.partition("://")
-    return bool(found) and len(scheme) > 1 and scheme.replace("+", "").replace("-", "").isalnum()
+    scheme, separator, _ = target.partition("://")
+    return bool(separator) and len(scheme) > 1 and scheme.replace("+", "").replace("-", "").isalnum()
 
 
 def remote(url: str) -> tuple[Any, str]:

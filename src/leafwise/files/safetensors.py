@@ -132,10 +132,10 @@ def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> di
 def _parse(source: Source, raw: bytes) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8")
-        found = json.loads(text)
-        if not isinstance(found, dict):
+        parsed = json.loads(text)
+        if not isinstance(parsed, dict):
             raise ValueError("the header is no JSON object")
-        header: dict[str, Any] = found
+        header: dict[str, Any] = parsed
         # A name that stands there twice is lost in a dict: then there are more rows in the text than in the dict.
         rows = [row for row in header.values() if isinstance(row, dict)]
         arrays = len(rows) - ("__metadata__" in header)
@@ -159,11 +159,11 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
         raise ValueError(f"the name {twice!a} stands there twice")
-    return found
+    return mapping
 
 
 def _array(source: Source, key: str, row: Any, data: int) -> Stored:

@@ -87,13 +87,13 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     ours = is_trusted(text, SEALED_INDEX, 0, source)
     folder.limits.spend_bytes(3 * json_cost(text) // 2)  # the names are read as pairs in lists
     try:
-        said = json.loads(text, object_pairs_hook=without_duplicates)
-        weights = said["weight_map"]
+        index = json.loads(text, object_pairs_hook=without_duplicates)
+        weights = index["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise source.error(0, "the index is no JSON with a weight_map") from error
     if not isinstance(weights, dict) or not weights or not all(isinstance(shard, str) for shard in weights.values()):
         raise source.error(0, "the weight_map of the index does not map names to files")
-    record = read_record(said[KEY], {}, source) if ours and isinstance(said.get(KEY), str) else HeaderRecord()
+    record = read_record(index[KEY], {}, source) if ours and isinstance(index.get(KEY), str) else HeaderRecord()
     names = list(dict.fromkeys(weights.values()))
     if record.shards and record.shards.keys() != set(names):
         raise source.error(0, "the shards that leafwise's entry lists are not those of the weight_map")
@@ -109,9 +109,9 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
         merged.record = merged.record or HeaderRecord()
         merged.record.merge(record)
         add_ties(merged.content, merged.record.ties, source)
-    said_more = said.get("metadata")
-    if isinstance(said_more, dict):
-        merged.metadata = {str(key): value for key, value in said_more.items()}
+    index_metadata = index.get("metadata")
+    if isinstance(index_metadata, dict):
+        merged.metadata = {str(key): value for key, value in index_metadata.items()}
     return merged
 
 
@@ -152,14 +152,14 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
             source.close()
         raise
     assert first is not None
-    found = StoredFile(first.source, f"{len(names)} files, {first.format}", content, sources=sources)
-    found.shard_of = shard_of
-    found.without_checksums = tuple(without)
-    found.record = record
-    found.path = folder.path
-    found.bound = len(seals or ())
-    found.unbound = len(names) - found.bound
-    return found
+    merged = StoredFile(first.source, f"{len(names)} files, {first.format}", content, sources=sources)
+    merged.shard_of = shard_of
+    merged.without_checksums = tuple(without)
+    merged.record = record
+    merged.path = folder.path
+    merged.bound = len(seals or ())
+    merged.unbound = len(names) - merged.bound
+    return merged
 
 
 def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
@@ -176,13 +176,13 @@ def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
 
 def _check_numbers(folder: Folder, names: list[str]) -> None:
     """Raises where files that are counted, as `model-00002-of-00003`, are not all there."""
-    found = [re.fullmatch(r"(.*?)(\d+)(-of-0*(\d+).*)", name, re.ASCII | re.DOTALL) for name in names]
-    series = {(match[1], match[3], int(match[4])) for match in found if match is not None}
-    if len(series) != 1 or None in found:  # not of one writer: then nobody can say
+    matches = [re.fullmatch(r"(.*?)(\d+)(-of-0*(\d+).*)", name, re.ASCII | re.DOTALL) for name in names]
+    series = {(match[1], match[3], int(match[4])) for match in matches if match is not None}
+    if len(series) != 1 or None in matches:  # not of one writer: then nobody can say
         return
     front, back, count = series.pop()
-    width = len(found[0][2])  # type: ignore[index]
-    numbers = {int(match[2]) for match in found if match is not None}
+    width = len(matches[0][2])  # type: ignore[index]
+    numbers = {int(match[2]) for match in matches if match is not None}
     first = 0 if 0 in numbers else 1
     missing = (f"{front}{number:0{width}}{back}" for number in range(first, first + count) if number not in numbers)
     if listed := list(islice(missing, ENOUGH)):

@@ -29,7 +29,7 @@ def expanded(index: Index, shape: tuple[int, ...]) -> tuple[Any, ...]:
 def _checked(part: Any, size: int, axis: int) -> slice | int:
     if isinstance(part, slice):
         if part.step == 0 or not all(
-            one is None or hasattr(one, "__index__") for one in (part.start, part.stop, part.step)
+            bound is None or hasattr(bound, "__index__") for bound in (part.start, part.stop, part.step)
         ):
             raise QueryError(f"cannot take {part} of axis {axis}")
         return part
@@ -83,10 +83,10 @@ def is_c_order(memory: Memory) -> bool:
     )
 
 
-def counts(numbers: Any, source: Source, offset: int, what: str) -> tuple[int, ...]:
+def counts(numbers: Any, source: Source, offset: int, label: str) -> tuple[int, ...]:
     """A shape, checked; a hostile file may say anything."""
     if not is_shape(numbers):
-        raise source.error(offset, f"{what} is not a shape, or is larger than any file")
+        raise source.error(offset, f"{label} is not a shape, or is larger than any file")
     return tuple(numbers)
 
 

@@ -91,14 +91,14 @@ class LocalSource(Source):
         try:
             self.file = local.disk.open(path)
             try:
-                found = local.disk.stat(self.file)
-                self.size, self._written = found.st_size, found.st_mtime_ns
+                status = local.disk.stat(self.file)
+                self.size, self._written = status.st_size, status.st_mtime_ns
             except BaseException:
                 local.disk.close(self.file)
                 raise
         except (OSError, ValueError) as error:  # a name with a null in it is a ValueError
-            said = getattr(error, "strerror", None) or error
-            raise FileError(f"cannot open {shown_file(path)}: {said}") from error
+            reason = getattr(error, "strerror", None) or error
+            raise FileError(f"cannot open {shown_file(path)}: {reason}") from error
         self._map: Any = None
         self._far: bool | None = None
         self._closed = False
@@ -161,8 +161,8 @@ class LocalSource(Source):
 
     def was_changed(self) -> bool:
         """Whether somebody wrote to the file since it was opened."""
-        found = local.disk.stat(self.descriptor())
-        return (found.st_size, found.st_mtime_ns) != (self.size, self._written)
+        status = local.disk.stat(self.descriptor())
+        return (status.st_size, status.st_mtime_ns) != (self.size, self._written)
 
     def _is_far(self) -> bool:
         if self._far is None:
@@ -283,15 +283,15 @@ class InflatedSource(Source):
         with self._lock:
             if start < self._at:
                 self._rewind()
-            found = bytearray(stop - start)
+            data = bytearray(stop - start)
             while self._at < stop:
                 piece = self._next(min(_INFLATED, (start if self._at < start else stop) - self._at))
                 if self._at >= start:
-                    found[self._at - start : self._at - start + len(piece)] = piece
+                    data[self._at - start : self._at - start + len(piece)] = piece
                 self._at += len(piece)
             if stop == self.size:
                 self._check_end()
-            return found
+            return data
 
     def _next(self, most: int) -> bytes:
         """The next bytes, at most so many."""

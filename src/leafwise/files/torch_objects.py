@@ -140,11 +140,11 @@ def _on_meta(dtype: Any, shape: Any, strides: Any, trains: Any = False) -> Store
     return Unreadable(spec, "it was on meta when it was saved, and has no values")
 
 
-def _dtype(found: Any) -> TorchDtype:
-    make = getattr(found, "make", None)
+def _dtype(value: Any) -> TorchDtype:
+    make = getattr(value, "make", None)
     if isinstance(make, TorchDtype):
         return make
-    raise UnpicklingError(f"{shown(found)} where a dtype should be")
+    raise UnpicklingError(f"{shown(value)} where a dtype should be")
 
 
 def _sparse(layout: Any, data: Any) -> dict[str, Any]:

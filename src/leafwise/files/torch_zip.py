@@ -27,33 +27,33 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     except LimitError as error:
         raise source.error(source.size, f"the directory at the end of the zip: {error}") from error
     except (zipfile.BadZipFile, struct.error, OSError, ValueError, NotImplementedError, EOFError, KeyError) as error:
-        said = escape_said(error)
+        reason = escaped_reason(error)
         raise source.error(
-            source.size, f"the directory at the end of the zip cannot be read ({said}); was the download cut off?"
+            source.size, f"the directory at the end of the zip cannot be read ({reason}); was the download cut off?"
         ) from error
     if comment:
         raise source.error(source.size - len(comment), "the zip has a comment, which PyTorch and NumPy never write")
     first = min((info.header_offset for info in infos), default=0)
     if first:
         raise source.error(0, f"{first:,} bytes stand before the zip; is it two files, one after the other?")
-    found: dict[str, zipfile.ZipInfo] = {}
+    by_name: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
-        if info.orig_filename in found:
+        if info.orig_filename in by_name:
             raise source.error(info.header_offset, f"the entry {info.orig_filename!a} stands in the zip twice")
         if info.header_offset + info.compress_size > source.size or info.header_offset < 0:
             raise source.error(
                 info.header_offset, f"the entry {info.orig_filename!a} reaches beyond the end of the file"
             )
-        found[info.orig_filename] = info
+        by_name[info.orig_filename] = info
     reached = 0
     for info in sorted(infos, key=lambda info: info.header_offset):
         if info.header_offset < reached:
             raise source.error(info.header_offset, f"the entry {info.orig_filename!a} overlaps another")
         reached = info.header_offset + _HEADER + info.compress_size
-    return found
+    return by_name
 
 
-def escape_said(error: BaseException) -> str:
+def escaped_reason(error: BaseException) -> str:
     return ascii(str(error) or type(error).__name__)[1:-1][:200]
 
 
@@ -69,9 +69,9 @@ def start_of(source: Source, info: zipfile.ZipInfo) -> int:
     return start
 
 
-def has_checksums(found: dict[str, zipfile.ZipInfo]) -> bool:
+def has_checksums(zip_entries: dict[str, zipfile.ZipInfo]) -> bool:
     """Whether a zip has checksums: PyTorch writes 0 for each if `set_crc32_options(False)` was called."""
-    return any(info.CRC for info in found.values())
+    return any(info.CRC for info in zip_entries.values())
 
 
 def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
@@ -85,34 +85,34 @@ def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
     return storage
 
 
-def read(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
+def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
     """Opens the file; only the directory and the pickle are read."""
-    pickles = [name for name in found if name.rpartition("/")[2] == "data.pkl"]
-    if any(name.rpartition("/")[2] == "constants.pkl" for name in found):
+    pickles = [name for name in zip_entries if name.rpartition("/")[2] == "data.pkl"]
+    if any(name.rpartition("/")[2] == "constants.pkl" for name in zip_entries):
         raise source.error(0, "it is a TorchScript program, not a checkpoint; save its state_dict() instead")
     if len(pickles) != 1:
         raise source.error(0, f"the zip has {len(pickles)} entries called data.pkl, where a checkpoint has one")
     front = pickles[0].removesuffix("data.pkl")
-    content = unpickled(source, found, front, TABLE)
+    content = unpickled(source, zip_entries, front, TABLE)
     opened = StoredFile(source, "PyTorch zip", content)
-    opened.without_checksums = () if has_checksums(found) else ("PyTorch zip, written without CRC-32",)
+    opened.without_checksums = () if has_checksums(zip_entries) else ("PyTorch zip, written without CRC-32",)
     return opened
 
 
-def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, table: Table) -> Any:
-    info = found[front + "data.pkl"]
+def unpickled(source: Source, zip_entries: dict[str, zipfile.ZipInfo], front: str, table: Table) -> Any:
+    info = zip_entries[front + "data.pkl"]
     if info.file_size > MAX_PICKLE:
         raise source.error(info.header_offset, f"a pickle of {info.file_size:,} bytes is more than any checkpoint has")
-    checked = has_checksums(found)
+    checked = has_checksums(zip_entries)
     place = stored(source, info, checked)
     data = _bytes_of(place, "the pickle")
-    big_endian = _byte_order(source, found, front, checked)
+    big_endian = _byte_order(source, zip_entries, front, checked)
     storages: dict[str, Storage] = {}
 
     def storage(reference: Any) -> TypedStorage:
         kind, key, count = storage_reference(reference)
         if key not in storages:
-            entry = found.get(f"{front}data/{key}")
+            entry = zip_entries.get(f"{front}data/{key}")
             if entry is None:
                 raise UnpicklingError(f"the storage {key!a} is not in the zip")
             storages[key] = stored(source, entry, checked)
@@ -132,16 +132,16 @@ def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, tab
     return content
 
 
-def _bytes_of(place: Storage, what: str) -> bytes:
+def _bytes_of(place: Storage, label: str) -> bytes:
     data = bytes(place.read(0, place.nbytes))
     if isinstance(place.checksums, Crc32) and place.source.verify and zlib.crc32(data) != place.checksums.wanted:
-        cause = f"{what} does not have the checksum that the zip promises; it is damaged"
+        cause = f"{label} does not have the checksum that the zip promises; it is damaged"
         raise ChecksumError(str(place.source.error(place.start, cause)))
     return data
 
 
-def _byte_order(source: Source, found: dict[str, zipfile.ZipInfo], front: str, checked: bool) -> bool:
-    info = found.get(front + "byteorder")
+def _byte_order(source: Source, zip_entries: dict[str, zipfile.ZipInfo], front: str, checked: bool) -> bool:
+    info = zip_entries.get(front + "byteorder")
     if info is None or info.file_size > 16:
         return False
     return _bytes_of(stored(source, info, checked), "the order of bytes") == b"big"

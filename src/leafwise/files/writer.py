@@ -128,14 +128,14 @@ class Output:
             local.disk.remove(self.staged)
 
 
-Prove = Callable[[dict[str, Output]], None]
+StagedCheck = Callable[[dict[str, Output]], None]
 
 
 class FileTransaction:
     """Some files that become visible together, or not at all: a context manager.
 
     The files are put in their places when the block ends without an error, in the order in which they were opened.
-    Before that, `prove` is called with the files by their paths, and raises if they are not what they should be:
+    Before that, `check_staged` is called with the files by their paths, and raises if they are not what they should be:
     nothing is replaced then. `tidy` is called when all are in place; with it, nobody else's files
     are put there meanwhile. `of` is the name of the checkpoint, where its files have others.
     """
@@ -143,11 +143,11 @@ class FileTransaction:
     def __init__(
         self,
         of: str = "",
-        prove: Prove | None = None,
+        check_staged: StagedCheck | None = None,
         tidy: Callable[[], None] | None = None,
     ) -> None:
         self._outputs: list[Output] = []
-        self._of, self._prove, self._tidy = of, prove, tidy
+        self._of, self._check_staged, self._tidy = of, check_staged, tidy
 
     def open(self, path: str, like: str = "") -> Output:
         """A file to write. It gets the mode of what it replaces, or of the file `like`."""
@@ -177,9 +177,9 @@ class FileTransaction:
         placed = 0
         try:
             if error is None:
-                self._check()
-                if self._prove is not None:
-                    self._prove({output.path: output for output in self._outputs})
+                self._check_names()
+                if self._check_staged is not None:
+                    self._check_staged({output.path: output for output in self._outputs})
                 for output in self._outputs:
                     output.finish()
                 for output in self._outputs:
@@ -201,7 +201,7 @@ class FileTransaction:
             path = self._outputs[-1].path
             raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
 
-    def _check(self) -> None:
+    def _check_names(self) -> None:
         """All but the last must have new names: to replace one of several files leaves a mixture if it stops there."""
         for output in self._outputs[:-1]:
             if os.path.lexists(output.path):
@@ -223,7 +223,7 @@ def _remove_unfinished(path: str, of: str) -> None:
     """Removes what writers of this file left unfinished, and are gone."""
     folder, name = os.path.split(path)
     is_unfinished = re.compile(re.escape(_staged_front(of or name)) + r"[0-9a-f]{16}\.part").fullmatch
-    remove_abandoned(folder, lambda found: is_unfinished(found) is not None)
+    remove_abandoned(folder, lambda file_name: is_unfinished(file_name) is not None)
 
 
 def remove_abandoned(
@@ -232,10 +232,10 @@ def remove_abandoned(
     """Removes what others left behind in a folder and do not write any more. `in_use` is asked for names that are to
     stay when the leftovers are locked, so that nobody can have put them to use after the answer."""
     with suppress(OSError):
-        found = [name for name in local.disk.names_in(folder) if is_leftover(name)]
+        leftovers = [name for name in local.disk.names_in(folder) if is_leftover(name)]
         held: dict[str, int] = {}
         try:
-            for name in found:
+            for name in leftovers:
                 with suppress(OSError):
                     file = local.disk.open_abandoned(os.path.join(folder, name))
                     if file is not None:
@@ -249,20 +249,20 @@ def remove_abandoned(
                 local.disk.close(file)
 
 
-def durable(path: str, prove: Prove | None = None) -> "_DurableFile":
-    """One file, written durably: `with durable(path) as output:`. For `prove` see `FileTransaction`."""
-    return _DurableFile(path, prove)
+def durable(path: str, check_staged: StagedCheck | None = None) -> "_DurableFile":
+    """One file, written durably: `with durable(path) as output:`. For `check_staged` see `FileTransaction`."""
+    return _DurableFile(path, check_staged)
 
 
 class _DurableFile:
-    def __init__(self, path: str, prove: Prove | None) -> None:
+    def __init__(self, path: str, check_staged: StagedCheck | None) -> None:
         self._path = path
-        self._writing = FileTransaction(prove=prove)
+        self._transaction = FileTransaction(check_staged=check_staged)
 
     def __enter__(self) -> Output:
-        return self._writing.open(self._path)
+        return self._transaction.open(self._path)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._writing.__exit__(kind, error, traceback)
+        self._transaction.__exit__(kind, error, traceback)

@@ -131,8 +131,8 @@ def _floor_divide(left: Any, right: Any) -> torch.Tensor:
         return torch.floor_divide(left, right)
     sources = [side for side in (left, right) if isinstance(side, torch.Tensor)]
     with torch.no_grad():
-        found = torch.floor(torch.true_divide(left, right))
-    return _ZeroGradient.apply(found, *sources)  # type: ignore[no-any-return, no-untyped-call]
+        quotient = torch.floor(torch.true_divide(left, right))
+    return _ZeroGradient.apply(quotient, *sources)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _remainder(left: Any, right: Any) -> torch.Tensor:
@@ -194,8 +194,8 @@ def dot(left: Operand, right: Operand) -> torch.Tensor:
     assert isinstance(right, torch.Tensor)
     if not (left.ndim and right.ndim):
         return left * right
-    found: torch.Tensor = torch.tensordot(left, right, dims=([-1], [-2 if right.ndim > 1 else -1]))
-    return found
+    product: torch.Tensor = torch.tensordot(left, right, dims=([-1], [-2 if right.ndim > 1 else -1]))
+    return product
 
 
 def _check_product(name: str, left: Operand, right: Operand) -> None:

@@ -136,8 +136,8 @@ class ndarray(ArrayValues):  # noqa: N801
     def as_in_ctx(self, ctx: Any) -> "ndarray":
         """The array itself where it is on that device already, and a copy on it elsewhere."""
         target = torch.device(ctx)
-        here = plain(self).device
-        if target.type == here.type and target.index in (None, here.index):
+        device = plain(self).device
+        if target.type == device.type and target.index in (None, device.index):
             return self
         return wrap(plain(self).to(target))
 
@@ -156,8 +156,8 @@ class ndarray(ArrayValues):  # noqa: N801
     # -- indices -------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Any:
-        found = indexing.read(plain(self), _plain_key(key))
-        return self if found is None else wrap(found)
+        part = indexing.read(plain(self), _plain_key(key))
+        return self if part is None else wrap(part)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._check_write("[key] =", value)
@@ -170,7 +170,8 @@ class ndarray(ArrayValues):  # noqa: N801
     def _check_write(self, operation: str, value: Any) -> None:
         if self.read_only is not None:
             raise refusal(f"{self.read_only} as an array to write into", "it is zeros that are not stored yet")
-        if differentiating() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in (self, value)):
+        tensors = [tensor for tensor in (self, value) if isinstance(tensor, torch.Tensor)]
+        if differentiating() and any(tensor.requires_grad for tensor in tensors):
             raise MXNetError(
                 f"the Gluon front end has no ndarray {operation} under autograd.record() where gradients pass; "
                 "compute a new array, or write under autograd.pause()"
@@ -279,7 +280,7 @@ class ndarray(ArrayValues):  # noqa: N801
         return wrap(reductions.sort(plain(self), axis, descending, positions=True))
 
     def nonzero(self) -> tuple["ndarray", ...]:  # type: ignore[override]
-        return tuple(wrap(found) for found in reductions.nonzero(plain(self)))
+        return tuple(wrap(positions) for positions in reductions.nonzero(plain(self)))
 
     def take(self, indices: Any, axis: int | None = None, mode: str | None = "raise") -> "ndarray":
         return wrap(reductions.take(plain(self), plain(indices), axis, mode))
@@ -366,8 +367,8 @@ class ndarray(ArrayValues):  # noqa: N801
     def grad(self) -> "ndarray | None":  # type: ignore[override]
         if self.gradient_of is not None:
             return self.gradient_of()
-        found = _TENSOR.grad.__get__(self) if self.is_leaf else None
-        return None if found is None else wrap(found)
+        gradient = _TENSOR.grad.__get__(self) if self.is_leaf else None
+        return None if gradient is None else wrap(gradient)
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:  # type: ignore[override]
         """Computes gradients; of an array that is not a scalar, those of its sum."""
@@ -406,17 +407,17 @@ def wrap(tensor: torch.Tensor) -> ndarray:
 
 def through_torch(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Calls Python code of PyTorch with tensors in place of arrays, and gives arrays in place of tensors."""
-    given: dict[int, Any] = {}
+    originals: dict[int, Any] = {}
 
     def without(value: Any) -> Any:
         tensor = plain(value)
         if tensor is not value:
-            given[id(tensor)] = (tensor, value)
+            originals[id(tensor)] = (tensor, value)
         return tensor
 
     def with_manners(value: Any) -> Any:
-        if id(value) in given:
-            return given[id(value)][1]  # what was written in place is the array itself
+        if id(value) in originals:
+            return originals[id(value)][1]  # what was written in place is the array itself
         return wrap(value) if isinstance(value, torch.Tensor) else value
 
     with torch.set_grad_enabled(differentiating()):
@@ -437,9 +438,9 @@ def _plain_key(key: Any) -> Any:
     return tuple(plain(part) for part in key) if isinstance(key, tuple) else plain(key)
 
 
-def _shape(given: tuple[Any, ...]) -> Any:
+def _shape(args: tuple[Any, ...]) -> Any:
     """A shape from the arguments of `reshape`: integers, or one tuple of them."""
-    return given[0] if len(given) == 1 and isinstance(given[0], int | tuple) else given
+    return args[0] if len(args) == 1 and isinstance(args[0], int | tuple) else args
 
 
 def _check_out(name: str, out: Any) -> None:

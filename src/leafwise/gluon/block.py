@@ -94,15 +94,15 @@ class Block(nn.Module):
 
     def collect_params(self, select: str | None = None) -> dict[str, Parameter]:
         """Every parameter by its dotted name, or those whose name begins with a match of `select`."""
-        found = {}
+        parameters = {}
         for path, module in self.named_modules(remove_duplicate=False):
             if isinstance(module, Block):
                 for name, parameter in module._reg_params.items():
-                    found[f"{path}.{name}" if path else name] = parameter
+                    parameters[f"{path}.{name}" if path else name] = parameter
         if select is None:
-            return found
+            return parameters
         pattern = re.compile(select)
-        return {name: parameter for name, parameter in found.items() if pattern.match(name)}
+        return {name: parameter for name, parameter in parameters.items() if pattern.match(name)}
 
     def initialize(
         self, init: Any = None, device: Any = None, verbose: bool = False, force_reinit: bool = False, ctx: Any = None

@@ -57,7 +57,7 @@ def _beneath(array: Any) -> torch.Tensor:
 
 def _leaves_of(tensors: list[torch.Tensor]) -> list[Any]:
     """The tensors whose gradients a backward from here would add to."""
-    found, seen = [], set()
+    leaves, seen = [], set()
     stack = [tensor.grad_fn for tensor in tensors]
     while stack:
         node = stack.pop()
@@ -65,6 +65,6 @@ def _leaves_of(tensors: list[torch.Tensor]) -> list[Any]:
             continue
         seen.add(node)
         if hasattr(node, "variable"):
-            found.append(node.variable)
+            leaves.append(node.variable)
         stack.extend(following for following, _ in node.next_functions)
-    return found
+    return leaves

@@ -82,10 +82,10 @@ def _is_basic(part: Any) -> bool:
 
 def _expanded(key: Any, tensor: torch.Tensor) -> tuple[Any, ...]:
     """The key as a tuple with one entry for each axis, and None for each new one."""
-    given = list(key) if isinstance(key, tuple) else [key]
-    if len({part.shape for part in given if isinstance(part, torch.Tensor) and part.ndim}) > 1:
+    raw_parts = list(key) if isinstance(key, tuple) else [key]
+    if len({part.shape for part in raw_parts if isinstance(part, torch.Tensor) and part.ndim}) > 1:
         raise refusal("ndarray indexed with arrays of different shapes", "broadcast them first, with np.broadcast_to")
-    parts = [_part(part, alone=not isinstance(key, tuple)) for part in given]
+    parts = [_part(part, alone=not isinstance(key, tuple)) for part in raw_parts]
     taken = sum(part.ndim if _is_mask(part) else 1 for part in parts if part is not None and part is not Ellipsis)
     if taken > tensor.ndim:
         raise IndexError(f"too many indices ({taken}) for array with {tensor.ndim} dimensions")

@@ -53,9 +53,9 @@ def create(initializer: Any) -> Initializer:
     if isinstance(initializer, Initializer):
         return initializer
     assert isinstance(initializer, str), "initializer must be of string type"
-    found = _REGISTERED.get(initializer.lower())
-    assert found is not None, f"{initializer} is not registered. Please register with initializer.register first"
-    return found()
+    registered = _REGISTERED.get(initializer.lower())
+    assert registered is not None, f"{initializer} is not registered. Please register with initializer.register first"
+    return registered()
 
 
 def _write(arr: ndarray, values: Any) -> None:

@@ -54,11 +54,11 @@ class Sequential(Block):
         return x
 
     def __getitem__(self, key: Any) -> Any:
-        found = list(self._modules.values())[key]
-        if not isinstance(found, list):
-            return found
+        blocks = list(self._modules.values())[key]
+        if not isinstance(blocks, list):
+            return blocks
         part = type(self)()
-        part.add(*found)
+        part.add(*blocks)
         return part
 
     def __len__(self) -> int:

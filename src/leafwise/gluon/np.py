@@ -34,12 +34,12 @@ def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -
     if isinstance(object, torch.Tensor):
         tensor = plain(object)
         return wrap(tensor.clone() if dtype is None else tensor.to(_dtype(dtype), copy=True))
-    given = numpy.array(_unwrapped(object))
+    values = numpy.array(_unwrapped(object))
     if isinstance(object, numpy.generic) and dtype is None:
-        dtype = given.dtype
-    if given.dtype.kind not in "biuf":
+        dtype = values.dtype
+    if values.dtype.kind not in "biuf":
         raise TypeError(f"np.array takes numbers, not {object!r}")
-    return wrap(torch.from_numpy(given).to(_dtype(dtype)))
+    return wrap(torch.from_numpy(values).to(_dtype(dtype)))
 
 
 def _dtype(dtype: Any) -> torch.dtype:
@@ -113,7 +113,7 @@ def _array(a: Any, name: str) -> ndarray:
 def concatenate(seq: Sequence[ndarray], axis: int | None = 0) -> ndarray:
     tensors = _of_one_dtype(seq, "concatenate")
     if axis is None:
-        tensors, axis = [one.reshape(-1) for one in tensors], 0
+        tensors, axis = [tensor.reshape(-1) for tensor in tensors], 0
     return wrap(torch.cat(tensors, dim=axis))
 
 

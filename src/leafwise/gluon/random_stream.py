@@ -37,10 +37,10 @@ class RandomStream:
 
     def normal(self, mean: float, scale: float, shape: tuple[int, ...]) -> Any:
         count = math.prod(shape)
-        found = np.empty(count + 1, np.float32)
+        numbers = np.empty(count + 1, np.float32)
         for start in range(0, count, 2):
-            found[start : start + 2] = self._polar_pair()
-        return (found[:count] * np.float32(scale) + np.float32(mean)).reshape(shape)
+            numbers[start : start + 2] = self._polar_pair()
+        return (numbers[:count] * np.float32(scale) + np.float32(mean)).reshape(shape)
 
     def _polar_pair(self) -> tuple[Any, Any]:
         one, two = np.float32(1), np.float32(2)
