@@ -1,4 +1,4 @@
-"""Parameters at rest: files, folders and URLs as the same tree, with nothing read but the headers."""
+"""Checkpoint files, folders and URLs, opened as trees. Only headers are read until values are needed."""
 
 import os
 from contextlib import suppress
@@ -15,8 +15,8 @@ from leafwise.files.stored_file import StoredFile
 def open_file(
     target: str | os.PathLike[str], verify: bool = True, max_bytes: int | None = None, max_steps: int | None = None
 ) -> StoredFile:
-    """Opens a file, a folder of them, or a URL, by what it holds, and reads its header, which is checked where it has
-    checksums. What was saved in several files is opened by the name it was saved under, too."""
+    """Opens a file, a folder of files, or a URL, and reads the header. The content decides the format, not the name.
+    A header with checksums is checked. A checkpoint in several files is also opened by the name it was saved under."""
     name = os.fspath(target)
     try:
         os.fsencode(name)
@@ -28,17 +28,17 @@ def open_file(
         try:
             return _open_file(name, verify, limits.anew())
         except FileError as error:
-            # Gone in the moment between two looks: a save has just put something else in its place.
+            # The file vanished while it was being opened: a save has just replaced it. Try again.
             if is_url(name) or not isinstance(error.__cause__, FileNotFoundError) or _stamps_of(name) == before:
                 raise
     return _open_file(name, verify, limits)
 
 
-_PATIENCE = 100  # how often a checkpoint that is being replaced is looked for again
+_PATIENCE = 100  # attempts at opening a checkpoint that is being replaced
 
 
 def _stamps_of(name: str) -> list[tuple[int, ...]]:
-    """What lies under a name now, so that one sees whether it is replaced."""
+    """Identity, size and time of the file of this name and of its index, to notice when they are replaced."""
     stamps: list[tuple[int, ...]] = []
     for path in (name, _index_of(name)):
         with suppress(OSError, ValueError):
@@ -48,7 +48,7 @@ def _stamps_of(name: str) -> list[tuple[int, ...]]:
 
 
 def _index_of(name: str) -> str:
-    """The index of what was saved under this name in several files."""
+    """The path of the index, if the checkpoint of this name was saved in several files."""
     return (name if "\0" in name else os.path.realpath(name)) + INDEX
 
 

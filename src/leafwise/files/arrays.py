@@ -1,4 +1,4 @@
-"""Arrays at rest: where their bytes lie, and how these become numbers when somebody asks."""
+"""Arrays in files: where their bytes lie, and how they are read as NumPy arrays."""
 
 from collections.abc import Callable, Iterator
 from math import prod
@@ -13,7 +13,7 @@ from leafwise.files.slices import Index, c_strides, expanded, is_c_order, sliced
 from leafwise.files.source import InflatedSource, Source
 
 CHUNK = 8 << 20  # how many bytes pass through memory at a time
-_GAP = 1 << 16  # bytes between two rows from which on they are read one by one
+_GAP = 1 << 16  # bytes; rows farther apart than this are read one by one
 
 # Plain names of dtypes with whole bytes, and how many.
 ITEM_BYTES = {
@@ -24,7 +24,7 @@ ITEM_BYTES = {
 
 
 def numpy_dtype(name: str) -> Any:
-    """The NumPy dtype of a plain name. NumPy is imported when it is asked for."""
+    """The NumPy dtype of a plain name. Imports NumPy only when called."""
     from leafwise.kernels import dtypes
 
     return dtypes.numpy_dtype(name)
@@ -48,7 +48,7 @@ def same_values(a: Any, b: Any) -> bool:
 
 
 def agree_in_memory(arrays: "list[tuple[Memory, Any]]") -> bool:
-    """Whether arrays could all be written to where they belong in one storage, none over values of another."""
+    """Whether arrays that overlap in one storage agree: whether all could be written there without changing another."""
     import numpy as np
 
     ends = [extent(memory) for memory, _ in arrays]
@@ -68,7 +68,7 @@ def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, train
 
 
 class Storage:
-    """A run of bytes in a source, which several arrays may see. Where it starts may be found out late."""
+    """A range of bytes in a source, which several arrays may share. `start` may be a function, called when needed."""
 
     __slots__ = ("_start", "checksums", "nbytes", "shared", "source")
 
@@ -76,8 +76,8 @@ class Storage:
         self.source = source
         self._start = start
         self.nbytes = nbytes
-        self.shared = shared  # whether several arrays may see it
-        self.checksums: Checksums | None = None  # its checksums, where the file has some
+        self.shared = shared  # whether several arrays may share it
+        self.checksums: Checksums | None = None  # where the file has some
 
     @property
     def start(self) -> int:
@@ -96,17 +96,17 @@ class Storage:
 
 
 class Stored:
-    """An array at rest."""
+    """An array in a file."""
 
     __slots__ = ("spec",)
     reads_parts = True  # whether a part can be read without the rest
-    checks_itself = False  # whether reading it compares a checksum that no storage of it has
+    checks_itself = False  # whether reading all of it compares a checksum, though its storages have none
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
 
     def read(self, index: Index = ()) -> Any:
-        """The values as a NumPy array, or a part of them, with as little read as can be."""
+        """The values as a NumPy array, or a part of them. Reads as little as possible."""
         import numpy as np
 
         return np.asarray(self.whole()[expanded(index, self.spec.shape or ())])
@@ -115,15 +115,15 @@ class Stored:
         raise NotImplementedError
 
     def view(self) -> Any:
-        """The values as a NumPy array for the user to keep: over mapped memory where the file allows it."""
+        """The values as a NumPy array that the user keeps: memory-mapped where the file allows it."""
         return self.read()
 
     def storages(self) -> "list[Storage]":
-        """Where the bytes lie from which the values are made."""
+        """The storages that hold its bytes."""
         return []
 
     def check(self) -> None:
-        """Reads all of an array that checks itself."""
+        """Reads all of the array, for those that compare a checksum on the way."""
         for _ in self.parts():
             pass
 
@@ -151,7 +151,7 @@ class Stored:
             yield self.read(part) if whole is None else whole[part]
 
     def plain_run(self) -> "tuple[Storage, int, int] | None":
-        """Storage, start and stop, where the array is a run of bytes that can be copied as it is."""
+        """Storage, start and stop, if the array is one contiguous range of bytes that can be copied unchanged."""
         return None
 
     def __getitem__(self, index: Index) -> Any:
@@ -174,7 +174,7 @@ class Stored:
 
 
 class Strided(Stored):
-    """Numbers that lie in a storage by strides, counted in bytes."""
+    """An array over a storage, with strides in bytes."""
 
     __slots__ = ("big_endian", "offset", "storage", "strides")
 
@@ -193,7 +193,7 @@ class Strided(Stored):
         self.big_endian = big_endian
 
     def tied_memory(self) -> Memory:
-        """Where it lies, for whoever looks for ties."""
+        """Where it lies, for finding ties."""
         return self.memory()
 
     def memory(self) -> Memory:
@@ -211,7 +211,7 @@ class Strided(Stored):
         if 0 in part.shape:
             return np.empty(part.shape, numpy_dtype(part.dtype))
         low, high = extent(part)
-        # A part that lies scattered is put together from its pieces, rather than read with all that lies between.
+        # A scattered part is gathered piece by piece, rather than read with everything between the pieces.
         if high - low <= CHUNK or high - low <= 2 * prod(part.shape) * part.itemsize:
             return self._array(self.storage.read(low, high), low, part)
         values = np.empty(part.shape, numpy_dtype(part.dtype))
@@ -229,7 +229,7 @@ class Strided(Stored):
         return [self.storage]
 
     def _gather(self, part: Memory, target: Any) -> None:
-        """Fills an array with a part that lies scattered. What is read at a time spans a chunk at most, or a row."""
+        """Fills an array with a scattered part. Each read spans at most a chunk, or one row."""
         low, high = extent(part)
         if high - low <= CHUNK or not part.shape:
             target[...] = self._array(self.storage.read(low, high), low, part)
@@ -281,7 +281,7 @@ class Strided(Stored):
 
 
 class Signed(Strided):
-    """What PyTorch calls a conjugated or a negated view: other numbers than the bytes say."""
+    """A conjugated or negated view, as PyTorch has them: the values differ from the stored ones by a sign."""
 
     __slots__ = ("signs",)
 
@@ -311,8 +311,8 @@ class Signed(Strided):
 
 
 class Inflated(Strided):
-    """Numbers in an entry of a zip that is compressed: read from front to back, and never all at once where they lie in
-    that order. Whoever reads the last of them has compared the checksum."""
+    """An array in a compressed entry of a zip. It is unpacked from front to back; in C order, a chunk at a time.
+    Reading its last bytes compares the checksum."""
 
     __slots__ = ()
     checks_itself = True
@@ -322,11 +322,11 @@ class Inflated(Strided):
         return self.strides is None
 
     def plain_run(self) -> None:
-        return None  # several threads would each unpack all that comes before
+        return None  # threads that read parts would each unpack everything before theirs
 
 
 class Coded(Stored):
-    """Numbers that must be worked out from the bytes: packed, quantised, compressed."""
+    """An array that must be decoded: packed or quantised."""
 
     __slots__ = ("decode", "storage")
     reads_parts = False
@@ -358,7 +358,7 @@ class InMemory(Stored):
 
 
 class Unreadable(Stored):
-    """An array that can be listed, and not read. Its bytes can be checked where the file says which these are."""
+    """An array that can be listed but not read. Its bytes can be checked where the file says where they lie."""
 
     __slots__ = ("storage", "why")
 

@@ -7,19 +7,19 @@ from leafwise.core.leaf import number_kind
 from leafwise.errors import QueryError
 from leafwise.files.arrays import CHUNK, as_bytes, numpy_dtype
 
-SATURATE = 'cast="saturate" takes the nearest number that does'  # what to type where a value does not fit
-Cast = bool | Literal["saturate"]  # whether to cast, and whether what does not fit becomes the nearest that does
+SATURATE = 'cast="saturate" takes the nearest number that does'  # advice for a value that does not fit
+Cast = bool | Literal["saturate"]  # "saturate": values that do not fit become the nearest that do
 
 
 def checked_cast(cast: Any) -> Cast:
-    """What `cast=` was given, if it is something to give."""
+    """The argument `cast=`, checked."""
     if isinstance(cast, bool) or (isinstance(cast, str) and cast == "saturate"):
         return cast  # type: ignore[return-value]
     raise QueryError(f'cast= takes True, False or "saturate", not {cast!r}')
 
 
 def checked_dtype(dtype: Any, known: Iterable[str]) -> str | None:
-    """The plain name of the dtype that numbers with a fraction are to be cast to."""
+    """The argument `dtype=`, checked, as a plain name: the dtype to which floating-point arrays are cast."""
     name = None if dtype is None else str(dtype).removeprefix("torch.")
     fractional = [candidate for candidate in known if number_kind(candidate) == "float"]
     if name is not None and name not in fractional:
@@ -28,14 +28,14 @@ def checked_dtype(dtype: Any, known: Iterable[str]) -> str | None:
 
 
 def cast_to(array: Any, dtype: str, saturate: bool = False) -> Any:
-    """A NumPy array in another dtype, by the one rule of casts: `leafwise.kernels.casting`."""
+    """A NumPy array cast to another dtype, as `leafwise.kernels.casting` does it everywhere."""
     from leafwise.kernels import casting
 
     return casting.cast_to(array, dtype, saturate)
 
 
 def misfit(array: Any, dtype: str) -> str:
-    """Why an array cannot be cast to a dtype without other numbers coming of it; empty where it can."""
+    """Why values of an array do not fit a dtype; empty where all of them do."""
     from leafwise.kernels import casting
 
     return casting.misfit(array, dtype)

@@ -1,4 +1,4 @@
-"""From any format that can be read to safetensors or npz, a chunk at a time."""
+"""Converts any format that can be read to safetensors or npz, a chunk at a time."""
 
 import json
 import os
@@ -20,12 +20,12 @@ _NUMPY = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
 
 
 class ConvertedArray(NamedTuple):
-    """An array on its way: its new name, where it comes from, and the dtype it shall have."""
+    """An array to convert: its new name, where its values come from, and the dtype to write."""
 
     name: str
     array: Stored
     dtype: str
-    saturate: bool = False  # whether what does not fit into it becomes the nearest that does
+    saturate: bool = False  # whether values that do not fit become the nearest that do
 
     @property
     def nbytes(self) -> int:
@@ -36,8 +36,8 @@ Progress = Callable[[int], None]
 
 
 def write_safetensors(entries: list[ConvertedArray], path: str, metadata: dict[str, str], progress: Progress) -> None:
-    """Writes a plain safetensors file. Nothing but a chunk is in memory."""
-    # The widest elements first, so that every array lies at a multiple of its own.
+    """Writes a plain safetensors file, with no more than a chunk in memory."""
+    # The widest elements first, so that the offset of every array is a multiple of its element size.
     entries = sorted(entries, key=lambda entry: -ITEM_BYTES[entry.dtype])
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     for entry in entries:
@@ -53,7 +53,7 @@ def write_safetensors(entries: list[ConvertedArray], path: str, metadata: dict[s
 
 
 def write_npz(entries: list[ConvertedArray], path: str, metadata: dict[str, str], progress: Progress) -> None:
-    """Writes NumPy's zip of arrays, not compressed."""
+    """Writes an npz file, not compressed."""
     sink: Any
     with durable(path, partial(_check_staged, entries, path)) as output:
         sink = _Sink(output)
@@ -76,7 +76,7 @@ def _write_arrays(archive: zipfile.ZipFile, entries: list[ConvertedArray], progr
 
 
 class _Sink:
-    """What a zip is written to: it cannot be read, and not be sought in."""
+    """The file that `zipfile` writes to: it supports neither reading nor seeking."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -119,7 +119,7 @@ def _write_values(entry: ConvertedArray, output: Output, progress: Progress) -> 
 
 
 def _chunks(entry: ConvertedArray) -> Iterator[Any]:
-    """The values as bytes in the dtype that they shall have, compared with their checksums."""
+    """The values as bytes in the dtype to write, compared with their checksums."""
     if entry.dtype == entry.array.spec.dtype:
         for chunk in reader.checked_chunks(entry.name, entry.array):
             yield memoryview(chunk).cast("B")
@@ -134,9 +134,9 @@ def _chunks(entry: ConvertedArray) -> Iterator[Any]:
 
 
 def dtype_for(array: Stored, requested: str | None) -> str:
-    """The dtype that an array shall have: what was asked for, for numbers with a fraction; else its own."""
+    """The dtype to write an array in: the requested one for floating-point values; else its own."""
     own = array.spec.dtype
     fractional = own.startswith(("float", "bfloat")) or own not in ITEM_BYTES
     if requested is not None and fractional:
         return requested
-    return own if own in ITEM_BYTES else "float32"  # what is quantised is dequantised
+    return own if own in ITEM_BYTES else "float32"  # quantised values are dequantised

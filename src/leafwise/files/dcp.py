@@ -25,12 +25,12 @@ from leafwise.files.torch_zip import entries, unpickled
 from leafwise.files.unpickler import Unpickler
 
 _METADATA = "torch.distributed.checkpoint.metadata"
-_PIECE = 600  # bytes that a piece takes
+_PIECE = 600  # bytes of memory that a piece takes
 _ENUM = "_MEM_FORMAT_ENCODING"
 
 
 def _member(owner: Any, name: Any) -> PickledObject:
-    """A member of an enum, which Python 3.11.0 to 3.11.3 write as a call of getattr. Nothing is looked up."""
+    """A member of an enum, which Python 3.11.0 to 3.11.3 pickle as a call of getattr. No attribute is looked up."""
     if owner != f"{_METADATA}.{_ENUM}" or not isinstance(owner, GlobalName) or not isinstance(name, str):
         raise UnpicklingError(f"it asks for an attribute of {shown(owner)}")
     return PickledObject(_ENUM, (name,))
@@ -83,7 +83,7 @@ class _PieceLocations:
     def __init__(self, folder: Folder, source: Source, storage_data: dict[Any, Any]) -> None:
         self.folder = folder
         self.opened: dict[str, Source] = {}
-        # By the text of the position: tuples of numbers can be chosen to have the same hash.
+        # Keyed by the text of the position: a hostile file can choose tuples of numbers that have the same hash.
         self._by_key: dict[tuple[str, str], tuple[str, int, int]] = {}
         for index, info in storage_data.items():
             if not isinstance(index, PickledObject) or not isinstance(info, PickledObject):
@@ -137,7 +137,7 @@ def _entry(source: Source, name: str, description: Any, places: _PieceLocations)
     chunks = description.get("chunks") or []
     if not isinstance(chunks, list | tuple) or not all(isinstance(chunk, PickledObject) for chunk in chunks):
         raise source.error(0, f"the pieces of {name!a} are described in an unknown way")
-    # Counted here too: a list of pieces may stand in the pickle once, and be that of many tensors.
+    # Counted for each tensor: many tensors may refer to one list of pieces in the pickle.
     source.limits.spend_steps(20 * len(chunks))
     source.limits.spend_bytes(_PIECE * len(chunks))
     for chunk in chunks:

@@ -9,7 +9,7 @@ from leafwise.files.disk import check_byte_order
 from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 
-# What people mistake for a checkpoint, by its first bytes.
+# First bytes of files that people mistake for checkpoints → what they are.
 _MISTAKEN = (
     (b"version https://git-lfs", "it is a Git LFS pointer; `git lfs pull` fetches the file itself"),
     (b"<!doctype", "it is an HTML page, perhaps an error page saved in place of a download"),
@@ -24,7 +24,7 @@ _MISTAKEN = (
 )
 
 
-# First bytes → who reads what follows. Imported when needed: most files are safetensors, which need none of these.
+# First bytes → module and function that read the format. Imported when needed; most files are safetensors.
 _FORMATS = (
     (b"GGUF", "gguf_file", "read"),
     (b"\x93NUMPY", "numpy_files", "read_npy"),
@@ -38,7 +38,7 @@ def _format(name: str) -> Any:
 
 
 def read(source: Source) -> StoredFile:
-    """Opens a file, whatever it is called."""
+    """Opens a file in any format, whatever its name."""
     try:
         return _read(source)
     except BaseException:
@@ -51,7 +51,7 @@ def _read(source: Source) -> StoredFile:
     if not source.size:
         raise source.error(0, "the file is empty; was the download cut off?")
     start = bytes(source.read(0, min(64, source.size)))
-    if safetensors.begins(start, source.size):  # first, because the length it begins with may look like anything
+    if safetensors.begins(start, source.size):  # first: its leading length may look like any other magic
         return safetensors.read(source)
     for magic, cause in _MISTAKEN:
         if start[: len(magic)].lower() == magic:

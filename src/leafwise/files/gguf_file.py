@@ -1,4 +1,4 @@
-"""GGUF: values about the model, then where each tensor lies, many of them quantised in blocks."""
+"""GGUF files: values about the model, then the list of tensors, of which many are quantised in blocks."""
 
 import struct
 from math import prod
@@ -11,10 +11,10 @@ from leafwise.files.slices import counts
 from leafwise.files.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile
 
-_MAX_COUNT = 50_000_000  # of anything that a header counts
-_VALUE = 250  # bytes that a value takes, in the tree too
-_ARRAY = 800  # bytes that an array takes while it is read
-_LONG = 64  # arrays of values longer than this are told by their length
+_MAX_COUNT = 50_000_000  # the most elements that an array of values may have
+_VALUE = 250  # bytes of memory that a value takes, its place in the tree included
+_ARRAY = 800  # bytes of memory that an array takes while it is read
+_LONG = 64  # of longer arrays of values only the length is shown
 
 # Number → name, elements in a block, bytes of a block.
 TYPES: dict[int, tuple[str, int, int]] = {
@@ -38,7 +38,7 @@ def read(source: Source) -> StoredFile:
     if version not in (2, 3):
         raise source.error(4, f"version {version} of GGUF is not known (2 and 3 are); is it big-endian?")
     tensors, values = cursor.unsigned(8), cursor.unsigned(8)
-    # Each takes at least so many bytes of what is left.
+    # Each tensor takes at least 24 bytes of the file, and each value 13.
     if tensors * 24 > source.size or values * 13 > source.size:
         raise source.error(8, f"{tensors:,} tensors and {values:,} values do not fit into {source.size:,} bytes")
     metadata: dict[str, Any] = {}
@@ -75,7 +75,7 @@ def _tensor(cursor: Cursor) -> tuple[int, str, tuple[int, ...], int, int]:
     axes = cursor.unsigned(4)
     if axes > 8:
         raise cursor.source.error(at, f"the tensor {name!a} has {axes} axes")
-    # The fastest axis stands first.
+    # GGUF lists the fastest axis first.
     shape = tuple(reversed([cursor.unsigned(8) for _ in range(axes)]))
     return at, name, counts(shape, cursor.source, at, f"the shape of {name!a}"), cursor.unsigned(4), cursor.unsigned(8)
 

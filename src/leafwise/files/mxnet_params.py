@@ -15,11 +15,11 @@ _DTYPES = (
     "bfloat16",
 )  # fmt: skip
 _DENSE, _ROWS, _CSR = 0, 1, 2
-_ARRAY = 700  # bytes that an array takes while it is read
+_ARRAY = 700  # bytes of memory that an array takes while it is read
 
 
 def read(source: Source) -> StoredFile:
-    """Opens the file; the header of each array is read, and its data passed over."""
+    """Opens the file; reads the header of each array, and skips its data."""
     cursor = Cursor(source, 16, block=256)
     count = cursor.unsigned(8)
     if count * 4 > source.size:
@@ -119,7 +119,7 @@ def _inside(indices: Any, size: int) -> bool:
 def _sparse(
     source: Source, at: int, kind: int, shape: tuple[int, ...], data: Strided, index_arrays: list[Strided]
 ) -> Stored:
-    """A sparse array, which is filled in when it is read."""
+    """A sparse array, which becomes dense when it is read."""
     stored = data.spec.nbytes + sum(array.spec.nbytes for array in index_arrays)
     spec = spec_of(shape, data.spec.dtype, nbytes=stored)
 

@@ -1,4 +1,4 @@
-"""NumPy's files: `.npy`, an array with a header that is a Python literal, and `.npz`, a zip of them."""
+"""NumPy's files: `.npy`, an array after a header that is a Python literal, and `.npz`, a zip of those."""
 
 import ast
 import zipfile
@@ -16,9 +16,9 @@ from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_zip import has_checksums, start_of
 
 MAGIC = b"\x93NUMPY"
-_MAX_HEADER = 10_000  # as NumPy has it
-_STEPS = 150  # that an entry takes, with its header
-_ARRAY = 800  # bytes that it takes
+_MAX_HEADER = 10_000  # bytes; NumPy has the same limit
+_STEPS = 150  # of work for an entry and its header
+_ARRAY = 800  # bytes of memory that an entry takes
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
 
 
@@ -54,7 +54,7 @@ def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredF
 
 
 def _head(source: Source, start: int, stop: int) -> bytes:
-    """The header and a little more; few are longer than what is read at first."""
+    """The header and some bytes after it. A second read is needed only for a header that is unusually long."""
     head = bytes(source.read(start, min(start + 256, stop)))
     width = 2 if head[6:7] == b"\x01" else 4
     length = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
@@ -78,7 +78,7 @@ def _unreadable(shape: tuple[int, ...], dtype: str, storage: Storage) -> Stored:
 
 
 def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
-    """An array that is compressed: what it unpacks to is bounded by what its header says."""
+    """A compressed array. The zip may not unpack to more bytes than the array's own header says."""
     stop = start + info.compress_size
     packed = bytes(source.read(start, min(start + _MAX_HEADER, stop)))
     try:

@@ -1,4 +1,4 @@
-"""Arrays that lie in pieces, each in a place of its own, as distributed checkpoints have them."""
+"""Arrays whose pieces lie in different places, as in distributed checkpoints."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
@@ -13,15 +13,15 @@ from leafwise.files.slices import Index, expanded, shifted, taken_of
 
 
 class NotTiledError(ValueError):
-    """Pieces of an array that leave something of it out, or hold something twice."""
+    """The pieces of an array leave out some of its elements, or hold some twice."""
 
 
 Piece = tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]  # position, shape, and how to open it
 
 
 class Pieces(Stored):
-    """An array that lies in pieces, each with the position of its first element. Raises NotTiledError where these do
-    not hold every element just once: what none of them fills would be whatever was in memory before."""
+    """An array in pieces, each with the position of its first element. Raises NotTiledError unless the pieces hold
+    every element exactly once: elements that no piece fills would hold whatever was in memory before."""
 
     __slots__ = ("_axis", "_longest", "_starts", "pieces")
 
@@ -30,7 +30,7 @@ class Pieces(Stored):
         shape = spec.shape or ()
         if not tiled(shape, [(position, size) for position, size, _ in pieces], limits):
             raise NotTiledError
-        # In order along the axis that is cut into the most pieces, so that the few that a part needs are found.
+        # Sorted along the axis with the most cuts, so that the few pieces that a part needs are found quickly.
         cuts = [len({str(position[axis]) for position, _, _ in pieces}) for axis in range(len(shape))]
         self._axis = axis = cuts.index(max(cuts)) if cuts else 0
         self.pieces = [piece for piece in pieces if prod(piece[1])]
@@ -75,7 +75,7 @@ class Pieces(Stored):
 
 
 def tiled(shape: tuple[int, ...], boxes: "list[tuple[tuple[int, ...], tuple[int, ...]]]", limits: Limits) -> bool:
-    """Whether boxes, each a position and a shape inside of `shape`, hold every element of it just once.
+    """Whether boxes, each a position and a shape inside of `shape`, hold every element of it exactly once.
 
     Take the number of boxes at each element, less the one that there should be, and its differences along one axis
     after the other. They are zero everywhere but at the corners of boxes, where each box adds one or takes one away;
@@ -91,7 +91,7 @@ def tiled(shape: tuple[int, ...], boxes: "list[tuple[tuple[int, ...], tuple[int,
         boxes.append(((0,) * len(shape), shape))  # the whole, which counts against the others
     cut = [axis for axis, size in enumerate(shape) if any(box[1][axis] != size for box in boxes)]
     limits.spend_steps(len(boxes) << len(cut))
-    # By text: tuples of numbers can be chosen to have the same hash.
+    # Keyed by text: a hostile file can choose tuples of numbers that have the same hash.
     corners: dict[str, int] = {}
     for number, (position, size) in enumerate(boxes):
         ends = [((position[axis], 1), (position[axis] + size[axis], -1)) for axis in cut]

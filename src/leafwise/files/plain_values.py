@@ -1,4 +1,4 @@
-"""Plain values as JSON, and back: equal in value and in type.
+"""Plain Python values as JSON, and back: equal in value and in type.
 
 JSON has text, numbers, true, false, null and lists. Everything else becomes an object with one key, which names its
 type. What is not in the table below raises `TypeError`, also where it is a subclass of something that is: a value that
@@ -16,8 +16,8 @@ from typing import Any
 
 from leafwise.files.limits import filled_dict, filled_set
 
-MAX_DEPTH = 100  # containers in containers; Python's own JSON reader gives up at some hundreds
-_MAX_BITS = 10_000  # of a whole number; Python refuses to read longer ones as text
+MAX_DEPTH = 100  # containers in containers; Python's JSON reader fails at some hundreds
+_MAX_BITS = 10_000  # of an int; Python refuses to parse longer ones
 _FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}
 _NUMPY_KINDS = "biufcSUMm"
 
@@ -27,7 +27,7 @@ class TooDeepError(TypeError):
 
 
 def encoded(value: Any, depth: int = 0) -> Any:
-    """A plain value as JSON has it. Raises TypeError for everything that would not come back equal."""
+    """A plain value as a JSON value. Raises TypeError where `decoded` would not give back an equal one."""
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
@@ -61,7 +61,7 @@ def _items(value: Iterable[Any], depth: int) -> list[Any]:
 
 
 def _unordered(value: Iterable[Any], depth: int) -> list[Any]:
-    # In an order of their own, so that equal sets give equal files.
+    # Sorted, so that equal sets give equal files.
     return sorted(_items(value, depth), key=lambda item: json.dumps(item, sort_keys=True))
 
 
@@ -97,7 +97,7 @@ _WRITERS: dict[type, Callable[[Any, int], Any]] = {
 }
 
 
-# What may hold other values, and comes back as what it is; the walk makes nodes of these.
+# Containers that are restored with their own type; the walk makes nodes of them.
 CONTAINERS = frozenset({list, tuple, dict, OrderedDict, Counter, defaultdict})
 
 
@@ -119,8 +119,8 @@ def _numpy_scalar(value: Any) -> list[str]:
 
 
 def copied(value: Any) -> Any:
-    """A copy of a plain value, made by writing it down and reading it again. Raises TypeError where that gives anything
-    but the same, as for text of half characters that read together as one."""
+    """A copy of a plain value, made by encoding and decoding it. Raises TypeError where the copy is not identical, as
+    for text with two surrogates that JSON joins into one character."""
     copy = decoded(json.loads(json.dumps(encoded(value))))
     if not identical(value, copy):
         raise TypeError(f"{_type_text(type(value))} {value!r:.60}, which would be read as {copy!r:.60}")
@@ -128,7 +128,7 @@ def copied(value: Any) -> Any:
 
 
 def identical(left: Any, right: Any) -> bool:
-    """Whether two plain values are equal in value and in type, all the way down; NaN is NaN, and -0.0 is not 0.0."""
+    """Whether two plain values are equal in value and in type, at every level. NaN equals NaN; -0.0 is not 0.0."""
     kind = type(left)
     if kind is not type(right):
         return False
@@ -144,24 +144,24 @@ def identical(left: Any, right: Any) -> bool:
     if kind in (set, frozenset):
         return sorted(map(_mark, left)) == sorted(map(_mark, right))
     if kind in (float, complex) or _is_numpy_scalar(kind):
-        # Text of NumPy may end in zeros, which it does not show.
+        # NumPy's text may end in null characters, which its repr leaves out.
         return repr(left) == repr(right) and (not isinstance(left, str | bytes) or len(left) == len(right))
     return bool(left == right)
 
 
 def _mark(value: Any) -> str:
-    """What tells the items of sets from each other."""
+    """A text that differs for items of a set that are not identical."""
     if isinstance(value, tuple | frozenset):
         inner = map(_mark, value) if isinstance(value, tuple) else sorted(map(_mark, value))
         return f"{type(value).__name__}({', '.join(inner)})"
     return f"{type(value).__name__} {value!r}"
 
 
-# -- and back ------------------------------------------------------------------------------------------------
+# -- decoding ------------------------------------------------------------------------------------------------
 
 
 def decoded(value: Any) -> Any:
-    """What `encoded` was given. Raises ValueError, or whatever comes of it, where nothing that it made looks so."""
+    """The value that `encoded` was given. Raises ValueError, or another error, for what `encoded` never makes."""
     if isinstance(value, list):
         return [decoded(item) for item in value]
     if not isinstance(value, dict):
@@ -240,7 +240,7 @@ def _decoded_size(inner: Any) -> Any:
     try:
         return import_module("torch").Size(sizes)
     except ImportError:
-        return tuple(sizes)  # which is all that it is where there is no PyTorch
+        return tuple(sizes)  # a torch.Size is a tuple; there is no PyTorch here
 
 
 def _decoded_dtype(inner: Any) -> Any:

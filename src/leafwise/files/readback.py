@@ -1,5 +1,4 @@
-"""What was written is opened before it takes the place of what is there: nothing that works is replaced by a file that
-cannot be read."""
+"""Reads a new file back before it replaces the old one, so that no good file is replaced by an unreadable one."""
 
 import os
 from collections.abc import Set
@@ -12,8 +11,8 @@ from leafwise.files.writer import Output
 
 
 def check_readable(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[str] = frozenset()) -> None:
-    """Raises unless files that were written can be opened as everybody will open them, and hold arrays and plain values
-    of these names. `staged` are the files by the paths that they will have; `path` is what they are opened by."""
+    """Raises unless the files that were written can be opened as users will open them, and hold arrays and plain values
+    of exactly these names. `staged` has the files by their final paths; `path` is the one to open."""
     files = {os.path.basename(output.path): output.source for output in staged.values()}
     folder = StagedFolder(os.path.dirname(path), files)
     name = os.path.basename(path)

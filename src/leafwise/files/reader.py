@@ -1,4 +1,4 @@
-"""Bytes of files into memory that is there already, by several threads, checked on the way."""
+"""Reads bytes of files into given memory, with several threads, and compares them with their checksums."""
 
 import os
 import threading
@@ -20,7 +20,7 @@ Progress = Callable[[int], None]
 
 
 class ReadRequest(NamedTuple):
-    """Bytes of a storage, from `start` on, that shall fill some memory; and whose they are, to tell of damage."""
+    """A request to fill `view` with the bytes of a storage from `start` on. Errors call the array by `name`."""
 
     storage: Storage
     start: int
@@ -41,8 +41,8 @@ def empty(spec: Spec) -> tuple[Any, memoryview]:
 
 
 def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
-    """Reads storages that have checksums, and compares; raises with every one that is damaged. Says how many bytes it
-    compared."""
+    """Reads the storages that have checksums and compares them. Raises an error that lists every damaged one. Returns
+    how many bytes were compared."""
     tasks = []
     passes: list[tuple[str, Storage, ChecksumPass]] = []
     for name, storage in storages:
@@ -65,7 +65,7 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress)
 
 
 def verify_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None) -> int:
-    """The same for all that arrays are made of; each storage once."""
+    """Does the same for all storages of these arrays, each once, and for arrays that check themselves."""
     storages: dict[int, tuple[str, Storage]] = {}
     alone: list[Stored] = []  # those that check themselves
     for name, array in arrays:
@@ -84,8 +84,8 @@ def verify_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lam
 
 
 def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
-    """The bytes of an array in C order, a chunk at a time, compared with its checksums on the way; where it is only a
-    part of what a checksum covers, before. Raises, at the end at the latest, if it is damaged."""
+    """The bytes of an array in C order, a chunk at a time, compared with its checksums. An array that is only a part of
+    its storage is compared before the first chunk; others as they are read, so that the error comes at the end."""
     run = array.plain_run()
     sums = run[0].checksums if run is not None and (run[1], run[2]) == (0, run[0].nbytes) else None
     if run is None or sums is None:
@@ -103,31 +103,33 @@ def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
 
 
 def fill(requests: list[ReadRequest], verify: bool, progress: Progress) -> None:
-    """Reads each run into its memory. With `verify`, storages that have checksums are compared with them: those that
-    are read whole as they come, others before; raises with every one that is damaged."""
+    """Reads what each request asks for into its memory. With `verify`, compares storages that have checksums: those
+    that are read whole, while they are read; others, before. Raises an error that lists every damaged one."""
     tasks = []
     passes: list[tuple[str, Storage, ChecksumPass]] = []
     if verify:
-        verify_storages([(run.name, run.storage) for run in requests if not run.whole], lambda count: None)
-    for run in requests:
+        verify_storages(
+            [(request.name, request.storage) for request in requests if not request.whole], lambda count: None
+        )
+    for request in requests:
         checksum_pass = None
-        if verify and run.whole and run.storage.checksums is not None:
-            checksum_pass = run.storage.checksums.new_pass()
-            passes.append((run.name, run.storage, checksum_pass))
-        piece = 1 if run.storage.checksums is None else run.storage.checksums.piece
-        tasks += [(run, checksum_pass, start, stop) for start, stop in _cuts(len(run.view), piece)]
+        if verify and request.whole and request.storage.checksums is not None:
+            checksum_pass = request.storage.checksums.new_pass()
+            passes.append((request.name, request.storage, checksum_pass))
+        piece = 1 if request.storage.checksums is None else request.storage.checksums.piece
+        tasks += [(request, checksum_pass, start, stop) for start, stop in _cuts(len(request.view), piece)]
 
     def read(task: tuple[ReadRequest, ChecksumPass | None, int, int]) -> None:
-        run, checksum_pass, start, stop = task
-        if checksum_pass is None or not isinstance(run.storage.source, LocalSource):
-            run.storage.read_into(run.start + start, run.view[start:stop])
+        request, checksum_pass, start, stop = task
+        if checksum_pass is None or not isinstance(request.storage.source, LocalSource):
+            request.storage.read_into(request.start + start, request.view[start:stop])
         if checksum_pass is not None:
-            assert run.storage.checksums is not None
-            piece = run.storage.checksums.piece
+            assert request.storage.checksums is not None
+            piece = request.storage.checksums.piece
             for first in range(start, stop, piece):
-                part = run.view[first : min(first + piece, stop)]
-                if isinstance(run.storage.source, LocalSource):  # compared while the processor still has it at hand
-                    run.storage.read_into(first, part)
+                part = request.view[first : min(first + piece, stop)]
+                if isinstance(request.storage.source, LocalSource):  # compared while it is still in the cache
+                    request.storage.read_into(first, part)
                 checksum_pass.add(first, part)
         progress(stop - start)
 
@@ -136,7 +138,7 @@ def fill(requests: list[ReadRequest], verify: bool, progress: Progress) -> None:
 
 
 def _cuts(nbytes: int, piece: int) -> Iterator[tuple[int, int]]:
-    """What a thread takes at a time: start and stop, each start a multiple of `piece`."""
+    """The ranges that threads work on, as start and stop. Each start is a multiple of `piece`."""
     step = max(_TASK // piece, 1) * piece
     for start in range(0, nbytes, step):
         yield start, min(start + step, nbytes)
@@ -146,8 +148,8 @@ _rooms = threading.local()
 
 
 def _blocks(storage: Storage, start: int, stop: int) -> Iterator[tuple[int, Any]]:
-    """The bytes from `start` to `stop` in pieces that have a checksum each. Of a local file they come through one
-    buffer of this thread, which is small enough to stay at hand."""
+    """The bytes from `start` to `stop` in pieces with one checksum each. Local files are read through one buffer for
+    each thread, which is small enough to stay in the cache."""
     assert storage.checksums is not None
     piece = storage.checksums.piece
     if not isinstance(storage.source, LocalSource):
@@ -165,12 +167,12 @@ def _blocks(storage: Storage, start: int, stop: int) -> Iterator[tuple[int, Any]
 
 
 def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
-    """Does some work for each task."""
+    """Calls `work` for each task, with several threads where that pays."""
     if len(tasks) < 2 or _THREADS < 2:
         for task in tasks:
             work(task)
         return
-    # Small tasks go to a thread many at a time: handing one over costs as much as reading some kilobytes.
+    # Threads get small tasks in bundles: submitting one costs as much as reading some kilobytes.
     size = max(1, min(64, len(tasks) // (4 * _THREADS)))
     bundles = [tasks[start : start + size] for start in range(0, len(tasks), size)]
 
@@ -206,7 +208,7 @@ def _raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:
 
 
 def unchanged(sources: Iterable[Source]) -> None:
-    """Raises where a file was written to since it was opened."""
+    """Raises where a file was changed since it was opened."""
     for source in sources:
         if source.was_changed():
             raise FileError(f"{shown_file(source.name)} was changed while it was being read; open it again")

@@ -1,8 +1,8 @@
-"""leafwise's own entry in the metadata of a file: how it is spelled, and how damage to a header is found.
+"""leafwise's own entry in the metadata of a file: how it is written and read, and how a damaged header is noticed.
 
 See docs/format.md, which is the contract. A header (of a safetensors file, or an index of shards) begins with a fixed
-text, the mark, and the checksums of all its blocks. Text and mark each tell that leafwise wrote the file, so that no
-single flipped bit makes it look like one that has no checksums.
+text, the mark, and the checksums of all its blocks. The text alone and the mark alone show that leafwise wrote the file,
+so that no single flipped bit makes it look like a file without checksums.
 """
 
 import json
@@ -25,14 +25,14 @@ VERSION = 1
 MARK = f"leafwise/{VERSION} "
 BLOCK = 4096  # how many bytes of a header have one checksum
 
-# What a file begins with, up to the mark. Of a safetensors file, eight bytes with the length come before.
+# How a file begins, up to the mark. In a safetensors file, eight bytes with the length come first.
 TENSORS = '{"__metadata__":{"leafwise":"'
 INDEX = '{"leafwise":"'
 
 
 def sealed(rest: str, front: str, lead: int, multiple: int = 1) -> bytes:
-    """A header that begins with `front`, the mark and its checksums, and goes on with `rest`, padded with spaces to a
-    multiple of bytes. With `lead`, so many bytes with its length come before it, and are part of what is checked."""
+    """A header: `front`, the mark, the checksums of its blocks, then `rest`, padded with spaces to a multiple of bytes.
+    With `lead`, so many bytes with the length of the header come first; the checksums cover them too."""
     tail = rest.encode()
     begin = (front + MARK).encode()
     blocks = 1
@@ -57,14 +57,14 @@ def _sums(text: "bytes | bytearray") -> list[str]:
 
 
 def is_sealed(text: bytes, front: str, lead: int) -> bool:
-    """Whether leafwise wrote this header, to judge by what it begins with."""
+    """Whether leafwise wrote this header, judged by how it begins."""
     begin, at = front.encode(), lead + len(front)
     return text[lead:at] == begin or text[at : at + len(MARK)] == MARK.encode()
 
 
 def is_trusted(text: bytes, front: str, lead: int, source: Source) -> bool:
-    """Whether what leafwise's entry says is to be believed. Raises where the header is damaged; or, where nobody wants
-    it checked, takes the file for one that somebody else wrote."""
+    """Whether leafwise wrote the header, and it is intact. Raises where it is damaged; with `source.verify` off, treats
+    the file as one that another program wrote."""
     if not is_sealed(text, front, lead):
         return False
     try:
@@ -77,7 +77,7 @@ def is_trusted(text: bytes, front: str, lead: int, source: Source) -> bool:
 
 
 def check(text: bytes, front: str, lead: int, source: Source) -> None:
-    """Raises, with the offset, where the header is not what its checksums say."""
+    """Raises, with the offset, where the header does not match its checksums."""
     at = lead + len(front)
     mark = re.match(rb"leafwise/(\d+) ", text[at : at + 32])
     if mark and int(mark[1]) != VERSION and text[lead:at] == front.encode():
@@ -101,7 +101,7 @@ def check(text: bytes, front: str, lead: int, source: Source) -> None:
 
 
 def _locate(text: bytearray, number: int, stated: bytes, actual: str, at: int) -> tuple[int, str]:
-    """Where a header is damaged: the very byte, if one flipped bit explains it; else the block."""
+    """Where a header is damaged: the byte, if one flipped bit explains it; else the block."""
     differing = [k for k, (a, b) in enumerate(zip(stated, actual.encode(), strict=False)) if a != b]
     if len(differing) == 1:
         return at + differing[0], "in this byte, which belongs to a checksum"
@@ -114,22 +114,22 @@ def _locate(text: bytearray, number: int, stated: bytes, actual: str, at: int) -
 
 # -- what the entry says -----------------------------------------------------------------------------------
 
-KINDS: dict[str, LeafKind] = {"p": "array", "b": "buffer", "s": "state"}  # of leaves, by their letter
+KINDS: dict[str, LeafKind] = {"p": "array", "b": "buffer", "s": "state"}  # letter in a file → kind of leaf
 Role = tuple[str | None, Axes]
-TieRow = tuple[str, str, Op]  # a name, the name it is tied to, and how it sees it
+TieRow = tuple[str, str, Op]  # a name, the name it is tied to, and as which view of it
 
 
 class NodeType(NamedTuple):
-    """What a node was when it was saved: the name of its type, and for a dict whose keys are not all names, the name
-    that each key has in a path, with the key itself."""
+    """The type of a node when it was saved. For a dict whose keys are not all text, also each key, with its name in
+    paths."""
 
     type: str
     keys: tuple[tuple[str, Any], ...] | None = None
 
 
 class HeaderRecord:
-    """What the entry says besides the checksums: kinds and roles by name, ties, plain values by name, and types of
-    nodes."""
+    """The content of the entry, without the checksums: kinds and roles by name, ties, plain values by name, and types
+    of nodes."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, LeafKind] = {}
@@ -137,11 +137,11 @@ class HeaderRecord:
         self.ties: list[TieRow] = []
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
-        self.orders: dict[str, tuple[int, ...]] = {}  # of arrays that did not lie in C order: that of their axes
-        self.shards: dict[str, str] = {}  # of an index: the files that it was written with, and their seals
+        self.orders: dict[str, tuple[int, ...]] = {}  # the order of the axes of arrays that were not in C order
+        self.shards: dict[str, str] = {}  # in an index: the files it was written with → their seals
 
     def merge(self, part: "HeaderRecord") -> None:
-        """Takes in what another file of the same checkpoint says."""
+        """Adds the record of another file of the same checkpoint."""
         self.kinds |= part.kinds
         self.roles |= part.roles
         self.ties += part.ties
@@ -163,7 +163,7 @@ def text_of(
     orders: dict[str, tuple[int, ...]] | None = None,
     shards: dict[str, str] | None = None,
 ) -> str:
-    """The entry as text, column by column; see `read_record`. Columns with nothing in them are left out."""
+    """The entry as text, a JSON object of columns, which `read_record` reads. Empty columns are left out."""
     table: dict[Role, int] = {}
     ties = list(ties)
     columns = {
@@ -184,7 +184,7 @@ def text_of(
 
 
 def read_record(text: str, arrays: dict[str, Stored], source: Source) -> HeaderRecord:
-    """What an entry says of these arrays, which stand in the order of their bytes. Gives them their checksums."""
+    """Reads an entry. `arrays` are in the order of their bytes; they get the checksums that the entry lists."""
     try:
         return _read_record(text, arrays, source.limits)
     except LimitError:
@@ -286,8 +286,8 @@ def _give_sums(digits: str, chunk: int, arrays: dict[str, Stored]) -> None:
 
 
 def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) -> None:
-    """Adds the names that are not stored, as further names of what is. One that is stored all the same, for readers
-    that need it, is left as it is."""
+    """Adds tied names, which are not stored, as further names of stored arrays. A tied name that was stored all the
+    same, for other programs, stays as it is."""
     for name, of, op in ties:
         if name in content:
             continue
@@ -304,7 +304,7 @@ def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) ->
 
 
 def seen(array: Strided, op: Op) -> Strided:
-    """A view of a stored array: other strides over the same bytes."""
+    """A view of a stored array: the same bytes with other strides."""
     array.storage.shared = True
     offset, shape, strides = sliced(array.memory(), op.slices or ())
     if op.order is not None:

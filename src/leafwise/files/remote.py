@@ -6,7 +6,7 @@ from leafwise.core.path import escape, shown_file, shown_url, without_secrets
 from leafwise.errors import FileError
 from leafwise.files.source import Source
 
-_BLOCK = 4_096  # what a small read takes at least, so that a header comes in few of them
+_BLOCK = 4_096  # bytes; smaller reads fetch a whole block, so that a header takes few requests
 
 
 class RemoteSource(Source):
@@ -44,8 +44,8 @@ class RemoteSource(Source):
 
 
 def ranged(files: Any, path: str, start: int, stop: int) -> bytes | None:
-    """Some bytes of a remote file; None where the server would send all of it. fsspec takes whatever a web server sends
-    into memory, so those are asked here."""
+    """A range of a remote file; None where the server would send all of it. Web servers are asked directly, because
+    fsspec would take whatever they send into memory."""
     from fsspec.asyn import sync
 
     if not {"http", "https"} & {*([files.protocol] if isinstance(files.protocol, str) else files.protocol)}:
@@ -86,7 +86,7 @@ class remote_errors:  # noqa: N801
             kind_of = f"{type(error).__name__}{f' {status}' if isinstance(status, int) else ''}"
             raw = f"{kind_of}: {str(error).strip()}".removesuffix(": ")
             message = without_secrets(raw, self.url)
-            # Where the original has secrets in its text, a traceback would show them.
+            # The original error is not chained where its text has secrets, which a traceback would show.
             shows_none = message == raw and shown_url(self.url) == self.url
             raise FileError(f"cannot read {shown_file(self.url)}: {escape(message)[:500]}") from (
                 error if shows_none else None
@@ -104,7 +104,7 @@ def is_url(target: str) -> bool:
 
 
 def remote(url: str) -> tuple[Any, str]:
-    """The file system behind a URL, and the path there."""
+    """The file system of a URL, and the path in it."""
     try:
         import fsspec
     except ImportError as error:
