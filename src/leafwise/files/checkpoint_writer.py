@@ -1,10 +1,10 @@
 """Writes a checkpoint: plain safetensors with leafwise's entry in the metadata, in one file or in shards.
 
-Checksums stand in the header, which comes first, and are known last: room is left for it, the arrays are written and
-summed up in one pass, and the header is filled in before the file is made to last.
+The header comes first in the file, and holds the checksums, which are known last. So a gap is left for it, the arrays
+are written and hashed in one pass, and the header is filled in before the file is made durable.
 
-Others may write to the arrays meanwhile. So their memory is looked at once: it is copied, a little at a time, and the
-copy is what is summed up and written. An array may then hold old and new values, and its checksums are right.
+Other threads may write to the arrays meanwhile. So their memory is read only once: it is copied, a little at a time, and
+the copy is hashed and written. The saved array may then mix old and new values, but its checksums match it.
 """
 
 import errno
@@ -29,13 +29,13 @@ from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.safetensors import rows_of
 from leafwise.files.writer import FileTransaction, Output, remove_abandoned
 
-MAX_HEADER = 90_000_000  # others refuse 100 MB
-_PIECE = 1 << 20  # how much is copied, summed up and written at a time: little enough to stay in the processor's cache
-_SHARD = "-0123456789abcdef-00001-of-00001.safetensors"  # what the name of a shard has after that of the checkpoint
+MAX_HEADER = 90_000_000  # bytes; other readers refuse 100 MB
+_PIECE = 1 << 20  # bytes that are copied, hashed and written at a time; small enough for the processor's cache
+_SHARD = "-0123456789abcdef-00001-of-00001.safetensors"  # an example of what follows the checkpoint's name
 
 
 class Item(NamedTuple):
-    """An array on its way to a file: what it is called, what it is, and its bytes, in pieces of any size."""
+    """An array to write: its name, shape, dtype, kind and role, and its bytes in pieces of any size."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,7 +53,7 @@ class Item(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """All that goes into a file."""
+    """Everything that goes into a file."""
 
     items: list[Item]
     ties: list[TieRow]
@@ -68,8 +68,8 @@ Progress = Callable[[int], None]
 
 
 def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: Progress) -> str:
-    """Writes it durably; gives the path of the file, or of the index of the shards. What was saved there before in the
-    other way, in shards or in one file, goes when the new one is in its place."""
+    """Writes a checkpoint durably; returns the path of the file, or of the index of the shards. If the checkpoint that
+    it replaces was saved the other way, in shards or in one file, that is removed once the new one is in place."""
     copies = _TiedCopies(checkpoint)
     parts = _parts(sorted(checkpoint.items, key=copies.holds), shard_size)
     whole = os.path.realpath(path)
@@ -107,8 +107,8 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
 
 
 def _own_front(name: str) -> str:
-    """What the names of a checkpoint's shards begin with, and those of no other: `m` and `m.safetensors` differ. Signs
-    that mean a path somewhere, or nothing, are replaced, and a long name is cut."""
+    """The prefix of the names of a checkpoint's shards, which no other checkpoint has: `m` and `m.safetensors` differ.
+    Characters that are part of a path on some system, or not printable, are replaced; a long name is cut."""
     stem, digits = _stem_and_digits(name)
     stem = re.sub(r"[\\:\x00-\x1f\x7f\ud800-\udfff]", "_", stem)
     return f"{stem.encode()[: 255 - len(_SHARD)].decode(errors='ignore')}-{digits}"
@@ -119,7 +119,7 @@ def _stem_and_digits(name: str) -> tuple[str, str]:
 
 
 def _parts(items: list[Item], shard_size: int | None) -> list[list[Item]]:
-    """The arrays of each file: as many as fit the size that was asked for, and the longest header."""
+    """The arrays of each file: as many as fit the requested size, and the longest header."""
     parts: list[list[Item]] = [[]]
     size = header = 0
     for item in items:
@@ -151,13 +151,13 @@ def _index(checkpoint: Checkpoint, seals: dict[str, str], parts: list[list[Item]
 
 
 def _escaped(text: str) -> str:
-    """Text as it stands in a JSON string."""
+    """Text as it is escaped in a JSON string."""
     return json.dumps(text)[1:-1]
 
 
 class _TiedCopies:
-    """Names that are tied and written all the same, for readers that need them. Each gets the very bytes that its leaf
-    got, from where those were written, and not what is in memory by then."""
+    """Tied names that are written all the same, for readers that need them. Each gets the bytes that were written for
+    the array it is tied to, read back from the file: memory may have changed since."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         names = {item.name for item in checkpoint.items}
@@ -166,7 +166,7 @@ class _TiedCopies:
         self._places: dict[str, tuple[Output, int, Item]] = {}
 
     def holds(self, item: Item) -> bool:
-        """Whether this is one of them, which are written last."""
+        """Whether an item is such a copy. Copies are written last."""
         return item.name in self._of
 
     def wrote(self, item: Item, output: Output, start: int) -> None:
@@ -185,8 +185,8 @@ class _TiedCopies:
 
 
 def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, progress: Progress) -> str:
-    """Writes a file, and gives its seal: the checksum of its header, which has those of all its arrays."""
-    # The widest elements first, so that every array lies at a multiple of its own.
+    """Writes a file, and returns its seal: the checksum of the header, which holds the checksums of all arrays."""
+    # The widest elements first, so that the offset of every array is a multiple of its element size.
     laid_out = sorted(checkpoint.items, key=lambda item: (-ITEM_BYTES[item.dtype], copies.holds(item)))
     rows = rows_of((item.name, item.dtype, item.shape, item.nbytes) for item in laid_out)
     sums = sum(count(item.nbytes, CHUNK) for item in laid_out)
@@ -239,7 +239,7 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, 
 
 
 class _Staging:
-    """Copies bytes into memory of its own, and writes that when it is full."""
+    """Copies bytes into a buffer, and writes the buffer when it is full."""
 
     def __init__(self, output: Output, progress: Progress) -> None:
         self._output, self._progress = output, progress
@@ -248,11 +248,11 @@ class _Staging:
 
     @property
     def at(self) -> int:
-        """Where in the file what is taken next will lie."""
+        """The offset in the file of the bytes that are taken next."""
         return self._output.at + self._filled
 
     def take(self, view: memoryview) -> memoryview:
-        """Copies as much of some bytes as there is room for, and gives the copy, which lasts until the next call."""
+        """Copies as many bytes as there is room for; returns the copy, which is valid until the next call."""
         if self._filled == _PIECE:
             self.flush()
         start = self._filled
@@ -268,25 +268,25 @@ class _Staging:
             self._filled = 0
 
 
-# -- what is left of earlier saves -------------------------------------------------------------------------
+# -- remains of earlier saves ------------------------------------------------------------------------------
 
 
 def _remove_earlier(path: str, in_shards: bool) -> None:
-    """Removes what an earlier save to this path left in the other way of saving, and shards that no index names."""
+    """Removes an earlier checkpoint at this path that was saved the other way, and shards that no index names."""
     folder, name = os.path.split(path)
     with suppress(OSError):
         if in_shards or _is_index(path + INDEX):
             local.disk.remove(os.path.join(folder, name if in_shards else name + INDEX))
-    former = "-".join(_stem_and_digits(name))  # of shards that were written before any sign was replaced
+    former = "-".join(_stem_and_digits(name))  # the prefix of shards from before characters were replaced
     is_left = re.compile(f"({re.escape(_own_front(name))}|{re.escape(former)}){_OWN_BACK}").fullmatch
     remove_abandoned(folder, lambda file_name: is_left(file_name) is not None, lambda: _in_use(folder))
 
 
-_OWN_BACK = r"[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors"  # what follows `_own_front` in the names of shards
+_OWN_BACK = r"[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors"  # follows `_own_front` in the names of shards
 
 
 def _in_use(folder: str) -> set[str]:
-    """The shards that any index in the folder names now; somebody may have copied one."""
+    """The shards that any index in the folder names; somebody may have copied an index."""
     names = local.disk.names_in(folder)
     used: set[str] = set()
     for index in names:
@@ -295,22 +295,22 @@ def _in_use(folder: str) -> set[str]:
             try:
                 used.update(json.loads(text)["weight_map"].values())
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-                # It is cut or damaged, or another program's. What it says in the way of our names counts: by how they
-                # end, because the rest may be spelled in several ways.
+                # A damaged index, or another program's. Whatever looks like the name of a shard of ours counts; only
+                # its end is compared, because the rest may be escaped in several ways.
                 ends = {end.decode() for end in re.findall(rb"[0-9a-f]{8}" + _OWN_BACK.encode(), text)}
                 used.update(name for name in names if name[-len(_SHARD) + 1 :] in ends)
     return used
 
 
 def _is_index(path: str) -> bool:
-    """Whether a file is an index of shards, ours or another program's; one that is cut or empty, too."""
+    """Whether a file is an index of shards, ours or another program's, or what is left of a damaged one."""
     text = _index_text(path)
     return not text.strip() or b'"weight_map"' in text or text.startswith(record.INDEX.encode())
 
 
 def _index_text(path: str) -> bytes:
-    """What is in a file that has the name of an index. One that is not there or no file, or that no reader takes, names
-    nothing; one that may not be read raises, because nobody knows what it names."""
+    """The content of a file that has the name of an index; empty where it is missing, not a file, or too large for any
+    reader. Raises where it may not be read, because then nobody knows which shards it names."""
     try:
         file = local.disk.open(path)
     except OSError as error:

@@ -1,8 +1,8 @@
 """leafwise's own entry in the metadata of a file: how it is written and read, and how a damaged header is noticed.
 
 See docs/format.md, which is the contract. A header (of a safetensors file, or an index of shards) begins with a fixed
-text, the mark, and the checksums of all its blocks. The text alone and the mark alone show that leafwise wrote the file,
-so that no single flipped bit makes it look like a file without checksums.
+text, the mark, and the checksums of all its blocks. Either the text or the mark is enough to show that leafwise wrote
+the file, so that no single flipped bit makes it look like a file without checksums.
 """
 
 import json

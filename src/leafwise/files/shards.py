@@ -18,15 +18,15 @@ from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 
 MAX_INDEX = 1 << 28
-_NAME = 200  # bytes that the name of a file takes
+_NAME = 200  # bytes of memory that the name of a file takes
 
 
 def read(folder: Folder) -> StoredFile:
     """Opens the folder; of each file only the header is read."""
     names = folder.names
     folder.limits.spend_bytes(_NAME * len(names))
-    # Whatever else lies beside one of these: training_args.bin, adapters. Of both kinds, safetensors is the one that
-    # others load, too.
+    # These names win over whatever else lies beside them, such as training_args.bin or adapters. Where both exist,
+    # safetensors is what other programs load, too.
     for single in ("model.safetensors", "pytorch_model.bin"):
         if single + INDEX in names:
             return read_index(folder.open(single + INDEX), folder)
@@ -34,7 +34,7 @@ def read(folder: Folder) -> StoredFile:
             return detect.read(folder.open(single))
     indexes = [name for name in names if name.endswith(INDEX)]
     if indexes:
-        # Of shards in two formats, as others write them side by side, one index is as good as the other.
+        # Other programs write shards in two formats side by side; both indexes describe the same checkpoint.
         best = [name for name in indexes if name.endswith(".safetensors" + INDEX)] or indexes
         alone = [name for name in names if name.endswith(".safetensors") and "-of-" not in name]
         if len(best) + len(alone) > 1:
@@ -56,8 +56,8 @@ def read(folder: Folder) -> StoredFile:
 
 
 def read_index(source: Source, folder: Folder) -> StoredFile:
-    """Opens the shards that an index in the folder names. A save may put another index in its place meanwhile, and
-    remove the shards of the old one: then that one is read."""
+    """Opens the shards that an index in the folder names. If a save replaces the index meanwhile, and removes the old
+    shards, the new index is read."""
     text = _text(source)
     while True:
         try:
@@ -68,7 +68,7 @@ def read_index(source: Source, folder: Folder) -> StoredFile:
                 text = _text(folder.open(os.path.basename(source.name)))
             except FileError as gone:
                 if isinstance(gone.__cause__, FileNotFoundError):
-                    raise  # something else may be in its place by now
+                    raise  # the caller looks whether it was replaced by one file
                 raise error from error.__cause__
             if text == before:
                 raise
@@ -85,7 +85,7 @@ def _text(source: Source) -> bytes:
 
 def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     ours = is_trusted(text, SEALED_INDEX, 0, source)
-    folder.limits.spend_bytes(3 * json_cost(text) // 2)  # the names are read as pairs in lists
+    folder.limits.spend_bytes(3 * json_cost(text) // 2)  # the hook below makes lists of pairs
     try:
         index = json.loads(text, object_pairs_hook=without_duplicates)
         weights = index["weight_map"]
@@ -116,14 +116,14 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
 
 
 def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = None) -> StoredFile:
-    """Opens some files as one. `seals` are those that the index says the files have, by their names: a file with
-    another is not the one that the index was written with."""
+    """Opens several files as one. `seals` are the seals that the index lists, by file name: a file with another seal is
+    not the one that the index was written with."""
     content: dict[str, Any] = {}
     shard_of: dict[str, str] = {}
     without: dict[str, None] = {}  # as an ordered set
     first: StoredFile | None = None
     record: HeaderRecord | None = None
-    # Whether all are there is cheap to say before any is read; the last of a download is the one that is missing.
+    # Checked before any is read, because it is cheap: an unfinished download lacks its last files.
     sources, missing = folder.open_all(names)
     try:
         if missing:
@@ -169,16 +169,16 @@ def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
     error = FileError(
         f"{shown_file(folder.path)}: {many} of {count:,} shards {are} missing: {listed}; is the download complete?"
     )
-    if folder.has_changed():  # a save is just putting something else in its place, and it is worth another look
+    if folder.has_changed():  # a save is replacing the files: tells the caller to try again
         error.__cause__ = FileNotFoundError()
     return error
 
 
 def _check_numbers(folder: Folder, names: list[str]) -> None:
-    """Raises where files that are counted, as `model-00002-of-00003`, are not all there."""
+    """Raises where some of a numbered series, such as `model-00002-of-00003`, are missing."""
     matches = [re.fullmatch(r"(.*?)(\d+)(-of-0*(\d+).*)", name, re.ASCII | re.DOTALL) for name in names]
     series = {(match[1], match[3], int(match[4])) for match in matches if match is not None}
-    if len(series) != 1 or None in matches:  # not of one writer: then nobody can say
+    if len(series) != 1 or None in matches:  # not one series: nobody can say what is missing
         return
     front, back, count = series.pop()
     width = len(matches[0][2])  # type: ignore[index]

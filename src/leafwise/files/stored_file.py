@@ -9,7 +9,7 @@ from leafwise.files.source import Source
 
 
 class StoredFile:
-    """An opened file: its format, what it holds, and what its header says besides."""
+    """An opened file: its format, its content, and the metadata of its header."""
 
     def __init__(
         self,
@@ -25,10 +25,10 @@ class StoredFile:
         self.content = content
         self.metadata = metadata or {}
         self.shard_of: dict[str, str] = {}
-        self.record: HeaderRecord | None = None  # what leafwise said of it, where leafwise wrote it
-        self.seal = ""  # the checksum of its header, where leafwise wrote it
-        self.bound = self.unbound = 0  # how many of its shards an index holds to what they were, and how many none does
-        self.without_checksums: tuple[str, ...] = (format_name,)  # what holds arrays whose bytes nothing can prove
+        self.record: HeaderRecord | None = None  # leafwise's own entry, where leafwise wrote the file
+        self.seal = ""  # the checksum of the header, where leafwise wrote the file
+        self.bound = self.unbound = 0  # shards whose seal an index lists, and shards without one
+        self.without_checksums: tuple[str, ...] = (format_name,)  # formats of files whose arrays have no checksums
         self._sources = sources
 
     def __getitem__(self, name: str) -> Any:
@@ -38,21 +38,21 @@ class StoredFile:
 
     @property
     def is_flat(self) -> bool:
-        """Whether it holds nothing but arrays under dotted names."""
+        """Whether it holds only arrays, by dotted names."""
         if not isinstance(self.content, dict):
             return False
         kinds = set(map(type, self.content.values()))
         return set(map(type, self.content)) <= {str} and all(issubclass(kind, Stored) for kind in kinds)
 
     def close(self) -> None:
-        """Lets go of the file; arrays that were read stay."""
+        """Closes the file; arrays that were read stay valid."""
         self.source.close()
         for source in (self._sources or {}).values():
             source.close()
 
 
 class FileGroup(Group):
-    """A common front of names in a file that leafwise wrote, which says more of them than their bytes."""
+    """Names with a common prefix in a file that leafwise wrote, with its record of their kinds and roles."""
 
     __slots__ = ("record",)
 

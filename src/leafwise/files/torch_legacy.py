@@ -11,11 +11,11 @@ from leafwise.files.torch_zip import MAX_PICKLE, element_size, storage_reference
 from leafwise.files.unpickler import Unpickler
 
 MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-_FIRST = 1 << 16  # how much is read at first; the pickles are seldom longer
+_FIRST = 1 << 16  # bytes that are read at first; the pickles are seldom longer
 
 
 class _DeferredStorage(Storage):
-    """A storage whose place is known only after the pickle that refers to it."""
+    """A storage whose offset is known only after the pickle that refers to it was read."""
 
     __slots__ = ("at",)
 
@@ -30,7 +30,7 @@ class _DeferredStorage(Storage):
 
 
 def read(source: Source) -> StoredFile:
-    """Opens the file; the storages themselves are passed over."""
+    """Opens the file; skips the storages themselves."""
     length = min(_FIRST, source.size)
     limits = source.limits
     before = limits.bytes, limits.steps
@@ -42,7 +42,7 @@ def read(source: Source) -> StoredFile:
             if length >= min(source.size, MAX_PICKLE):
                 raise source.error(length, "the pickle ends early; was the download cut off?") from None
             length = min(length * 8, source.size)
-            limits.bytes, limits.steps = before  # all of it is read again
+            limits.bytes, limits.steps = before  # everything is read again
 
 
 def _read(source: Source, data: bytes) -> StoredFile:
@@ -82,7 +82,7 @@ def _read(source: Source, data: bytes) -> StoredFile:
 
 
 def _place(source: Source, listed: list[tuple[str, _DeferredStorage]], at: int) -> None:
-    """Finds each storage: a number of elements, then their bytes."""
+    """Sets the offset of each storage: in the file, a number of elements stands before their bytes."""
     for key, place in listed:
         if at + 8 > source.size:
             raise source.error(at, f"the storage {key!a} should follow here; was the download cut off?")

@@ -1,4 +1,4 @@
-"""What PyTorch's pickles are made of: tensors over storages, plain containers, some of NumPy."""
+"""The names that may occur in PyTorch's pickles, and what stands for them: tensors, containers, NumPy's arrays."""
 
 import copy
 from collections.abc import Callable
@@ -34,7 +34,7 @@ _SHORT_NAMES = {"half": "float16", "float": "float32", "double": "float64", "lon
 
 
 class StorageType:
-    """A class of storages."""
+    """A class of typed storages, which stands for PyTorch's."""
 
     def __init__(self, dtype: str, untyped: bool) -> None:
         self.dtype = dtype
@@ -51,7 +51,7 @@ class TorchDtype(str):
 
 
 class TypedStorage:
-    """A storage with the dtype that its class says."""
+    """A storage with the dtype of its class."""
 
     __slots__ = ("dtype", "storage")
 
@@ -129,7 +129,7 @@ def _quantised(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> 
 def _parameter(data: Any, trains: Any = True, *_: Any) -> Stored:
     if not isinstance(data, Stored):
         raise UnpicklingError("a parameter without a tensor")
-    parameter = copy.copy(data)  # the tensor itself may be in the file, too
+    parameter = copy.copy(data)  # a copy: the file may hold the tensor itself, too
     parameter.spec = data.spec._replace(trainable=bool(trains))
     return parameter
 
@@ -154,7 +154,7 @@ def _sparse(layout: Any, data: Any) -> dict[str, Any]:
 
 
 def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
-    """A tensor of a class of its own, as the plain tensor that it is made from."""
+    """A tensor of a subclass, as the plain tensor that it is made from."""
     if not isinstance(function, GlobalName) or not function.startswith("torch._utils.") or not isinstance(args, tuple):
         raise UnpicklingError(f"a tensor made by {shown(function)}")
     return function.make(*args)
@@ -226,11 +226,11 @@ def _complex(real: Any, imaginary: Any) -> complex:
     return complex(float(real), float(imaginary))
 
 
-# -- NumPy, as random states and metrics have it -----------------------------------------------------------
+# -- NumPy's objects, as in random states and metrics ------------------------------------------------------
 
 
 class NumpyDtype:
-    """A dtype of NumPy, which is completed by a state that says the byte order."""
+    """A dtype of NumPy. Its state, which follows in the pickle, gives the byte order."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -259,7 +259,7 @@ def _numpy_dtype(code: Any, *_: Any) -> NumpyDtype:
 
 
 class NumpyArray(InMemory):
-    """An array of NumPy, whose bytes stand in the pickle."""
+    """An array of NumPy, whose bytes are in the pickle."""
 
     __slots__ = ("is_built",)
 
@@ -367,7 +367,7 @@ TABLE: Table = {
     ("numpy", "dtype"): _numpy_dtype,
 }
 for _module, _name in list(TABLE):
-    if _module == "builtins":  # by the name that Python 2 had, which older protocols write
+    if _module == "builtins":  # under Python 2's name, which older protocols write
         TABLE["__builtin__", {"range": "xrange"}.get(_name, _name)] = TABLE[_module, _name]
 for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
     TABLE[_module, "_reconstruct"] = _reconstruct

@@ -1,4 +1,4 @@
-"""PyTorch's zip files: a pickle of the structure, and an entry for each storage, stored as it is."""
+"""PyTorch's zip files: a pickle of the structure, and an uncompressed entry for each storage."""
 
 import struct
 import zipfile
@@ -16,7 +16,7 @@ from leafwise.files.torch_objects import QUANTISED, TABLE, StorageType, TypedSto
 from leafwise.files.unpickler import Unpickler
 
 MAX_PICKLE = 1 << 30
-_HEADER = 30  # the fixed part of what stands before each entry
+_HEADER = 30  # bytes of the fixed part of the header before each entry
 
 
 def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
@@ -58,7 +58,7 @@ def escaped_reason(error: BaseException) -> str:
 
 
 def start_of(source: Source, info: zipfile.ZipInfo) -> int:
-    """Where the bytes of an entry start, which its own header says."""
+    """The offset of the bytes of an entry, which depends on the length of its own header."""
     header = bytes(source.read(info.header_offset, min(info.header_offset + _HEADER, source.size)))
     if len(header) < _HEADER or header[:4] != b"PK\x03\x04":
         raise source.error(info.header_offset, f"no header stands before the entry {info.orig_filename!a}")
@@ -70,12 +70,12 @@ def start_of(source: Source, info: zipfile.ZipInfo) -> int:
 
 
 def has_checksums(zip_entries: dict[str, zipfile.ZipInfo]) -> bool:
-    """Whether a zip has checksums: PyTorch writes 0 for each if `set_crc32_options(False)` was called."""
+    """Whether a zip has checksums: PyTorch writes zeros after `set_crc32_options(False)`."""
     return any(info.CRC for info in zip_entries.values())
 
 
 def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
-    """An entry that is stored as it is, as PyTorch stores all of them; with its checksum, if the zip has some."""
+    """The storage of an uncompressed entry, as all of PyTorch's are; with its checksum, if the zip has checksums."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
         raise source.error(
             info.header_offset, f"the entry {info.orig_filename!a} is compressed or encrypted, which PyTorch never does"
@@ -152,7 +152,7 @@ def element_size(kind: StorageType) -> int:
 
 
 def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
-    """Of the tuple by which a pickle refers to a storage: its class, its key, and its number of elements."""
+    """Class, key and number of elements from the tuple by which a pickle refers to a storage."""
     if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
         raise UnpicklingError(f"a reference that is not a storage: {shown(reference)}")
     kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]

@@ -1,4 +1,4 @@
-"""Pickles, read and never run.
+"""Reads pickles without running them.
 
 A pickle is a program for a small stack machine that may call anything it can import. This machine knows the same
 opcodes, and imports nothing: a name in a pickle is looked up in a short table of what checkpoints are made of, where
@@ -34,8 +34,8 @@ from leafwise.files.pickle_objects import (
     shown,
 )
 
-_MAX_MARKS = 100_000  # that are open at once
-_MAX_NUMBER = 1024  # bytes of a whole number
+_MAX_MARKS = 100_000  # open at once
+_MAX_NUMBER = 1024  # bytes of an int
 
 
 class Unpickler:
@@ -98,7 +98,7 @@ class Unpickler:
         stack, at, last, steps, room = self._stack, self.at, len(self.data) - 1, limits.steps, limits.bytes
         for step in range(steps + 1):
             if at >= last and (at > last or data[at] != 0x2E):
-                raise TruncatedPickleError  # every other opcode is followed by something
+                raise TruncatedPickleError  # every opcode but STOP is followed by something
             self.at = at
             code = data[at]
             at += 1
@@ -309,7 +309,7 @@ class Unpickler:
         self._clock.fill(into.update, list(map(self._key, items)))
 
     def _key(self, key: Any) -> Any:
-        """A key of plain values. Hashes of nested tuples can be made to take for ever."""
+        """A key, checked to be a plain value or a flat tuple. Hashing nested tuples can be made to take for ever."""
         if isinstance(key, (*SCALARS, PickledObject)) and _is_short(key):
             return key
         if isinstance(key, tuple) and len(key) <= 64:
@@ -392,7 +392,7 @@ class Unpickler:
             if isinstance(state, dict):
                 self._limits.spend_bytes(sum(8 * len(key) for key in state if isinstance(key, str | bytes)))
             into.build_from(state)
-        elif not isinstance(into, dict):  # the attributes of an OrderedDict, such as _metadata, are passed over
+        elif not isinstance(into, dict):  # attributes of an OrderedDict, such as _metadata, are ignored
             raise UnpicklingError(f"it gives a state to {shown(into)}")
 
     def _persistent_id(self) -> None:
@@ -435,7 +435,7 @@ def _unquoted(text: bytes) -> str:
 
 _FLOAT = struct.Struct(">d").unpack_from
 
-# Opcodes that are not done in the loop of the machine itself.
+# Opcodes that are not handled in the loop itself.
 _OPS: dict[int, Callable[[Unpickler], Any]] = {
     0x80: Unpickler._proto,
     0x95: lambda m: m.take(8),  # FRAME
