@@ -3,8 +3,8 @@
 The header comes first in the file, and holds the checksums, which are known last. So a gap is left for it, the arrays
 are written and hashed in one pass, and the header is filled in before the file is made durable.
 
-Other threads may write to the arrays meanwhile. So their memory is read only once: it is copied, a little at a time, and
-the copy is hashed and written. The saved array may then mix old and new values, but its checksums match it.
+Other threads may write to the arrays meanwhile. So their memory is read only once: it is copied, a little at a time,
+and the copy is hashed and written. The saved array may then mix old and new values, but its checksums match it.
 """
 
 import errno

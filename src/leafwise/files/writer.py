@@ -133,10 +133,10 @@ StagedCheck = Callable[[dict[str, Output]], None]
 class FileTransaction:
     """A context manager for files that become visible together, or not at all.
 
-    The files are put in their places when the block ends without an error, in the order in which they were opened.
-    Before that, `check_staged` is called with the files by their paths, and raises if they are not what they should be:
-    nothing is replaced then. `tidy` is called when all are in place; with it, nobody else's files
-    are put there meanwhile. `of` is the name of the checkpoint, where its files have others.
+    When the block ends without an error, the files are renamed into place in the order in which they were opened.
+    Before that, `check_staged` gets the files by their paths; if it raises, nothing is replaced. `tidy` is called once
+    all are in place; where it is given, the folder is locked until it returns, so that no other transaction places
+    files meanwhile. `of` is the name of the checkpoint, if its files have other names.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Arrays that behave as MXNet's `np.ndarray` and are tensors all the same.
+"""Arrays that behave like MXNet's `np.ndarray`, and are tensors at the same time.
 
-They print as NumPy's, default to float32, and are differentiated only where `autograd.record()` says so. Their methods
-are those of MXNet, with its dtypes, results and copies. Every other name of `torch.Tensor` is refused, since it may
-mean something else than the code was written for. PyTorch's functions take arrays as tensors, and give arrays.
+They print like NumPy's, default to float32, and are differentiated only inside `autograd.record()`. Their methods are
+MXNet's, with its dtypes, results and copies. Every other name of `torch.Tensor` is refused, since it may do something
+else than the code expects. PyTorch's functions take arrays as tensors, and return arrays.
 """
 
 from collections.abc import Callable
@@ -65,7 +65,7 @@ class ndarray(ArrayValues):  # noqa: N801
     ((2, 2), dtype('float32'))
     """
 
-    # Set on arrays that stand for something else: where the gradient is, and what it is that cannot be written.
+    # Set by `Parameter` on arrays that it hands out: where their gradient is, and why they cannot be written to.
     gradient_of: "Callable[[], ndarray | None] | None" = None
     read_only: str | None = None
 
@@ -130,11 +130,11 @@ class ndarray(ArrayValues):  # noqa: N801
         return _from_numpy, (self.asnumpy(),)
 
     def detach(self) -> "ndarray":
-        """The same memory, outside of what is differentiated."""
+        """The same memory, outside of the graph of gradients."""
         return wrap(plain(self).detach())
 
     def as_in_ctx(self, ctx: Any) -> "ndarray":
-        """The array itself where it is on that device already, and a copy on it elsewhere."""
+        """The array itself if it is on that device; else a copy there."""
         target = torch.device(ctx)
         device = plain(self).device
         if target.type == device.type and target.index in (None, device.index):
@@ -144,14 +144,14 @@ class ndarray(ArrayValues):  # noqa: N801
     to_device = as_in_ctx
 
     def as_in_context(self, context: Any) -> "ndarray":
-        """As `to_device`, but never the same object."""
+        """Like `to_device`, but always a new object."""
         return wrap(plain(self.to_device(context)))
 
     def as_np_ndarray(self) -> "ndarray":
         return self
 
     def wait_to_read(self) -> None:
-        """MXNet computes behind one's back; here everything has been computed."""
+        """Does nothing: MXNet computes asynchronously, and here everything has been computed."""
 
     # -- indices -------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class ndarray(ArrayValues):  # noqa: N801
                 "compute a new array, or write under autograd.pause()"
             )
 
-    # -- shapes: each of these copies -----------------------------------------------------------------------
+    # -- shapes: each method copies -------------------------------------------------------------------------
 
     @property
     def T(self) -> "ndarray":  # type: ignore[override]  # noqa: N802
@@ -200,7 +200,7 @@ class ndarray(ArrayValues):  # noqa: N801
         return wrap(shaping.reshaped("ndarray.reshape", plain(self), _shape(shape), order))
 
     def reshape_view(self, *shape: Any, order: str = "C") -> "ndarray":
-        """As `reshape`, but the same memory."""
+        """Like `reshape`, but over the same memory."""
         return wrap(shaping.viewed("ndarray.reshape_view", plain(self), _shape(shape), order))
 
     def flatten(self, order: str = "C") -> "ndarray":  # type: ignore[override]
@@ -359,7 +359,7 @@ class ndarray(ArrayValues):  # noqa: N801
         _TENSOR.grad.__set__(self, torch.zeros_like(plain(self).detach()))
 
     def drop_grad(self) -> None:
-        """Takes back what `attach_grad` asked for."""
+        """Undoes `attach_grad`."""
         _TENSOR.requires_grad_(self, False)
         _TENSOR.grad.__set__(self, None)
 
@@ -371,7 +371,7 @@ class ndarray(ArrayValues):  # noqa: N801
         return None if gradient is None else wrap(gradient)
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:  # type: ignore[override]
-        """Computes gradients; of an array that is not a scalar, those of its sum."""
+        """Computes gradients of the array, or of the sum of its elements."""
         backward([self], None if out_grad is None else [out_grad], retain_graph)
 
 
@@ -400,28 +400,28 @@ _UFUNCS = {
 
 
 def wrap(tensor: torch.Tensor) -> ndarray:
-    """The same tensor with the manners of an ndarray; the graph is kept."""
+    """The same tensor as an ndarray; the graph is kept."""
     with torch._C.DisableTorchFunctionSubclass():
         return _TENSOR.as_subclass(tensor, ndarray)  # type: ignore[no-any-return]
 
 
 def through_torch(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls Python code of PyTorch with tensors in place of arrays, and gives arrays in place of tensors."""
+    """Calls PyTorch's Python code with tensors in place of arrays, and returns arrays in place of tensors."""
     originals: dict[int, Any] = {}
 
-    def without(value: Any) -> Any:
+    def to_tensor(value: Any) -> Any:
         tensor = plain(value)
         if tensor is not value:
             originals[id(tensor)] = (tensor, value)
         return tensor
 
-    def with_manners(value: Any) -> Any:
+    def to_array(value: Any) -> Any:
         if id(value) in originals:
-            return originals[id(value)][1]  # what was written in place is the array itself
+            return originals[id(value)][1]  # an argument that was changed in place and returned
         return wrap(value) if isinstance(value, torch.Tensor) else value
 
     with torch.set_grad_enabled(differentiating()):
-        return _mapped(with_manners, func(*_mapped(without, args), **_mapped(without, kwargs)))
+        return _mapped(to_array, func(*_mapped(to_tensor, args), **_mapped(to_tensor, kwargs)))
 
 
 def _mapped(change: Callable[[Any], Any], value: Any) -> Any:

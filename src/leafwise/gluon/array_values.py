@@ -1,4 +1,4 @@
-"""The part of an array that gives no new array: its shape and dtype, its text, and its elements as values of Python."""
+"""What an array is: its shape and dtype, its text, and its elements as Python values. No method makes a new array."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ _TENSOR: Any = torch.Tensor  # for PyTorch's own properties, which an array over
 
 
 class ArrayValues(torch.Tensor):
-    """What can be asked of an array as MXNet has it; `leafwise.gluon.array.ndarray` computes with it."""
+    """The base of `leafwise.gluon.array.ndarray`, which adds everything that computes new arrays."""
 
     # -- what it is ------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class ArrayValues(torch.Tensor):
         return self.item()
 
     def item(self, *args: Any) -> Any:
-        """An element as a number of Python: the only one, or by position."""
+        """An element as a Python number: the only one, or by position."""
         return self.asnumpy().item(*args)
 
     def tolist(self) -> Any:
@@ -128,7 +128,7 @@ class ArrayValues(torch.Tensor):
 
 
 def plain(value: Any) -> Any:
-    """An array as the tensor that it is, the graph kept where there is one; anything else as it is."""
+    """An array as a plain tensor, in the same graph; anything else unchanged."""
     if not isinstance(value, ArrayValues):
         return value
     with torch._C.DisableTorchFunctionSubclass(), torch.set_grad_enabled(differentiating()):

@@ -1,4 +1,4 @@
-"""`mxnet.autograd`: record, pause, and what they say about training."""
+"""`mxnet.autograd`: when operations are recorded, and whether for training."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""`mxnet.gluon.Block`: a `torch.nn.Module` with Gluon's ways."""
+"""`mxnet.gluon.Block`: a `torch.nn.Module` that behaves like Gluon's."""
 
 import re
 import warnings
@@ -16,7 +16,7 @@ from leafwise.gluon.parameter import Parameter
 
 
 class Block(nn.Module):
-    """The base of layers and models. PyTorch's own verbs work on it: `named_parameters()`, `state_dict()`, `to()`.
+    """The base of layers and models. PyTorch's own methods work on it: `named_parameters()`, `state_dict()`, `to()`.
 
     >>> from leafwise.gluon import Block, nn, np
     >>> class Twice(Block):
@@ -65,11 +65,11 @@ class Block(nn.Module):
 
     @property
     def _children(self) -> dict[str, Any]:
-        """The children as Gluon 2 keeps them: each as a reference to be called."""
+        """The children as Gluon 2 has them: each as a weak reference, to be called."""
         return {name: weakref.ref(child) for name, child in self._modules.items()}
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        # What a state dict holds is enough for a parameter whose shape or values were still to come.
+        # A parameter without values yet takes shape and values from the state dict.
         for name, parameter in self._reg_params.items():
             values = state_dict.get(prefix + name)
             if values is not None and not parameter.is_initialized:
@@ -82,7 +82,7 @@ class Block(nn.Module):
         self._parameters[name] = parameter.tensor
 
     def register_child(self, block: nn.Module, name: str | None = None) -> None:
-        """Adds a child, under the next number where no name is given."""
+        """Adds a child, by the next number if no name is given."""
         self.add_module(str(len(self._modules)) if name is None else name, block)
 
     # -- parameters ----------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Block(nn.Module):
             return super().__call__(*args, **kwargs)
 
     def infer_shape(self, *args: Any) -> None:
-        """Layers whose shapes follow from their input say here how."""
+        """Layers set the shapes here that follow from their inputs."""
 
     def finish_deferred_init(self, *args: Any) -> None:
         """Gives this block's own parameters the values that waited for the shapes of its inputs. Raises where one was
@@ -170,7 +170,7 @@ def _indented(text: str) -> str:
 
 
 class HybridBlock(Block):
-    """Here a plain Block: PyTorch needs no second form of it."""
+    """The same as a Block: PyTorch needs no second form."""
 
     def hybridize(self, active: bool = True, **kwargs: Any) -> None:
-        """Does nothing; `torch.compile(net)` is what compiles."""
+        """Does nothing; `torch.compile(net)` compiles."""

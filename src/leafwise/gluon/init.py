@@ -49,7 +49,7 @@ class Initializer:
 
 
 def create(initializer: Any) -> Initializer:
-    """An initialiser from itself or from its name."""
+    """The initialiser of this name; an initialiser is returned unchanged."""
     if isinstance(initializer, Initializer):
         return initializer
     assert isinstance(initializer, str), "initializer must be of string type"
@@ -89,7 +89,7 @@ class Normal(Initializer):
 
 @register
 class Constant(Initializer):
-    """One value, or an array of the shape."""
+    """One value for all elements, or an array of the same shape."""
 
     def __init__(self, value: Any = 0.0) -> None:
         super().__init__(value=value)

@@ -1,4 +1,4 @@
-"""`mxnet.gluon.nn`: the layers of the deck."""
+"""`mxnet.gluon.nn`: Sequential, Dense and Activation."""
 
 import math
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ class Sequential(Block):
 
     def forward(self, x: Any, *args: Any) -> Any:
         for block in self._modules.values():
-            # Plain modules are PyTorch's own code: they get tensors, and what they give are arrays again.
+            # A plain module is PyTorch's own code: it gets tensors, and its results become arrays again.
             is_plain = isinstance(x, ndarray) and not isinstance(block, Block)
             x = through_torch(block, x, *args) if is_plain else block(x, *args)  # type: ignore[arg-type, misc]
             args = ()
@@ -89,7 +89,7 @@ class Activation(HybridBlock):
 
 
 class Dense(HybridBlock):
-    """A fully connected layer; `in_units` may be told by the first input.
+    """A fully connected layer; without `in_units`, the first input gives it.
 
     >>> from leafwise.gluon import nn, np
     >>> layer = nn.Dense(3)

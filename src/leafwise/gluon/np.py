@@ -1,4 +1,4 @@
-"""`mxnet.np`: arrays that look like NumPy's and default to float32, as far as the deck and its neighbourhood go."""
+"""`mxnet.np`: functions on arrays like NumPy's that default to float32; the common ones, not all of MXNet's."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from leafwise.gluon.base import MXNetError, missing, refusal
 from leafwise.gluon.dtypes import numpy_dtype, torch_dtype
 
 pi, e, inf, nan, newaxis = numpy.pi, numpy.e, numpy.inf, numpy.nan, None
-# dtypes, not types, as in MXNet: so that they equal the names, and print as them.
+# dtypes, not types, as in MXNet, so that they equal their names and print as them.
 float16, float32, float64 = numpy.dtype("float16"), numpy.dtype("float32"), numpy.dtype("float64")
 int8, int32, int64 = numpy.dtype("int8"), numpy.dtype("int32"), numpy.dtype("int64")
 uint8, bool_ = numpy.dtype("uint8"), numpy.dtype("bool")
@@ -25,7 +25,7 @@ _Shape = int | Sequence[int]
 
 
 def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:
-    """An array of numbers, in float32 unless told otherwise; arrays and scalars of NumPy's types keep their dtype.
+    """An array of numbers, in float32 unless `dtype` is given; arrays, and scalars of NumPy's types, keep their dtype.
 
     >>> from leafwise.gluon import np
     >>> np.array([1, 2])
@@ -43,7 +43,7 @@ def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -
 
 
 def _dtype(dtype: Any) -> torch.dtype:
-    """A dtype as `np.array` and `np.eye` take it: Python's `float` is float32, as None is."""
+    """A dtype for `np.array` and `np.eye`, where both Python's `float` and None mean float32."""
     return torch.float32 if dtype is float else torch_dtype(dtype)
 
 
@@ -237,7 +237,7 @@ def take(a: ndarray, indices: Any, axis: int | None = None, mode: str | None = "
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """Elements of `x` where the condition holds and of `y` elsewhere; without them, where it holds."""
+    """Elements of `x` where the condition holds and of `y` elsewhere; without both, the positions where it holds."""
     mask = _tensor(condition, "where") != 0
     if x is None and y is None:
         return wrap(mask).nonzero()

@@ -15,7 +15,7 @@ _Size = int | tuple[int, ...] | None
 
 
 def seed(seed: int = 0) -> None:
-    """Starts the stream anew; the default of MXNet is 0."""
+    """Restarts the stream with a seed; MXNet's default is 0."""
     STREAM.seed(seed)
 
 

@@ -14,7 +14,7 @@ _MAGIC = 127  # MXNet spreads seeds by this factor
 
 
 class RandomStream:
-    """One generator; every draw moves it on."""
+    """A generator, advanced by every draw."""
 
     def __init__(self, seed: int = 0) -> None:
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class RandomStream:
         self._bits = state._bit_generator
 
     def canonical(self, count: int) -> Any:
-        """So many numbers in [0, 1], in float32."""
+        """`count` numbers in [0, 1], in float32."""
         with self._lock:
             raw = self._bits.random_raw(count) if count else np.zeros(0)
         return np.asarray(raw).astype(np.float32) / np.float32(1 << 32)

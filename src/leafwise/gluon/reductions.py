@@ -41,7 +41,7 @@ def sum(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: b
 
 
 def mean(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: bool) -> torch.Tensor:
-    """In float32, whatever the array's dtype, unless another one is asked for."""
+    """The mean in float32, whatever the array's dtype, unless `dtype` is given."""
     axes = _axes("mean", tensor, axis)
     dtype = dtype or torch.float32
     if not dtype.is_floating_point:
@@ -62,7 +62,7 @@ def extremum(name: str, tensor: torch.Tensor, axis: Axis, keepdims: bool) -> tor
 
 
 class _Extremum(torch.autograd.Function):
-    """`max` or `min` with the whole gradient for each of several equal elements, where PyTorch divides it."""
+    """`max` or `min` that gives the whole gradient to each of several equal elements; PyTorch divides it."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str, axes: tuple[int, ...]) -> torch.Tensor:
@@ -96,7 +96,7 @@ def moment(
 
 
 def _check_gradient(name: str, tensor: torch.Tensor) -> None:
-    """MXNet differentiates some operations as if they were constant; neither that nor another gradient is given."""
+    """Raises where MXNet would differentiate an operation as if it were constant."""
     if tensor.requires_grad:
         raise refusal(
             f"the gradient of {name}",
@@ -115,7 +115,7 @@ def truth(name: str, tensor: torch.Tensor, axis: Axis, keepdims: bool) -> torch.
 
 
 def position(name: str, tensor: torch.Tensor, axis: Any, keepdims: bool) -> torch.Tensor:
-    """`argmax` and `argmin`: the first of several; what is not a number counts for nothing."""
+    """`argmax` and `argmin`: the first of several equal elements; NaN is ignored."""
     if not tensor.numel():
         raise MXNetError(f"ndarray.{name} of an empty array")
     if axis is not None and len(_axes(name, tensor, axis)) != 1:
@@ -143,7 +143,7 @@ def cumsum(tensor: torch.Tensor, axis: Any, dtype: torch.dtype | None) -> torch.
 
 
 def sort(tensor: torch.Tensor, axis: Any, descending: Any, positions: bool) -> torch.Tensor:
-    """Sorted values, or with `positions` where they were, in int64."""
+    """Sorted values, or with `positions` their former positions, in int64."""
     name = "argsort" if positions else "sort"
     if tensor.dtype == torch.bool:
         raise MXNetError(f"ndarray.{name} has no meaning for bool")

@@ -1,10 +1,10 @@
-"""The names of `torch.Tensor` that arrays do not have: MXNet's arrays do not, or mean something else by them."""
+"""Names of `torch.Tensor` that arrays refuse, because MXNet's arrays lack them or mean something else by them."""
 
 from typing import Any
 
 import torch
 
-# What says where an array is and how it is differentiated: facts that MXNet's arrays have, too, and no values.
+# Allowed: attributes that say on which device an array is and how it is differentiated.
 _FACTS = {"device", "grad_fn", "is_leaf", "requires_grad"}
 _INSTEAD = {
     "amax": "use x.max(axis)",
@@ -59,8 +59,8 @@ class _RefusedName:
 
 
 def refuse_the_rest(cls: type) -> None:
-    """Makes an error, which says what to write, of each public name of `torch.Tensor` that a class of arrays neither
-    defines nor inherits from another one."""
+    """Makes `cls` refuse each public name of `torch.Tensor` that neither it nor a base between it and `torch.Tensor`
+    defines. The error says what to write instead."""
     own = set().union(*(vars(base) for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)]))
     for name in [*dir(torch.Tensor), *_INSTEAD]:
         if not name.startswith("_") and name not in own and name not in _FACTS:

@@ -1,4 +1,4 @@
-"""Changes of shape, over plain tensors. Each gives memory of its own, as in MXNet: an edit reaches no other array."""
+"""Changes of shape, over plain tensors. As in MXNet, each result is a copy, so that writing to it changes no other."""
 
 from typing import Any
 
