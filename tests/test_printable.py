@@ -22,8 +22,8 @@ ESCAPES = {"escape", "shown_file", "quote", "repr", "ascii"}
 
 # Exceptions that are not of leafwise's tree: caught inside, where their text becomes that of an Error.
 INTERNAL = {
-    "BlocksError", "EndError", "InitialiserError", "LimitError", "NotTiledError", "Refused", "TooDeepError",
-    "UnreadError",
+    "BlocksError", "InitialiserError", "LimitError", "NotTiledError", "TooDeepError", "TruncatedPickleError",
+    "UnpicklingError", "UnreadError",
 }  # fmt: skip
 # What says of itself something that can hold nothing of others, or hands on what another `__str__` gives.
 OWN_WORDS = {
@@ -80,12 +80,13 @@ def test_built_in_exceptions_hold_no_raw_names() -> None:
             if isinstance(getattr(builtins, kind, None), type):
                 given = node.exc.args  # type: ignore[union-attr]
                 wrong += [f"{name}: {ast.unparse(one)}" for one in given if not is_plain(one)]
-    inside = ("files/plain.py", "files/record.py")  # what they raise is caught by whoever reads or writes the header
+    # What these raise is caught by whoever reads or writes the header.
+    inside = ("files/plain_values.py", "files/record.py")
     allowed = {
         "checkpoint/loading.py: said",  # one fixed sentence
         "core/path.py: name",  # caught at once
-        "files/pickled.py: f'{len(found)} values for a tuple of {length}'",
-        "files/remote.py: path",  # caught by `told`
+        "files/unpickler.py: f'{len(items)} values for a tuple of {length}'",
+        "files/remote.py: path",  # caught by `remote_errors`
         "homes/torch/grouping.py: f'{method}() gives {found!r}, not a set of names'",
         "kernels/cuda.py: f'a chunk is a multiple of eight blocks, and {chunk} is not'",
     }

@@ -5,7 +5,7 @@ import random
 import struct
 
 from leafwise.files.arrays import ITEM_BYTES
-from leafwise.files.dcp import _DCP
+from leafwise.files.dcp import DCP_TABLE
 from leafwise.files.torch_objects import QUANTISED, STORAGES, TABLE
 
 _FORBIDDEN = [
@@ -186,7 +186,7 @@ def _numpy(rng: random.Random, depth: int) -> bytes:
 
 def _call(rng: random.Random, depth: int) -> bytes:
     """Anything in the table, or beside it, called with anything."""
-    table = rng.choice([list(TABLE), list(TABLE), list(_DCP), _FORBIDDEN])
+    table = rng.choice([list(TABLE), list(TABLE), list(DCP_TABLE), _FORBIDDEN])
     module, attribute = rng.choice(table)
     callee = name(module, attribute)
     args = _tuple(rng, depth) if rng.random() < 0.9 else value(rng, depth)

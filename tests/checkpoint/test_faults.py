@@ -245,7 +245,7 @@ def test_a_file_that_is_changed_while_it_is_loaded_is_an_error(tmp_path: Path, m
 
     path = lw.save({"a": np.ones(1000)}, tmp_path / "model.safetensors")
     target = {"a": np.zeros(1000)}
-    proven: Callable[..., int] = loading.filling.prove
+    proven: Callable[..., int] = loading.reader.verify_storages
 
     def prove(*arguments: Any) -> int:
         done = proven(*arguments)
@@ -257,7 +257,7 @@ def test_a_file_that_is_changed_while_it_is_loaded_is_an_error(tmp_path: Path, m
         os.utime(path, ns=(1, 1))
         return done
 
-    monkeypatch.setattr(loading.filling, "prove", prove)
+    monkeypatch.setattr(loading.reader, "verify_storages", prove)
     with pytest.raises(lw.FileError, match=r"was changed while it was being read"):
         lw.load(target, path)
     assert not target["a"].any()
@@ -289,7 +289,7 @@ def test_a_file_that_is_written_to_while_it_is_copied_is_an_error(
 
 
 def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
-    from leafwise.files.store import _own_front
+    from leafwise.files.checkpoint_writer import _own_front
     from leafwise.files.writer import Output
 
     path = tmp_path / "model.safetensors"

@@ -10,7 +10,7 @@ import pytest
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files import proving, store
+from leafwise.files import checkpoint_writer, readback
 from leafwise.files.writer import Output
 
 SINGLE: dict[str, Any] = {}
@@ -249,16 +249,16 @@ def test_a_result_that_cannot_be_opened_replaces_nothing(
         fill = Output.fill
         monkeypatch.setattr(Output, "fill", lambda self, data, start: fill(self, data[:-9] + b"?" + data[-8:], start))
     elif wrong == "index":
-        monkeypatch.setattr(store, "_index", lambda *_: b"{}")
+        monkeypatch.setattr(checkpoint_writer, "_index", lambda *_: b"{}")
     elif wrong == "names":
-        escaped = store._escaped
-        monkeypatch.setattr(store, "_escaped", lambda text: escaped(text).replace('\\"n\\"', '\\"m\\"'))
+        escaped = checkpoint_writer._escaped
+        monkeypatch.setattr(checkpoint_writer, "_escaped", lambda text: escaped(text).replace('\\"n\\"', '\\"m\\"'))
     else:
 
         def refuse(*_: Any) -> None:
             raise lw.FileError("cannot be")
 
-        monkeypatch.setattr(proving.detect, "read", refuse)
+        monkeypatch.setattr(readback.detect, "read", refuse)
     with pytest.raises(lw.FileError, match=r"nothing was replaced|nothing was saved"):
         lw.save(state(2), path, **after)
     monkeypatch.undo()

@@ -20,7 +20,7 @@ from tests.checkpoint.models import Tied, run, train
 from torch import nn
 
 import leafwise as lw
-from leafwise.files import store
+from leafwise.files import checkpoint_writer
 
 
 def arrays(path: Any) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def test_shards_have_the_index_of_hugging_face(tmp_path: Path) -> None:
 
 
 def test_a_header_that_would_be_too_long_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MAX_HEADER", 2_000)
+    monkeypatch.setattr(checkpoint_writer, "MAX_HEADER", 2_000)
     state = {f"name.{number}": torch.full((1,), float(number)) for number in range(40)}
     index = lw.save(state, tmp_path / "a.safetensors")
     assert index.endswith(".index.json")
@@ -282,13 +282,13 @@ def test_later_steps_do_not_leak_in(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     train(a, 2)
     expected = arrays(lw.save(a, tmp_path / "now.safetensors"))
     go = threading.Event()
-    write = store.write
+    write = checkpoint_writer.write
 
     def waiting(*arguments: Any) -> str:
         go.wait()
         return write(*arguments)
 
-    monkeypatch.setattr(store, "write", waiting)
+    monkeypatch.setattr(checkpoint_writer, "write", waiting)
     saving = lw.save(a, tmp_path / "later.safetensors", background=True)
     train(a, 3)
     assert not saving.done

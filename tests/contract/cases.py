@@ -12,7 +12,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.files import open_file
-from leafwise.files.home import StoredFile
+from leafwise.files.stored_file import StoredFile
 
 
 class Case(NamedTuple):

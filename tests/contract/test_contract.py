@@ -13,7 +13,7 @@ from tests.contract.cases import ALL, Case
 
 import leafwise as lw
 from leafwise.files.arrays import Stored
-from leafwise.files.home import StoredFile
+from leafwise.files.stored_file import StoredFile
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from tests.files.writers import WRITERS, arrays
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files.remote import told
+from leafwise.files.remote import remote_errors
 
 
 class RangeServer(http.server.ThreadingHTTPServer):
@@ -341,7 +341,7 @@ def test_the_secrets_of_a_url_are_printed_by_no_command(
 def test_the_secrets_in_what_others_say_are_hidden(message: str) -> None:
     with (
         pytest.raises(lw.FileError, match="cannot read") as caught,
-        told("s3://me:s3cr3t@bucket/model.pt?t=a%2Fs3cr3t"),
+        remote_errors("s3://me:s3cr3t@bucket/model.pt?t=a%2Fs3cr3t"),
     ):
         raise OSError(message)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -349,6 +349,6 @@ def test_the_secrets_in_what_others_say_are_hidden(message: str) -> None:
 
 
 def test_the_cause_of_an_error_without_secrets_is_kept() -> None:
-    with pytest.raises(lw.FileError) as caught, told("s3://bucket/model.pt"):
+    with pytest.raises(lw.FileError) as caught, remote_errors("s3://bucket/model.pt"):
         raise OSError("no such bucket")
     assert isinstance(caught.value.__cause__, OSError)

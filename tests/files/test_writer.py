@@ -21,7 +21,7 @@ from leafwise.files import disk as local
 from leafwise.files import source as source_module
 from leafwise.files.disk import Disk, is_far
 from leafwise.files.source import LocalSource
-from leafwise.files.writer import Writing, durable
+from leafwise.files.writer import FileTransaction, durable
 
 OLD, NEW = b"old" * 1000, b"new!" * 5000
 
@@ -51,7 +51,7 @@ def test_a_crash_after_every_call_leaves_the_old_or_the_new(
 
 def test_several_files_switch_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write_generation(folder: Path, generation: int) -> None:
-        with Writing() as writing:
+        with FileTransaction() as writing:
             names = [f"shard-{generation}-{number}" for number in range(3)]
             for name in names:
                 writing.open(str(folder / name)).write(name.encode() * 100)

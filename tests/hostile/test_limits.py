@@ -299,12 +299,12 @@ MADE = {
 
 @pytest.mark.parametrize("name", MADE)
 def test_what_a_pickle_makes_is_counted(name: str) -> None:
-    from leafwise.files.pickled import Machine
     from leafwise.files.torch_objects import TABLE
+    from leafwise.files.unpickler import Unpickler
 
     data = b"\x80\x02" + MADE[name]
     limits = Limits()
-    machine = Machine(data, TABLE, None, lambda at, cause: lw.FileError(cause), limits)
+    machine = Unpickler(data, TABLE, None, lambda at, cause: lw.FileError(cause), limits)
     gc.collect()
     tracemalloc.start()
     try:

@@ -8,7 +8,7 @@ from leafwise.core.columns import Columns, Facts
 from leafwise.core.leaf import Leaf, number_kind, shape_text
 from leafwise.core.memory import Op
 from leafwise.core.tree import Tree
-from leafwise.files.home import StoredFile
+from leafwise.files.stored_file import StoredFile
 
 
 class _Chosen(NamedTuple):

@@ -25,10 +25,11 @@ from leafwise.core.progress import bar
 from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, LoadError, Unsupported
-from leafwise.files import filling
-from leafwise.files.arrays import SATURATE, Cast, Stored, Strided, agree_in_memory, cast_to, misfit, same_values
-from leafwise.files.filling import Run
-from leafwise.files.home import StoredFile
+from leafwise.files import reader
+from leafwise.files.arrays import Stored, Strided, agree_in_memory, same_values
+from leafwise.files.casts import SATURATE, Cast, cast_to, misfit
+from leafwise.files.reader import ReadRequest
+from leafwise.files.stored_file import StoredFile
 from leafwise.share.binding import Wish, bind
 
 
@@ -205,14 +206,14 @@ class _Load:
         self._check_casts(targets)
         self._prove([target for target in self.in_place if target.feed.row not in self.staged])
         self._read_states()
-        filling.unchanged(self._sources())
+        reader.unchanged(self._sources())
 
     def apply(self, exchanged: dict[int, Any]) -> None:
         """Changes the model. `exchanged` are all arrays that got memory, by the identity of those that had none."""
         self.exchanged, back = exchanged, self.back
         try:
             self._write(self.in_place)
-            filling.unchanged(self._sources())  # what was compared is what was copied
+            reader.unchanged(self._sources())  # what was compared is what was copied
         except Exception as error:
             raise LoadError(f"{error}; the model is partly changed", self.plan) from error
         try:
@@ -316,7 +317,7 @@ class _Load:
     def _turned(shape: tuple[int, ...], feed: Feed) -> tuple[int, ...]:
         return shape if feed.order is None else tuple(shape[axis] for axis in feed.order)
 
-    def _run(self, target: _Target) -> Run | None:
+    def _run(self, target: _Target) -> ReadRequest | None:
         """The bytes of the file that are just the bytes of the array."""
         value = self.theirs.current(target.feed.source)
         if target.feed.order is not None or "cast" in target.feed.how or not isinstance(value, Stored):
@@ -325,7 +326,7 @@ class _Load:
         if run is None or view is None:
             return None
         storage, start, stop = run
-        return Run(storage, start, view, target.feed.name) if len(view) == stop - start else None
+        return ReadRequest(storage, start, view, target.feed.name) if len(view) == stop - start else None
 
     def _fill_fresh(self, targets: list[_Target]) -> None:
         """Fills memory that nobody sees yet, and compares checksums on the way."""
@@ -338,7 +339,7 @@ class _Load:
                 else:
                     runs.append(run)
                     self._takes_place(target, target.value)
-        filling.fill(runs, self.verify, self.progress)
+        reader.fill(runs, self.verify, self.progress)
         self._prove(others)
         for target in others:
             if target.home.in_place:
@@ -384,9 +385,9 @@ class _Load:
                 self._prove([target])
                 self.staged[target.feed.row] = value.read().copy()
             else:
-                self.staged[target.feed.row], view = filling.empty(value.spec)
-                runs.append(Run(run[0], run[1], view, target.feed.name))
-        filling.fill(runs, self.verify, self.progress)
+                self.staged[target.feed.row], view = reader.empty(value.spec)
+                runs.append(ReadRequest(run[0], run[1], view, target.feed.name))
+        reader.fill(runs, self.verify, self.progress)
 
     def _in_written_memory(self, targets: list[_Target]) -> set[int]:
         """The rows of a live source that lie where values will be written, or may do."""
@@ -429,7 +430,7 @@ class _Load:
 
     def _prove_rows(self, rows: Iterable[tuple[int, str]]) -> None:
         values = ((name, self.theirs.current(row)) for row, name in rows)
-        filling.prove_arrays([(name, value) for name, value in values if isinstance(value, Stored)])
+        reader.verify_arrays([(name, value) for name, value in values if isinstance(value, Stored)])
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -442,7 +443,7 @@ class _Load:
             else:
                 runs.append(run)
                 memory.append(target)
-        filling.fill(runs, False, self.progress)
+        reader.fill(runs, False, self.progress)
         by_home: dict[Home, list[Any]] = {}
         for target in memory:
             by_home.setdefault(target.home, []).append(target.value)
@@ -512,7 +513,7 @@ class _Load:
 
     def _read_states(self) -> None:
         """Reads the state of optimizers into memory of its own, and compares checksums on the way."""
-        runs: list[Run] = []
+        runs: list[ReadRequest] = []
         flats: list[tuple[OptimizerPlan, dict[str, Any]]] = []
         casts: list[tuple[dict[str, Any], str, str, str]] = []
         turns: list[tuple[dict[str, Any], list[str], tuple[int, ...]]] = []
@@ -533,7 +534,7 @@ class _Load:
             for which, values in one.options.items():
                 options.setdefault(which, {}).update(values)
             self.states.append((one, states, options))
-        filling.fill(runs, self.verify, self.progress)
+        reader.fill(runs, self.verify, self.progress)
         for one, flat in flats:
             own = one.own or one.more
             self._lying_as_before(flat, own.rows)
@@ -547,13 +548,13 @@ class _Load:
             self._check_cast(state[key], dtype, name)
             state[key] = cast_to(state[key], dtype, self.plan.saturate)
 
-    def _arrays(self, rows: dict[str, int], runs: list[Run]) -> dict[str, Any]:
+    def _arrays(self, rows: dict[str, int], runs: list[ReadRequest]) -> dict[str, Any]:
         found = {}
         for key, row in rows.items():
             value = self.theirs.current(row)
             if isinstance(value, Stored) and (run := value.plain_run()) is not None:
-                array, view = filling.empty(value.spec)
-                runs.append(Run(run[0], run[1], view, self.theirs.row_text(row)))
+                array, view = reader.empty(value.spec)
+                runs.append(ReadRequest(run[0], run[1], view, self.theirs.row_text(row)))
             else:
                 self._prove_rows([(row, self.theirs.row_text(row))])
                 array = self._array(row).copy(order="K")

@@ -11,8 +11,8 @@ from leafwise.core.columns import Columns
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import Path
 from leafwise.core.tree import Tree
-from leafwise.files.home import StoredFile
 from leafwise.files.record import NodeType
+from leafwise.files.stored_file import StoredFile
 
 Place = tuple[int, int]  # the group, and the position in it
 Order = tuple[int, ...]

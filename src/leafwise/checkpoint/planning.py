@@ -19,8 +19,8 @@ from leafwise.core.rebuild import recomputed
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import QueryError
 from leafwise.files import open_file
-from leafwise.files.arrays import Cast, checked_cast
-from leafwise.files.plain import identical
+from leafwise.files.casts import Cast, checked_cast
+from leafwise.files.plain_values import identical
 
 
 def plan(

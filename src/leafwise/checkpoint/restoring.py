@@ -9,7 +9,7 @@ from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.memory import Op
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, Unsupported
-from leafwise.files.home import StoredFile
+from leafwise.files.stored_file import StoredFile
 from leafwise.share.binding import Wish, check_wishes
 
 

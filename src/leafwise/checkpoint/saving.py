@@ -19,10 +19,11 @@ from leafwise.core.progress import bar
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, FileError, QueryError, WalkError, WriteError
-from leafwise.files import filling, store
-from leafwise.files.arrays import ITEM_BYTES, SATURATE, Stored, cast_pieces, checked_cast, checked_dtype
+from leafwise.files import checkpoint_writer, reader
+from leafwise.files.arrays import ITEM_BYTES, Stored
+from leafwise.files.casts import SATURATE, cast_pieces, checked_cast, checked_dtype
 from leafwise.files.folder import INDEX
-from leafwise.files.plain import copied
+from leafwise.files.plain_values import copied
 from leafwise.files.record import KEY, KINDS, NodeType, TieRow
 from leafwise.files.remote import is_url
 from leafwise.files.safetensors import CODES
@@ -74,7 +75,7 @@ def save(
         raise QueryError(f"cast={cast!r} says how to cast to dtype=, which is {dtype!r}")
     collected = _collected(tree(obj), only, checked_dtype(dtype, CODES), ties == "copy")
     collected.saturate = cast == "saturate"
-    checkpoint = store.Checkpoint(
+    checkpoint = checkpoint_writer.Checkpoint(
         [],
         collected.ties,
         collected.tie_roles,
@@ -90,9 +91,9 @@ def save(
     def work() -> str:
         # What is damaged must not get new checksums, which would prove it.
         named = zip(checkpoint.items, values, strict=True)
-        filling.prove_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
+        reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
         with bar(total, "saving", progress) as count:
-            return store.write(checkpoint, target, size, count)
+            return checkpoint_writer.write(checkpoint, target, size, count)
 
     return BackgroundSave(target, work) if background else work()
 
@@ -220,13 +221,13 @@ class _Collected:
                 values[position] = copy
         return values
 
-    def items(self, values: list[Any]) -> Iterable[store.Item]:
+    def items(self, values: list[Any]) -> Iterable[checkpoint_writer.Item]:
         columns = self.columns
         for array, value in zip(self.arrays, values, strict=True):
             spec, kind, _ = array.facts
             pieces = partial(self._pieces, array, columns.home(value), value)
             role = columns.row_role(array.row)
-            yield store.Item(array.name, spec.shape or (), array.dtype, _LETTERS[kind], role, pieces)
+            yield checkpoint_writer.Item(array.name, spec.shape or (), array.dtype, _LETTERS[kind], role, pieces)
 
     def _pieces(self, array: _Array, home: Any, value: Any) -> Iterator[Any]:
         own = array.facts.spec.dtype

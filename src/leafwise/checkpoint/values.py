@@ -12,9 +12,9 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.columns import Columns
 from leafwise.core.tree import Tree
 from leafwise.errors import WalkError
-from leafwise.files.home import StoredFile
-from leafwise.files.plain import CONTAINERS, TooDeepError, encoded
+from leafwise.files.plain_values import CONTAINERS, TooDeepError, encoded
 from leafwise.files.record import NodeType
+from leafwise.files.stored_file import StoredFile
 
 
 class PlainValue(NamedTuple):

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from leafwise.core.progress import bar
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import FileError
-from leafwise.files import filling, open_file
+from leafwise.files import open_file, reader
 from leafwise.files.arrays import Stored
-from leafwise.files.home import StoredFile
+from leafwise.files.stored_file import StoredFile
 
 
 class Verified(NamedTuple):
@@ -59,7 +59,7 @@ def _verify(t: Tree, progress: bool) -> Verified:
             checked.append((columns.row_text(row), value))
             total += value.spec.nbytes
     with bar(total, "verifying", progress) as count:
-        compared = filling.prove_arrays(checked, count)
+        compared = reader.verify_arrays(checked, count)
     root, unchecked = columns.node_objects[0], len(leaves) - len(checked)
     if not isinstance(root, StoredFile):
         return Verified(len(checked), compared, unchecked)

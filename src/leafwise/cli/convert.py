@@ -38,8 +38,9 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.core.match import renamer
     from leafwise.core.query import Query
     from leafwise.core.tree import open as open_checkpoint
-    from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable, checked_dtype
-    from leafwise.files.convert import Entry, dtype_for, write_npz, write_safetensors
+    from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable
+    from leafwise.files.casts import checked_dtype
+    from leafwise.files.convert import ConvertedArray, dtype_for, write_npz, write_safetensors
     from leafwise.render.phrases import bytes_text, plural
     from leafwise.render.progress import Progress
 
@@ -56,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     with open_checkpoint(target.file(options.source)) as whole:
         columns = whole.columns
         rows = whole.rows if options.only is None else Query.of(options.only).names(columns, 0, whole.rows)
-        entries: dict[str, Entry] = {}
+        entries: dict[str, ConvertedArray] = {}
         for row in rows:
             array = columns.row_values[row]
             if not isinstance(array, Stored):
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
             if name in entries:
                 raise Error(f"two leaves would both be called {name!r}; give one another name with --rename")
             _check_name(name, options.destination)
-            entries[name] = Entry(name, array, dtype_for(array, dtype), options.cast is not None)
+            entries[name] = ConvertedArray(name, array, dtype_for(array, dtype), options.cast is not None)
         if not entries:
             reason = "holds no arrays" if options.only is None else f"has no leaf that matches {options.only!r}"
             raise Error(f"{options.source} {reason}")

@@ -1,4 +1,4 @@
-"""Parameters at rest: files, folders and URLs as the same tree, with nothing read but the headers."""
+"""Checkpoint files, folders and URLs, opened as trees. Only headers are read until values are needed."""
 
 import os
 from contextlib import suppress
@@ -7,16 +7,16 @@ from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import detect
 from leafwise.files.folder import INDEX, Folder, opened
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import LimitError, Limits
 from leafwise.files.remote import is_url
+from leafwise.files.stored_file import StoredFile
 
 
 def open_file(
     target: str | os.PathLike[str], verify: bool = True, max_bytes: int | None = None, max_steps: int | None = None
 ) -> StoredFile:
-    """Opens a file, a folder of them, or a URL, by what it holds, and reads its header, which is checked where it has
-    checksums. What was saved in several files is opened by the name it was saved under, too."""
+    """Opens a file, a folder of files, or a URL, and reads the header. The content decides the format, not the name.
+    A header with checksums is checked. A checkpoint in several files is also opened by the name it was saved under."""
     name = os.fspath(target)
     try:
         os.fsencode(name)
@@ -24,31 +24,31 @@ def open_file(
         raise FileError(f"no file can be called {shown_file(name)}") from error
     limits = Limits(max_bytes, max_steps)
     for _ in range(_PATIENCE):
-        before = _look(name)
+        before = _stamps_of(name)
         try:
             return _open_file(name, verify, limits.anew())
         except FileError as error:
-            # Gone in the moment between two looks: a save has just put something else in its place.
-            if is_url(name) or not isinstance(error.__cause__, FileNotFoundError) or _look(name) == before:
+            # The file vanished while it was being opened: a save has just replaced it. Try again.
+            if is_url(name) or not isinstance(error.__cause__, FileNotFoundError) or _stamps_of(name) == before:
                 raise
     return _open_file(name, verify, limits)
 
 
-_PATIENCE = 100  # how often a checkpoint that is being replaced is looked for again
+_PATIENCE = 100  # attempts at opening a checkpoint that is being replaced
 
 
-def _look(name: str) -> list[tuple[int, ...]]:
-    """What lies under a name now, so that one sees whether it is replaced."""
-    found: list[tuple[int, ...]] = []
+def _stamps_of(name: str) -> list[tuple[int, ...]]:
+    """Identity, size and time of the file of this name and of its index, to notice when they are replaced."""
+    stamps: list[tuple[int, ...]] = []
     for path in (name, _index_of(name)):
         with suppress(OSError, ValueError):
-            there = os.stat(path)
-            found.append((there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns))
-    return found
+            status = os.stat(path)
+            stamps.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+    return stamps
 
 
 def _index_of(name: str) -> str:
-    """The index of what was saved under this name in several files."""
+    """The path of the index, if the checkpoint of this name was saved in several files."""
     return (name if "\0" in name else os.path.realpath(name)) + INDEX
 
 
@@ -62,23 +62,23 @@ def _open_file(name: str, verify: bool, limits: Limits) -> StoredFile:
 def _read(name: str, verify: bool, limits: Limits) -> StoredFile:
     if not is_url(name) and not os.path.exists(name) and os.path.exists(_index_of(name)):
         name = _index_of(name)
-    found = opened(name)
-    found.verify, found.limits = verify, limits
-    if isinstance(found, Folder):
-        if ".metadata" in found.names:
+    location = opened(name)
+    location.verify, location.limits = verify, limits
+    if isinstance(location, Folder):
+        if ".metadata" in location.names:
             from leafwise.files import dcp
 
-            return dcp.read(found)
+            return dcp.read(location)
         from leafwise.files import shards
 
-        return shards.read(found)
+        return shards.read(location)
     if name.endswith(INDEX):
         from leafwise.files import shards
 
         folder = opened_folder(name)
         folder.verify, folder.limits = verify, limits
-        return shards.read_index(found, folder)
-    return detect.read(found)
+        return shards.read_index(location, folder)
+    return detect.read(location)
 
 
 def opened_folder(name: str) -> Folder:

@@ -1,23 +1,19 @@
-"""Arrays at rest: where their bytes lie, and how these become numbers when somebody asks."""
+"""Arrays in files: where their bytes lie, and how they are read as NumPy arrays."""
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from itertools import product
+from collections.abc import Callable, Iterator
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 from leafwise.core.home import Memory, Spec
-from leafwise.core.leaf import number_kind
 from leafwise.core.memory import extent
 from leafwise.core.path import escape
-from leafwise.errors import QueryError, Unsupported
+from leafwise.errors import Unsupported
 from leafwise.files.checksums import Checksums
-from leafwise.files.limits import Limits
-from leafwise.files.slices import Index, c_strides, expanded, is_c_order, shifted, sliced, taken_of
+from leafwise.files.slices import Index, c_strides, expanded, is_c_order, sliced
 from leafwise.files.source import InflatedSource, Source
 
 CHUNK = 8 << 20  # how many bytes pass through memory at a time
-_GAP = 1 << 16  # bytes between two rows from which on they are read one by one
+_GAP = 1 << 16  # bytes; rows farther apart than this are read one by one
 
 # Plain names of dtypes with whole bytes, and how many.
 ITEM_BYTES = {
@@ -28,7 +24,7 @@ ITEM_BYTES = {
 
 
 def numpy_dtype(name: str) -> Any:
-    """The NumPy dtype of a plain name. NumPy is imported when it is asked for."""
+    """The NumPy dtype of a plain name. Imports NumPy only when called."""
     from leafwise.kernels import dtypes
 
     return dtypes.numpy_dtype(name)
@@ -51,65 +47,19 @@ def same_values(a: Any, b: Any) -> bool:
     return all(as_bytes(a[at : at + rows]) == as_bytes(b[at : at + rows]) for at in range(0, len(a), rows))
 
 
-SATURATE = 'cast="saturate" takes the nearest number that does'  # what to type where a value does not fit
-Cast = bool | Literal["saturate"]  # whether to cast, and whether what does not fit becomes the nearest that does
-
-
-def checked_cast(cast: Any) -> Cast:
-    """What `cast=` was given, if it is something to give."""
-    if isinstance(cast, bool) or (isinstance(cast, str) and cast == "saturate"):
-        return cast  # type: ignore[return-value]
-    raise QueryError(f'cast= takes True, False or "saturate", not {cast!r}')
-
-
-def checked_dtype(dtype: Any, known: Iterable[str]) -> str | None:
-    """The plain name of the dtype that numbers with a fraction are to be cast to."""
-    name = None if dtype is None else str(dtype).removeprefix("torch.")
-    fractional = [one for one in known if number_kind(one) == "float"]
-    if name is not None and name not in fractional:
-        raise QueryError(f"cannot cast to {dtype!r}; numbers with a fraction can be cast to {', '.join(fractional)}")
-    return name
-
-
-def cast_to(array: Any, dtype: str, saturate: bool = False) -> Any:
-    """A NumPy array in another dtype, by the one rule of casts: `leafwise.kernels.casting`."""
-    from leafwise.kernels import casting
-
-    return casting.cast_to(array, dtype, saturate)
-
-
-def misfit(array: Any, dtype: str) -> str:
-    """Why an array cannot be cast to a dtype without other numbers coming of it; empty where it can."""
-    from leafwise.kernels import casting
-
-    return casting.misfit(array, dtype)
-
-
-def cast_pieces(pieces: Iterable[Any], own: str, dtype: str, saturate: bool) -> Iterator[Any]:
-    """Bytes of one dtype as bytes of another, a chunk at a time."""
+def agree_in_memory(arrays: "list[tuple[Memory, Any]]") -> bool:
+    """Whether arrays that overlap in one storage agree: whether all could be written there without changing another."""
     import numpy as np
 
-    known = numpy_dtype(own)
-    for piece in pieces:
-        array = np.frombuffer(piece, known)
-        step = CHUNK // known.itemsize
-        for start in range(0, array.size, step):
-            yield as_bytes(cast_to(array[start : start + step], dtype, saturate))
-
-
-def agree_in_memory(found: "list[tuple[Memory, Any]]") -> bool:
-    """Whether arrays could all be written to where they belong in one storage, none over values of another."""
-    import numpy as np
-
-    ends = [extent(memory) for memory, _ in found]
+    ends = [extent(memory) for memory, _ in arrays]
     first = min(start for start, _ in ends)
     room = bytearray(max(stop for _, stop in ends) - first)
     places = [
-        np.ndarray(memory.shape, array.dtype, room, memory.offset - first, memory.strides) for memory, array in found
+        np.ndarray(memory.shape, array.dtype, room, memory.offset - first, memory.strides) for memory, array in arrays
     ]
-    for place, (_, array) in zip(places, found, strict=True):
+    for place, (_, array) in zip(places, arrays, strict=True):
         place[...] = array
-    return all(same_values(place, array) for place, (_, array) in zip(places, found, strict=True))
+    return all(same_values(place, array) for place, (_, array) in zip(places, arrays, strict=True))
 
 
 def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, trainable: bool | None = None) -> Spec:
@@ -118,16 +68,16 @@ def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, train
 
 
 class Storage:
-    """A run of bytes in a source, which several arrays may see. Where it starts may be found out late."""
+    """A range of bytes in a source, which several arrays may share. `start` may be a function, called when needed."""
 
-    __slots__ = ("_start", "nbytes", "shared", "source", "sums")
+    __slots__ = ("_start", "checksums", "nbytes", "shared", "source")
 
     def __init__(self, source: Source, start: "int | Callable[[], int]", nbytes: int, shared: bool = True) -> None:
         self.source = source
         self._start = start
         self.nbytes = nbytes
-        self.shared = shared  # whether several arrays may see it
-        self.sums: Checksums | None = None  # its checksums, where the file has some
+        self.shared = shared  # whether several arrays may share it
+        self.checksums: Checksums | None = None  # where the file has some
 
     @property
     def start(self) -> int:
@@ -146,17 +96,17 @@ class Storage:
 
 
 class Stored:
-    """An array at rest."""
+    """An array in a file."""
 
     __slots__ = ("spec",)
     reads_parts = True  # whether a part can be read without the rest
-    checks_itself = False  # whether reading it compares a checksum that no storage of it has
+    checks_itself = False  # whether reading all of it compares a checksum, though its storages have none
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
 
     def read(self, index: Index = ()) -> Any:
-        """The values as a NumPy array, or a part of them, with as little read as can be."""
+        """The values as a NumPy array, or a part of them. Reads as little as possible."""
         import numpy as np
 
         return np.asarray(self.whole()[expanded(index, self.spec.shape or ())])
@@ -165,22 +115,22 @@ class Stored:
         raise NotImplementedError
 
     def view(self) -> Any:
-        """The values as a NumPy array for the user to keep: over mapped memory where the file allows it."""
+        """The values as a NumPy array that the user keeps: memory-mapped where the file allows it."""
         return self.read()
 
     def storages(self) -> "list[Storage]":
-        """Where the bytes lie from which the values are made."""
+        """The storages that hold its bytes."""
         return []
 
     def check(self) -> None:
-        """Reads all of an array that checks itself."""
+        """Reads all of the array, for those that compare a checksum on the way."""
         for _ in self.parts():
             pass
 
     def is_checked(self) -> bool:
         """Whether all of its bytes have checksums."""
         storages = self.storages()
-        return self.checks_itself or (bool(storages) and all(storage.sums is not None for storage in storages))
+        return self.checks_itself or (bool(storages) and all(storage.checksums is not None for storage in storages))
 
     def chunks(self) -> Iterator[Any]:
         """The values in C order, as bytes, a chunk at a time."""
@@ -201,7 +151,7 @@ class Stored:
             yield self.read(part) if whole is None else whole[part]
 
     def plain_run(self) -> "tuple[Storage, int, int] | None":
-        """Storage, start and stop, where the array is a run of bytes that can be copied as it is."""
+        """Storage, start and stop, if the array is one contiguous range of bytes that can be copied unchanged."""
         return None
 
     def __getitem__(self, index: Index) -> Any:
@@ -224,7 +174,7 @@ class Stored:
 
 
 class Strided(Stored):
-    """Numbers that lie in a storage by strides, counted in bytes."""
+    """An array over a storage, with strides in bytes."""
 
     __slots__ = ("big_endian", "offset", "storage", "strides")
 
@@ -243,7 +193,7 @@ class Strided(Stored):
         self.big_endian = big_endian
 
     def tied_memory(self) -> Memory:
-        """Where it lies, for whoever looks for ties."""
+        """Where it lies, for finding ties."""
         return self.memory()
 
     def memory(self) -> Memory:
@@ -261,12 +211,12 @@ class Strided(Stored):
         if 0 in part.shape:
             return np.empty(part.shape, numpy_dtype(part.dtype))
         low, high = extent(part)
-        # A part that lies scattered is put together from its pieces, rather than read with all that lies between.
+        # A scattered part is gathered piece by piece, rather than read with everything between the pieces.
         if high - low <= CHUNK or high - low <= 2 * prod(part.shape) * part.itemsize:
             return self._array(self.storage.read(low, high), low, part)
-        found = np.empty(part.shape, numpy_dtype(part.dtype))
-        self._gather(part, found)
-        return found
+        values = np.empty(part.shape, numpy_dtype(part.dtype))
+        self._gather(part, values)
+        return values
 
     def view(self) -> Any:
         memory = self.memory()
@@ -278,11 +228,11 @@ class Strided(Stored):
     def storages(self) -> list[Storage]:
         return [self.storage]
 
-    def _gather(self, part: Memory, found: Any) -> None:
-        """Fills an array with a part that lies scattered. What is read at a time spans a chunk at most, or a row."""
+    def _gather(self, part: Memory, target: Any) -> None:
+        """Fills an array with a scattered part. Each read spans at most a chunk, or one row."""
         low, high = extent(part)
         if high - low <= CHUNK or not part.shape:
-            found[...] = self._array(self.storage.read(low, high), low, part)
+            target[...] = self._array(self.storage.read(low, high), low, part)
             return
         axis = max(range(len(part.shape)), key=lambda axis: abs(part.strides[axis]) * (part.shape[axis] - 1))
         stride, size = abs(part.strides[axis]), part.shape[axis]
@@ -291,7 +241,7 @@ class Strided(Stored):
         for start in range(0, size, rows):
             taken = (*ahead, slice(start, start + rows))
             at, shape, strides = sliced(part, taken)
-            self._gather(part._replace(offset=at, shape=shape, strides=strides), found[taken])
+            self._gather(part._replace(offset=at, shape=shape, strides=strides), target[taken])
 
     def _array(self, buffer: Any, low: int, part: Memory) -> Any:
         """An array over bytes that begin at `low` in the storage."""
@@ -331,7 +281,7 @@ class Strided(Stored):
 
 
 class Signed(Strided):
-    """What PyTorch calls a conjugated or a negated view: other numbers than the bytes say."""
+    """A conjugated or negated view, as PyTorch has them: the values differ from the stored ones by a sign."""
 
     __slots__ = ("signs",)
 
@@ -361,8 +311,8 @@ class Signed(Strided):
 
 
 class Inflated(Strided):
-    """Numbers in an entry of a zip that is compressed: read from front to back, and never all at once where they lie in
-    that order. Whoever reads the last of them has compared the checksum."""
+    """An array in a compressed entry of a zip. It is unpacked from front to back; in C order, a chunk at a time.
+    Reading its last bytes compares the checksum."""
 
     __slots__ = ()
     checks_itself = True
@@ -372,11 +322,11 @@ class Inflated(Strided):
         return self.strides is None
 
     def plain_run(self) -> None:
-        return None  # several threads would each unpack all that comes before
+        return None  # threads that read parts would each unpack everything before theirs
 
 
 class Coded(Stored):
-    """Numbers that must be worked out from the bytes: packed, quantised, compressed."""
+    """An array that must be decoded: packed or quantised."""
 
     __slots__ = ("decode", "storage")
     reads_parts = False
@@ -391,96 +341,6 @@ class Coded(Stored):
 
     def storages(self) -> list[Storage]:
         return [self.storage]
-
-
-class NotTiledError(ValueError):
-    """Pieces of an array that leave something of it out, or hold something twice."""
-
-
-Piece = tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]  # position, shape, and how to open it
-
-
-class Pieces(Stored):
-    """An array that lies in pieces, each with the position of its first element. Raises NotTiledError where these do
-    not hold every element just once: what none of them fills would be whatever was in memory before."""
-
-    __slots__ = ("_axis", "_longest", "_starts", "pieces")
-
-    def __init__(self, spec: Spec, pieces: list[Piece], limits: Limits) -> None:
-        super().__init__(spec)
-        shape = spec.shape or ()
-        if not tiled(shape, [(position, size) for position, size, _ in pieces], limits):
-            raise NotTiledError
-        # In order along the axis that is cut into the most pieces, so that the few that a part needs are found.
-        cuts = [len({str(position[axis]) for position, _, _ in pieces}) for axis in range(len(shape))]
-        self._axis = axis = cuts.index(max(cuts)) if cuts else 0
-        self.pieces = [piece for piece in pieces if prod(piece[1])]
-        self._starts, self._longest = [0] * len(self.pieces), 1
-        if shape:
-            self.pieces.sort(key=lambda piece: piece[0][axis])
-            self._starts = [piece[0][axis] for piece in self.pieces]
-            self._longest = max((piece[1][axis] for piece in self.pieces), default=1)
-
-    def _touching(self, low: int, high: int) -> list[Piece]:
-        """The pieces that may hold something from `low` to `high` along the axis."""
-        first = bisect_right(self._starts, low - self._longest)
-        return self.pieces[first : bisect_left(self._starts, high)]
-
-    def storages(self) -> list[Storage]:
-        return [storage for _, _, open_piece in self.pieces for storage in open_piece().storages()]
-
-    def read(self, index: Index = ()) -> Any:
-        import numpy as np
-
-        shape = self.spec.shape or ()
-        ranges = [taken_of(part, size) for part, size in zip(expanded(index, shape), shape, strict=True)]
-        lows = [min(r[0], r[-1]) if len(r) else 0 for r in ranges]
-        highs = [max(r[0], r[-1]) + 1 if len(r) else 0 for r in ranges]
-        box = np.empty([h - lo for lo, h in zip(lows, highs, strict=True)], numpy_dtype(self.spec.dtype))
-        filled = 0
-        touching = self._touching(lows[self._axis], highs[self._axis]) if shape else self.pieces
-        for position, size, open_piece in touching:
-            inside = [(max(lo, p), min(h, p + n)) for lo, h, p, n in zip(lows, highs, position, size, strict=True)]
-            if all(a < b for a, b in inside):
-                there = tuple(slice(a - p, b - p) for (a, b), p in zip(inside, position, strict=True))
-                here = tuple(slice(a - lo, b - lo) for (a, b), lo in zip(inside, lows, strict=True))
-                box[here] = open_piece().read(there)
-                filled += prod(b - a for a, b in inside)
-        if filled != box.size:  # which `tiled` has ruled out
-            raise NotTiledError(f"the pieces fill {filled:,} of {box.size:,} numbers")
-        inner = tuple(
-            part - lo if isinstance(part, int) else shifted(part, size, lo)
-            for part, size, lo in zip(expanded(index, shape), shape, lows, strict=True)
-        )
-        return np.asarray(box[inner])
-
-
-def tiled(shape: tuple[int, ...], boxes: "list[tuple[tuple[int, ...], tuple[int, ...]]]", limits: Limits) -> bool:
-    """Whether boxes, each a position and a shape inside of `shape`, hold every element of it just once.
-
-    Take the number of boxes at each element, less the one that there should be, and its differences along one axis
-    after the other. They are zero everywhere but at the corners of boxes, where each box adds one or takes one away;
-    and they are zero there too just when the numbers were all zero. So it is enough to add up the corners: for n boxes
-    that are cut along k axes, in about n * 2**k steps.
-
-    >>> from leafwise.files.limits import Limits
-    >>> tiled((4,), [((0,), (1,)), ((1,), (3,))], Limits()), tiled((4,), [((0,), (2,)), ((1,), (2,))], Limits())
-    (True, False)
-    """
-    boxes = [box for box in boxes if prod(box[1])]
-    if prod(shape):
-        boxes.append(((0,) * len(shape), shape))  # the whole, which counts against the others
-    cut = [axis for axis, size in enumerate(shape) if any(box[1][axis] != size for box in boxes)]
-    limits.work(len(boxes) << len(cut))
-    # By text: tuples of numbers can be chosen to have the same hash.
-    corners: dict[str, int] = {}
-    for number, (position, size) in enumerate(boxes):
-        ends = [((position[axis], 1), (position[axis] + size[axis], -1)) for axis in cut]
-        weight = -1 if prod(shape) and number == len(boxes) - 1 else 1
-        for corner in product(*ends):
-            key = str([at for at, _ in corner])
-            corners[key] = corners.get(key, 0) + weight * prod(sign for _, sign in corner)
-    return not any(corners.values())
 
 
 class InMemory(Stored):
@@ -498,7 +358,7 @@ class InMemory(Stored):
 
 
 class Unreadable(Stored):
-    """An array that can be listed, and not read. Its bytes can be checked where the file says which these are."""
+    """An array that can be listed but not read. Its bytes can be checked where the file says where they lie."""
 
     __slots__ = ("storage", "why")
 

@@ -1,5 +1,5 @@
-"""Checksums: leafwise's own, xxh3 of fixed chunks, and the CRC-32 of entries in zip files. Threads check parts of an
-array in any order."""
+"""Checksums: leafwise's own, which are xxh3 of fixed chunks, and the CRC-32 of zip entries. Threads may check the parts
+of an array in any order."""
 
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,13 +31,13 @@ def checksum(data: Any) -> str:
 
 
 def checksummer() -> Callable[[Any], str]:
-    """`checksum`, for whoever takes many."""
+    """`checksum` as a function that is faster when called many times."""
     digest = _library().xxh3_64_intdigest
     return lambda data: f"{digest(data):016x}"
 
 
 def flipped_byte(data: bytearray, wanted: str) -> Iterator[int]:
-    """The bytes of which one flipped bit explains why data does not have the checksum that it should.
+    """The positions of bytes where flipping one bit gives the data the checksum that it should have.
 
     >>> list(flipped_byte(bytearray(b"le`f"), checksum(b"leaf")))
     [2]
@@ -50,18 +50,18 @@ def flipped_byte(data: bytearray, wanted: str) -> Iterator[int]:
     for byte in range(len(data)):
         for bit in (1, 2, 4, 8, 16, 32, 64, 128):
             data[byte] ^= bit
-            found = digest(data) == right
+            matches = digest(data) == right
             data[byte] ^= bit
-            if found:
+            if matches:
                 yield byte
 
 
-class Summing:
-    """Takes the bytes of one array after another, in whatever pieces they come, and keeps a checksum for each chunk."""
+class ChunkHasher:
+    """Computes the checksum of each chunk of arrays, whose bytes are added in order, in pieces of any size."""
 
     def __init__(self, chunk: int = CHUNK) -> None:
         self.chunk = chunk
-        self.found: list[str] = []
+        self.checksums: list[str] = []
         self._checksum = checksummer()
         self._started = _library().xxh3_64
         self._open: Any = None
@@ -71,7 +71,7 @@ class Summing:
         view = memoryview(data).cast("B")
         if self._open is None and len(view) % self.chunk == 0:
             for start in range(0, len(view), self.chunk):
-                self.found.append(self._checksum(view[start : start + self.chunk]))
+                self.checksums.append(self._checksum(view[start : start + self.chunk]))
             return
         while view:
             if self._open is None:
@@ -84,33 +84,33 @@ class Summing:
                 self.end()
 
     def end(self) -> None:
-        """The array ends here."""
+        """Ends an array: the next bytes begin another one, and a new chunk."""
         if self._open is not None:
-            self.found.append(f"{self._open.intdigest():016x}")
+            self.checksums.append(f"{self._open.intdigest():016x}")
             self._open = None
 
 
-class Checking(Protocol):
-    """One pass over the bytes of an array, which threads hand over in pieces, in any order."""
+class ChecksumPass(Protocol):
+    """One pass over the bytes of an array, added by several threads in any order."""
 
     def add(self, start: int, data: Any) -> None:
-        """Takes the bytes from `start` on, which is a multiple of `piece`; as many, unless the array ends there."""
+        """Adds the bytes from `start` on, which is a multiple of `piece`: `piece` of them, or fewer at the end."""
 
     def damaged(self) -> list[int]:
-        """Where the array differs from its checksums, once all bytes were added: where each damaged part starts."""
+        """The offset of each damaged part. All bytes must have been added."""
 
 
 class Checksums(Protocol):
-    """What a file says about the bytes of one array."""
+    """The checksums that a file has for one array."""
 
     piece: int  # how many bytes are checked at a time
 
-    def checking(self) -> Checking:
+    def new_pass(self) -> ChecksumPass:
         """Begins a pass over the array."""
 
 
-class Sums:
-    """The checksums of one array: some of those that a header lists, one for each chunk."""
+class ChunkChecksums:
+    """The checksums of one array, one for each chunk: a range of all that the header lists."""
 
     __slots__ = ("_digits", "first", "piece")
 
@@ -121,12 +121,12 @@ class Sums:
         at = (self.first + number) * DIGITS
         return self._digits[at : at + DIGITS]
 
-    def checking(self) -> "_CheckingSums":
-        return _CheckingSums(self)
+    def new_pass(self) -> "_ChunkPass":
+        return _ChunkPass(self)
 
 
-class _CheckingSums:
-    def __init__(self, sums: Sums) -> None:
+class _ChunkPass:
+    def __init__(self, sums: ChunkChecksums) -> None:
         self._sums = sums
         self._checksum = checksummer()
         self._damaged: list[int] = []
@@ -142,7 +142,7 @@ class _CheckingSums:
 
 
 class Crc32:
-    """The CRC-32 of a zip entry that ends with an array. `before` is what the entry holds in front of it."""
+    """The CRC-32 of a zip entry that ends with an array. `before` holds the bytes in front of the array."""
 
     __slots__ = ("before", "wanted")
     piece = CHUNK
@@ -150,28 +150,28 @@ class Crc32:
     def __init__(self, wanted: int, before: bytes = b"") -> None:
         self.wanted, self.before = wanted, before
 
-    def checking(self) -> "_CheckingCrc":
-        return _CheckingCrc(self)
+    def new_pass(self) -> "_CrcPass":
+        return _CrcPass(self)
 
 
-class _CheckingCrc:
-    def __init__(self, said: Crc32) -> None:
-        self._said = said
-        self._found: dict[int, tuple[int, int]] = {}  # by where a piece starts, its CRC-32 and its length
+class _CrcPass:
+    def __init__(self, expected: Crc32) -> None:
+        self._expected = expected
+        self._pieces: dict[int, tuple[int, int]] = {}  # start of a piece → its CRC-32 and its length
 
     def add(self, start: int, data: Any) -> None:
-        self._found[start] = zlib.crc32(data), len(data)
+        self._pieces[start] = zlib.crc32(data), len(data)
 
     def damaged(self) -> list[int]:
-        crc = zlib.crc32(self._said.before)
-        for start in sorted(self._found):
-            found, length = self._found[start]
-            crc = crc32_of_both(crc, found, length)
-        return [] if crc == self._said.wanted else [0]
+        crc = zlib.crc32(self._expected.before)
+        for start in sorted(self._pieces):
+            piece_crc, length = self._pieces[start]
+            crc = crc32_of_both(crc, piece_crc, length)
+        return [] if crc == self._expected.wanted else [0]
 
 
 def crc32_of_both(first: int, second: int, length: int) -> int:
-    """The CRC-32 of two runs of bytes, one after the other, from that of each and the length of the second.
+    """The CRC-32 of two byte strings joined, from the CRC-32 of each and the length of the second.
 
     >>> crc32_of_both(zlib.crc32(b"leaf"), zlib.crc32(b"wise"), 4) == zlib.crc32(b"leafwise")
     True
@@ -179,29 +179,29 @@ def crc32_of_both(first: int, second: int, length: int) -> int:
     return _product(_power(length), first) ^ second
 
 
-# A CRC-32 is a polynomial over two elements, modulo a fixed one; bit 31 is the coefficient of x⁰.
+# A CRC-32 is a polynomial over the field of two elements, modulo a fixed one; bit 31 is the coefficient of x⁰.
 _MODULUS = 0xEDB88320
 
 
 def _product(a: int, b: int) -> int:
-    found = 0
+    result = 0
     for bit in range(31, -1, -1):
         if a >> bit & 1:
-            found ^= b
+            result ^= b
         b = b >> 1 ^ _MODULUS if b & 1 else b >> 1
-    return found
+    return result
 
 
 @lru_cache(maxsize=64)
 def _power(length: int) -> int:
-    """What so many bytes that follow multiply a CRC-32 by: x to the power of their bits."""
-    found, square = 1 << 31, 1 << 23
+    """The factor of a CRC-32 when so many bytes follow: x to the power of their number of bits."""
+    result, square = 1 << 31, 1 << 23
     while length:
         if length & 1:
-            found = _product(square, found)
+            result = _product(square, result)
         square = _product(square, square)
         length >>= 1
-    return found
+    return result
 
 
 def count(nbytes: int, chunk: int) -> int:

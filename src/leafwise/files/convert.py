@@ -1,4 +1,4 @@
-"""From any format that can be read to safetensors or npz, a chunk at a time."""
+"""Converts any format that can be read to safetensors or npz, a chunk at a time."""
 
 import json
 import os
@@ -9,22 +9,23 @@ from typing import Any, NamedTuple
 
 from leafwise.core.path import escape
 from leafwise.errors import FileError, WriteError
-from leafwise.files import filling
-from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, cast_to
-from leafwise.files.proving import prove
+from leafwise.files import reader
+from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes
+from leafwise.files.casts import cast_to
+from leafwise.files.readback import check_readable
 from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable
 
 _NUMPY = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
 
 
-class Entry(NamedTuple):
-    """An array on its way: its new name, where it comes from, and the dtype it shall have."""
+class ConvertedArray(NamedTuple):
+    """An array to convert: its new name, where its values come from, and the dtype to write."""
 
     name: str
     array: Stored
     dtype: str
-    saturate: bool = False  # whether what does not fit into it becomes the nearest that does
+    saturate: bool = False  # whether values that do not fit become the nearest that do
 
     @property
     def nbytes(self) -> int:
@@ -34,9 +35,9 @@ class Entry(NamedTuple):
 Progress = Callable[[int], None]
 
 
-def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str], progress: Progress) -> None:
-    """Writes a plain safetensors file. Nothing but a chunk is in memory."""
-    # The widest elements first, so that every array lies at a multiple of its own.
+def write_safetensors(entries: list[ConvertedArray], path: str, metadata: dict[str, str], progress: Progress) -> None:
+    """Writes a plain safetensors file, with no more than a chunk in memory."""
+    # The widest elements first, so that the offset of every array is a multiple of its element size.
     entries = sorted(entries, key=lambda entry: -ITEM_BYTES[entry.dtype])
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     for entry in entries:
@@ -45,26 +46,26 @@ def write_safetensors(entries: list[Entry], path: str, metadata: dict[str, str],
     header |= rows_of((entry.name, entry.dtype, entry.array.spec.shape or (), entry.nbytes) for entry in entries)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with durable(path, partial(_prove, entries, path)) as output:
+    with durable(path, partial(_check_staged, entries, path)) as output:
         output.write(len(text).to_bytes(8, "little") + text)
         for entry in entries:
             _write_values(entry, output, progress)
 
 
-def write_npz(entries: list[Entry], path: str, metadata: dict[str, str], progress: Progress) -> None:
-    """Writes NumPy's zip of arrays, not compressed."""
+def write_npz(entries: list[ConvertedArray], path: str, metadata: dict[str, str], progress: Progress) -> None:
+    """Writes an npz file, not compressed."""
     sink: Any
-    with durable(path, partial(_prove, entries, path)) as output:
+    with durable(path, partial(_check_staged, entries, path)) as output:
         sink = _Sink(output)
         with zipfile.ZipFile(sink, "w") as archive:
             _write_arrays(archive, entries, progress)
 
 
-def _prove(entries: list[Entry], path: str, staged: dict[str, Output]) -> None:
-    prove(os.path.realpath(path), staged, {entry.name for entry in entries})
+def _check_staged(entries: list[ConvertedArray], path: str, staged: dict[str, Output]) -> None:
+    check_readable(os.path.realpath(path), staged, {entry.name for entry in entries})
 
 
-def _write_arrays(archive: zipfile.ZipFile, entries: list[Entry], progress: Progress) -> None:
+def _write_arrays(archive: zipfile.ZipFile, entries: list[ConvertedArray], progress: Progress) -> None:
     for entry in entries:
         info = zipfile.ZipInfo(entry.name + ".npy")
         with archive.open(info, "w", force_zip64=True) as file:
@@ -75,7 +76,7 @@ def _write_arrays(archive: zipfile.ZipFile, entries: list[Entry], progress: Prog
 
 
 class _Sink:
-    """What a zip is written to: it cannot be read, and not be sought in."""
+    """The file that `zipfile` writes to: it supports neither reading nor seeking."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -87,7 +88,7 @@ class _Sink:
         pass
 
 
-def _npy_header(entry: Entry) -> bytes:
+def _npy_header(entry: ConvertedArray) -> bytes:
     kind = entry.dtype.rstrip("0123456789")
     if entry.dtype == "bool":
         descr = "|b1"
@@ -102,9 +103,9 @@ def _npy_header(entry: Entry) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 
 
-def _write_values(entry: Entry, output: Output, progress: Progress) -> None:
+def _write_values(entry: ConvertedArray, output: Output, progress: Progress) -> None:
     run = entry.array.plain_run() if entry.dtype == entry.array.spec.dtype else None
-    if run is not None and run[0].sums is None:
+    if run is not None and run[0].checksums is None:
         storage, start, stop = run
         while start < stop:
             part = min(start + (1 << 26), stop)
@@ -117,14 +118,14 @@ def _write_values(entry: Entry, output: Output, progress: Progress) -> None:
         progress(memoryview(chunk).nbytes)
 
 
-def _chunks(entry: Entry) -> Iterator[Any]:
-    """The values as bytes in the dtype that they shall have, compared with their checksums."""
+def _chunks(entry: ConvertedArray) -> Iterator[Any]:
+    """The values as bytes in the dtype to write, compared with their checksums."""
     if entry.dtype == entry.array.spec.dtype:
-        for chunk in filling.checked_chunks(entry.name, entry.array):
+        for chunk in reader.checked_chunks(entry.name, entry.array):
             yield memoryview(chunk).cast("B")
         return
     if not entry.array.checks_itself:
-        filling.prove_arrays([(entry.name, entry.array)])
+        reader.verify_arrays([(entry.name, entry.array)])
     try:
         for part in entry.array.parts():
             yield as_bytes(cast_to(part, entry.dtype, entry.saturate))
@@ -132,10 +133,10 @@ def _chunks(entry: Entry) -> Iterator[Any]:
         raise FileError(f"cannot convert {escape(entry.name)}: {error}; --cast saturate takes the nearest") from error
 
 
-def dtype_for(array: Stored, asked: str | None) -> str:
-    """The dtype that an array shall have: what was asked for, for numbers with a fraction; else its own."""
+def dtype_for(array: Stored, requested: str | None) -> str:
+    """The dtype to write an array in: the requested one for floating-point values; else its own."""
     own = array.spec.dtype
     fractional = own.startswith(("float", "bfloat")) or own not in ITEM_BYTES
-    if asked is not None and fractional:
-        return asked
-    return own if own in ITEM_BYTES else "float32"  # what is quantised is dequantised
+    if requested is not None and fractional:
+        return requested
+    return own if own in ITEM_BYTES else "float32"  # quantised values are dequantised

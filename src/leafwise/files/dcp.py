@@ -4,32 +4,42 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from leafwise.files.arrays import ITEM_BYTES, NotTiledError, Pieces, Stored, spec_of
+from leafwise.files.arrays import ITEM_BYTES, Stored, spec_of
 from leafwise.files.folder import Folder
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import names_cost
-from leafwise.files.pickled import EndError, Machine, Named, Record, Refused, Table, record, shown
+from leafwise.files.pickle_objects import (
+    GlobalName,
+    PickledObject,
+    Table,
+    TruncatedPickleError,
+    UnpicklingError,
+    pickled_object,
+    shown,
+)
+from leafwise.files.pieces import NotTiledError, Pieces
 from leafwise.files.slices import counts
 from leafwise.files.source import PartSource, Source
-from leafwise.files.torch_objects import TABLE, Dtype
+from leafwise.files.stored_file import StoredFile
+from leafwise.files.torch_objects import TABLE, TorchDtype
 from leafwise.files.torch_zip import entries, unpickled
+from leafwise.files.unpickler import Unpickler
 
 _METADATA = "torch.distributed.checkpoint.metadata"
-_PIECE = 600  # bytes that a piece takes
+_PIECE = 600  # bytes of memory that a piece takes
 _ENUM = "_MEM_FORMAT_ENCODING"
 
 
-def _member(owner: Any, name: Any) -> Record:
-    """A member of an enum, which Python 3.11.0 to 3.11.3 write as a call of getattr. Nothing is looked up."""
-    if owner != f"{_METADATA}.{_ENUM}" or not isinstance(owner, Named) or not isinstance(name, str):
-        raise Refused(f"it asks for an attribute of {shown(owner)}")
-    return Record(_ENUM, (name,))
+def _member(owner: Any, name: Any) -> PickledObject:
+    """A member of an enum, which Python 3.11.0 to 3.11.3 pickle as a call of getattr. No attribute is looked up."""
+    if owner != f"{_METADATA}.{_ENUM}" or not isinstance(owner, GlobalName) or not isinstance(name, str):
+        raise UnpicklingError(f"it asks for an attribute of {shown(owner)}")
+    return PickledObject(_ENUM, (name,))
 
 
-_DCP: Table = {
+DCP_TABLE: Table = {
     **TABLE,
     **{
-        (_METADATA, name): record(name)
+        (_METADATA, name): pickled_object(name)
         for name in (
             "Metadata",
             "TensorStorageMetadata",
@@ -42,8 +52,8 @@ _DCP: Table = {
         )
     },
     ("builtins", "getattr"): _member,
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): record("_StorageInfo"),
-    ("torch.distributed.checkpoint.filesystem", "StorageInfo"): record("_StorageInfo"),
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): pickled_object("_StorageInfo"),
+    ("torch.distributed.checkpoint.filesystem", "StorageInfo"): pickled_object("_StorageInfo"),
 }
 
 
@@ -51,32 +61,32 @@ def read(folder: Folder) -> StoredFile:
     """Opens the folder; only `.metadata` is read."""
     source = folder.open(".metadata")
     try:
-        content = Machine(bytes(source.read(0, source.size)), _DCP, None, source.error, source.limits).run()
-    except EndError:
+        content = Unpickler(bytes(source.read(0, source.size)), DCP_TABLE, None, source.error, source.limits).run()
+    except TruncatedPickleError:
         raise source.error(source.size, "the pickle ends early; was it cut off?") from None
-    if not isinstance(content, Record) or content.kind != "Metadata":
+    if not isinstance(content, PickledObject) or content.kind != "Metadata":
         raise source.error(0, "the pickle describes no checkpoint")
-    tensors, where = content.get("state_dict_metadata"), content.get("storage_data")
-    if not isinstance(tensors, dict) or not isinstance(where, dict):
+    tensors, storage_data = content.get("state_dict_metadata"), content.get("storage_data")
+    if not isinstance(tensors, dict) or not isinstance(storage_data, dict):
         raise source.error(0, "the pickle names no tensors, or not where they lie")
-    places = _Places(folder, source, where)
+    places = _PieceLocations(folder, source, storage_data)
     if not all(isinstance(name, str) for name in tensors):
         raise source.error(0, "the pickle gives a tensor a name that is not text")
-    arrays = {name: _entry(source, name, said, places) for name, said in tensors.items()}
+    arrays = {name: _entry(source, name, description, places) for name, description in tensors.items()}
     source.close()
     return StoredFile(source, "DCP", arrays, sources=places.opened)
 
 
-class _Places:
+class _PieceLocations:
     """Where each piece lies: by the name of the tensor and the position of the piece."""
 
-    def __init__(self, folder: Folder, source: Source, said: dict[Any, Any]) -> None:
+    def __init__(self, folder: Folder, source: Source, storage_data: dict[Any, Any]) -> None:
         self.folder = folder
         self.opened: dict[str, Source] = {}
-        # By the text of the position: tuples of numbers can be chosen to have the same hash.
+        # Keyed by the text of the position: a hostile file can choose tuples of numbers that have the same hash.
         self._by_key: dict[tuple[str, str], tuple[str, int, int]] = {}
-        for index, info in said.items():
-            if not isinstance(index, Record) or not isinstance(info, Record):
+        for index, info in storage_data.items():
+            if not isinstance(index, PickledObject) or not isinstance(info, PickledObject):
                 raise source.error(0, "the pickle says in an unknown way where the pieces lie")
             name = index.get("fqn")
             position = counts(index.get("offset") or (), source, 0, "the position of a piece")
@@ -116,20 +126,20 @@ class _Places:
         return open_item
 
 
-def _entry(source: Source, name: str, said: Any, places: _Places) -> Any:
-    if not isinstance(said, Record):
+def _entry(source: Source, name: str, description: Any, places: _PieceLocations) -> Any:
+    if not isinstance(description, PickledObject):
         raise source.error(0, f"{name!a} is described in an unknown way")
-    if said.kind == "BytesStorageMetadata":
+    if description.kind == "BytesStorageMetadata":
         return f"<an object of {places.length(source, name):,} bytes, not looked into>"
-    shape = counts(said.get("size"), source, 0, f"the shape of {name!a}")
-    dtype = _dtype(source, name, said.get("properties"))
+    shape = counts(description.get("size"), source, 0, f"the shape of {name!a}")
+    dtype = _dtype(source, name, description.get("properties"))
     pieces: list[tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]] = []
-    chunks = said.get("chunks") or []
-    if not isinstance(chunks, list | tuple) or not all(isinstance(chunk, Record) for chunk in chunks):
+    chunks = description.get("chunks") or []
+    if not isinstance(chunks, list | tuple) or not all(isinstance(chunk, PickledObject) for chunk in chunks):
         raise source.error(0, f"the pieces of {name!a} are described in an unknown way")
-    # Counted here too: a list of pieces may stand in the pickle once, and be that of many tensors.
-    source.limits.work(20 * len(chunks))
-    source.limits.make(_PIECE * len(chunks))
+    # Counted for each tensor: many tensors may refer to one list of pieces in the pickle.
+    source.limits.spend_steps(20 * len(chunks))
+    source.limits.spend_bytes(_PIECE * len(chunks))
     for chunk in chunks:
         position = counts(chunk.get("offsets"), source, 0, f"the position of a piece of {name!a}")
         size = counts(chunk.get("sizes"), source, 0, f"the shape of a piece of {name!a}")
@@ -137,7 +147,7 @@ def _entry(source: Source, name: str, said: Any, places: _Places) -> Any:
         if not fits or any(p + n > whole for p, n, whole in zip(position, size, shape, strict=True)):
             raise source.error(0, f"a piece of {name!a} at {position} of shape {size} is outside of {shape}")
         pieces.append((position, size, _piece(places.item(source, name, position), name, size, dtype)))
-    source.limits.make(names_cost([name], source.limits.bytes))
+    source.limits.spend_bytes(names_cost([name], source.limits.bytes))
     try:
         return Pieces(spec_of(shape, dtype), pieces, source.limits)
     except NotTiledError:
@@ -146,12 +156,12 @@ def _entry(source: Source, name: str, said: Any, places: _Places) -> Any:
 
 
 def _dtype(source: Source, name: str, properties: Any) -> str:
-    state = properties.state if isinstance(properties, Record) else None
+    state = properties.state if isinstance(properties, PickledObject) else None
     first = state[0] if isinstance(state, tuple) and state else None
     if isinstance(state, dict):
         first = state.get("dtype")
     make = getattr(first, "make", None)
-    if not isinstance(make, Dtype) or str(make) not in ITEM_BYTES:
+    if not isinstance(make, TorchDtype) or str(make) not in ITEM_BYTES:
         raise source.error(0, f"{name!a} has the unknown dtype {shown(first)}")
     return str(make)
 
@@ -159,11 +169,11 @@ def _dtype(source: Source, name: str, properties: Any) -> str:
 def _piece(item: Callable[[], Source], name: str, shape: tuple[int, ...], dtype: str) -> Callable[[], Stored]:
     def open_piece() -> Stored:
         part = item()
-        found = entries(part)
-        pickles = [entry for entry in found if entry.rpartition("/")[2] == "data.pkl"]
+        zip_entries = entries(part)
+        pickles = [entry for entry in zip_entries if entry.rpartition("/")[2] == "data.pkl"]
         if len(pickles) != 1:
             raise part.error(0, f"the piece of {name!a} is not a torch zip file")
-        array = unpickled(part, found, pickles[0].removesuffix("data.pkl"), TABLE)
+        array = unpickled(part, zip_entries, pickles[0].removesuffix("data.pkl"), TABLE)
         if not isinstance(array, Stored) or array.spec.shape != shape or array.spec.dtype != dtype:
             raise part.error(0, f"the piece of {name!a} is not of shape {shape} in {dtype}, as .metadata says")
         return array

@@ -1,4 +1,4 @@
-"""Which format a file has, told by its content."""
+"""Finds the format of a file from its content."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -6,10 +6,10 @@ from typing import Any
 
 from leafwise.files import safetensors
 from leafwise.files.disk import check_byte_order
-from leafwise.files.home import StoredFile
 from leafwise.files.source import Source
+from leafwise.files.stored_file import StoredFile
 
-# What people mistake for a checkpoint, by its first bytes.
+# First bytes of files that people mistake for checkpoints → what they are.
 _MISTAKEN = (
     (b"version https://git-lfs", "it is a Git LFS pointer; `git lfs pull` fetches the file itself"),
     (b"<!doctype", "it is an HTML page, perhaps an error page saved in place of a download"),
@@ -24,7 +24,7 @@ _MISTAKEN = (
 )
 
 
-# First bytes → who reads what follows. Imported when needed: most files are safetensors, which need none of these.
+# First bytes → module and function that read the format. Imported when needed; most files are safetensors.
 _FORMATS = (
     (b"GGUF", "gguf_file", "read"),
     (b"\x93NUMPY", "numpy_files", "read_npy"),
@@ -38,7 +38,7 @@ def _format(name: str) -> Any:
 
 
 def read(source: Source) -> StoredFile:
-    """Opens a file, whatever it is called."""
+    """Opens a file in any format, whatever its name."""
     try:
         return _read(source)
     except BaseException:
@@ -51,18 +51,18 @@ def _read(source: Source) -> StoredFile:
     if not source.size:
         raise source.error(0, "the file is empty; was the download cut off?")
     start = bytes(source.read(0, min(64, source.size)))
-    if safetensors.begins(start, source.size):  # first, because the length it begins with may look like anything
+    if safetensors.begins(start, source.size):  # first: its leading length may look like any other magic
         return safetensors.read(source)
     for magic, cause in _MISTAKEN:
         if start[: len(magic)].lower() == magic:
             raise source.error(0, cause)
     if start[:2] == b"PK":
         zips = _format("torch_zip")
-        found = zips.entries(source)
-        if any(name.rpartition("/")[2] == "data.pkl" for name in found):
-            opened: StoredFile = zips.read(source, found)
+        zip_entries = zips.entries(source)
+        if any(name.rpartition("/")[2] == "data.pkl" for name in zip_entries):
+            opened: StoredFile = zips.read(source, zip_entries)
         else:
-            opened = _format("numpy_files").read_npz(source, found)
+            opened = _format("numpy_files").read_npz(source, zip_entries)
         return opened
     for magic, module, read_it in _FORMATS:
         if start.startswith(magic):

@@ -1,4 +1,4 @@
-"""Every call that touches the local file system, in one place, so that tests can fail, slow or crash each of them."""
+"""Every call to the local file system, in one place, so that tests can make each of them fail, stall or crash."""
 
 import errno
 import mmap
@@ -15,10 +15,10 @@ from leafwise.errors import Unsupported
 fcntl: Any
 try:
     import fcntl
-except ImportError:  # there are systems without; then nobody's leftovers are removed
+except ImportError:  # a system without locks; leftovers are then never removed
     fcntl = None
 
-# Mapped memory of a file on another machine stalls or kills the process when that machine does not answer.
+# File systems on other machines: reading memory mapped from them stalls or kills the process if they do not answer.
 _FAR = ("nfs", "cifs", "smb", "lustre", "9p", "gpfs", "beegfs", "ceph", "gluster", "afs", "fuse")
 
 
@@ -32,7 +32,7 @@ class Disk:
 
     def open(self, path: str) -> int:
         flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would else wait for somebody to write
+        file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # else opening a pipe waits for a writer
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise OSError(errno.EINVAL, "it is not a file, but a pipe, a device or a folder")
@@ -53,7 +53,7 @@ class Disk:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, file: int, start: int, view: memoryview) -> int:
-        """Fills memory with what begins at an offset; gives how many bytes there were."""
+        """Fills memory with the bytes from an offset on; returns how many there were."""
         filled = 0
         while filled < len(view):
             done = os.preadv(file, [view[filled:]], start + filled)
@@ -66,7 +66,7 @@ class Disk:
         return mmap.mmap(file, length, access=mmap.ACCESS_READ)
 
     def longest_name(self, folder: str) -> int:
-        """How many bytes the name of a file may have in a folder."""
+        """The longest name, in bytes, that a file in this folder may have."""
         try:
             return os.pathconf(folder, "PC_NAME_MAX")
         except (OSError, ValueError, AttributeError):
@@ -78,7 +78,7 @@ class Disk:
     # -- writing -----------------------------------------------------------------------------------------
 
     def create(self, path: str) -> int:
-        """A new file, which must not exist yet, with the mode that the umask leaves."""
+        """Creates a file, which must not exist yet, with the mode that the umask leaves."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         return os.open(path, flags, 0o666)
 
@@ -91,25 +91,25 @@ class Disk:
             view = view[os.write(file, view[: 1 << 30]) :]
 
     def write_at(self, file: int, data: Any, start: int) -> None:
-        """Writes over what was left blank; the place where `write` goes on stays."""
+        """Writes at an offset, without moving the position of `write`."""
         view = memoryview(data).cast("B")
         while view:
             done = os.pwrite(file, view, start)
             view, start = view[done:], start + done
 
     def skip(self, file: int, length: int) -> None:
-        """Leaves so many bytes blank."""
+        """Leaves a gap of so many bytes, to be filled by `write_at`."""
         os.lseek(file, length, os.SEEK_CUR)
 
     def lock(self, file: int) -> None:
-        """Marks a file as being written, until it is closed or its process is gone."""
+        """Locks a file that is being written, until it is closed or its process ends."""
         if fcntl is not None:
-            with suppress(OSError):  # a file system without locks: then others never take it for a leftover
+            with suppress(OSError):  # a file system without locks, where nobody removes leftovers
                 fcntl.flock(file, fcntl.LOCK_EX)
 
     def lock_folder(self, folder: str) -> int | None:
-        """Waits until nobody else puts files in their places there, and keeps others from it until it is closed; None
-        where that cannot be had."""
+        """Waits for the lock on a folder, which writers hold while they rename files into it; closing it releases it.
+        None where folders cannot be locked."""
         if fcntl is None:
             return None
         with suppress(OSError):
@@ -123,7 +123,7 @@ class Disk:
         return None
 
     def open_abandoned(self, path: str) -> int | None:
-        """Opens and marks a file that nobody is writing any more; None where somebody is, or may be."""
+        """Opens and locks a file that nobody is writing any more; None where somebody may be."""
         if fcntl is None:
             return None
         file = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
@@ -151,8 +151,8 @@ class Disk:
             length -= done
 
     def start_writing(self, file: int, start: int, length: int) -> None:
-        """Has the system begin to write what it holds of a range of a file, so that a sync at the end has little left
-        to do, and let go of what it has written."""
+        """Tells the system to begin writing a range of a file to the disk, so that the final sync is short, and to
+        drop from memory what it has written."""
         if length and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file, start, length, os.POSIX_FADV_DONTNEED)
 
@@ -163,8 +163,8 @@ class Disk:
         os.close(file)
 
     def rename(self, old: str, new: str) -> None:
-        """Puts a file in a place. A large one that was there before is kept open over it: to free its blocks takes as
-        long as a third of writing them, and need not be waited for."""
+        """Moves a file into place. A large file that is replaced is kept open meanwhile, and closed in a thread:
+        freeing its blocks takes a third as long as writing them, and need not be waited for."""
         held = None
         with suppress(OSError):
             if os.stat(new).st_size >= _LARGE:
@@ -179,7 +179,7 @@ class Disk:
         os.remove(path)
 
     def sync_folder(self, folder: str) -> None:
-        """Makes what was renamed into a folder last; there are systems where a folder cannot be opened."""
+        """Makes renames into a folder durable. Does nothing on systems where a folder cannot be opened."""
         try:
             file = os.open(folder, os.O_RDONLY)
         except OSError:
@@ -194,7 +194,7 @@ _CANNOT_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno
 
 
 def check_byte_order() -> None:
-    """Raises on a big-endian machine: what files hold is taken for numbers of this machine in many places."""
+    """Raises on a big-endian machine: the readers take the little-endian numbers in files as they are."""
     if sys.byteorder != "little":
         raise Unsupported("leafwise", "read or write files here", "this machine is big-endian")
 
@@ -203,7 +203,7 @@ _MOUNTS = "/proc/mounts"
 
 
 def is_far(path: str, mounts: Sequence[str] | None = None) -> bool:
-    """Whether a path lies on the file system of another machine, as far as this one says.
+    """Whether a path lies on the file system of another machine, as far as the list of mounts says.
 
     >>> is_far("/data/model", ["host:/x /data nfs4 rw 0 0", "/dev/sda / ext4 rw 0 0"])
     True
@@ -211,31 +211,31 @@ def is_far(path: str, mounts: Sequence[str] | None = None) -> bool:
     if mounts is None:
         try:
             with open(_MOUNTS, "rb") as file:
-                # Names of folders are any bytes, whatever the locale.
+                # Folder names are arbitrary bytes, whatever the locale.
                 mounts = [os.fsdecode(line) for line in file]
         except OSError:
             return False
     path = os.path.realpath(path)
     best, kind = "", ""
     for line in mounts:
-        _, point, its_kind, *_ = [*line.split(" "), "", "", ""]
+        _, point, mount_kind, *_ = [*line.split(" "), "", "", ""]
         point = point.replace("\\040", " ")
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
-            best, kind = point, its_kind
+            best, kind = point, mount_kind
     return kind.startswith(_FAR)
 
 
 def mode_for(path: str) -> int | None:
-    """The mode of the file that is about to be replaced; None where there is none, and the umask decides. What is no
-    file is not to be replaced."""
+    """The mode of the file that is about to be replaced; None where there is none, so that the umask decides. Raises
+    where it is not a regular file, which must not be replaced."""
     try:
-        found = os.stat(path).st_mode
+        mode = os.stat(path).st_mode
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found):
+    if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "it is not a file, but a folder, a pipe or a device")
-    return stat.S_IMODE(found)
+    return stat.S_IMODE(mode)
 
 
 disk = Disk()

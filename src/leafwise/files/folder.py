@@ -8,22 +8,22 @@ from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.limits import Limits
-from leafwise.files.remote import RemoteSource, is_url, remote, told
+from leafwise.files.remote import RemoteSource, is_url, remote, remote_errors
 from leafwise.files.source import LocalSource, Source
 
-INDEX = ".index.json"  # how the name of an index of shards ends
-ENOUGH = 1_000  # of what is missing; an index may name any number of files that are not there
+INDEX = ".index.json"  # the suffix of the name of an index of shards
+ENOUGH = 1_000  # missing files that are listed at most; an index may name any number
 
 
 class Folder:
-    """A folder, from which files are opened by bare names only."""
+    """A folder. Its files are opened by bare names only."""
 
     def __init__(self, path: str, files: Any = None, inside: str = "") -> None:
         self.path = path
         self._files, self._inside = files, inside
         self._names: list[str] | None = None
-        self.limits = Limits()  # what its files, together, may ask for while they are opened
-        self.verify = True  # whether the headers of files in it are checked, where they have checksums
+        self.limits = Limits()  # shared by all files in it while they are opened
+        self.verify = True  # whether headers that have checksums are checked
 
     @property
     def names(self) -> list[str]:
@@ -34,19 +34,19 @@ class Folder:
                 except OSError as error:
                     raise FileError(f"cannot open {shown_file(self.path)}: {error.strerror or error}") from error
             else:
-                with told(self.path):
+                with remote_errors(self.path):
                     listed = self._files.ls(self._inside, detail=False)
-                self._names = sorted(str(one).rstrip("/").rpartition("/")[2] for one in listed)
+                self._names = sorted(str(path).rstrip("/").rpartition("/")[2] for path in listed)
         return self._names
 
     def has_changed(self) -> bool:
-        """Whether other files are in it now than when it was listed."""
+        """Whether its list of files has changed since it was listed."""
         before, self._names = self._names, None
         return before is not None and self.names != before
 
     def open(self, name: str) -> Source:
-        """A file in the folder. A name with a path in it could lead anywhere, and is refused; what this system lists as
-        a name of a file in the folder has none, whatever it looks like."""
+        """Opens a file in the folder. A name that contains a path could lead anywhere, and is refused; but a name that
+        the system lists for the folder is a file in it, whatever it looks like."""
         if not is_bare(name) and (self._files is not None or name not in self.names):
             raise FileError(
                 f"{shown_file(self.path)} refers to {ascii(name)[:200]}, which is not a bare name of a file in it"
@@ -61,8 +61,8 @@ class Folder:
         return RemoteSource(f"{self.path.rstrip('/')}/{name}", self._files, f"{self._inside.rstrip('/')}/{name}")
 
     def open_all(self, names: Iterable[str]) -> tuple[dict[str, Source], list[str]]:
-        """The files of these names, of which nothing is read yet, and the names of those that are not there, of which
-        so many are enough."""
+        """Opens the files of these names without reading them. Returns them, and the names of missing ones, `ENOUGH` of
+        them at most."""
         sources: dict[str, Source] = {}
         missing = []
         try:
@@ -83,7 +83,7 @@ class Folder:
 
 
 class StagedFolder(Folder):
-    """A folder as it will be when some files that were just written are in their places: by name, what gives each."""
+    """A folder as it will be once files that were just written are in place. `staged`: name → how to open the file."""
 
     def __init__(self, path: str, staged: dict[str, Callable[[], Source]]) -> None:
         super().__init__(path)
@@ -105,12 +105,12 @@ def is_bare(name: str) -> bool:
 
 
 def opened(target: str) -> "Source | Folder":
-    """What a path or a URL leads to: a file, or a folder."""
+    """The file or folder of a path or a URL."""
     if not is_url(target):
         return Folder(target) if os.path.isdir(target) else LocalSource(target)
     files, inside = remote(target)
-    if not target.startswith(("http:", "https:")):  # which have no folders
-        with told(target):
+    if not target.startswith(("http:", "https:")):  # HTTP has no folders
+        with remote_errors(target):
             if files.isdir(inside):
                 return Folder(target, files, inside)
     return RemoteSource(target, files, inside)

@@ -1,4 +1,4 @@
-"""GGUF: values about the model, then where each tensor lies, many of them quantised in blocks."""
+"""GGUF files: values about the model, then the list of tensors, of which many are quantised in blocks."""
 
 import struct
 from math import prod
@@ -6,15 +6,15 @@ from typing import Any
 
 from leafwise.core.home import Spec
 from leafwise.files.arrays import Coded, Storage, Stored, Strided, spec_of
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import names_cost
 from leafwise.files.slices import counts
 from leafwise.files.source import Cursor, Source
+from leafwise.files.stored_file import StoredFile
 
-_MAX_COUNT = 50_000_000  # of anything that a header counts
-_VALUE = 250  # bytes that a value takes, in the tree too
-_ARRAY = 800  # bytes that an array takes while it is read
-_LONG = 64  # arrays of values longer than this are told by their length
+_MAX_COUNT = 50_000_000  # the most elements that an array of values may have
+_VALUE = 250  # bytes of memory that a value takes, its place in the tree included
+_ARRAY = 800  # bytes of memory that an array takes while it is read
+_LONG = 64  # of longer arrays of values only the length is shown
 
 # Number → name, elements in a block, bytes of a block.
 TYPES: dict[int, tuple[str, int, int]] = {
@@ -38,14 +38,14 @@ def read(source: Source) -> StoredFile:
     if version not in (2, 3):
         raise source.error(4, f"version {version} of GGUF is not known (2 and 3 are); is it big-endian?")
     tensors, values = cursor.unsigned(8), cursor.unsigned(8)
-    # Each takes at least so many bytes of what is left.
+    # Each tensor takes at least 24 bytes of the file, and each value 13.
     if tensors * 24 > source.size or values * 13 > source.size:
         raise source.error(8, f"{tensors:,} tensors and {values:,} values do not fit into {source.size:,} bytes")
     metadata: dict[str, Any] = {}
     for _ in range(values):
         at = cursor.at
-        source.limits.make(_VALUE)
-        source.limits.work(20)
+        source.limits.spend_bytes(_VALUE)
+        source.limits.spend_steps(20)
         key = _string(cursor)
         if key in metadata:
             raise source.error(at, f"the value {key!a} stands in the header twice")
@@ -53,10 +53,10 @@ def read(source: Source) -> StoredFile:
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= 1 << 16:
         raise source.error(cursor.at, f"an alignment of {ascii(alignment)[:40]} cannot be")
-    source.limits.make(_ARRAY * tensors)
-    source.limits.work(40 * tensors)
+    source.limits.spend_bytes(_ARRAY * tensors)
+    source.limits.spend_steps(40 * tensors)
     listed = [_tensor(cursor) for _ in range(tensors)]
-    source.limits.make(names_cost((name for _, name, *_ in listed), source.limits.bytes))
+    source.limits.spend_bytes(names_cost((name for _, name, *_ in listed), source.limits.bytes))
     data = -(-cursor.at // alignment) * alignment
     arrays: dict[str, Any] = {}
     for at, name, shape, kind, offset in listed:
@@ -75,7 +75,7 @@ def _tensor(cursor: Cursor) -> tuple[int, str, tuple[int, ...], int, int]:
     axes = cursor.unsigned(4)
     if axes > 8:
         raise cursor.source.error(at, f"the tensor {name!a} has {axes} axes")
-    # The fastest axis stands first.
+    # GGUF lists the fastest axis first.
     shape = tuple(reversed([cursor.unsigned(8) for _ in range(axes)]))
     return at, name, counts(shape, cursor.source, at, f"the shape of {name!a}"), cursor.unsigned(4), cursor.unsigned(8)
 
@@ -129,7 +129,7 @@ def _check_overlaps(source: Source, arrays: dict[str, Any]) -> None:
 
 def _string(cursor: Cursor) -> str:
     length = cursor.unsigned(8)
-    cursor.source.limits.make(5 * length)
+    cursor.source.limits.spend_bytes(5 * length)
     return str(cursor.take(length), "utf-8", "backslashreplace")
 
 
@@ -151,12 +151,12 @@ def _value(cursor: Cursor, kind: int, depth: int = 0) -> Any:
             return f"<{count:,} values>"
         return [_value(cursor, inner) for _ in range(count)]
     if count > _LONG and inner == 8:
-        cursor.source.limits.work(6 * count)
+        cursor.source.limits.spend_steps(6 * count)
         for _ in range(count):
             cursor.skip(cursor.unsigned(8))
         return f"<{count:,} strings>"
-    cursor.source.limits.make(_VALUE * count)
-    cursor.source.limits.work(10 * count)
+    cursor.source.limits.spend_bytes(_VALUE * count)
+    cursor.source.limits.spend_steps(10 * count)
     if count * 8 > cursor.source.size:
         raise cursor.error(f"an array of {count:,} values does not fit into the file")
     return [_value(cursor, inner, depth + 1) for _ in range(count)]

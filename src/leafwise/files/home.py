@@ -16,64 +16,12 @@ from leafwise.core.path import Entry
 from leafwise.core.runs import Run
 from leafwise.errors import Unsupported
 from leafwise.files.arrays import Inflated, InMemory, Stored, Strided, Unreadable, as_bytes
-from leafwise.files.filling import unchanged
-from leafwise.files.record import Record, Role
-from leafwise.files.source import LocalSource, Source
+from leafwise.files.reader import unchanged
+from leafwise.files.record import Role
+from leafwise.files.source import LocalSource
+from leafwise.files.stored_file import FileGroup, StoredFile
 
 _HELD = 256 << 20  # bytes of an array that is compressed
-
-
-class StoredFile:
-    """An opened file: its format, what it holds, and what its header says besides."""
-
-    def __init__(
-        self,
-        source: Source,
-        format_name: str,
-        content: Any,
-        metadata: dict[str, Any] | None = None,
-        sources: dict[str, Source] | None = None,
-    ) -> None:
-        self.source = source
-        self.path = source.name
-        self.format = format_name
-        self.content = content
-        self.metadata = metadata or {}
-        self.shard_of: dict[str, str] = {}
-        self.record: Record | None = None  # what leafwise said of it, where leafwise wrote it
-        self.seal = ""  # the checksum of its header, where leafwise wrote it
-        self.bound = self.unbound = 0  # how many of its shards an index holds to what they were, and how many none does
-        self.without_checksums: tuple[str, ...] = (format_name,)  # what holds arrays whose bytes nothing can prove
-        self._sources = sources
-
-    def __getitem__(self, name: str) -> Any:
-        if self.record is not None and name in self.record.scalars:
-            return self.record.scalars[name]
-        return self.content[name]
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether it holds nothing but arrays under dotted names."""
-        if not isinstance(self.content, dict):
-            return False
-        kinds = set(map(type, self.content.values()))
-        return set(map(type, self.content)) <= {str} and all(issubclass(kind, Stored) for kind in kinds)
-
-    def close(self) -> None:
-        """Lets go of the file; arrays that were read stay."""
-        self.source.close()
-        for source in (self._sources or {}).values():
-            source.close()
-
-
-class _FileGroup(Group):
-    """A common front of names in a file that leafwise wrote, which says more of them than their bytes."""
-
-    __slots__ = ("record",)
-
-    def __init__(self, front: str, record: Record) -> None:
-        super().__init__(front)
-        self.record = record
 
 
 class FileMeasuring(Measuring):
@@ -152,10 +100,10 @@ class FilesHome(Home):
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, Stored):
             return "leaf"
-        return "node" if issubclass(cls, StoredFile | _FileGroup) else None
+        return "node" if issubclass(cls, StoredFile | FileGroup) else None
 
-    def visit(self, obj: "StoredFile | _FileGroup") -> Visit:
-        if isinstance(obj, _FileGroup):
+    def visit(self, obj: "StoredFile | FileGroup") -> Visit:
+        if isinstance(obj, FileGroup):
             return _by_kind(obj)
         if not obj.is_flat:
             return (), [("content", obj.content)], None
@@ -163,10 +111,10 @@ class FilesHome(Home):
         if record is None:
             root = split(obj.content.items())
         else:
-            root = split([*obj.content.items(), *record.scalars.items()], lambda front: _FileGroup(front, record))
+            root = split([*obj.content.items(), *record.scalars.items()], lambda front: FileGroup(front, record))
         if obj.metadata:
             root.children.insert(0, ("__metadata__", obj.metadata))
-        return _by_kind(root) if isinstance(root, _FileGroup) else ((), root.children, None)
+        return _by_kind(root) if isinstance(root, FileGroup) else ((), root.children, None)
 
     def wrapped_child(self, cls: type) -> str | None:
         return "content" if issubclass(cls, StoredFile) else None
@@ -220,7 +168,7 @@ class FilesHome(Home):
         return value.tied_memory() if isinstance(value, Strided) else None
 
 
-def _by_kind(group: _FileGroup) -> Visit:
+def _by_kind(group: FileGroup) -> Visit:
     """The leaves of a group by the kinds that the file says they have, and what is below it."""
     kinds = group.record.kinds
     leaves: dict[LeafKind, list[tuple[str, Any]]] = {}

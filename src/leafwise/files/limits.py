@@ -1,8 +1,8 @@
 """How much a file may ask for while it is opened: bytes of memory, and steps of work.
 
-A file of some hundred bytes can describe gigabytes, or work for a year. Counting what it holds does not help: the
-readers count what they make of it, in bytes, and what they do, in steps of less than a microsecond. The limits are such
-that whatever a file of 100 MB says takes some seconds and less than 500 MB; whoever trusts a file can raise them.
+A file of some hundred bytes can describe gigabytes of values, or a year of work. Its size says little, so the readers
+count the bytes that they allocate, and what they do in steps of less than a microsecond. With the default limits, any
+file of 100 MB takes some seconds and less than 500 MB of memory; users who trust a file can raise them.
 """
 
 import sys
@@ -19,11 +19,11 @@ from leafwise.errors import QueryError
 MAX_BYTES = 400_000_000
 MAX_STEPS = 24_000_000
 
-LISTED = 300  # bytes that the walk needs for an array and its names
-GROUP = 400  # bytes that the walk needs for a common front of names
+LISTED = 300  # bytes of memory that the walk needs for an array and its names
+GROUP = 400  # bytes of memory that the walk needs for a common prefix of names
 
-_BATCH = 1_000  # keys that are put into a table between two looks at the clock
-_SLOW = 0.1  # seconds that tables may take beyond what keys take that do not collide
+_BATCH = 1_000  # keys that are inserted between two readings of the clock
+_SLOW = 0.1  # seconds that inserting keys may take beyond _PER_KEY for each
 _PER_KEY = 3e-6  # seconds; usually a tenth of that
 
 
@@ -32,7 +32,7 @@ _usual: ContextVar[tuple[int, int]] = ContextVar("usual limits", default=(MAX_BY
 
 @contextmanager
 def allowing(max_bytes: int | None, max_steps: int | None) -> Iterator[None]:
-    """Other limits for all files that are opened meanwhile and are not given any."""
+    """Sets the limits for files that are opened inside the block without limits of their own."""
     token = _usual.set((max_bytes or MAX_BYTES, max_steps or MAX_STEPS))
     try:
         yield
@@ -41,34 +41,34 @@ def allowing(max_bytes: int | None, max_steps: int | None) -> Iterator[None]:
 
 
 class LimitError(ValueError):
-    """A file asks for more than it may; turned into a FileError that names the file."""
+    """A file asks for more than its limits allow. Callers turn it into a FileError that names the file."""
 
 
 class Limits:
-    """What a file that is being opened may still ask for."""
+    """The memory and the work that are left to a file that is being opened."""
 
     __slots__ = ("_repeated", "bytes", "max_bytes", "max_steps", "steps")
 
     def __init__(self, max_bytes: int | None = None, max_steps: int | None = None) -> None:
         usual_bytes, usual_steps = _usual.get()
-        for called, given in (("max_bytes", max_bytes), ("max_steps", max_steps)):
-            if given is not None and (type(given) is not int or given < 1):
-                raise QueryError(f"{called}= takes a whole number above 0, not {given!r}")
+        for option, limit in (("max_bytes", max_bytes), ("max_steps", max_steps)):
+            if limit is not None and (type(limit) is not int or limit < 1):
+                raise QueryError(f"{option}= takes a whole number above 0, not {limit!r}")
         self.max_bytes = self.bytes = usual_bytes if max_bytes is None else max_bytes
         self.max_steps = self.steps = usual_steps if max_steps is None else max_steps
         self._repeated = 0
 
     @classmethod
     def none(cls) -> "Limits":
-        """No limits, for what this process has written itself."""
+        """No limits, for files that this process has written itself."""
         return cls(sys.maxsize, sys.maxsize)
 
     def anew(self) -> "Limits":
-        """The same limits, with nothing used up."""
+        """The same limits, with nothing spent."""
         return Limits(self.max_bytes, self.max_steps)
 
-    def make(self, count: int) -> None:
-        """Says that so many bytes of memory are about to be taken."""
+    def spend_bytes(self, count: int) -> None:
+        """Takes bytes of memory from what is left. Call it before allocating them."""
         self.bytes -= count
         if self.bytes < 0:
             raise LimitError(
@@ -76,16 +76,16 @@ class Limits:
                 "lw.open(path, max_bytes=…) or --max-bytes"
             )
 
-    def repeats(self, count: int) -> bool:
-        """Whether arrays that show stored bytes again and again may add so many to what they hold: a quarter of what
-        may be made, since who looks at values makes copies of them."""
+    def allows_repeats(self, count: int) -> bool:
+        """Whether arrays that repeat stored bytes, as expanded ones do, may add so many bytes. They may add a quarter
+        of `max_bytes` in all, since reading the values makes copies of them."""
         allowed = self._repeated + count <= self.max_bytes // 4
         self._repeated += count if allowed else 0
         return allowed
 
-    def repeat_values(self, count: int) -> None:
-        """Says that values that are referred to again and again add so many bytes to those that are there once. A
-        sixteenth of what may be made: to print or compare a value takes longer than to list it."""
+    def spend_repeats(self, count: int) -> None:
+        """Raises where values that are referred to several times add more than a sixteenth of `max_bytes` to those that
+        exist once. That is less than for arrays: printing or comparing a value takes longer than listing it."""
         if count > self.max_bytes // 16:
             raise LimitError(
                 "a few values in it are referred to so often that they stand for "
@@ -93,8 +93,8 @@ class Limits:
                 "lw.open(path, max_bytes=…) or --max-bytes"
             )
 
-    def work(self, count: int) -> None:
-        """Says that so many steps are about to be taken."""
+    def spend_steps(self, count: int) -> None:
+        """Takes steps of work from what is left. Call it before doing the work."""
         self.steps -= count
         if self.steps < 0:
             raise LimitError(
@@ -104,24 +104,24 @@ class Limits:
 
 
 def json_cost(text: bytes) -> int:
-    """At least the bytes that a JSON text takes in memory with what is made of it, told from its signs."""
+    """A lower bound of the bytes that a JSON text and its values take in memory: counts brackets, quotes and commas."""
     wide = 1 if text.isascii() else 4
     signs = (b'"', 40), (b"[", 80), (b"{", 240), (b",", 60)
-    # Keys that come again are made once, and what is escaped begins no text.
+    # Not counted: keys that repeat, which are made once, and escaped quotes, which begin no text.
     free = (b'"dtype":', 80), (b'"shape":', 80), (b'"data_offsets":', 80), (b'\\"', 40)
     cost = sum(text.count(sign) * size for sign, size in signs) - sum(text.count(part) * size for part, size in free)
     return 2 * wide * len(text) + max(cost, 0)
 
 
 def names_cost(names: Iterable[str], most: int) -> int:
-    """The bytes that the walk makes of arrays under dotted names: a leaf for each, and a node for each common front.
-    Does not count on when they are more than `most`."""
+    """The bytes that the walk needs for arrays with dotted names: a leaf for each, and a node for each common prefix.
+    Stops counting above `most`."""
     fronts: set[str] = set()
     cost = 0
     for name in names:
         cost += LISTED
         if name.count(".") > MAX_DOTS:
-            continue  # it is left whole
+            continue  # names with more dots are not split
         head = name.rpartition(".")[0]
         while head and head not in fronts and cost <= most:
             cost += GROUP + 2 * len(head)
@@ -133,7 +133,7 @@ def names_cost(names: Iterable[str], most: int) -> int:
 
 
 class HashClock:
-    """Watches the time that keys take to get into tables.
+    """Measures the time that it takes to insert keys into dicts and sets.
 
     Numbers, and tuples of them, can be chosen so that all land in one place of a table, where each one is compared with
     all before it. (Text cannot: its hash differs from process to process.) What that costs depends on the table, so it
@@ -146,7 +146,7 @@ class HashClock:
         self.left = _SLOW
 
     def fill(self, add: Callable[[Any], object], items: Sequence[Any]) -> None:
-        """Hands the items to `add`, some at a time."""
+        """Passes the items to `add`, a batch at a time."""
         rest = iter(items)
         while batch := list(islice(rest, _BATCH)):
             started = thread_time()
@@ -154,7 +154,7 @@ class HashClock:
             self.took(thread_time() - started, len(batch))
 
     def took(self, seconds: float, keys: int) -> None:
-        """Says how long some keys took."""
+        """Counts the time that it took to insert so many keys."""
         self.left -= max(0.0, seconds - keys * _PER_KEY)
         if self.left < 0:
             raise LimitError(
@@ -164,14 +164,14 @@ class HashClock:
 
 
 def filled_set(items: Sequence[Any]) -> set[Any]:
-    """A set of these."""
-    found: set[Any] = set()
-    HashClock().fill(found.update, items)
-    return found
+    """A set of the items; raises where their hashes collide too often."""
+    filled: set[Any] = set()
+    HashClock().fill(filled.update, items)
+    return filled
 
 
 def filled_dict(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A dict of these; of a key that comes twice, the last one."""
-    found: dict[Any, Any] = {}
-    HashClock().fill(found.update, pairs)
-    return found
+    """A dict of the pairs; of equal keys, the last one counts. Raises where their hashes collide too often."""
+    filled: dict[Any, Any] = {}
+    HashClock().fill(filled.update, pairs)
+    return filled

@@ -4,10 +4,10 @@ from math import prod
 from typing import Any
 
 from leafwise.files.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, Unreadable, spec_of
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import names_cost
 from leafwise.files.slices import counts
 from leafwise.files.source import Cursor, Source
+from leafwise.files.stored_file import StoredFile
 
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _DTYPES = (
@@ -15,17 +15,17 @@ _DTYPES = (
     "bfloat16",
 )  # fmt: skip
 _DENSE, _ROWS, _CSR = 0, 1, 2
-_ARRAY = 700  # bytes that an array takes while it is read
+_ARRAY = 700  # bytes of memory that an array takes while it is read
 
 
 def read(source: Source) -> StoredFile:
-    """Opens the file; the header of each array is read, and its data passed over."""
+    """Opens the file; reads the header of each array, and skips its data."""
     cursor = Cursor(source, 16, block=256)
     count = cursor.unsigned(8)
     if count * 4 > source.size:
         raise source.error(16, f"{count:,} arrays do not fit into {source.size:,} bytes")
-    source.limits.make(_ARRAY * count)
-    source.limits.work(40 * count)
+    source.limits.spend_bytes(_ARRAY * count)
+    source.limits.spend_steps(40 * count)
     arrays = [_array(cursor) for _ in range(count)]
     at = cursor.at
     named = cursor.unsigned(8)
@@ -34,19 +34,19 @@ def read(source: Source) -> StoredFile:
     names = [_name(cursor) for _ in range(named)] or [str(number) for number in range(count)]
     if cursor.at != source.size:
         raise source.error(cursor.at, f"{source.size - cursor.at:,} bytes follow after the last name")
-    source.limits.make(names_cost(names, source.limits.bytes))
-    found: dict[str, Any] = {}
+    source.limits.spend_bytes(names_cost(names, source.limits.bytes))
+    content: dict[str, Any] = {}
     for name, array in zip(names, arrays, strict=True):
-        if name in found:
+        if name in content:
             raise source.error(at, f"the name {name!a} stands in the file twice")
         if array is not None:
-            found[name] = array
-    return StoredFile(source, "MXNet params", found)
+            content[name] = array
+    return StoredFile(source, "MXNet params", content)
 
 
 def _name(cursor: Cursor) -> str:
     length = cursor.unsigned(8)
-    cursor.source.limits.make(5 * length)
+    cursor.source.limits.spend_bytes(5 * length)
     return str(cursor.take(length), "utf-8", "backslashreplace")
 
 
@@ -66,10 +66,9 @@ def _array(cursor: Cursor) -> Stored | None:
         if shape is None or (magic == _V2 and not shape):
             return None  # an array that was never filled
     elif magic == _V1:
-        found = _shape(cursor, at)
-        if not found:
+        shape = _shape(cursor, at)
+        if not shape:
             return None
-        shape = found
     else:
         if magic > 32:
             raise cursor.source.error(at, f"no array starts with {magic:#x}")
@@ -80,10 +79,13 @@ def _array(cursor: Cursor) -> Stored | None:
     dtype = _dtype(cursor)
     if kind == _DENSE:
         return Strided(spec_of(shape, dtype), _data(cursor, shape, dtype))
-    extras = [(_dtype(cursor), _shape(cursor, at)) for _ in range(1 if kind == _ROWS else 2)]
+    index_types = [(_dtype(cursor), _shape(cursor, at)) for _ in range(1 if kind == _ROWS else 2)]
     data = Strided(spec_of(stored_shape or (), dtype), _data(cursor, stored_shape or (), dtype))
-    others = [Strided(spec_of(its or (), name), _data(cursor, its or (), name)) for name, its in extras]
-    return _sparse(cursor.source, at, kind, shape, data, others)
+    index_arrays = [
+        Strided(spec_of(index_shape or (), index_dtype), _data(cursor, index_shape or (), index_dtype))
+        for index_dtype, index_shape in index_types
+    ]
+    return _sparse(cursor.source, at, kind, shape, data, index_arrays)
 
 
 def _dtype(cursor: Cursor) -> str:
@@ -114,19 +116,21 @@ def _inside(indices: Any, size: int) -> bool:
     return not indices.size or bool(indices.min() >= 0 and indices.max() < size)
 
 
-def _sparse(source: Source, at: int, kind: int, shape: tuple[int, ...], data: Strided, others: list[Strided]) -> Stored:
-    """A sparse array, which is filled in when it is read."""
-    stored = data.spec.nbytes + sum(other.spec.nbytes for other in others)
+def _sparse(
+    source: Source, at: int, kind: int, shape: tuple[int, ...], data: Strided, index_arrays: list[Strided]
+) -> Stored:
+    """A sparse array, which becomes dense when it is read."""
+    stored = data.spec.nbytes + sum(array.spec.nbytes for array in index_arrays)
     spec = spec_of(shape, data.spec.dtype, nbytes=stored)
 
     def dense() -> Any:
         import numpy as np
 
-        values, first = data.read(), others[0].read()
+        values, first = data.read(), index_arrays[0].read()
         if kind == _ROWS:
             sound = first.ndim == 1 and values.shape == (len(first), *shape[1:]) and _inside(first, shape[0])
         else:
-            columns = others[1].read()
+            columns = index_arrays[1].read()
             steps = np.diff(first.astype(np.int64))
             sound = len(shape) == 2 and first.shape == (shape[0] + 1,) and values.shape == columns.shape
             sound = sound and values.ndim == 1 and first[0] == 0 and first[-1] == len(values)
@@ -143,7 +147,7 @@ def _sparse(source: Source, at: int, kind: int, shape: tuple[int, ...], data: St
             full[np.repeat(np.arange(shape[0]), steps), columns] = values
         return full
 
-    if not source.limits.repeats(prod(shape) * ITEM_BYTES[data.spec.dtype] - stored):
+    if not source.limits.allows_repeats(prod(shape) * ITEM_BYTES[data.spec.dtype] - stored):
         why = f"filled in, it would have {prod(shape) * ITEM_BYTES[data.spec.dtype]:,} bytes, and {stored:,} are stored"
         return Unreadable(spec, f"{why}; if you trust the file, open it with lw.open(path, max_bytes=…)")
     return InMemory(spec, dense)

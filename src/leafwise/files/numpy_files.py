@@ -1,4 +1,4 @@
-"""NumPy's files: `.npy`, an array with a header that is a Python literal, and `.npz`, a zip of them."""
+"""NumPy's files: `.npy`, an array after a header that is a Python literal, and `.npz`, a zip of those."""
 
 import ast
 import zipfile
@@ -9,16 +9,16 @@ from typing import Any
 from leafwise.core.home import Spec
 from leafwise.files.arrays import ITEM_BYTES, Inflated, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.checksums import Crc32
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import names_cost
 from leafwise.files.slices import c_strides, counts
 from leafwise.files.source import BytesSource, InflatedSource, Source
+from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_zip import has_checksums, start_of
 
 MAGIC = b"\x93NUMPY"
-_MAX_HEADER = 10_000  # as NumPy has it
-_STEPS = 150  # that an entry takes, with its header
-_ARRAY = 800  # bytes that it takes
+_MAX_HEADER = 10_000  # bytes; NumPy has the same limit
+_STEPS = 150  # of work for an entry and its header
+_ARRAY = 800  # bytes of memory that an entry takes
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
 
 
@@ -28,13 +28,13 @@ def read_npy(source: Source) -> StoredFile:
     return StoredFile(source, "npy", {"array": _array(source, head, 0, source.size)})
 
 
-def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
+def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
     """Opens a `.npz`; the directory, and the header of each array, are read."""
     arrays: dict[str, Any] = {}
-    source.limits.work(_STEPS * len(found))
-    source.limits.make(_ARRAY * len(found) + names_cost(found, source.limits.bytes))
-    checked = has_checksums(found)
-    for name, info in found.items():
+    source.limits.spend_steps(_STEPS * len(zip_entries))
+    source.limits.spend_bytes(_ARRAY * len(zip_entries) + names_cost(zip_entries, source.limits.bytes))
+    checked = has_checksums(zip_entries)
+    for name, info in zip_entries.items():
         if not name.endswith(".npy"):
             raise source.error(info.header_offset, f"the entry {name!a} is not a .npy file; NumPy did not write this")
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -44,7 +44,7 @@ def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
             head = _head(source, start, start + info.file_size)
             array = _array(source, head, start, start + info.file_size)
             for storage in array.storages() if checked else ():
-                storage.sums = Crc32(info.CRC, head[: storage.start - start])
+                storage.checksums = Crc32(info.CRC, head[: storage.start - start])
         else:
             array = _deflated(source, info, start)
         arrays[name.removesuffix(".npy")] = array
@@ -54,7 +54,7 @@ def read_npz(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
 
 
 def _head(source: Source, start: int, stop: int) -> bytes:
-    """The header and a little more; few are longer than what is read at first."""
+    """The header and some bytes after it. A second read is needed only for a header that is unusually long."""
     head = bytes(source.read(start, min(start + 256, stop)))
     width = 2 if head[6:7] == b"\x01" else 4
     length = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
@@ -78,7 +78,7 @@ def _unreadable(shape: tuple[int, ...], dtype: str, storage: Storage) -> Stored:
 
 
 def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
-    """An array that is compressed: what it unpacks to is bounded by what its header says."""
+    """A compressed array. The zip may not unpack to more bytes than the array's own header says."""
     stop = start + info.compress_size
     packed = bytes(source.read(start, min(start + _MAX_HEADER, stop)))
     try:
@@ -110,8 +110,8 @@ def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str,
     if head[6] not in (1, 2, 3) or length > len(head):
         raise source.error(at + 8, f"a header of {length:,} bytes cannot be; was it cut off?")
     try:
-        said = ast.literal_eval(head[8 + width : length].decode("utf-8" if head[6] == 3 else "latin-1").strip())
-        descr, fortran, shape = said["descr"], said["fortran_order"], said["shape"]
+        header = ast.literal_eval(head[8 + width : length].decode("utf-8" if head[6] == 3 else "latin-1").strip())
+        descr, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError, UnicodeDecodeError) as error:
         raise source.error(at + 10, "the header is not a dict with descr, fortran_order and shape") from error
     shape = counts(shape, source, at + 10, "shape")

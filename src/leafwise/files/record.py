@@ -1,8 +1,8 @@
-"""leafwise's own entry in the metadata of a file: how it is spelled, and how damage to a header is found.
+"""leafwise's own entry in the metadata of a file: how it is written and read, and how a damaged header is noticed.
 
 See docs/format.md, which is the contract. A header (of a safetensors file, or an index of shards) begins with a fixed
-text, the mark, and the checksums of all its blocks. Text and mark each tell that leafwise wrote the file, so that no
-single flipped bit makes it look like one that has no checksums.
+text, the mark, and the checksums of all its blocks. Either the text or the mark is enough to show that leafwise wrote
+the file, so that no single flipped bit makes it look like a file without checksums.
 """
 
 import json
@@ -14,9 +14,9 @@ from leafwise.core.home import Axes, LeafKind
 from leafwise.core.memory import SAME, Op
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays import Stored, Strided, spec_of
-from leafwise.files.checksums import DIGITS, Sums, checksummer, count, flipped_byte
+from leafwise.files.checksums import DIGITS, ChunkChecksums, checksummer, count, flipped_byte
 from leafwise.files.limits import LimitError, Limits, filled_dict, json_cost
-from leafwise.files.plain import decoded, encoded
+from leafwise.files.plain_values import decoded, encoded
 from leafwise.files.slices import sliced
 from leafwise.files.source import Source
 
@@ -25,14 +25,14 @@ VERSION = 1
 MARK = f"leafwise/{VERSION} "
 BLOCK = 4096  # how many bytes of a header have one checksum
 
-# What a file begins with, up to the mark. Of a safetensors file, eight bytes with the length come before.
+# How a file begins, up to the mark. In a safetensors file, eight bytes with the length come first.
 TENSORS = '{"__metadata__":{"leafwise":"'
 INDEX = '{"leafwise":"'
 
 
 def sealed(rest: str, front: str, lead: int, multiple: int = 1) -> bytes:
-    """A header that begins with `front`, the mark and its checksums, and goes on with `rest`, padded with spaces to a
-    multiple of bytes. With `lead`, so many bytes with its length come before it, and are part of what is checked."""
+    """A header: `front`, the mark, the checksums of its blocks, then `rest`, padded with spaces to a multiple of bytes.
+    With `lead`, so many bytes with the length of the header come first; the checksums cover them too."""
     tail = rest.encode()
     begin = (front + MARK).encode()
     blocks = 1
@@ -57,14 +57,14 @@ def _sums(text: "bytes | bytearray") -> list[str]:
 
 
 def is_sealed(text: bytes, front: str, lead: int) -> bool:
-    """Whether leafwise wrote this header, to judge by what it begins with."""
+    """Whether leafwise wrote this header, judged by how it begins."""
     begin, at = front.encode(), lead + len(front)
     return text[lead:at] == begin or text[at : at + len(MARK)] == MARK.encode()
 
 
 def is_trusted(text: bytes, front: str, lead: int, source: Source) -> bool:
-    """Whether what leafwise's entry says is to be believed. Raises where the header is damaged; or, where nobody wants
-    it checked, takes the file for one that somebody else wrote."""
+    """Whether leafwise wrote the header, and it is intact. Raises where it is damaged; with `source.verify` off, treats
+    the file as one that another program wrote."""
     if not is_sealed(text, front, lead):
         return False
     try:
@@ -77,11 +77,11 @@ def is_trusted(text: bytes, front: str, lead: int, source: Source) -> bool:
 
 
 def check(text: bytes, front: str, lead: int, source: Source) -> None:
-    """Raises, with the offset, where the header is not what its checksums say."""
+    """Raises, with the offset, where the header does not match its checksums."""
     at = lead + len(front)
-    said = re.match(rb"leafwise/(\d+) ", text[at : at + 32])
-    if said and int(said[1]) != VERSION and text[lead:at] == front.encode():
-        version = int(said[1])
+    mark = re.match(rb"leafwise/(\d+) ", text[at : at + 32])
+    if mark and int(mark[1]) != VERSION and text[lead:at] == front.encode():
+        version = int(mark[1])
         raise source.error(
             at + len("leafwise/"),
             f"it says that it has version {version} of leafwise's format, and this leafwise reads {VERSION}; "
@@ -93,42 +93,43 @@ def check(text: bytes, front: str, lead: int, source: Source) -> None:
     blank = bytearray(text)
     blank[at : at + len(stated)] = b"0" * len(stated)
     for number, actual in enumerate(_sums(blank)):
-        given = stated[number * DIGITS : (number + 1) * DIGITS]
-        if given != actual.encode():
-            where, told = _locate(blank, number, given, actual, at + number * DIGITS)
-            raise ChecksumError(str(source.error(where, f"the header is damaged {told}; its checksum does not match")))
+        stated_sum = stated[number * DIGITS : (number + 1) * DIGITS]
+        if stated_sum != actual.encode():
+            where, extent = _locate(blank, number, stated_sum, actual, at + number * DIGITS)
+            cause = f"the header is damaged {extent}; its checksum does not match"
+            raise ChecksumError(str(source.error(where, cause)))
 
 
-def _locate(text: bytearray, number: int, given: bytes, actual: str, at: int) -> tuple[int, str]:
-    """Where a header is damaged: the very byte, if one flipped bit explains it; else the block."""
-    differing = [k for k, (a, b) in enumerate(zip(given, actual.encode(), strict=False)) if a != b]
+def _locate(text: bytearray, number: int, stated: bytes, actual: str, at: int) -> tuple[int, str]:
+    """Where a header is damaged: the byte, if one flipped bit explains it; else the block."""
+    differing = [k for k, (a, b) in enumerate(zip(stated, actual.encode(), strict=False)) if a != b]
     if len(differing) == 1:
         return at + differing[0], "in this byte, which belongs to a checksum"
     start = number * BLOCK
     block = text[start : start + BLOCK]
-    for byte in flipped_byte(block, given.decode("ascii", "replace")):
+    for byte in flipped_byte(block, stated.decode("ascii", "replace")):
         return start + byte, "in this byte"
     return start, f"somewhere in the {len(block):,} bytes from here"
 
 
 # -- what the entry says -----------------------------------------------------------------------------------
 
-KINDS: dict[str, LeafKind] = {"p": "array", "b": "buffer", "s": "state"}  # of leaves, by their letter
+KINDS: dict[str, LeafKind] = {"p": "array", "b": "buffer", "s": "state"}  # letter in a file → kind of leaf
 Role = tuple[str | None, Axes]
-TieRow = tuple[str, str, Op]  # a name, the name it is tied to, and how it sees it
+TieRow = tuple[str, str, Op]  # a name, the name it is tied to, and as which view of it
 
 
 class NodeType(NamedTuple):
-    """What a node was when it was saved: the name of its type, and for a dict whose keys are not all names, the name
-    that each key has in a path, with the key itself."""
+    """The type of a node when it was saved. For a dict whose keys are not all text, also each key, with its name in
+    paths."""
 
     type: str
     keys: tuple[tuple[str, Any], ...] | None = None
 
 
-class Record:
-    """What the entry says besides the checksums: kinds and roles by name, ties, plain values by name, and types of
-    nodes."""
+class HeaderRecord:
+    """The content of the entry, without the checksums: kinds and roles by name, ties, plain values by name, and types
+    of nodes."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, LeafKind] = {}
@@ -136,17 +137,17 @@ class Record:
         self.ties: list[TieRow] = []
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
-        self.orders: dict[str, tuple[int, ...]] = {}  # of arrays that did not lie in C order: that of their axes
-        self.shards: dict[str, str] = {}  # of an index: the files that it was written with, and their seals
+        self.orders: dict[str, tuple[int, ...]] = {}  # the order of the axes of arrays that were not in C order
+        self.shards: dict[str, str] = {}  # in an index: the files it was written with → their seals
 
-    def merge(self, other: "Record") -> None:
-        """Takes in what another file of the same checkpoint says."""
-        self.kinds |= other.kinds
-        self.roles |= other.roles
-        self.ties += other.ties
-        self.scalars |= other.scalars
-        self.nodes |= other.nodes
-        self.orders |= other.orders
+    def merge(self, part: "HeaderRecord") -> None:
+        """Adds the record of another file of the same checkpoint."""
+        self.kinds |= part.kinds
+        self.roles |= part.roles
+        self.ties += part.ties
+        self.scalars |= part.scalars
+        self.nodes |= part.nodes
+        self.orders |= part.orders
 
 
 def text_of(
@@ -162,7 +163,7 @@ def text_of(
     orders: dict[str, tuple[int, ...]] | None = None,
     shards: dict[str, str] | None = None,
 ) -> str:
-    """The entry as text, column by column; see `read_record`. Columns with nothing in them are left out."""
+    """The entry as text, a JSON object of columns, which `read_record` reads. Empty columns are left out."""
     table: dict[Role, int] = {}
     ties = list(ties)
     columns = {
@@ -182,8 +183,8 @@ def text_of(
     return json.dumps({name: column for name, column in columns.items() if column}, separators=(",", ":"))
 
 
-def read_record(text: str, arrays: dict[str, Stored], source: Source) -> Record:
-    """What an entry says of these arrays, which stand in the order of their bytes. Gives them their checksums."""
+def read_record(text: str, arrays: dict[str, Stored], source: Source) -> HeaderRecord:
+    """Reads an entry. `arrays` are in the order of their bytes; they get the checksums that the entry lists."""
     try:
         return _read_record(text, arrays, source.limits)
     except LimitError:
@@ -192,15 +193,15 @@ def read_record(text: str, arrays: dict[str, Stored], source: Source) -> Record:
         raise source.error(8, f"leafwise's entry in the header cannot be read ({error!r:.200})") from error
 
 
-def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> Record:
+def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> HeaderRecord:
     body = text.partition(" ")[2].partition(" ")[2]
-    limits.make(2 * json_cost(body.encode()))
-    said = json.loads(body)
-    record = Record()
-    table = [_role(*row) for row in _column(said, "role_table", list)]
-    roles, kinds = _column(said, "roles", list), _column(said, "kinds", str)
-    rows, tie_roles = _column(said, "ties", list), _column(said, "tie_roles", list)
-    names, values = _column(said, "scalars", list), _column(said, "values", list)
+    limits.spend_bytes(2 * json_cost(body.encode()))
+    columns = json.loads(body)
+    record = HeaderRecord()
+    table = [_role(*row) for row in _column(columns, "role_table", list)]
+    roles, kinds = _column(columns, "roles", list), _column(columns, "kinds", str)
+    rows, tie_roles = _column(columns, "ties", list), _column(columns, "tie_roles", list)
+    names, values = _column(columns, "scalars", list), _column(columns, "values", list)
     tied = [row[0] for row in rows]
     if not all(type(number) is int and 0 <= number < len(table) for number in (*roles, *tie_roles)):
         raise ValueError("a role that is not in the table")
@@ -215,18 +216,18 @@ def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> Record
     record.ties = [(name, of, _op(slices, order)) for name, of, slices, order in rows]
     record.roles |= {name: table[role] for name, role in zip(tied, tie_roles, strict=True)}
     record.scalars = {name: decoded(value) for name, value in zip(names, values, strict=True)}
-    record.orders = dict(map(_order, _column(said, "orders", list)))
-    record.nodes = dict(map(_node, _column(said, "nodes", list)))
-    record.shards = _shards(_column(said, "shards", list))
-    _give_sums(said.get("sums", ""), said.get("chunk", 0), arrays)
+    record.orders = dict(map(_order, _column(columns, "orders", list)))
+    record.nodes = dict(map(_node, _column(columns, "nodes", list)))
+    record.shards = _shards(_column(columns, "shards", list))
+    _give_sums(columns.get("sums", ""), columns.get("chunk", 0), arrays)
     return record
 
 
 def _shards(rows: list[Any]) -> dict[str, str]:
-    found = {name: seal for name, seal in rows}  # noqa: C416
-    if len(found) < len(rows) or not all(type(one) is str for row in rows for one in row):
+    seals = {name: seal for name, seal in rows}  # noqa: C416
+    if len(seals) < len(rows) or not all(type(text) is str for row in rows for text in row):
         raise ValueError("shards without names and checksums of their own")
-    return found
+    return seals
 
 
 def _order(row: Any) -> tuple[str, tuple[int, ...]]:
@@ -237,28 +238,29 @@ def _order(row: Any) -> tuple[str, tuple[int, ...]]:
 
 
 def _node_row(name: str, node: NodeType) -> list[Any]:
-    keys = [] if node.keys is None else [[[one, encoded(key)] for one, key in node.keys]]
+    keys = [] if node.keys is None else [[[key_name, encoded(key)] for key_name, key in node.keys]]
     return [name, node.type, *keys]
 
 
 def _node(row: Any) -> tuple[str, NodeType]:
-    name, kind, *more = row
-    if type(name) is not str or type(kind) is not str or len(more) > 1:
+    name, kind, *key_rows = row
+    if type(name) is not str or type(kind) is not str or len(key_rows) > 1:
         raise ValueError("a type of a node that is none")
-    keys = tuple((one, decoded(key)) for one, key in more[0]) if more else None
+    keys = tuple((key_name, decoded(key)) for key_name, key in key_rows[0]) if key_rows else None
     if keys is not None:
-        if not all(type(one) is str for one, _ in keys) or len({one for one, _ in keys}) < len(keys):
+        key_names = [key_name for key_name, _ in keys]
+        if not all(type(key_name) is str for key_name in key_names) or len(set(key_names)) < len(keys):
             raise ValueError("keys of a dict without names of their own")
-        if len(filled_dict([(key, one) for one, key in keys])) < len(keys):
+        if len(filled_dict([(key, key_name) for key_name, key in keys])) < len(keys):
             raise ValueError("a dict that holds a key twice")
     return name, NodeType(kind, keys)
 
 
-def _column(said: Any, name: str, kind: type) -> Any:
-    found = said.get(name, kind())
-    if type(found) is not kind:
+def _column(columns: Any, name: str, kind: type) -> Any:
+    column = columns.get(name, kind())
+    if type(column) is not kind:
         raise ValueError(f"{name} is no {kind.__name__}")
-    return found
+    return column
 
 
 def _role(role: Any, axes: Any) -> Role:
@@ -277,15 +279,15 @@ def _give_sums(digits: str, chunk: int, arrays: dict[str, Stored]) -> None:
     first = 0
     for array in arrays.values():
         if isinstance(array, Strided):
-            array.storage.sums = Sums(digits, first, chunk)
+            array.storage.checksums = ChunkChecksums(digits, first, chunk)
         first += count(array.spec.nbytes, chunk)
     if first * DIGITS != len(digits):
         raise ValueError(f"{len(digits) // DIGITS:,} checksums for {first:,} chunks")
 
 
 def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) -> None:
-    """Adds the names that are not stored, as further names of what is. One that is stored all the same, for readers
-    that need it, is left as it is."""
+    """Adds tied names, which are not stored, as further names of stored arrays. A tied name that was stored all the
+    same, for other programs, stays as it is."""
     for name, of, op in ties:
         if name in content:
             continue
@@ -302,7 +304,7 @@ def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) ->
 
 
 def seen(array: Strided, op: Op) -> Strided:
-    """A view of a stored array: other strides over the same bytes."""
+    """A view of a stored array: the same bytes with other strides."""
     array.storage.shared = True
     offset, shape, strides = sliced(array.memory(), op.slices or ())
     if op.order is not None:
@@ -317,7 +319,7 @@ def _op_row(op: Op) -> list[Any]:
     slices = (
         None
         if op.slices is None
-        else [one if isinstance(one, int) else [one.start, one.stop, one.step] for one in op.slices]
+        else [part if isinstance(part, int) else [part.start, part.stop, part.step] for part in op.slices]
     )
     return [slices, None if op.order is None else list(op.order)]
 
@@ -325,8 +327,8 @@ def _op_row(op: Op) -> list[Any]:
 def _op(slices: Any, order: Any) -> Op:
     if slices is None and order is None:
         return SAME
-    lists = [one for one in (slices, order) if one is not None]
-    if any(type(one) is not list for one in lists) or not all(type(axis) is int for axis in order or ()):
+    lists = [part for part in (slices, order) if part is not None]
+    if any(type(part) is not list for part in lists) or not all(type(axis) is int for axis in order or ()):
         raise ValueError("slices or an order of axes that are none")
-    parts = None if slices is None else tuple(one if type(one) is int else slice(*one) for one in slices)
+    parts = None if slices is None else tuple(part if type(part) is int else slice(*part) for part in slices)
     return Op("transpose" if parts is None else "view", slices=parts, order=None if order is None else tuple(order))

@@ -6,7 +6,7 @@ from leafwise.core.path import escape, shown_file, shown_url, without_secrets
 from leafwise.errors import FileError
 from leafwise.files.source import Source
 
-_BLOCK = 4_096  # what a small read takes at least, so that a header comes in few of them
+_BLOCK = 4_096  # bytes; smaller reads fetch a whole block, so that a header takes few requests
 
 
 class RemoteSource(Source):
@@ -15,7 +15,7 @@ class RemoteSource(Source):
     def __init__(self, url: str, files: Any, path: str) -> None:
         self.name = url
         self._files, self._path = files, path
-        with told(url):
+        with remote_errors(url):
             self.size = int(files.info(path)["size"] or 0)
         self._blocks: dict[int, bytes] = {}
 
@@ -36,7 +36,7 @@ class RemoteSource(Source):
         return self._blocks[start]
 
     def _fetch(self, start: int, stop: int) -> bytes:
-        with told(self.name):
+        with remote_errors(self.name):
             data: bytes | None = ranged(self._files, self._path, start, stop)
         if data is None or len(data) > stop - start:
             raise self.error(start, "the server does not give parts of a file; download it first")
@@ -44,13 +44,13 @@ class RemoteSource(Source):
 
 
 def ranged(files: Any, path: str, start: int, stop: int) -> bytes | None:
-    """Some bytes of a remote file; None where the server would send all of it. fsspec takes whatever a web server sends
-    into memory, so those are asked here."""
+    """A range of a remote file; None where the server would send all of it. Web servers are asked directly, because
+    fsspec would take whatever they send into memory."""
     from fsspec.asyn import sync
 
     if not {"http", "https"} & {*([files.protocol] if isinstance(files.protocol, str) else files.protocol)}:
-        found: bytes = files.cat_file(path, start=start, end=stop)
-        return found
+        content: bytes = files.cat_file(path, start=start, end=stop)
+        return content
 
     async def ask() -> bytes | None:
         options = dict(files.kwargs)
@@ -63,15 +63,15 @@ def ranged(files: Any, path: str, start: int, stop: int) -> bytes | None:
             if answer.status != 206 and not (start == 0 and answer.content_length == stop):
                 return None
             data = b""
-            while len(data) <= stop - start and (more := await answer.content.read(stop - start + 1 - len(data))):
-                data += more
+            while len(data) <= stop - start and (chunk := await answer.content.read(stop - start + 1 - len(data))):
+                data += chunk
             return data
 
     answered: bytes | None = sync(files.loop, ask)
     return answered
 
 
-class told:  # noqa: N801
+class remote_errors:  # noqa: N801
     """Turns whatever a remote file system raises into one error that names the URL, without its secrets."""
 
     def __init__(self, url: str) -> None:
@@ -85,10 +85,10 @@ class told:  # noqa: N801
             status = getattr(error, "status", None)
             kind_of = f"{type(error).__name__}{f' {status}' if isinstance(status, int) else ''}"
             raw = f"{kind_of}: {str(error).strip()}".removesuffix(": ")
-            said = without_secrets(raw, self.url)
-            # Where the original has secrets in its text, a traceback would show them.
-            shows_none = said == raw and shown_url(self.url) == self.url
-            raise FileError(f"cannot read {shown_file(self.url)}: {escape(said)[:500]}") from (
+            message = without_secrets(raw, self.url)
+            # The original error is not chained where its text has secrets, which a traceback would show.
+            shows_none = message == raw and shown_url(self.url) == self.url
+            raise FileError(f"cannot read {shown_file(self.url)}: {escape(message)[:500]}") from (
                 error if shows_none else None
             )
 
@@ -99,16 +99,16 @@ def is_url(target: str) -> bool:
     >>> is_url("s3://bucket/model.pt"), is_url("C:/model.pt"), is_url("model.pt")
     (True, False, False)
     """
-    scheme, found, _ = target.partition("://")
-    return bool(found) and len(scheme) > 1 and scheme.replace("+", "").replace("-", "").isalnum()
+    scheme, separator, _ = target.partition("://")
+    return bool(separator) and len(scheme) > 1 and scheme.replace("+", "").replace("-", "").isalnum()
 
 
 def remote(url: str) -> tuple[Any, str]:
-    """The file system behind a URL, and the path there."""
+    """The file system of a URL, and the path in it."""
     try:
         import fsspec
     except ImportError as error:
         raise FileError(f"{shown_file(url)} needs fsspec: pip install 'leafwise[remote]'") from error
-    with told(url):
+    with remote_errors(url):
         files, path = fsspec.core.url_to_fs(url)
     return files, path

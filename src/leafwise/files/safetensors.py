@@ -9,15 +9,15 @@ from typing import Any
 from leafwise.core.home import Spec
 from leafwise.files.arrays import Coded, Storage, Stored, Strided, unpacked
 from leafwise.files.checksums import checksum
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import LISTED, LimitError, json_cost, names_cost
 from leafwise.files.record import KEY, TENSORS, add_ties, is_sealed, is_trusted, read_record
 from leafwise.files.slices import MAX_AXES
 from leafwise.files.source import Source
+from leafwise.files.stored_file import StoredFile
 
-MAX_HEADER = 100_000_000  # what other readers refuse too
-_ARRAY = 500  # bytes that an array takes, in the tree too
-_STEPS = 20  # that it takes to get there
+MAX_HEADER = 100_000_000  # bytes; other readers have the same limit
+_ARRAY = 500  # bytes of memory that an array takes, its place in the tree included
+_STEPS = 20  # of work for an array
 
 # The format's name of a dtype → the plain name, and the bits of an element.
 DTYPES = {
@@ -48,7 +48,7 @@ CODES = {plain: code for code, (plain, bits) in DTYPES.items() if bits >= 8}
 
 
 def rows_of(arrays: "Iterable[tuple[str, str, tuple[int, ...], int]]") -> dict[str, Any]:
-    """The rows of a header for arrays that lie one after the other: by name, what it says of dtype, shape and place.
+    """The rows of a header, by name, for arrays that lie one after the other: dtype, shape and offsets.
 
     >>> rows_of([("a", "float32", (2,), 8), ("b", "uint8", (), 1)])["b"]
     {'dtype': 'U8', 'shape': (), 'data_offsets': (8, 9)}
@@ -61,7 +61,7 @@ def rows_of(arrays: "Iterable[tuple[str, str, tuple[int, ...], int]]") -> dict[s
 
 
 def begins(start: bytes, size: int) -> bool:
-    """Whether a file of this size that starts so is one of these: a length that fits, and JSON after it."""
+    """Whether a file that starts like this is safetensors: a length that fits the file's size, and JSON after it."""
     length = int.from_bytes(start[:8], "little")
     fits = 8 + length <= size and length <= MAX_HEADER
     return fits and (start[8:9] == b"{" or is_sealed(start, TENSORS, 8))
@@ -81,7 +81,7 @@ def read(source: Source) -> StoredFile:
         raise source.error(8, f"the header has {length:,} bytes and the file {total:,}; was the download cut off?")
     lead = bytes(source.read(0, 8 + length))
     limits = source.limits
-    limits.make(json_cost(lead[8:]))  # without the length in front, which is not text
+    limits.spend_bytes(json_cost(lead[8:]))  # without the eight bytes of the length, which are not text
     ours = is_trusted(lead, TENSORS, 8, source)
     seal = checksum(lead) if ours else ""
     header = _parse(source, lead[8:])
@@ -89,8 +89,8 @@ def read(source: Source) -> StoredFile:
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise source.error(8, "__metadata__ is not an object of strings")
-    limits.make((_ARRAY - LISTED) * len(header) + names_cost(header, limits.bytes))
-    limits.work(_STEPS * len(header))
+    limits.spend_bytes((_ARRAY - LISTED) * len(header) + names_cost(header, limits.bytes))
+    limits.spend_steps(_STEPS * len(header))
     arrays = _arrays(source, header, 8 + length, total)
     stored = StoredFile(source, "safetensors", arrays, metadata)
     entry = metadata.pop(KEY, "") if isinstance(metadata.get(KEY), str) else ""
@@ -103,8 +103,8 @@ def read(source: Source) -> StoredFile:
 
 
 def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> dict[str, Stored]:
-    """The arrays, checked. What follows right after the one before, as writers have it, takes the short way; models
-    repeat a few shapes, so that facts are made once for each."""
+    """The arrays, checked. Usually each begins where the one before ends; those take a fast path. Models repeat a few
+    shapes, so that specs are made once for each dtype and shape."""
     arrays: dict[str, Stored] = {}
     specs: dict[tuple[str, tuple[int, ...]], Spec] = {}
     reached = 0
@@ -132,11 +132,11 @@ def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> di
 def _parse(source: Source, raw: bytes) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8")
-        found = json.loads(text)
-        if not isinstance(found, dict):
+        parsed = json.loads(text)
+        if not isinstance(parsed, dict):
             raise ValueError("the header is no JSON object")
-        header: dict[str, Any] = found
-        # A name that stands there twice is lost in a dict: then there are more rows in the text than in the dict.
+        header: dict[str, Any] = parsed
+        # A dict loses names that occur twice: then the text has more rows than the dict.
         rows = [row for row in header.values() if isinstance(row, dict)]
         arrays = len(rows) - ("__metadata__" in header)
         if (
@@ -145,7 +145,7 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
             or any(text.count(f'"{word}"') != arrays for word in ("data_offsets", "dtype"))
         ):
             del header, rows
-            source.limits.make(json_cost(raw) // 2)  # which takes pairs in lists besides
+            source.limits.spend_bytes(json_cost(raw) // 2)  # the hook below also makes lists of pairs
             header = json.loads(text, object_pairs_hook=without_duplicates)
         return header
     except UnicodeDecodeError as error:
@@ -159,11 +159,11 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
         raise ValueError(f"the name {twice!a} stands there twice")
-    return found
+    return mapping
 
 
 def _array(source: Source, key: str, row: Any, data: int) -> Stored:
@@ -196,7 +196,7 @@ def _are_counts(numbers: Iterable[Any]) -> bool:
 def _check_layout(source: Source, arrays: dict[str, Any], data: int, total: int) -> None:
     """The arrays must fill the rest of the file, each byte once."""
     reached = data
-    places = sorted((array.storage._start, array.storage.nbytes, key) for key, array in arrays.items())
+    places = sorted((array.storage.start, array.storage.nbytes, key) for key, array in arrays.items())
     for start, length, key in places:
         if start < reached:
             raise source.error(start, f"{key!a} overlaps what comes before it")

@@ -10,23 +10,23 @@ from leafwise.core.path import shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files import detect
 from leafwise.files.folder import ENOUGH, INDEX, Folder
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import json_cost
 from leafwise.files.record import INDEX as SEALED_INDEX
-from leafwise.files.record import KEY, Record, add_ties, is_trusted, read_record
+from leafwise.files.record import KEY, HeaderRecord, add_ties, is_trusted, read_record
 from leafwise.files.safetensors import without_duplicates
 from leafwise.files.source import Source
+from leafwise.files.stored_file import StoredFile
 
 MAX_INDEX = 1 << 28
-_NAME = 200  # bytes that the name of a file takes
+_NAME = 200  # bytes of memory that the name of a file takes
 
 
 def read(folder: Folder) -> StoredFile:
     """Opens the folder; of each file only the header is read."""
     names = folder.names
-    folder.limits.make(_NAME * len(names))
-    # Whatever else lies beside one of these: training_args.bin, adapters. Of both kinds, safetensors is the one that
-    # others load, too.
+    folder.limits.spend_bytes(_NAME * len(names))
+    # These names win over whatever else lies beside them, such as training_args.bin or adapters. Where both exist,
+    # safetensors is what other programs load, too.
     for single in ("model.safetensors", "pytorch_model.bin"):
         if single + INDEX in names:
             return read_index(folder.open(single + INDEX), folder)
@@ -34,7 +34,7 @@ def read(folder: Folder) -> StoredFile:
             return detect.read(folder.open(single))
     indexes = [name for name in names if name.endswith(INDEX)]
     if indexes:
-        # Of shards in two formats, as others write them side by side, one index is as good as the other.
+        # Other programs write shards in two formats side by side; both indexes describe the same checkpoint.
         best = [name for name in indexes if name.endswith(".safetensors" + INDEX)] or indexes
         alone = [name for name in names if name.endswith(".safetensors") and "-of-" not in name]
         if len(best) + len(alone) > 1:
@@ -56,8 +56,8 @@ def read(folder: Folder) -> StoredFile:
 
 
 def read_index(source: Source, folder: Folder) -> StoredFile:
-    """Opens the shards that an index in the folder names. A save may put another index in its place meanwhile, and
-    remove the shards of the old one: then that one is read."""
+    """Opens the shards that an index in the folder names. If a save replaces the index meanwhile, and removes the old
+    shards, the new index is read."""
     text = _text(source)
     while True:
         try:
@@ -68,7 +68,7 @@ def read_index(source: Source, folder: Folder) -> StoredFile:
                 text = _text(folder.open(os.path.basename(source.name)))
             except FileError as gone:
                 if isinstance(gone.__cause__, FileNotFoundError):
-                    raise  # something else may be in its place by now
+                    raise  # the caller looks whether it was replaced by one file
                 raise error from error.__cause__
             if text == before:
                 raise
@@ -85,15 +85,15 @@ def _text(source: Source) -> bytes:
 
 def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     ours = is_trusted(text, SEALED_INDEX, 0, source)
-    folder.limits.make(3 * json_cost(text) // 2)  # the names are read as pairs in lists
+    folder.limits.spend_bytes(3 * json_cost(text) // 2)  # the hook below makes lists of pairs
     try:
-        said = json.loads(text, object_pairs_hook=without_duplicates)
-        weights = said["weight_map"]
+        index = json.loads(text, object_pairs_hook=without_duplicates)
+        weights = index["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise source.error(0, "the index is no JSON with a weight_map") from error
     if not isinstance(weights, dict) or not weights or not all(isinstance(shard, str) for shard in weights.values()):
         raise source.error(0, "the weight_map of the index does not map names to files")
-    record = read_record(said[KEY], {}, source) if ours and isinstance(said.get(KEY), str) else Record()
+    record = read_record(index[KEY], {}, source) if ours and isinstance(index.get(KEY), str) else HeaderRecord()
     names = list(dict.fromkeys(weights.values()))
     if record.shards and record.shards.keys() != set(names):
         raise source.error(0, "the shards that leafwise's entry lists are not those of the weight_map")
@@ -106,24 +106,24 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
         if merged.shard_of[key] != shard:
             raise source.error(0, f"the index promises {key!a} in {shard!a}, and it is in {merged.shard_of[key]!a}")
     if ours:
-        merged.record = merged.record or Record()
+        merged.record = merged.record or HeaderRecord()
         merged.record.merge(record)
         add_ties(merged.content, merged.record.ties, source)
-    said_more = said.get("metadata")
-    if isinstance(said_more, dict):
-        merged.metadata = {str(key): value for key, value in said_more.items()}
+    index_metadata = index.get("metadata")
+    if isinstance(index_metadata, dict):
+        merged.metadata = {str(key): value for key, value in index_metadata.items()}
     return merged
 
 
 def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = None) -> StoredFile:
-    """Opens some files as one. `seals` are those that the index says the files have, by their names: a file with
-    another is not the one that the index was written with."""
+    """Opens several files as one. `seals` are the seals that the index lists, by file name: a file with another seal is
+    not the one that the index was written with."""
     content: dict[str, Any] = {}
     shard_of: dict[str, str] = {}
     without: dict[str, None] = {}  # as an ordered set
     first: StoredFile | None = None
-    record: Record | None = None
-    # Whether all are there is cheap to say before any is read; the last of a download is the one that is missing.
+    record: HeaderRecord | None = None
+    # Checked before any is read, because it is cheap: an unfinished download lacks its last files.
     sources, missing = folder.open_all(names)
     try:
         if missing:
@@ -137,7 +137,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
                 )
             without.update(dict.fromkeys(shard.without_checksums))
             if shard.record is not None:
-                record = record or Record()
+                record = record or HeaderRecord()
                 record.merge(shard.record)
             first = first or shard
             if not isinstance(shard.content, dict):
@@ -152,14 +152,14 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
             source.close()
         raise
     assert first is not None
-    found = StoredFile(first.source, f"{len(names)} files, {first.format}", content, sources=sources)
-    found.shard_of = shard_of
-    found.without_checksums = tuple(without)
-    found.record = record
-    found.path = folder.path
-    found.bound = len(seals or ())
-    found.unbound = len(names) - found.bound
-    return found
+    merged = StoredFile(first.source, f"{len(names)} files, {first.format}", content, sources=sources)
+    merged.shard_of = shard_of
+    merged.without_checksums = tuple(without)
+    merged.record = record
+    merged.path = folder.path
+    merged.bound = len(seals or ())
+    merged.unbound = len(names) - merged.bound
+    return merged
 
 
 def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
@@ -169,20 +169,20 @@ def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
     error = FileError(
         f"{shown_file(folder.path)}: {many} of {count:,} shards {are} missing: {listed}; is the download complete?"
     )
-    if folder.has_changed():  # a save is just putting something else in its place, and it is worth another look
+    if folder.has_changed():  # a save is replacing the files: tells the caller to try again
         error.__cause__ = FileNotFoundError()
     return error
 
 
 def _check_numbers(folder: Folder, names: list[str]) -> None:
-    """Raises where files that are counted, as `model-00002-of-00003`, are not all there."""
-    found = [re.fullmatch(r"(.*?)(\d+)(-of-0*(\d+).*)", name, re.ASCII | re.DOTALL) for name in names]
-    series = {(match[1], match[3], int(match[4])) for match in found if match is not None}
-    if len(series) != 1 or None in found:  # not of one writer: then nobody can say
+    """Raises where some of a numbered series, such as `model-00002-of-00003`, are missing."""
+    matches = [re.fullmatch(r"(.*?)(\d+)(-of-0*(\d+).*)", name, re.ASCII | re.DOTALL) for name in names]
+    series = {(match[1], match[3], int(match[4])) for match in matches if match is not None}
+    if len(series) != 1 or None in matches:  # not one series: nobody can say what is missing
         return
     front, back, count = series.pop()
-    width = len(found[0][2])  # type: ignore[index]
-    numbers = {int(match[2]) for match in found if match is not None}
+    width = len(matches[0][2])  # type: ignore[index]
+    numbers = {int(match[2]) for match in matches if match is not None}
     first = 0 if 0 in numbers else 1
     missing = (f"{front}{number:0{width}}{back}" for number in range(first, first + count) if number not in numbers)
     if listed := list(islice(missing, ENOUGH)):

@@ -1,4 +1,4 @@
-"""Indices, shapes and strides of arrays at rest: which part an index takes, and where it lies."""
+"""Indices, shapes and strides of arrays in files: which part an index selects, and where it lies."""
 
 from math import prod
 from typing import Any
@@ -7,13 +7,13 @@ from leafwise.core.home import Memory
 from leafwise.errors import QueryError
 from leafwise.files.source import Source
 
-MAX_AXES = 64  # what arrays have at most, in PyTorch and in NumPy
+MAX_AXES = 64  # the most that an array has in PyTorch and NumPy
 
-Index = Any  # what one writes in brackets: a slice, a number, an ellipsis, or a tuple of those
+Index = Any  # what stands in brackets: a slice, a number, an ellipsis, or a tuple of those
 
 
 def expanded(index: Index, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """An index with one part for each axis; numbers counted from the front."""
+    """An index with one part for each axis, and no negative numbers."""
     parts = index if isinstance(index, tuple) else (index,)
     if sum(part is Ellipsis for part in parts) > 1:
         raise QueryError("an index has one ellipsis at most")
@@ -29,7 +29,7 @@ def expanded(index: Index, shape: tuple[int, ...]) -> tuple[Any, ...]:
 def _checked(part: Any, size: int, axis: int) -> slice | int:
     if isinstance(part, slice):
         if part.step == 0 or not all(
-            one is None or hasattr(one, "__index__") for one in (part.start, part.stop, part.step)
+            bound is None or hasattr(bound, "__index__") for bound in (part.start, part.stop, part.step)
         ):
             raise QueryError(f"cannot take {part} of axis {axis}")
         return part
@@ -54,7 +54,7 @@ def shifted(part: slice, size: int, low: int) -> slice:
 
 
 def sliced(memory: Memory, index: Index) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Where the part of an array lies that an index takes: offset, shape and strides."""
+    """Offset, shape and strides of the part of an array that an index selects."""
     offset, shape, strides = memory.offset, [], []
     for part, size, stride in zip(expanded(index, memory.shape), memory.shape, memory.strides, strict=True):
         if isinstance(part, int):
@@ -83,15 +83,15 @@ def is_c_order(memory: Memory) -> bool:
     )
 
 
-def counts(numbers: Any, source: Source, offset: int, what: str) -> tuple[int, ...]:
-    """A shape, checked; a hostile file may say anything."""
+def counts(numbers: Any, source: Source, offset: int, label: str) -> tuple[int, ...]:
+    """A shape from a file, checked. Errors call it by `label`."""
     if not is_shape(numbers):
-        raise source.error(offset, f"{what} is not a shape, or is larger than any file")
+        raise source.error(offset, f"{label} is not a shape, or is larger than any file")
     return tuple(numbers)
 
 
 def is_shape(numbers: Any) -> bool:
-    """Whether these are the sizes of the axes of an array that could be."""
+    """Whether these numbers could be the shape of an array."""
     return (
         isinstance(numbers, tuple | list)
         and len(numbers) <= MAX_AXES

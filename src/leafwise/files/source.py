@@ -1,4 +1,4 @@
-"""Bytes of a file, wherever it lies: on this machine, or behind a URL, from where ranges are read."""
+"""Sources of bytes: a local file, bytes in memory, a range of another source, an unpacked zip entry."""
 
 import io
 import os
@@ -12,13 +12,13 @@ from leafwise.files import disk as local
 from leafwise.files.limits import Limits
 
 _INFLATED = 1 << 20  # how many bytes are unpacked at a time
-_LONGEST = 2_000  # letters of an error; a name in a file may have millions
+_LONGEST = 2_000  # characters of an error message; a name in a file may have millions
 _CUT_OFF = "the file ends here; it is shorter than when it was opened, so somebody has cut it off or is writing it"
-_SMALL = 1 << 16  # less than this is read rather than mapped
+_SMALL = 1 << 16  # bytes; smaller ranges are read rather than mapped
 
 
 class Source:
-    """Some bytes with a name. `read` gives exactly what is asked for, or raises."""
+    """Bytes with a name. `read` gives exactly the requested range, or raises."""
 
     name: str
     size: int
@@ -27,7 +27,7 @@ class Source:
 
     @property
     def limits(self) -> Limits:
-        """What the file may still ask for while it is opened."""
+        """The memory and work that are left for opening the file."""
         if self._limits is None:
             self._limits = Limits()
         return self._limits
@@ -37,8 +37,8 @@ class Source:
         self._limits = limits
 
     def read(self, start: int, stop: int) -> Any:
-        """The bytes from `start` to `stop`. They are read, not mapped: reaching into mapped memory of a file that
-        somebody has cut off meanwhile kills the process."""
+        """The bytes from `start` to `stop`. They are read, not mapped: if a mapped file is truncated meanwhile,
+        touching its memory kills the process."""
         self._check_range(start, stop)
         if start == stop:
             return b""
@@ -48,15 +48,15 @@ class Source:
         return data
 
     def view(self, start: int, stop: int) -> Any:
-        """The bytes from `start` to `stop` for an array that the user asked for and keeps: mapped where possible, so
-        that only what is looked at takes memory."""
+        """The bytes from `start` to `stop` for an array that the user keeps: mapped where possible, so that only the
+        parts that are used take memory."""
         return self.read(start, stop)
 
     def read_into(self, start: int, view: memoryview) -> None:
         """Fills memory with the bytes from `start` on."""
         import numpy as np
 
-        # NumPy lets other threads work while it copies.
+        # NumPy releases the GIL while it copies.
         np.frombuffer(view, np.uint8)[:] = np.frombuffer(self.read(start, start + len(view)), np.uint8)
 
     def _check_range(self, start: int, stop: int) -> None:
@@ -70,47 +70,47 @@ class Source:
         pass
 
     def error(self, offset: int, cause: str) -> FileError:
-        """The error for something wrong at an offset."""
+        """An error that names the file and the offset."""
         return FileError(f"{shown_file(self.name)} at byte {offset:,}: {cause[:_LONGEST]}")
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on this machine, where it can be read again at any time."""
+        """Whether it is on this machine, where it can be read again at any time."""
         return False
 
     def was_changed(self) -> bool:
-        """Whether somebody wrote to the file since it was opened, as far as one can tell."""
+        """Whether the file was changed since it was opened, as far as can be known."""
         return False
 
 
 class LocalSource(Source):
-    """A file of this machine."""
+    """A file on this machine."""
 
     def __init__(self, path: str) -> None:
         self.name = path
         try:
             self.file = local.disk.open(path)
             try:
-                found = local.disk.stat(self.file)
-                self.size, self._written = found.st_size, found.st_mtime_ns
+                status = local.disk.stat(self.file)
+                self.size, self._written = status.st_size, status.st_mtime_ns
             except BaseException:
                 local.disk.close(self.file)
                 raise
-        except (OSError, ValueError) as error:  # a name with a null in it is a ValueError
-            said = getattr(error, "strerror", None) or error
-            raise FileError(f"cannot open {shown_file(path)}: {said}") from error
+        except (OSError, ValueError) as error:  # ValueError: a name with a null character
+            reason = getattr(error, "strerror", None) or error
+            raise FileError(f"cannot open {shown_file(path)}: {reason}") from error
         self._map: Any = None
         self._far: bool | None = None
         self._closed = False
 
     def __getstate__(self) -> dict[str, Any]:
-        # Not the number of the descriptor, which is ours: whoever closed the copy would close our file.
+        # Without the file descriptor: closing the copy would close the original's file.
         state = {key: value for key, value in vars(self).items() if key not in ("file", "_map")}
         return {**state, "_at": os.path.abspath(self.name)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         at = state.pop("_at")
-        self._closed = True  # until it is open
+        self._closed = True  # until it is open again
         if state["_closed"]:
             self.file, self._map = -1, None
             vars(self).update(state)
@@ -137,7 +137,7 @@ class LocalSource(Source):
             if self._map is None:
                 self._map = local.disk.map(self.file, self.size)
             return memoryview(self._map)[start:stop]
-        except (OSError, ValueError) as error:  # a file that was cut off is a ValueError
+        except (OSError, ValueError) as error:  # ValueError: a truncated file
             raise self.error(start, getattr(error, "strerror", None) or str(error)) from error
 
     def read_into(self, start: int, view: memoryview) -> None:
@@ -150,7 +150,7 @@ class LocalSource(Source):
             raise self.error(start + done, _CUT_OFF)
 
     def descriptor(self) -> int:
-        """What the system calls the open file."""
+        """The descriptor of the open file."""
         if self._closed:
             raise FileError(f"{shown_file(self.name)} is closed")
         return self.file
@@ -160,9 +160,9 @@ class LocalSource(Source):
         return True
 
     def was_changed(self) -> bool:
-        """Whether somebody wrote to the file since it was opened."""
-        found = local.disk.stat(self.descriptor())
-        return (found.st_size, found.st_mtime_ns) != (self.size, self._written)
+        """Whether size or time of the file have changed since it was opened."""
+        status = local.disk.stat(self.descriptor())
+        return (status.st_size, status.st_mtime_ns) != (self.size, self._written)
 
     def _is_far(self) -> bool:
         if self._far is None:
@@ -174,7 +174,7 @@ class LocalSource(Source):
             return
         self._closed = True
         local.disk.close(self.file)
-        self._map = None  # not closed: arrays may lie over it, and it goes with the last of them
+        self._map = None  # not closed: arrays may use it, and the last of them frees it
 
     def __del__(self) -> None:
         try:
@@ -185,7 +185,7 @@ class LocalSource(Source):
 
 
 class BorrowedSource(Source):
-    """What is in a file that somebody else has open, and closes."""
+    """A file that another object has open, and closes."""
 
     def __init__(self, name: str, file: int) -> None:
         self.name, self._file = name, file
@@ -199,7 +199,7 @@ class BorrowedSource(Source):
 
 
 class BytesSource(Source):
-    """Bytes that are at hand, such as an item inside of another file."""
+    """Bytes in memory, such as an item inside of another file."""
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name = name
@@ -247,9 +247,9 @@ _LISTING = 8  # bytes of memory for each byte of the directory of a zip
 
 
 class InflatedSource(Source):
-    """What a compressed entry of a zip unpacks to. It is unpacked from front to back, a little at a time; to go on from
-    where the last read stopped is quick, and to go back means to begin again. Whoever reads to the end learns whether
-    the checksum fits, before getting the last bytes."""
+    """The unpacked bytes of a compressed zip entry. They are unpacked from front to back, a little at a time: reading
+    on from the last position is fast, and going back starts from the beginning. A read that reaches the end compares
+    the checksum before it returns."""
 
     def __init__(self, whole: Source, start: int, stop: int, size: int, crc: int, entry: str) -> None:
         self.name = whole.name
@@ -283,18 +283,18 @@ class InflatedSource(Source):
         with self._lock:
             if start < self._at:
                 self._rewind()
-            found = bytearray(stop - start)
+            data = bytearray(stop - start)
             while self._at < stop:
                 piece = self._next(min(_INFLATED, (start if self._at < start else stop) - self._at))
                 if self._at >= start:
-                    found[self._at - start : self._at - start + len(piece)] = piece
+                    data[self._at - start : self._at - start + len(piece)] = piece
                 self._at += len(piece)
             if stop == self.size:
                 self._check_end()
-            return found
+            return data
 
     def _next(self, most: int) -> bytes:
-        """The next bytes, at most so many."""
+        """Unpacks the next bytes, `most` of them at most."""
         machine = self._machine
         data = machine.unconsumed_tail
         if not data:
@@ -326,8 +326,8 @@ class InflatedSource(Source):
         return self._packed.was_changed()
 
 
-class Stream(io.RawIOBase):
-    """A source as a file that can be sought in, for the standard library to read the directory of a zip."""
+class SourceStream(io.RawIOBase):
+    """A source as a seekable file object, from which `zipfile` reads the directory of a zip."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -353,9 +353,9 @@ class Stream(io.RawIOBase):
         stop = min(self._at + len(buffer), self._source.size)
         if stop <= self._at:
             return 0
-        # What a directory lists is made into objects, as many as there is room for in it.
-        self._source.limits.make(_LISTING * (stop - self._at))
-        self._source.limits.work(stop - self._at)
+        # `zipfile` makes an object for each entry that fits into the directory.
+        self._source.limits.spend_bytes(_LISTING * (stop - self._at))
+        self._source.limits.spend_steps(stop - self._at)
         data = self._source.read(self._at, stop)
         buffer[: len(data)] = data
         self._at = stop
@@ -363,7 +363,7 @@ class Stream(io.RawIOBase):
 
 
 class Cursor:
-    """Reads a header from front to back, in blocks, with the offset at hand for whatever is wrong."""
+    """Reads a header from front to back, in blocks, and knows the offset for error messages."""
 
     def __init__(self, source: Source, at: int = 0, block: int = 1 << 14) -> None:
         self.source = source
@@ -384,7 +384,7 @@ class Cursor:
         return self._block[skip : skip + length]
 
     def skip(self, length: int) -> int:
-        """Goes on without reading; gives where it was."""
+        """Skips bytes without reading them; returns the offset of the first."""
         if length < 0 or self.at + length > self.source.size:
             raise self.error(f"{length:,} bytes should follow, and {self.source.size - self.at:,} do; was it cut off?")
         start, self.at = self.at, self.at + length

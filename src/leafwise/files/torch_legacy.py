@@ -3,18 +3,19 @@
 from typing import Any
 
 from leafwise.files.arrays import Storage
-from leafwise.files.home import StoredFile
-from leafwise.files.pickled import EndError, Machine, Refused
+from leafwise.files.pickle_objects import TruncatedPickleError, UnpicklingError
 from leafwise.files.source import Source
+from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import TABLE, TypedStorage
 from leafwise.files.torch_zip import MAX_PICKLE, element_size, storage_reference
+from leafwise.files.unpickler import Unpickler
 
 MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-_FIRST = 1 << 16  # how much is read at first; the pickles are seldom longer
+_FIRST = 1 << 16  # bytes that are read at first; the pickles are seldom longer
 
 
-class _Late(Storage):
-    """A storage whose place is known only after the pickle that refers to it."""
+class _DeferredStorage(Storage):
+    """A storage whose offset is known only after the pickle that refers to it was read."""
 
     __slots__ = ("at",)
 
@@ -29,7 +30,7 @@ class _Late(Storage):
 
 
 def read(source: Source) -> StoredFile:
-    """Opens the file; the storages themselves are passed over."""
+    """Opens the file; skips the storages themselves."""
     length = min(_FIRST, source.size)
     limits = source.limits
     before = limits.bytes, limits.steps
@@ -37,37 +38,37 @@ def read(source: Source) -> StoredFile:
         data = bytes(source.read(0, length))
         try:
             return _read(source, data)
-        except EndError:
+        except TruncatedPickleError:
             if length >= min(source.size, MAX_PICKLE):
                 raise source.error(length, "the pickle ends early; was the download cut off?") from None
             length = min(length * 8, source.size)
-            limits.bytes, limits.steps = before  # all of it is read again
+            limits.bytes, limits.steps = before  # everything is read again
 
 
 def _read(source: Source, data: bytes) -> StoredFile:
-    storages: dict[str, _Late] = {}
+    storages: dict[str, _DeferredStorage] = {}
 
     def storage(reference: Any) -> TypedStorage:
         kind, key, count = storage_reference(reference)
         if len(reference) > 5 and reference[5] is not None:
-            raise Refused("a view of a storage, as only PyTorch 0.2 wrote")
+            raise UnpicklingError("a view of a storage, as only PyTorch 0.2 wrote")
         size = element_size(kind)
         if key not in storages:
-            storages[key] = _Late(source, count * size)
+            storages[key] = _DeferredStorage(source, count * size)
         if count * size != storages[key].nbytes:
-            raise Refused(f"the storage {key!a} has two sizes")
+            raise UnpicklingError(f"the storage {key!a} has two sizes")
         return TypedStorage(storages[key], kind.dtype)
 
     limits = source.limits
-    machine = Machine(data, TABLE, None, source.error, limits, at=len(MAGIC))
+    machine = Unpickler(data, TABLE, None, source.error, limits, at=len(MAGIC))
     if machine.run() != 1001:
         raise source.error(len(MAGIC), "the version of the format is not 1001")
     system = machine.run()
     if not isinstance(system, dict) or system.get("little_endian") is not True:
         raise source.error(machine.at, "it was written on a big-endian machine; load and save it there with PyTorch")
-    machine = Machine(data, TABLE, storage, source.error, limits, at=machine.at)
+    machine = Unpickler(data, TABLE, storage, source.error, limits, at=machine.at)
     content = machine.run()
-    keys = Machine(data, TABLE, None, source.error, limits, at=machine.at)
+    keys = Unpickler(data, TABLE, None, source.error, limits, at=machine.at)
     listed = keys.run()
     if (
         not isinstance(listed, list)
@@ -80,8 +81,8 @@ def _read(source: Source, data: bytes) -> StoredFile:
     return StoredFile(source, "PyTorch, before 1.6", content)
 
 
-def _place(source: Source, listed: list[tuple[str, _Late]], at: int) -> None:
-    """Finds each storage: a number of elements, then their bytes."""
+def _place(source: Source, listed: list[tuple[str, _DeferredStorage]], at: int) -> None:
+    """Sets the offset of each storage: in the file, a number of elements stands before their bytes."""
     for key, place in listed:
         if at + 8 > source.size:
             raise source.error(at, f"the storage {key!a} should follow here; was the download cut off?")

@@ -1,4 +1,4 @@
-"""What PyTorch's pickles are made of: tensors over storages, plain containers, some of NumPy."""
+"""The names that may occur in PyTorch's pickles, and what stands for them: tensors, containers, NumPy's arrays."""
 
 import copy
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from leafwise.files.arrays import (
     spec_of,
 )
 from leafwise.files.limits import filled_set
-from leafwise.files.pickled import Named, Refused, Table, record, shown
+from leafwise.files.pickle_objects import GlobalName, Table, UnpicklingError, pickled_object, shown
 from leafwise.files.slices import c_strides, is_shape
 
 # The classes of typed storages, and the dtypes that they hold.
@@ -34,24 +34,24 @@ _SHORT_NAMES = {"half": "float16", "float": "float32", "double": "float64", "lon
 
 
 class StorageType:
-    """A class of storages."""
+    """A class of typed storages, which stands for PyTorch's."""
 
     def __init__(self, dtype: str, untyped: bool) -> None:
         self.dtype = dtype
         self.untyped = untyped
 
     def __call__(self, *args: Any) -> Any:
-        raise Refused("a storage whose bytes stand in the pickle itself")
+        raise UnpicklingError("a storage whose bytes stand in the pickle itself")
 
 
-class Dtype(str):
+class TorchDtype(str):
     """A dtype, by its plain name."""
 
     __slots__ = ()
 
 
 class TypedStorage:
-    """A storage with the dtype that its class says."""
+    """A storage with the dtype of its class."""
 
     __slots__ = ("dtype", "storage")
 
@@ -70,21 +70,21 @@ def _tensor(
     metadata: Any = None,
 ) -> Stored:
     if not isinstance(storage, TypedStorage):
-        raise Refused("a tensor without a storage")
+        raise UnpicklingError("a tensor without a storage")
     dtype = dtype or storage.dtype
     itemsize = ITEM_BYTES.get(dtype) or QUANTISED.get(dtype)
     if itemsize is None:
-        raise Refused(f"a tensor of the unknown dtype {dtype!a}")
+        raise UnpicklingError(f"a tensor of the unknown dtype {dtype!a}")
     shape = _counts(shape)
     steps = strides if isinstance(strides, tuple | list) else ()
     sound = len(steps) == len(shape) and all(
         type(number) is int and 0 <= number < 1 << 58 for number in (offset, *steps)
     )
     if not sound:
-        raise Refused(f"a tensor of shape {shape} with an offset or strides that cannot be")
+        raise UnpicklingError(f"a tensor of shape {shape} with an offset or strides that cannot be")
     reach = offset + sum((size - 1) * stride for size, stride in zip(shape, steps, strict=True)) + 1
     if prod(shape) and reach * itemsize > storage.storage.nbytes:
-        raise Refused(
+        raise UnpicklingError(
             f"a tensor of shape {shape} reaches to byte {reach * itemsize:,} of a storage of {storage.storage.nbytes:,}"
         )
     trainable = True if trains is True else None
@@ -93,7 +93,7 @@ def _tensor(
         return Unreadable(spec, f"they are quantised ({dtype}); dequantise before saving")
     spec = spec_of(shape, dtype, trainable=trainable)
     held = storage.storage
-    if spec.nbytes > held.nbytes and not held.source.limits.repeats(spec.nbytes - held.nbytes):
+    if spec.nbytes > held.nbytes and not held.source.limits.allows_repeats(spec.nbytes - held.nbytes):
         why = f"it shows {held.nbytes:,} stored bytes as {spec.nbytes:,}, again and again (a tensor that was expanded)"
         return Unreadable(spec, f"{why}; if you trust the file, open it with lw.open(path, max_bytes=…)")
     in_bytes = tuple(stride * itemsize for stride in steps)
@@ -106,7 +106,7 @@ def _tensor(
 
 def _counts(numbers: Any) -> tuple[int, ...]:
     if not is_shape(numbers):
-        raise Refused("a shape that is none, or larger than any file")
+        raise UnpicklingError("a shape that is none, or larger than any file")
     return tuple(numbers)
 
 
@@ -128,8 +128,8 @@ def _quantised(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> 
 
 def _parameter(data: Any, trains: Any = True, *_: Any) -> Stored:
     if not isinstance(data, Stored):
-        raise Refused("a parameter without a tensor")
-    parameter = copy.copy(data)  # the tensor itself may be in the file, too
+        raise UnpicklingError("a parameter without a tensor")
+    parameter = copy.copy(data)  # a copy: the file may hold the tensor itself, too
     parameter.spec = data.spec._replace(trainable=bool(trains))
     return parameter
 
@@ -140,39 +140,39 @@ def _on_meta(dtype: Any, shape: Any, strides: Any, trains: Any = False) -> Store
     return Unreadable(spec, "it was on meta when it was saved, and has no values")
 
 
-def _dtype(found: Any) -> Dtype:
-    make = getattr(found, "make", None)
-    if isinstance(make, Dtype):
+def _dtype(value: Any) -> TorchDtype:
+    make = getattr(value, "make", None)
+    if isinstance(make, TorchDtype):
         return make
-    raise Refused(f"{shown(found)} where a dtype should be")
+    raise UnpicklingError(f"{shown(value)} where a dtype should be")
 
 
 def _sparse(layout: Any, data: Any) -> dict[str, Any]:
     if not isinstance(layout, str) or len(layout) > 100:
-        raise Refused(f"a sparse tensor with the layout {shown(layout)}")
+        raise UnpicklingError(f"a sparse tensor with the layout {shown(layout)}")
     return {"layout": str(layout), "parts": data}
 
 
 def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
-    """A tensor of a class of its own, as the plain tensor that it is made from."""
-    if not isinstance(function, Named) or not function.startswith("torch._utils.") or not isinstance(args, tuple):
-        raise Refused(f"a tensor made by {shown(function)}")
+    """A tensor of a subclass, as the plain tensor that it is made from."""
+    if not isinstance(function, GlobalName) or not function.startswith("torch._utils.") or not isinstance(args, tuple):
+        raise UnpicklingError(f"a tensor made by {shown(function)}")
     return function.make(*args)
 
 
-class _DtypeName(Dtype):
+class _DtypeName(TorchDtype):
     """A table entry for a dtype, which is never called."""
 
     __slots__ = ()
 
     def __call__(self, *args: Any) -> Any:
-        raise Refused(f"it calls the dtype {self}")
+        raise UnpicklingError(f"it calls the dtype {self}")
 
 
 def _mapping(*args: Any) -> dict[Any, Any]:
     if not args or args == ([],):
         return {}
-    raise Refused("a mapping made from something else")
+    raise UnpicklingError("a mapping made from something else")
 
 
 def _default_mapping(*args: Any) -> dict[Any, Any]:
@@ -182,7 +182,7 @@ def _default_mapping(*args: Any) -> dict[Any, Any]:
 def _counter(*args: Any) -> dict[Any, Any]:
     counted = args[0] if args else {}
     if not isinstance(counted, dict):
-        raise Refused("a counter made from something else")
+        raise UnpicklingError("a counter made from something else")
     return dict(counted)
 
 
@@ -196,9 +196,9 @@ def _sequence(of: Callable[[Any], Any]) -> Callable[..., Any]:
     def make(*args: Any) -> Any:
         items = args[0] if args else ()
         if len(args) > 1 or not isinstance(items, list | tuple):
-            raise Refused("a collection made from something else")
+            raise UnpicklingError("a collection made from something else")
         if of in (set, frozenset) and any(isinstance(item, list | dict | tuple | set) for item in items):
-            raise Refused("a set of collections")
+            raise UnpicklingError("a set of collections")
         return of(filled_set(items) if of in (set, frozenset) else items)
 
     return make
@@ -206,19 +206,19 @@ def _sequence(of: Callable[[Any], Any]) -> Callable[..., Any]:
 
 def _text(*args: Any) -> str:
     if len(args) > 3 or not all(isinstance(arg, str | int) and len(shown(arg)) < 90 for arg in args):
-        raise Refused("a name made from something else")
+        raise UnpicklingError("a name made from something else")
     return ":".join(map(str, args))
 
 
 def _path(*args: Any) -> str:
     if len(args) > 1000 or not all(isinstance(arg, str) and len(arg) < 1000 for arg in args):
-        raise Refused("a path made from something else")
+        raise UnpicklingError("a path made from something else")
     return "/".join(args).replace("//", "/", 1) if args[:1] == ("/",) else "/".join(args)
 
 
 def _encoded(text: Any, how: Any = "latin1") -> bytes:
     if not isinstance(text, str) or how not in ("latin1", "latin-1"):
-        raise Refused("bytes encoded in an unusual way")
+        raise UnpicklingError("bytes encoded in an unusual way")
     return text.encode("latin-1")
 
 
@@ -226,11 +226,11 @@ def _complex(real: Any, imaginary: Any) -> complex:
     return complex(float(real), float(imaginary))
 
 
-# -- NumPy, as random states and metrics have it -----------------------------------------------------------
+# -- NumPy's objects, as in random states and metrics ------------------------------------------------------
 
 
 class NumpyDtype:
-    """A dtype of NumPy, which is completed by a state that says the byte order."""
+    """A dtype of NumPy. Its state, which follows in the pickle, gives the byte order."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -238,9 +238,9 @@ class NumpyDtype:
 
     def build_from(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) < 5 or state[1] not in ("<", ">", "|", "="):
-            raise Refused("a NumPy dtype with an unusual state")
+            raise UnpicklingError("a NumPy dtype with an unusual state")
         if any(part not in (None, -1, 0) for part in state[2:7]):
-            raise Refused("a NumPy dtype with fields")
+            raise UnpicklingError("a NumPy dtype with fields")
         self.order = state[1]
 
     def plain(self) -> str:
@@ -248,18 +248,18 @@ class NumpyDtype:
         kind, size = self.code[:1], self.code[1:]
         name = "bool" if kind == "b" else f"{kinds.get(kind, '')}{int(size) * 8 if size.isdecimal() else ''}"
         if name not in ITEM_BYTES:
-            raise Refused(f"a NumPy array of {ascii(self.code)[:40]}, which holds no plain numbers")
+            raise UnpicklingError(f"a NumPy array of {ascii(self.code)[:40]}, which holds no plain numbers")
         return name
 
 
 def _numpy_dtype(code: Any, *_: Any) -> NumpyDtype:
     if not isinstance(code, str) or len(code) > 8:
-        raise Refused("a NumPy dtype with an unusual name")
+        raise UnpicklingError("a NumPy dtype with an unusual name")
     return NumpyDtype(code)
 
 
 class NumpyArray(InMemory):
-    """An array of NumPy, whose bytes stand in the pickle."""
+    """An array of NumPy, whose bytes are in the pickle."""
 
     __slots__ = ("is_built",)
 
@@ -269,13 +269,13 @@ class NumpyArray(InMemory):
 
     def build_from(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
-            raise Refused("a NumPy array with an unusual state")
+            raise UnpicklingError("a NumPy array with an unusual state")
         _, shape, dtype, fortran, data = state
         if not isinstance(dtype, NumpyDtype) or not isinstance(data, bytes):
-            raise Refused("a NumPy array that holds objects")
+            raise UnpicklingError("a NumPy array that holds objects")
         shape, plain = _counts(shape), dtype.plain()
         if prod(shape) * ITEM_BYTES[plain] != len(data):
-            raise Refused(f"a NumPy array of shape {shape} in {plain} with {len(data):,} bytes")
+            raise UnpicklingError(f"a NumPy array of shape {shape} in {plain} with {len(data):,} bytes")
         self.spec = spec_of(shape, plain)
 
         def array() -> Any:
@@ -300,7 +300,7 @@ def _numpy_from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> NumpyAr
 
 def _numpy_scalar(dtype: Any, data: Any = None) -> Any:
     if not isinstance(dtype, NumpyDtype) or not isinstance(data, bytes) or len(data) > 16:
-        raise Refused("a NumPy number that is none")
+        raise UnpicklingError("a NumPy number that is none")
     import struct
 
     codes = {
@@ -317,7 +317,7 @@ def _numpy_scalar(dtype: Any, data: Any = None) -> Any:
     }
     codes |= {"u1": "B", "b1": "?"}
     if dtype.code not in codes or len(data) != struct.calcsize(codes[dtype.code]):
-        raise Refused(f"a NumPy number of {ascii(dtype.code)[:40]}")
+        raise UnpicklingError(f"a NumPy number of {ascii(dtype.code)[:40]}")
     return struct.unpack((">" if dtype.order == ">" else "<") + codes[dtype.code], data)[0]
 
 
@@ -326,7 +326,7 @@ class Namespace(dict[str, Any]):
 
     def build_from(self, state: Any) -> None:
         if not isinstance(state, dict):
-            raise Refused("a namespace with an unusual state")
+            raise UnpicklingError("a namespace with an unusual state")
         self.update({str(key): value for key, value in state.items()})
 
 
@@ -341,8 +341,8 @@ TABLE: Table = {
     ("builtins", "complex"): _complex,
     ("builtins", "bytearray"): _bytes,
     ("builtins", "bytes"): _bytes,
-    ("builtins", "slice"): record("slice"),
-    ("builtins", "range"): record("range"),
+    ("builtins", "slice"): pickled_object("slice"),
+    ("builtins", "range"): pickled_object("range"),
     ("_codecs", "encode"): _encoded,
     ("argparse", "Namespace"): lambda *_: Namespace(),
     ("pathlib", "PosixPath"): _path,
@@ -360,14 +360,14 @@ TABLE: Table = {
     ("torch._tensor", "_rebuild_from_type_v2"): _from_type,
     ("torch", "Size"): _sequence(tuple),
     ("torch", "device"): _text,
-    ("torch", "Tensor"): record("torch.Tensor"),
-    ("torch.nn.parameter", "Parameter"): record("torch.nn.Parameter"),
+    ("torch", "Tensor"): pickled_object("torch.Tensor"),
+    ("torch.nn.parameter", "Parameter"): pickled_object("torch.nn.Parameter"),
     ("torch.serialization", "_get_layout"): _text,
-    ("numpy", "ndarray"): record("numpy.ndarray"),
+    ("numpy", "ndarray"): pickled_object("numpy.ndarray"),
     ("numpy", "dtype"): _numpy_dtype,
 }
 for _module, _name in list(TABLE):
-    if _module == "builtins":  # by the name that Python 2 had, which older protocols write
+    if _module == "builtins":  # under Python 2's name, which older protocols write
         TABLE["__builtin__", {"range": "xrange"}.get(_name, _name)] = TABLE[_module, _name]
 for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
     TABLE[_module, "_reconstruct"] = _reconstruct
@@ -387,4 +387,4 @@ for _name in (
     "preserve_format",
     "channels_last",
 ):
-    TABLE["torch", _name] = record(f"torch.{_name}")
+    TABLE["torch", _name] = pickled_object(f"torch.{_name}")

@@ -1,4 +1,4 @@
-"""PyTorch's zip files: a pickle of the structure, and an entry for each storage, stored as it is."""
+"""PyTorch's zip files: a pickle of the structure, and an uncompressed entry for each storage."""
 
 import struct
 import zipfile
@@ -8,56 +8,57 @@ from typing import Any
 from leafwise.errors import ChecksumError
 from leafwise.files.arrays import ITEM_BYTES, Storage
 from leafwise.files.checksums import Crc32
-from leafwise.files.home import StoredFile
 from leafwise.files.limits import LimitError
-from leafwise.files.pickled import EndError, Machine, Refused, Table, shown
-from leafwise.files.source import Source, Stream
+from leafwise.files.pickle_objects import Table, TruncatedPickleError, UnpicklingError, shown
+from leafwise.files.source import Source, SourceStream
+from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import QUANTISED, TABLE, StorageType, TypedStorage
+from leafwise.files.unpickler import Unpickler
 
 MAX_PICKLE = 1 << 30
-_HEADER = 30  # the fixed part of what stands before each entry
+_HEADER = 30  # bytes of the fixed part of the header before each entry
 
 
 def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     """The entries of a zip by name, from its directory alone."""
     try:
-        archive = zipfile.ZipFile(Stream(source))
+        archive = zipfile.ZipFile(SourceStream(source))
         infos, comment = archive.infolist(), archive.comment
     except LimitError as error:
         raise source.error(source.size, f"the directory at the end of the zip: {error}") from error
     except (zipfile.BadZipFile, struct.error, OSError, ValueError, NotImplementedError, EOFError, KeyError) as error:
-        said = escape_said(error)
+        reason = escaped_reason(error)
         raise source.error(
-            source.size, f"the directory at the end of the zip cannot be read ({said}); was the download cut off?"
+            source.size, f"the directory at the end of the zip cannot be read ({reason}); was the download cut off?"
         ) from error
     if comment:
         raise source.error(source.size - len(comment), "the zip has a comment, which PyTorch and NumPy never write")
     first = min((info.header_offset for info in infos), default=0)
     if first:
         raise source.error(0, f"{first:,} bytes stand before the zip; is it two files, one after the other?")
-    found: dict[str, zipfile.ZipInfo] = {}
+    by_name: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
-        if info.orig_filename in found:
+        if info.orig_filename in by_name:
             raise source.error(info.header_offset, f"the entry {info.orig_filename!a} stands in the zip twice")
         if info.header_offset + info.compress_size > source.size or info.header_offset < 0:
             raise source.error(
                 info.header_offset, f"the entry {info.orig_filename!a} reaches beyond the end of the file"
             )
-        found[info.orig_filename] = info
+        by_name[info.orig_filename] = info
     reached = 0
     for info in sorted(infos, key=lambda info: info.header_offset):
         if info.header_offset < reached:
             raise source.error(info.header_offset, f"the entry {info.orig_filename!a} overlaps another")
         reached = info.header_offset + _HEADER + info.compress_size
-    return found
+    return by_name
 
 
-def escape_said(error: BaseException) -> str:
+def escaped_reason(error: BaseException) -> str:
     return ascii(str(error) or type(error).__name__)[1:-1][:200]
 
 
 def start_of(source: Source, info: zipfile.ZipInfo) -> int:
-    """Where the bytes of an entry start, which its own header says."""
+    """The offset of the bytes of an entry, which depends on the length of its own header."""
     header = bytes(source.read(info.header_offset, min(info.header_offset + _HEADER, source.size)))
     if len(header) < _HEADER or header[:4] != b"PK\x03\x04":
         raise source.error(info.header_offset, f"no header stands before the entry {info.orig_filename!a}")
@@ -68,79 +69,79 @@ def start_of(source: Source, info: zipfile.ZipInfo) -> int:
     return start
 
 
-def has_checksums(found: dict[str, zipfile.ZipInfo]) -> bool:
-    """Whether a zip has checksums: PyTorch writes 0 for each if `set_crc32_options(False)` was called."""
-    return any(info.CRC for info in found.values())
+def has_checksums(zip_entries: dict[str, zipfile.ZipInfo]) -> bool:
+    """Whether a zip has checksums: PyTorch writes zeros after `set_crc32_options(False)`."""
+    return any(info.CRC for info in zip_entries.values())
 
 
 def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
-    """An entry that is stored as it is, as PyTorch stores all of them; with its checksum, if the zip has some."""
+    """The storage of an uncompressed entry, as all of PyTorch's are; with its checksum, if the zip has checksums."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
         raise source.error(
             info.header_offset, f"the entry {info.orig_filename!a} is compressed or encrypted, which PyTorch never does"
         )
     storage = Storage(source, lambda: start_of(source, info), info.file_size)
-    storage.sums = Crc32(info.CRC) if checked else None
+    storage.checksums = Crc32(info.CRC) if checked else None
     return storage
 
 
-def read(source: Source, found: dict[str, zipfile.ZipInfo]) -> StoredFile:
+def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
     """Opens the file; only the directory and the pickle are read."""
-    pickles = [name for name in found if name.rpartition("/")[2] == "data.pkl"]
-    if any(name.rpartition("/")[2] == "constants.pkl" for name in found):
+    pickles = [name for name in zip_entries if name.rpartition("/")[2] == "data.pkl"]
+    if any(name.rpartition("/")[2] == "constants.pkl" for name in zip_entries):
         raise source.error(0, "it is a TorchScript program, not a checkpoint; save its state_dict() instead")
     if len(pickles) != 1:
         raise source.error(0, f"the zip has {len(pickles)} entries called data.pkl, where a checkpoint has one")
     front = pickles[0].removesuffix("data.pkl")
-    content = unpickled(source, found, front, TABLE)
+    content = unpickled(source, zip_entries, front, TABLE)
     opened = StoredFile(source, "PyTorch zip", content)
-    opened.without_checksums = () if has_checksums(found) else ("PyTorch zip, written without CRC-32",)
+    opened.without_checksums = () if has_checksums(zip_entries) else ("PyTorch zip, written without CRC-32",)
     return opened
 
 
-def unpickled(source: Source, found: dict[str, zipfile.ZipInfo], front: str, table: Table) -> Any:
-    info = found[front + "data.pkl"]
+def unpickled(source: Source, zip_entries: dict[str, zipfile.ZipInfo], front: str, table: Table) -> Any:
+    info = zip_entries[front + "data.pkl"]
     if info.file_size > MAX_PICKLE:
         raise source.error(info.header_offset, f"a pickle of {info.file_size:,} bytes is more than any checkpoint has")
-    checked = has_checksums(found)
+    checked = has_checksums(zip_entries)
     place = stored(source, info, checked)
     data = _bytes_of(place, "the pickle")
-    big_endian = _byte_order(source, found, front, checked)
+    big_endian = _byte_order(source, zip_entries, front, checked)
     storages: dict[str, Storage] = {}
 
     def storage(reference: Any) -> TypedStorage:
         kind, key, count = storage_reference(reference)
         if key not in storages:
-            entry = found.get(f"{front}data/{key}")
+            entry = zip_entries.get(f"{front}data/{key}")
             if entry is None:
-                raise Refused(f"the storage {key!a} is not in the zip")
+                raise UnpicklingError(f"the storage {key!a} is not in the zip")
             storages[key] = stored(source, entry, checked)
         held = storages[key]
         size = element_size(kind)
         if count * size > held.nbytes:
-            raise Refused(f"the storage {key!a} should have {count * size:,} bytes and has {held.nbytes:,}")
+            raise UnpicklingError(f"the storage {key!a} should have {count * size:,} bytes and has {held.nbytes:,}")
         return TypedStorage(held, kind.dtype)
 
-    machine = Machine(data, table, storage, lambda at, cause: source.error(place.start + at, cause), source.limits)
+    machine = Unpickler(data, table, storage, lambda at, cause: source.error(place.start + at, cause), source.limits)
     try:
         content = machine.run()
-    except EndError:
+    except TruncatedPickleError:
         raise source.error(place.start + len(data), "the pickle ends early; was it cut off?") from None
     if big_endian:
         raise source.error(0, "it was written on a big-endian machine; load and save it there with PyTorch")
     return content
 
 
-def _bytes_of(place: Storage, what: str) -> bytes:
+def _bytes_of(place: Storage, label: str) -> bytes:
     data = bytes(place.read(0, place.nbytes))
-    if isinstance(place.sums, Crc32) and place.source.verify and zlib.crc32(data) != place.sums.wanted:
-        cause = f"{what} does not have the checksum that the zip promises; it is damaged"
+    if isinstance(place.checksums, Crc32) and place.source.verify and zlib.crc32(data) != place.checksums.wanted:
+        cause = f"{label} does not have the checksum that the zip promises; it is damaged"
         raise ChecksumError(str(place.source.error(place.start, cause)))
     return data
 
 
-def _byte_order(source: Source, found: dict[str, zipfile.ZipInfo], front: str, checked: bool) -> bool:
-    info = found.get(front + "byteorder")
+def _byte_order(source: Source, zip_entries: dict[str, zipfile.ZipInfo], front: str, checked: bool) -> bool:
+    info = zip_entries.get(front + "byteorder")
     if info is None or info.file_size > 16:
         return False
     return _bytes_of(stored(source, info, checked), "the order of bytes") == b"big"
@@ -151,10 +152,10 @@ def element_size(kind: StorageType) -> int:
 
 
 def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
-    """Of the tuple by which a pickle refers to a storage: its class, its key, and its number of elements."""
+    """Class, key and number of elements from the tuple by which a pickle refers to a storage."""
     if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
-        raise Refused(f"a reference that is not a storage: {shown(reference)}")
+        raise UnpicklingError(f"a reference that is not a storage: {shown(reference)}")
     kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]
     if not isinstance(kind, StorageType) or not isinstance(key, str) or type(count) is not int or count < 0:
-        raise Refused(f"a storage that makes no sense: {shown(reference)}")
+        raise UnpicklingError(f"a storage that makes no sense: {shown(reference)}")
     return kind, key, count

@@ -1,13 +1,12 @@
-"""The durable writer: whatever happens, a reader finds the old file or the new one, whole.
+"""The durable writer: whatever happens, a reader finds either the old file or the new one, complete.
 
-A file is written beside its place under another name, made to last, and then renamed; the folder is made to last, too.
+A file is written in the same folder under a temporary name, synced, and then renamed; the folder is synced, too.
 Several files become visible together: all but the last get names that nobody uses yet, and the last one, an index that
 names them, makes the switch.
 
-While a file is written it is locked, and the system takes the lock away when the process is gone. So whoever writes to
-the same place later can tell what was left behind from what somebody else is still writing. The names of these files
-are leafwise's own and as long as each other, whatever the file is called that they become: no other program's file is
-taken for a leftover, and every name that the file system takes can be written.
+While a file is written it is locked, and the system releases the lock when the process ends. So a later writer can tell
+leftovers from files that somebody else is still writing. The temporary names are leafwise's own, and all have the same
+length: no other program's file is taken for a leftover, and every name that the file system allows can be written.
 """
 
 import errno
@@ -25,26 +24,26 @@ from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.source import BorrowedSource, LocalSource, Source
 
-_AHEAD = 1 << 25  # how much is written before the system is told to begin
+_AHEAD = 1 << 25  # bytes that are written before the system is told to begin writing to the disk
 
 
 def _staged_front(name: str) -> str:
-    """What the names of unfinished files begin with that are to become the file of this name, or a part of it."""
+    """The prefix of the names of unfinished files that will become the file of this name, or a part of it."""
     return f".leafwise-{hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()}-"
 
 
 class Output:
-    """A file that is being written, from front to back; `of` is the name of the checkpoint that it is a part of, if it
-    is not one itself."""
+    """A file that is being written, from front to back. `of` is the name of its checkpoint, if that has several
+    files."""
 
     def __init__(self, path: str, like: str = "", of: str = "") -> None:
         local.check_byte_order()
-        # A link stays a link: what it points to is replaced.
+        # A link stays a link: its target is replaced.
         self.path = os.path.realpath(path)
         folder, name = os.path.split(self.path)
         self.folder = folder
         self.at = 0
-        self._started = 0  # up to where the system was told to begin writing
+        self._started = 0  # offset up to which the system was told to begin writing
         mode = local.mode_for(self.path)
         if mode is None and like:
             mode = _mode_like(like)
@@ -63,7 +62,7 @@ class Output:
             local.disk.lock(file)
             if local.disk.stat(file).st_nlink:
                 return file
-            local.disk.close(file)  # somebody took it for a leftover in the moment before it was locked
+            local.disk.close(file)  # removed as a leftover before it was locked
 
     def write(self, data: Any) -> int:
         assert self._file is not None
@@ -73,18 +72,18 @@ class Output:
         return length
 
     def skip(self, length: int) -> None:
-        """Leaves so many bytes blank, for `fill`."""
+        """Leaves a gap of so many bytes, for `fill`."""
         assert self._file is not None
         local.disk.skip(self._file, length)
         self.at += length
 
     def fill(self, data: bytes, start: int) -> None:
-        """Writes into what was left blank."""
+        """Writes into a gap."""
         assert self._file is not None
         local.disk.write_at(self._file, data, start)
 
     def copy(self, source: Source, start: int, stop: int, chunk: int = 1 << 26) -> None:
-        """Bytes of another file, by the shortest way there is."""
+        """Copies a range of another file, inside the kernel where possible."""
         assert self._file is not None
         if isinstance(source, LocalSource):
             local.disk.copy(source.file, start, self._file, stop - start)
@@ -95,8 +94,8 @@ class Output:
             start += chunk
 
     def source(self) -> Source:
-        """What was written so far, to be read: under the name that it will have, and through the file that is open, for
-        a process may not open many."""
+        """A source of what was written so far, under its final name. It shares the open file: a process may have only
+        so many."""
         assert self._file is not None
         return BorrowedSource(self.path, self._file)
 
@@ -106,15 +105,15 @@ class Output:
             assert self._file is not None
             local.disk.start_writing(self._file, self._started, self.at - self._started)
             self._started = self.at
-            # What is on the disk by now need not stay in memory: a save shall not push out what others have there,
-            # and memory that was just let go of is the quickest to be had.
+            # What is on the disk by now need not stay in memory: a save should not evict other programs' pages, and
+            # memory that was just freed is the fastest to reuse.
             local.disk.start_writing(self._file, 0, max(self.at - 3 * _AHEAD, 0))
 
     def finish(self) -> None:
-        """Makes what was written last."""
+        """Makes the file durable."""
         assert self._file is not None
         local.disk.sync(self._file)
-        if not hasattr(os, "fchmod"):  # a system where what is open cannot be renamed
+        if not hasattr(os, "fchmod"):  # a system where open files cannot be renamed
             self.close()
 
     def close(self) -> None:
@@ -128,29 +127,29 @@ class Output:
             local.disk.remove(self.staged)
 
 
-Prove = Callable[[dict[str, Output]], None]
+StagedCheck = Callable[[dict[str, Output]], None]
 
 
-class Writing:
-    """Some files that become visible together, or not at all: a context manager.
+class FileTransaction:
+    """A context manager for files that become visible together, or not at all.
 
-    The files are put in their places when the block ends without an error, in the order in which they were opened.
-    Before that, `prove` is called with the files by their paths, and raises if they are not what they should be:
-    nothing is replaced then. `tidy` is called when all are in place; with it, nobody else's files
-    are put there meanwhile. `of` is the name of the checkpoint, where its files have others.
+    When the block ends without an error, the files are renamed into place in the order in which they were opened.
+    Before that, `check_staged` gets the files by their paths; if it raises, nothing is replaced. `tidy` is called once
+    all are in place; where it is given, the folder is locked until it returns, so that no other transaction places
+    files meanwhile. `of` is the name of the checkpoint, if its files have other names.
     """
 
     def __init__(
         self,
         of: str = "",
-        prove: Prove | None = None,
+        check_staged: StagedCheck | None = None,
         tidy: Callable[[], None] | None = None,
     ) -> None:
         self._outputs: list[Output] = []
-        self._of, self._prove, self._tidy = of, prove, tidy
+        self._of, self._check_staged, self._tidy = of, check_staged, tidy
 
     def open(self, path: str, like: str = "") -> Output:
-        """A file to write. It gets the mode of what it replaces, or of the file `like`."""
+        """Opens a file to write. It gets the mode of the file it replaces, or of the file `like`."""
         try:
             if not self._outputs:
                 _remove_unfinished(os.path.realpath(path), self._of)
@@ -160,7 +159,7 @@ class Writing:
         self._outputs.append(output)
         return output
 
-    def __enter__(self) -> "Writing":
+    def __enter__(self) -> "FileTransaction":
         return self
 
     def __exit__(
@@ -177,9 +176,9 @@ class Writing:
         placed = 0
         try:
             if error is None:
-                self._check()
-                if self._prove is not None:
-                    self._prove({output.path: output for output in self._outputs})
+                self._check_names()
+                if self._check_staged is not None:
+                    self._check_staged({output.path: output for output in self._outputs})
                 for output in self._outputs:
                     output.finish()
                 for output in self._outputs:
@@ -201,8 +200,8 @@ class Writing:
             path = self._outputs[-1].path
             raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
 
-    def _check(self) -> None:
-        """All but the last must have new names: to replace one of several files leaves a mixture if it stops there."""
+    def _check_names(self) -> None:
+        """Raises unless all files but the last are new: a crash after replacing one of several leaves a mixture."""
         for output in self._outputs[:-1]:
             if os.path.lexists(output.path):
                 raise FileError(
@@ -214,28 +213,28 @@ def _mode_like(path: str) -> int | None:
     try:
         return local.mode_for(path)
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:  # then there can be no such file
+        if error.errno == errno.ENAMETOOLONG:  # such a file cannot exist
             return None
         raise
 
 
 def _remove_unfinished(path: str, of: str) -> None:
-    """Removes what writers of this file left unfinished, and are gone."""
+    """Removes unfinished files that earlier writers of this file left behind."""
     folder, name = os.path.split(path)
     is_unfinished = re.compile(re.escape(_staged_front(of or name)) + r"[0-9a-f]{16}\.part").fullmatch
-    remove_abandoned(folder, lambda found: is_unfinished(found) is not None)
+    remove_abandoned(folder, lambda file_name: is_unfinished(file_name) is not None)
 
 
 def remove_abandoned(
     folder: str, is_leftover: Callable[[str], bool], in_use: Callable[[], set[str]] = lambda: set()
 ) -> None:
-    """Removes what others left behind in a folder and do not write any more. `in_use` is asked for names that are to
-    stay when the leftovers are locked, so that nobody can have put them to use after the answer."""
+    """Removes leftovers in a folder that nobody is writing any more. `in_use` gives names that must stay. It is called
+    while the leftovers are locked, so that nobody can begin to use them after it has answered."""
     with suppress(OSError):
-        found = [name for name in local.disk.names_in(folder) if is_leftover(name)]
+        leftovers = [name for name in local.disk.names_in(folder) if is_leftover(name)]
         held: dict[str, int] = {}
         try:
-            for name in found:
+            for name in leftovers:
                 with suppress(OSError):
                     file = local.disk.open_abandoned(os.path.join(folder, name))
                     if file is not None:
@@ -249,20 +248,20 @@ def remove_abandoned(
                 local.disk.close(file)
 
 
-def durable(path: str, prove: Prove | None = None) -> "_One":
-    """One file, written durably: `with durable(path) as output:`. For `prove` see `Writing`."""
-    return _One(path, prove)
+def durable(path: str, check_staged: StagedCheck | None = None) -> "_DurableFile":
+    """One file, written durably: `with durable(path) as output:`. For `check_staged` see `FileTransaction`."""
+    return _DurableFile(path, check_staged)
 
 
-class _One:
-    def __init__(self, path: str, prove: Prove | None) -> None:
+class _DurableFile:
+    def __init__(self, path: str, check_staged: StagedCheck | None) -> None:
         self._path = path
-        self._writing = Writing(prove=prove)
+        self._transaction = FileTransaction(check_staged=check_staged)
 
     def __enter__(self) -> Output:
-        return self._writing.open(self._path)
+        return self._transaction.open(self._path)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._writing.__exit__(kind, error, traceback)
+        self._transaction.__exit__(kind, error, traceback)

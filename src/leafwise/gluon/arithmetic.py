@@ -1,6 +1,6 @@
 """Operators and elementwise functions with MXNet's dtypes, over plain tensors.
 
-Where MXNet's result is an accident, as that of an integer division by zero, the operation is refused by name.
+Where MXNet's result is arbitrary, as for an integer division by zero, an error names the operation and refuses it.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _BITWISE = {
 
 
 def operand(value: Any, sign: str) -> Operand:
-    """What may stand on the other side of an operator: a tensor, a number, or an array of NumPy."""
+    """An operand of an operator, checked: a tensor, a number, or an array of NumPy."""
     if isinstance(value, torch.Tensor | bool | int | float):
         return value
     if isinstance(value, numpy.bool_ | numpy.integer | numpy.floating):
@@ -37,12 +37,12 @@ def operand(value: Any, sign: str) -> Operand:
 
 
 def binary(sign: str, left: Operand, right: Operand) -> torch.Tensor:
-    """`left sign right`, where at least one of both is a tensor."""
+    """`left sign right`, where at least one side is a tensor."""
     try:
         return _binary(sign, left, right)
     except (MXNetError, torch.OutOfMemoryError):
         raise
-    except RuntimeError as error:  # of PyTorch, which does not say which operation it was
+    except RuntimeError as error:  # PyTorch's own does not say which operation it was
         raise MXNetError(f"ndarray {sign}: {error}") from error
 
 
@@ -58,15 +58,15 @@ def _binary(sign: str, left: Operand, right: Operand) -> torch.Tensor:
     if sign == "/":
         _check_division(left, right)
         return torch.true_divide(*_of_one_dtype(left, right, floats=torch.float32))
-    left, right = (int(side) if isinstance(side, bool) else side for side in (left, right))  # in sums, True is 1
+    left, right = (int(side) if isinstance(side, bool) else side for side in (left, right))  # in arithmetic, True is 1
     return _ARITHMETIC[sign](*_of_one_dtype(left, right))
 
 
 def _of_one_dtype(left: Operand, right: Operand, floats: torch.dtype = torch.float64) -> tuple[Any, Any]:
     """Both sides in the dtype of the result.
 
-    PyTorch lets arrays without axes give way to others; NumPy and MXNet do not. And an integer array with a
-    float is float64 in MXNet (`floats`), except in a division.
+    PyTorch gives arrays without axes a lower priority when it promotes dtypes; NumPy and MXNet do not. And in MXNet an
+    integer array with a float becomes float64 (`floats`), except in a division.
     """
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         common = torch.promote_types(left.dtype, right.dtype)
@@ -93,7 +93,7 @@ def _check_bool_comparison(left: Operand, right: Operand) -> None:
 
 
 def _check_bool_bits(sign: str, left: Operand, right: Operand) -> None:
-    """MXNet takes numbers beside bool for True or False, and does not shift bool."""
+    """Raises where MXNet would take a number for True or False, or shift bool."""
     sides = (left, right)
     if not any(isinstance(side, torch.Tensor) and side.dtype == torch.bool for side in sides):
         return
@@ -111,7 +111,7 @@ def _check_division(left: Operand, right: Operand) -> None:
             )
 
 
-class _Constant(torch.autograd.Function):
+class _ZeroGradient(torch.autograd.Function):
     """A value whose gradient with respect to its sources is zero."""
 
     @staticmethod
@@ -131,8 +131,8 @@ def _floor_divide(left: Any, right: Any) -> torch.Tensor:
         return torch.floor_divide(left, right)
     sources = [side for side in (left, right) if isinstance(side, torch.Tensor)]
     with torch.no_grad():
-        found = torch.floor(torch.true_divide(left, right))
-    return _Constant.apply(found, *sources)  # type: ignore[no-any-return, no-untyped-call]
+        quotient = torch.floor(torch.true_divide(left, right))
+    return _ZeroGradient.apply(quotient, *sources)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _remainder(left: Any, right: Any) -> torch.Tensor:
@@ -151,7 +151,7 @@ def _power(left: Any, right: Any) -> torch.Tensor:
         return torch.pow(left, right)
     if all(isinstance(side, torch.Tensor) and side.dtype == torch.bool for side in (left, right)):
         raise refusal("ndarray ** of bool", "use .astype('int32') first")
-    # MXNet computes powers of integers in float32: they are exact up to 2**24, and accidents beyond and below one.
+    # MXNet computes powers of integers in float32: exact up to 2**24, and arbitrary above it and for fractions.
     base, exponent = (side.double() if isinstance(side, torch.Tensor) else side for side in (left, right))
     size = torch.pow(base, exponent).abs()
     if bool(((size > 2**24) | (torch.as_tensor(exponent) < 0)).any()):
@@ -180,7 +180,7 @@ _ARITHMETIC: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def matmul(left: Operand, right: Operand) -> torch.Tensor:
-    """The matrix product; of numbers there is none."""
+    """The matrix product of two arrays; numbers have none."""
     _check_product("@", left, right)
     if not (left.ndim and right.ndim):  # type: ignore[union-attr]
         raise MXNetError("ndarray @: arrays without axes have no matrix product; use *")
@@ -194,8 +194,8 @@ def dot(left: Operand, right: Operand) -> torch.Tensor:
     assert isinstance(right, torch.Tensor)
     if not (left.ndim and right.ndim):
         return left * right
-    found: torch.Tensor = torch.tensordot(left, right, dims=([-1], [-2 if right.ndim > 1 else -1]))
-    return found
+    product: torch.Tensor = torch.tensordot(left, right, dims=([-1], [-2 if right.ndim > 1 else -1]))
+    return product
 
 
 def _check_product(name: str, left: Operand, right: Operand) -> None:
@@ -224,7 +224,7 @@ def extremum(name: str, left: Operand, right: Operand) -> torch.Tensor:
     if isinstance(array, torch.Tensor) and isinstance(number, int) and not array.dtype.is_floating_point:
         if not torch.iinfo(array.dtype).min <= number <= torch.iinfo(array.dtype).max:
             raise refusal(f"np.{name} of {array.dtype} and {number}", "use .astype('int64') first")
-    # Where both are equal the whole gradient is the array's, and the first one's of two arrays; PyTorch halves it.
+    # Where both sides are equal, the array, or the first of two arrays, gets the whole gradient. PyTorch splits it.
     first: Any
     second: Any
     first, second = _of_one_dtype(left, right) if isinstance(left, torch.Tensor) else _of_one_dtype(right, left)
@@ -239,7 +239,7 @@ _KEEP_INTEGERS = ("abs", "sign", "square")
 
 
 def elementwise(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """A function of each element; of integers in float32, or in their own dtype where the function keeps integers."""
+    """A function of each element. Integers become float32, unless the function keeps integers."""
     keeps = name in _KEEP_INTEGERS
     if tensor.dtype == torch.bool or (tensor.dtype in (torch.uint8, torch.int8, torch.int16) and not keeps):
         raise refusal(f"np.{name} of {tensor.dtype}", "use .astype('float32') first")

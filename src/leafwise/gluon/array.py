@@ -1,25 +1,25 @@
-"""Arrays that behave as MXNet's `np.ndarray` and are tensors all the same.
+"""Arrays that behave like MXNet's `np.ndarray`, and are tensors at the same time.
 
-They print as NumPy's, default to float32, and are differentiated only where `autograd.record()` says so. Their methods
-are those of MXNet, with its dtypes, results and copies. Every other name of `torch.Tensor` is refused, since it may
-mean something else than the code was written for. PyTorch's functions take arrays as tensors, and give arrays.
+They print like NumPy's, default to float32, and are differentiated only inside `autograd.record()`. Their methods are
+MXNet's, with its dtypes, results and copies. Every other name of `torch.Tensor` is refused, since it may do something
+else than the code expects. PyTorch's functions take arrays as tensors, and return arrays.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-import numpy
 import torch
 
 from leafwise.gluon import arithmetic, indexing, reductions, shaping
+from leafwise.gluon.array_values import ArrayValues, plain
+from leafwise.gluon.autograd_state import differentiating
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.dtypes import asked, numpy_dtype, torch_dtype
+from leafwise.gluon.dtypes import asked, torch_dtype
 from leafwise.gluon.gradients import backward, check_grad_req
 from leafwise.gluon.refused import refusal_of, refuse_the_rest
-from leafwise.gluon.state import differentiating
 
-_TENSOR: Any = torch.Tensor  # its own properties, beneath those that an ndarray has otherwise
+_TENSOR: Any = torch.Tensor  # for PyTorch's own properties, which an array overrides
 
 
 def _operator(sign: str) -> Callable[[Any, Any], Any]:
@@ -53,7 +53,7 @@ def _in_place(sign: str) -> Callable[[Any, Any], Any]:
     return operate
 
 
-class ndarray(torch.Tensor):  # noqa: N801
+class ndarray(ArrayValues):  # noqa: N801
     """An array as `mxnet.np` has it; a tensor underneath, which `tensor` gives.
 
     >>> from leafwise.gluon import np
@@ -65,7 +65,7 @@ class ndarray(torch.Tensor):  # noqa: N801
     ((2, 2), dtype('float32'))
     """
 
-    # Set on arrays that stand for something else: where the gradient is, and what it is that cannot be written.
+    # Set by `Parameter` on arrays that it hands out: where their gradient is, and why they cannot be written to.
     gradient_of: "Callable[[], ndarray | None] | None" = None
     read_only: str | None = None
 
@@ -79,118 +79,9 @@ class ndarray(torch.Tensor):  # noqa: N801
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(refusal_of(name), name=name, obj=self)
 
-    # -- what it is ------------------------------------------------------------------------------------
-
-    @property
-    def tensor(self) -> torch.Tensor:
-        """The same memory as a plain `torch.Tensor`, with everything that PyTorch has."""
-        beneath: torch.Tensor = plain(self)
-        return beneath
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return tuple(_TENSOR.shape.__get__(self))
-
-    @property
-    def dtype(self) -> Any:  # type: ignore[override]
-        return numpy_dtype(_TENSOR.dtype.__get__(self))
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        return int(_TENSOR.numel(self))
-
-    @property
-    def ndim(self) -> int:  # type: ignore[override]
-        return int(_TENSOR.dim(self))
-
-    @property
-    def stype(self) -> str:
-        return "default"
-
-    @property
-    def ctx(self) -> str:
-        return str(_TENSOR.device.__get__(self))
-
-    context = ctx
-
-    def __len__(self) -> int:
-        if not self.ndim:
-            raise TypeError("len() of unsized object")
-        return self.shape[0]
-
     __hash__ = object.__hash__  # MXNet has none; PyTorch keeps tensors in sets
 
-    # -- as text and as Python values --------------------------------------------------------------------
-
-    def __repr__(self) -> str:  # type: ignore[override]
-        values = self.asnumpy()
-        text = numpy.array2string(values, separator=", ", prefix="array(")
-        if not values.size and values.shape != (0,):
-            text += f", shape={values.shape}"
-        return f"array({text})" if values.dtype.name in ("float32", "bool") else f"array({text}, dtype={values.dtype})"
-
-    def __str__(self) -> str:
-        return str(self.asnumpy())
-
-    def __format__(self, spec: str) -> str:
-        if not self.ndim:
-            return format(self.asnumpy()[()], spec)
-        if spec:
-            raise TypeError(f"Cannot format mxnet.numpy.ndarray with format_spec {spec!r}")
-        return str(self)
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.ndim:
-            raise TypeError("the Gluon front end does not iterate over an array without axes; use .item()")
-        return (self[index] for index in range(self.shape[0]))
-
-    def __reversed__(self) -> Iterator[Any]:
-        return (self[index] for index in reversed(range(len(self))))
-
-    def __contains__(self, item: Any) -> bool:
-        return any(entry is item or bool(entry == item) for entry in self)
-
-    def __bool__(self) -> bool:
-        if self.size == 1:
-            return bool(self.item())
-        if not self.size:
-            raise ValueError("the Gluon front end does not have bool() of an empty array; compare its size with 0")
-        raise ValueError("The truth value of an ndarray with multiple elements is ambiguous; use x.any() or x.all()")
-
-    def __int__(self) -> int:
-        return int(self._scalar())
-
-    def __float__(self) -> float:
-        return float(self._scalar())
-
-    def __complex__(self) -> complex:
-        return complex(self._scalar())
-
-    def __index__(self) -> int:
-        if self.size != 1 or self.dtype.kind not in "iu":
-            raise TypeError("only integer scalar arrays can be converted to a scalar index")
-        return int(self.item())
-
-    def _scalar(self) -> Any:
-        if self.size != 1:
-            raise TypeError("only size-1 arrays can be converted to Python scalars")
-        return self.item()
-
-    def item(self, *args: Any) -> Any:
-        """An element as a number of Python: the only one, or by position."""
-        return self.asnumpy().item(*args)
-
-    def tolist(self) -> Any:
-        return self.asnumpy().tolist()
-
-    def asnumpy(self) -> Any:
-        """A NumPy copy."""
-        return plain(self).detach().cpu().numpy().copy()
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if copy is False:
-            raise ValueError("an array of NumPy that is made from an ndarray is always a copy")
-        return self.asnumpy() if dtype is None else self.asnumpy().astype(dtype)
+    # -- NumPy's functions -------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         sign = _UFUNCS.get(ufunc.__name__)
@@ -239,34 +130,34 @@ class ndarray(torch.Tensor):  # noqa: N801
         return _from_numpy, (self.asnumpy(),)
 
     def detach(self) -> "ndarray":
-        """The same memory, outside of what is differentiated."""
+        """The same memory, outside of the graph of gradients."""
         return wrap(plain(self).detach())
 
     def as_in_ctx(self, ctx: Any) -> "ndarray":
-        """The array itself where it is on that device already, and a copy on it elsewhere."""
+        """The array itself if it is on that device; else a copy there."""
         target = torch.device(ctx)
-        here = plain(self).device
-        if target.type == here.type and target.index in (None, here.index):
+        device = plain(self).device
+        if target.type == device.type and target.index in (None, device.index):
             return self
         return wrap(plain(self).to(target))
 
     to_device = as_in_ctx
 
     def as_in_context(self, context: Any) -> "ndarray":
-        """As `to_device`, but never the same object."""
+        """Like `to_device`, but always a new object."""
         return wrap(plain(self.to_device(context)))
 
     def as_np_ndarray(self) -> "ndarray":
         return self
 
     def wait_to_read(self) -> None:
-        """MXNet computes behind one's back; here everything has been computed."""
+        """Does nothing: MXNet computes asynchronously, and here everything has been computed."""
 
     # -- indices -------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Any:
-        found = indexing.read(plain(self), _plain_key(key))
-        return self if found is None else wrap(found)
+        part = indexing.read(plain(self), _plain_key(key))
+        return self if part is None else wrap(part)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._check_write("[key] =", value)
@@ -279,13 +170,14 @@ class ndarray(torch.Tensor):  # noqa: N801
     def _check_write(self, operation: str, value: Any) -> None:
         if self.read_only is not None:
             raise refusal(f"{self.read_only} as an array to write into", "it is zeros that are not stored yet")
-        if differentiating() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in (self, value)):
+        tensors = [tensor for tensor in (self, value) if isinstance(tensor, torch.Tensor)]
+        if differentiating() and any(tensor.requires_grad for tensor in tensors):
             raise MXNetError(
                 f"the Gluon front end has no ndarray {operation} under autograd.record() where gradients pass; "
                 "compute a new array, or write under autograd.pause()"
             )
 
-    # -- shapes: each of these copies -----------------------------------------------------------------------
+    # -- shapes: each method copies -------------------------------------------------------------------------
 
     @property
     def T(self) -> "ndarray":  # type: ignore[override]  # noqa: N802
@@ -308,7 +200,7 @@ class ndarray(torch.Tensor):  # noqa: N801
         return wrap(shaping.reshaped("ndarray.reshape", plain(self), _shape(shape), order))
 
     def reshape_view(self, *shape: Any, order: str = "C") -> "ndarray":
-        """As `reshape`, but the same memory."""
+        """Like `reshape`, but over the same memory."""
         return wrap(shaping.viewed("ndarray.reshape_view", plain(self), _shape(shape), order))
 
     def flatten(self, order: str = "C") -> "ndarray":  # type: ignore[override]
@@ -388,7 +280,7 @@ class ndarray(torch.Tensor):  # noqa: N801
         return wrap(reductions.sort(plain(self), axis, descending, positions=True))
 
     def nonzero(self) -> tuple["ndarray", ...]:  # type: ignore[override]
-        return tuple(wrap(found) for found in reductions.nonzero(plain(self)))
+        return tuple(wrap(positions) for positions in reductions.nonzero(plain(self)))
 
     def take(self, indices: Any, axis: int | None = None, mode: str | None = "raise") -> "ndarray":
         return wrap(reductions.take(plain(self), plain(indices), axis, mode))
@@ -467,7 +359,7 @@ class ndarray(torch.Tensor):  # noqa: N801
         _TENSOR.grad.__set__(self, torch.zeros_like(plain(self).detach()))
 
     def drop_grad(self) -> None:
-        """Takes back what `attach_grad` asked for."""
+        """Undoes `attach_grad`."""
         _TENSOR.requires_grad_(self, False)
         _TENSOR.grad.__set__(self, None)
 
@@ -475,11 +367,11 @@ class ndarray(torch.Tensor):  # noqa: N801
     def grad(self) -> "ndarray | None":  # type: ignore[override]
         if self.gradient_of is not None:
             return self.gradient_of()
-        found = _TENSOR.grad.__get__(self) if self.is_leaf else None
-        return None if found is None else wrap(found)
+        gradient = _TENSOR.grad.__get__(self) if self.is_leaf else None
+        return None if gradient is None else wrap(gradient)
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:  # type: ignore[override]
-        """Computes gradients; of an array that is not a scalar, those of its sum."""
+        """Computes gradients of the array, or of the sum of its elements."""
         backward([self], None if out_grad is None else [out_grad], retain_graph)
 
 
@@ -507,37 +399,29 @@ _UFUNCS = {
 # -- arrays and tensors -------------------------------------------------------------------------------------------
 
 
-def plain(value: Any) -> Any:
-    """An array as the tensor that it is, the graph kept where there is one; anything else as it is."""
-    if not isinstance(value, ndarray):
-        return value
-    with torch._C.DisableTorchFunctionSubclass(), torch.set_grad_enabled(differentiating()):
-        return _TENSOR.as_subclass(value, torch.Tensor)
-
-
 def wrap(tensor: torch.Tensor) -> ndarray:
-    """The same tensor with the manners of an ndarray; the graph is kept."""
+    """The same tensor as an ndarray; the graph is kept."""
     with torch._C.DisableTorchFunctionSubclass():
         return _TENSOR.as_subclass(tensor, ndarray)  # type: ignore[no-any-return]
 
 
 def through_torch(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls Python code of PyTorch with tensors in place of arrays, and gives arrays in place of tensors."""
-    given: dict[int, Any] = {}
+    """Calls PyTorch's Python code with tensors in place of arrays, and returns arrays in place of tensors."""
+    originals: dict[int, Any] = {}
 
-    def without(value: Any) -> Any:
+    def to_tensor(value: Any) -> Any:
         tensor = plain(value)
         if tensor is not value:
-            given[id(tensor)] = (tensor, value)
+            originals[id(tensor)] = (tensor, value)
         return tensor
 
-    def with_manners(value: Any) -> Any:
-        if id(value) in given:
-            return given[id(value)][1]  # what was written in place is the array itself
+    def to_array(value: Any) -> Any:
+        if id(value) in originals:
+            return originals[id(value)][1]  # an argument that was changed in place and returned
         return wrap(value) if isinstance(value, torch.Tensor) else value
 
     with torch.set_grad_enabled(differentiating()):
-        return _mapped(with_manners, func(*_mapped(without, args), **_mapped(without, kwargs)))
+        return _mapped(to_array, func(*_mapped(to_tensor, args), **_mapped(to_tensor, kwargs)))
 
 
 def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
@@ -554,9 +438,9 @@ def _plain_key(key: Any) -> Any:
     return tuple(plain(part) for part in key) if isinstance(key, tuple) else plain(key)
 
 
-def _shape(given: tuple[Any, ...]) -> Any:
+def _shape(args: tuple[Any, ...]) -> Any:
     """A shape from the arguments of `reshape`: integers, or one tuple of them."""
-    return given[0] if len(given) == 1 and isinstance(given[0], int | tuple) else given
+    return args[0] if len(args) == 1 and isinstance(args[0], int | tuple) else args
 
 
 def _check_out(name: str, out: Any) -> None:

@@ -17,7 +17,8 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Capabilities, Memory, Spec
 from leafwise.errors import Unsupported
-from leafwise.gluon.array import ndarray, plain
+from leafwise.gluon.array import ndarray
+from leafwise.gluon.array_values import plain
 from leafwise.homes.torch.averaging import TorchAveraging
 from leafwise.homes.torch.clipping import TorchClipping
 from leafwise.homes.torch.comparing import TorchComparing

@@ -1,11 +1,11 @@
-"""`mxnet.autograd`: record, pause, and what they say about training."""
+"""`mxnet.autograd`: when operations are recorded, and whether for training."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from leafwise.gluon.autograd_state import STATE
 from leafwise.gluon.base import missing
 from leafwise.gluon.gradients import backward
-from leafwise.gluon.state import STATE
 
 __all__ = ["backward", "is_recording", "is_training", "pause", "predict_mode", "record", "train_mode"]
 

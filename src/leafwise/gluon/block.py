@@ -1,4 +1,4 @@
-"""`mxnet.gluon.Block`: a `torch.nn.Module` with Gluon's ways."""
+"""`mxnet.gluon.Block`: a `torch.nn.Module` that behaves like Gluon's."""
 
 import re
 import warnings
@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from leafwise.gluon.array import ndarray
+from leafwise.gluon.autograd_state import differentiating
 from leafwise.gluon.init import Constant
 from leafwise.gluon.parameter import Parameter
-from leafwise.gluon.state import differentiating
 
 
 class Block(nn.Module):
-    """The base of layers and models. PyTorch's own verbs work on it: `named_parameters()`, `state_dict()`, `to()`.
+    """The base of layers and models. PyTorch's own methods work on it: `named_parameters()`, `state_dict()`, `to()`.
 
     >>> from leafwise.gluon import Block, nn, np
     >>> class Twice(Block):
@@ -65,14 +65,14 @@ class Block(nn.Module):
 
     @property
     def _children(self) -> dict[str, Any]:
-        """The children as Gluon 2 keeps them: each as a reference to be called."""
+        """The children as Gluon 2 has them: each as a weak reference, to be called."""
         return {name: weakref.ref(child) for name, child in self._modules.items()}
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        # What a state dict holds is enough for a parameter whose shape or values were still to come.
+        # A parameter without values yet takes shape and values from the state dict.
         for name, parameter in self._reg_params.items():
             values = state_dict.get(prefix + name)
-            if values is not None and not parameter._initialized:
+            if values is not None and not parameter.is_initialized:
                 parameter.shape = tuple(values.shape)
                 parameter.initialize(Constant(values))
         super()._load_from_state_dict(state_dict, prefix, *rest)
@@ -82,7 +82,7 @@ class Block(nn.Module):
         self._parameters[name] = parameter.tensor
 
     def register_child(self, block: nn.Module, name: str | None = None) -> None:
-        """Adds a child, under the next number where no name is given."""
+        """Adds a child, by the next number if no name is given."""
         self.add_module(str(len(self._modules)) if name is None else name, block)
 
     # -- parameters ----------------------------------------------------------------------------------
@@ -94,15 +94,15 @@ class Block(nn.Module):
 
     def collect_params(self, select: str | None = None) -> dict[str, Parameter]:
         """Every parameter by its dotted name, or those whose name begins with a match of `select`."""
-        found = {}
+        parameters = {}
         for path, module in self.named_modules(remove_duplicate=False):
             if isinstance(module, Block):
                 for name, parameter in module._reg_params.items():
-                    found[f"{path}.{name}" if path else name] = parameter
+                    parameters[f"{path}.{name}" if path else name] = parameter
         if select is None:
-            return found
+            return parameters
         pattern = re.compile(select)
-        return {name: parameter for name, parameter in found.items() if pattern.match(name)}
+        return {name: parameter for name, parameter in parameters.items() if pattern.match(name)}
 
     def initialize(
         self, init: Any = None, device: Any = None, verbose: bool = False, force_reinit: bool = False, ctx: Any = None
@@ -147,13 +147,17 @@ class Block(nn.Module):
             return super().__call__(*args, **kwargs)
 
     def infer_shape(self, *args: Any) -> None:
-        """Layers whose shapes follow from their input say here how."""
+        """Layers set the shapes here that follow from their inputs."""
 
-    def _finish_deferred_init(self, *args: Any) -> None:
-        if any(parameter._deferred is not None for parameter in self._reg_params.values()):
+    def finish_deferred_init(self, *args: Any) -> None:
+        """Gives this block's own parameters the values that waited for the shapes of its inputs. Raises where one was
+        never initialised. A layer calls this before it uses its parameters."""
+        if any(parameter.is_deferred for parameter in self._reg_params.values()):
             self.infer_shape(*args)
             for parameter in self._reg_params.values():
                 parameter.finish_deferred_init()
+        for parameter in self._reg_params.values():
+            parameter.check_initialized()
 
     def __repr__(self) -> str:
         children = "\n".join(f"  ({name}): {_indented(repr(child))}" for name, child in self._modules.items())
@@ -166,7 +170,7 @@ def _indented(text: str) -> str:
 
 
 class HybridBlock(Block):
-    """Here a plain Block: PyTorch needs no second form of it."""
+    """The same as a Block: PyTorch needs no second form."""
 
     def hybridize(self, active: bool = True, **kwargs: Any) -> None:
-        """Does nothing; `torch.compile(net)` is what compiles."""
+        """Does nothing; `torch.compile(net)` compiles."""

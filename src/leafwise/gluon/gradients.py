@@ -1,4 +1,4 @@
-"""Backward with MXNet's rules: gradients are overwritten, in place, unless they are to be added up."""
+"""Backward with MXNet's rules: gradients are overwritten, in place, unless `grad_req` is 'add'."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from leafwise.gluon.base import MXNetError
 
 _GRAD_REQS = ("write", "add", "null")
-_TENSOR: Any = torch.Tensor  # its own properties, beneath those that an ndarray has otherwise
+_TENSOR: Any = torch.Tensor  # for PyTorch's own properties, which an array overrides
 
 
 def check_grad_req(grad_req: str) -> None:
@@ -39,7 +39,7 @@ def backward(heads: Iterable[torch.Tensor], head_grads: Any = None, retain_graph
 
 
 def _write_gradient(leaf: Any, before: Any) -> None:
-    """Puts a new gradient into the memory of the one before, which somebody may hold."""
+    """Writes a new gradient into the memory of the one before, to which the user may have a reference."""
     after = _TENSOR.grad.__get__(leaf)
     if before is None or (after is not None and before.dtype != after.dtype):
         return
@@ -50,14 +50,14 @@ def _write_gradient(leaf: Any, before: Any) -> None:
 
 
 def _beneath(array: Any) -> torch.Tensor:
-    """An array as a plain tensor, in the graph if it was."""
+    """An array as a plain tensor, in the same graph."""
     with torch._C.DisableTorchFunctionSubclass():
         return _TENSOR.as_subclass(array, torch.Tensor)  # type: ignore[no-any-return]
 
 
 def _leaves_of(tensors: list[torch.Tensor]) -> list[Any]:
     """The tensors whose gradients a backward from here would add to."""
-    found, seen = [], set()
+    leaves, seen = [], set()
     stack = [tensor.grad_fn for tensor in tensors]
     while stack:
         node = stack.pop()
@@ -65,6 +65,6 @@ def _leaves_of(tensors: list[torch.Tensor]) -> list[Any]:
             continue
         seen.add(node)
         if hasattr(node, "variable"):
-            found.append(node.variable)
+            leaves.append(node.variable)
         stack.extend(following for following, _ in node.next_functions)
-    return found
+    return leaves

@@ -1,7 +1,7 @@
-"""Indices as MXNet reads them, over plain tensors.
+"""Indexing with MXNet's rules, over plain tensors.
 
 Integers and slices give a view where the elements lie next to each other in memory, and a copy elsewhere; index arrays
-and masks give a copy. What lies next to each other is said of row-major order, whatever strides the tensor has.
+and masks give a copy. "Next to each other" means in row-major order, whatever strides the tensor has.
 """
 
 import math
@@ -14,7 +14,7 @@ from leafwise.gluon.base import MXNetError, refusal
 
 
 def read(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:
-    """The part that a key names, as a view or as a copy; None where it is the array itself."""
+    """The part that a key selects, as a view or as a copy; None where it is the whole array."""
     if tensor.ndim == 0 and key != ():
         raise IndexError("scalar tensor can only accept `()` as index")
     if isinstance(key, slice):
@@ -34,7 +34,7 @@ def read(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:
 
 
 def write(tensor: torch.Tensor, key: Any, value: Any) -> None:
-    """Assigns to the part that a key names; values are cast to the array's dtype and broadcast."""
+    """Assigns to the part that a key selects; values are cast to the array's dtype and broadcast."""
     if tensor.ndim == 0 and key != ():
         raise IndexError("scalar tensor can only accept `()` as index")
     _check_masks(key, value)
@@ -50,7 +50,7 @@ def write(tensor: torch.Tensor, key: Any, value: Any) -> None:
         target, flipped = _cut(tensor, parts)
         shape = target[_dropping(parts)].shape if parts else target.shape
         fitting = _fitted(source, shape)
-        if flipped:  # backwards slices are assigned forwards, from values turned round
+        if flipped:  # backward slices are assigned forward, from reversed values
             fitting = torch.flip(fitting[_adding(parts)], flipped)
             target.copy_(fitting)
         else:
@@ -61,7 +61,7 @@ def write(tensor: torch.Tensor, key: Any, value: Any) -> None:
     if not source.ndim:
         tensor.put_(flat, values)
         return
-    # Where a position is named twice, the last value wins; PyTorch leaves that open.
+    # Where a position occurs twice, the last value wins; PyTorch leaves that undefined.
     _, from_the_end = numpy.unique(flat.flip(0).cpu().numpy(), return_index=True)
     last = torch.from_numpy(len(flat) - 1 - from_the_end).to(flat.device)
     tensor.put_(flat[last], values[last])
@@ -82,10 +82,10 @@ def _is_basic(part: Any) -> bool:
 
 def _expanded(key: Any, tensor: torch.Tensor) -> tuple[Any, ...]:
     """The key as a tuple with one entry for each axis, and None for each new one."""
-    given = list(key) if isinstance(key, tuple) else [key]
-    if len({part.shape for part in given if isinstance(part, torch.Tensor) and part.ndim}) > 1:
+    raw_parts = list(key) if isinstance(key, tuple) else [key]
+    if len({part.shape for part in raw_parts if isinstance(part, torch.Tensor) and part.ndim}) > 1:
         raise refusal("ndarray indexed with arrays of different shapes", "broadcast them first, with np.broadcast_to")
-    parts = [_part(part, alone=not isinstance(key, tuple)) for part in given]
+    parts = [_part(part, alone=not isinstance(key, tuple)) for part in raw_parts]
     taken = sum(part.ndim if _is_mask(part) else 1 for part in parts if part is not None and part is not Ellipsis)
     if taken > tensor.ndim:
         raise IndexError(f"too many indices ({taken}) for array with {tensor.ndim} dimensions")
@@ -145,14 +145,14 @@ def _check_masks(key: Any, value: Any) -> None:
 
 
 def _basic(tensor: torch.Tensor, parts: tuple[Any, ...]) -> tuple[torch.Tensor, bool]:
-    """The part, and whether it is a view as MXNet has them."""
+    """The part, and whether MXNet would give a view of it."""
     cut, flipped = _cut(tensor, parts)
     cut = torch.flip(cut, flipped) if flipped else cut
     return cut[_dropping(parts)], _is_contiguous(parts, tensor.shape)
 
 
 def _cut(tensor: torch.Tensor, parts: tuple[Any, ...]) -> tuple[torch.Tensor, list[int]]:
-    """Every axis cut, none dropped or added; and the axes that run backwards, which are cut forwards."""
+    """The tensor sliced along every axis, with none dropped or added; and the axes still to be reversed."""
     cuts, flipped = [], []
     for axis, (part, size) in enumerate(zip(_without_new(parts), tensor.shape, strict=False)):
         start, length, step = _span(part, size, axis)
@@ -182,17 +182,17 @@ def _without_new(parts: tuple[Any, ...]) -> list[Any]:
 
 
 def _dropping(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What turns cut axes into those of the result."""
+    """The key that turns the axes of `_cut` into those of the result."""
     return tuple(0 if isinstance(part, int) else None if part is None else slice(None) for part in parts)
 
 
 def _adding(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The other way round: the axes of the result into those that were cut."""
+    """The opposite key: from the axes of the result to those of `_cut`."""
     return tuple(None if isinstance(part, int) else 0 if part is None else slice(None) for part in parts)
 
 
 def _is_contiguous(parts: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
-    """Whether the elements lie next to each other: before an axis that is cut, every axis takes one element."""
+    """Whether the elements are contiguous: every axis before one that is cut selects a single element."""
     spans = [_span(part, size, axis) for axis, (part, size) in enumerate(zip(_without_new(parts), shape, strict=False))]
     if math.prod(length for _, length, _ in spans) <= 1:
         return True
@@ -210,7 +210,7 @@ def _is_contiguous(parts: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
 def _advanced(tensor: torch.Tensor, parts: tuple[Any, ...]) -> torch.Tensor:
     if any(part is None for part in parts):
         raise refusal("ndarray indexed with arrays and None together", "index first, then np.expand_dims")
-    # Slices first, so that what is left is whole axes, arrays and integers.
+    # Slices are applied first, which leaves whole axes, arrays and integers.
     before: list[Any] = []
     for part in parts:
         before += [part if isinstance(part, slice) else slice(None)] * (part.ndim if _is_mask(part) else 1)
@@ -220,7 +220,7 @@ def _advanced(tensor: torch.Tensor, parts: tuple[Any, ...]) -> torch.Tensor:
     cut = torch.flip(cut, flipped) if flipped else cut
     arrays = [part for part in parts if isinstance(part, torch.Tensor)]
     rest = tuple(slice(None) if isinstance(part, slice) else part for part in parts)
-    # PyTorch takes integers out first; NumPy counts them as index arrays, which matters where slices separate them.
+    # PyTorch applies integers first; NumPy treats them as index arrays, which differs where slices separate them.
     whole = [at for at, part in enumerate(rest) if not isinstance(part, slice)]
     if len(whole) > 1 and whole[-1] - whole[0] >= len(whole) and any(isinstance(rest[at], int) for at in whole):
         raise refusal("ndarray indexed with integers and arrays on both sides of a slice", "index in two steps")

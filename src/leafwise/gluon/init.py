@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from leafwise.gluon import random
-from leafwise.gluon.array import ndarray, plain
+from leafwise.gluon.array import ndarray
+from leafwise.gluon.array_values import plain
 from leafwise.gluon.base import missing
 
 _REGISTERED: dict[str, type["Initializer"]] = {}
@@ -48,13 +49,13 @@ class Initializer:
 
 
 def create(initializer: Any) -> Initializer:
-    """An initialiser from itself or from its name."""
+    """The initialiser of this name; an initialiser is returned unchanged."""
     if isinstance(initializer, Initializer):
         return initializer
     assert isinstance(initializer, str), "initializer must be of string type"
-    found = _REGISTERED.get(initializer.lower())
-    assert found is not None, f"{initializer} is not registered. Please register with initializer.register first"
-    return found()
+    registered = _REGISTERED.get(initializer.lower())
+    assert registered is not None, f"{initializer} is not registered. Please register with initializer.register first"
+    return registered()
 
 
 def _write(arr: ndarray, values: Any) -> None:
@@ -88,7 +89,7 @@ class Normal(Initializer):
 
 @register
 class Constant(Initializer):
-    """One value, or an array of the shape."""
+    """One value for all elements, or an array of the same shape."""
 
     def __init__(self, value: Any = 0.0) -> None:
         super().__init__(value=value)

@@ -1,4 +1,4 @@
-"""`mxnet.gluon.nn`: the layers of the deck."""
+"""`mxnet.gluon.nn`: Sequential, Dense and Activation."""
 
 import math
 from collections.abc import Iterator
@@ -47,18 +47,18 @@ class Sequential(Block):
 
     def forward(self, x: Any, *args: Any) -> Any:
         for block in self._modules.values():
-            # Plain modules are PyTorch's own code: they get tensors, and what they give are arrays again.
+            # A plain module is PyTorch's own code: it gets tensors, and its results become arrays again.
             is_plain = isinstance(x, ndarray) and not isinstance(block, Block)
             x = through_torch(block, x, *args) if is_plain else block(x, *args)  # type: ignore[arg-type, misc]
             args = ()
         return x
 
     def __getitem__(self, key: Any) -> Any:
-        found = list(self._modules.values())[key]
-        if not isinstance(found, list):
-            return found
+        blocks = list(self._modules.values())[key]
+        if not isinstance(blocks, list):
+            return blocks
         part = type(self)()
-        part.add(*found)
+        part.add(*blocks)
         return part
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class Activation(HybridBlock):
 
 
 class Dense(HybridBlock):
-    """A fully connected layer; `in_units` may be told by the first input.
+    """A fully connected layer; without `in_units`, the first input gives it.
 
     >>> from leafwise.gluon import nn, np
     >>> layer = nn.Dense(3)
@@ -130,10 +130,8 @@ class Dense(HybridBlock):
         return math.prod(shape[1:]) if self._flatten else shape[-1]
 
     def forward(self, x: Any) -> Any:
-        self._finish_deferred_init(x)
-        for parameter in self._reg_params.values():
-            parameter._check_initialized()
-        # From where PyTorch looks too, so that torch.func.functional_call can put others in their place.
+        self.finish_deferred_init(x)
+        # From PyTorch's own dict, where torch.func.functional_call puts other tensors in their place.
         weight, bias = self._parameters["weight"], self._parameters.get("bias")
         assert weight is not None
         units, width = weight.shape

@@ -1,4 +1,4 @@
-"""`mxnet.np`: arrays that look like NumPy's and default to float32, as far as the deck and its neighbourhood go."""
+"""`mxnet.np`: functions on arrays like NumPy's that default to float32; the common ones, not all of MXNet's."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,12 +7,13 @@ import numpy
 import torch
 
 from leafwise.gluon import arithmetic, random, shaping
-from leafwise.gluon.array import ndarray, plain, wrap
+from leafwise.gluon.array import ndarray, wrap
+from leafwise.gluon.array_values import plain
 from leafwise.gluon.base import MXNetError, missing, refusal
 from leafwise.gluon.dtypes import numpy_dtype, torch_dtype
 
 pi, e, inf, nan, newaxis = numpy.pi, numpy.e, numpy.inf, numpy.nan, None
-# dtypes, not types, as in MXNet: so that they equal the names, and print as them.
+# dtypes, not types, as in MXNet, so that they equal their names and print as them.
 float16, float32, float64 = numpy.dtype("float16"), numpy.dtype("float32"), numpy.dtype("float64")
 int8, int32, int64 = numpy.dtype("int8"), numpy.dtype("int32"), numpy.dtype("int64")
 uint8, bool_ = numpy.dtype("uint8"), numpy.dtype("bool")
@@ -24,7 +25,7 @@ _Shape = int | Sequence[int]
 
 
 def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:
-    """An array of numbers, in float32 unless told otherwise; arrays and scalars of NumPy's types keep their dtype.
+    """An array of numbers, in float32 unless `dtype` is given; arrays, and scalars of NumPy's types, keep their dtype.
 
     >>> from leafwise.gluon import np
     >>> np.array([1, 2])
@@ -33,16 +34,16 @@ def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -
     if isinstance(object, torch.Tensor):
         tensor = plain(object)
         return wrap(tensor.clone() if dtype is None else tensor.to(_dtype(dtype), copy=True))
-    given = numpy.array(_unwrapped(object))
+    values = numpy.array(_unwrapped(object))
     if isinstance(object, numpy.generic) and dtype is None:
-        dtype = given.dtype
-    if given.dtype.kind not in "biuf":
+        dtype = values.dtype
+    if values.dtype.kind not in "biuf":
         raise TypeError(f"np.array takes numbers, not {object!r}")
-    return wrap(torch.from_numpy(given).to(_dtype(dtype)))
+    return wrap(torch.from_numpy(values).to(_dtype(dtype)))
 
 
 def _dtype(dtype: Any) -> torch.dtype:
-    """A dtype as `np.array` and `np.eye` take it: Python's `float` is float32, as None is."""
+    """A dtype for `np.array` and `np.eye`, where both Python's `float` and None mean float32."""
     return torch.float32 if dtype is float else torch_dtype(dtype)
 
 
@@ -112,7 +113,7 @@ def _array(a: Any, name: str) -> ndarray:
 def concatenate(seq: Sequence[ndarray], axis: int | None = 0) -> ndarray:
     tensors = _of_one_dtype(seq, "concatenate")
     if axis is None:
-        tensors, axis = [one.reshape(-1) for one in tensors], 0
+        tensors, axis = [tensor.reshape(-1) for tensor in tensors], 0
     return wrap(torch.cat(tensors, dim=axis))
 
 
@@ -236,7 +237,7 @@ def take(a: ndarray, indices: Any, axis: int | None = None, mode: str | None = "
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """Elements of `x` where the condition holds and of `y` elsewhere; without them, where it holds."""
+    """Elements of `x` where the condition holds and of `y` elsewhere; without both, the positions where it holds."""
     mask = _tensor(condition, "where") != 0
     if x is None and y is None:
         return wrap(mask).nonzero()

@@ -1,11 +1,12 @@
-"""`mxnet.npx`: what MXNet has beyond NumPy, as far as the deck and its neighbourhood go."""
+"""`mxnet.npx`: common functions that MXNet has beyond NumPy's."""
 
 from typing import Any
 
 import torch
 
 from leafwise.gluon import random
-from leafwise.gluon.array import ndarray, plain, wrap
+from leafwise.gluon.array import ndarray, wrap
+from leafwise.gluon.array_values import plain
 from leafwise.gluon.base import MXNetError, missing, refusal
 
 __all__ = ["cpu", "gpu", "num_gpus", "random", "relu", "reset_np", "set_np", "sigmoid", "softmax", "waitall"]
@@ -18,7 +19,7 @@ def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:
 
 
 def reset_np() -> None:
-    """Nothing to go back to: the classic semantics of MXNet 1.x arrays are not here."""
+    """Does nothing: the front end does not have the arrays of MXNet 1.x."""
 
 
 def relu(data: ndarray) -> ndarray:
@@ -55,7 +56,7 @@ def num_gpus() -> int:
 
 
 def waitall() -> None:
-    """MXNet computes behind one's back; here everything has been computed."""
+    """Does nothing: MXNet computes asynchronously, and here everything has been computed."""
 
 
 _INSTEAD: dict[str, Any] = {"fully_connected": "use nn.Dense, or torch.nn.functional.linear"}

@@ -1,4 +1,4 @@
-"""`mxnet.gluon.Parameter`: a handle on a `torch.nn.Parameter`, whose shape may come later."""
+"""`mxnet.gluon.Parameter`: a handle on a `torch.nn.Parameter` whose shape may be inferred later."""
 
 import warnings
 from typing import Any
@@ -8,15 +8,16 @@ import torch
 from torch.nn.parameter import UninitializedParameter
 
 from leafwise.gluon import init as initializers
-from leafwise.gluon.array import ndarray, plain, wrap
+from leafwise.gluon.array import ndarray, wrap
+from leafwise.gluon.array_values import plain
+from leafwise.gluon.autograd_state import differentiating
 from leafwise.gluon.base import DeferredInitializationError
 from leafwise.gluon.dtypes import numpy_dtype, torch_dtype
 from leafwise.gluon.gradients import check_grad_req
-from leafwise.gluon.state import differentiating
 
 
 class Parameter:
-    """A parameter as Gluon has it. `tensor` is the PyTorch parameter beneath, one object from first to last.
+    """A parameter like Gluon's. `tensor` is the PyTorch parameter beneath, which stays the same object.
 
     >>> from leafwise.gluon import Parameter
     >>> p = Parameter("weight", shape=(2, 2))
@@ -29,7 +30,7 @@ class Parameter:
            [0., 0.]])
     """
 
-    _array: ndarray | None = None  # what `data()` gave last
+    _array: ndarray | None = None  # the last result of `data()`
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Parameter:
         self._dtype = dtype
         self._shape = None if shape is None else _sizes(shape)
         self._initialized = False
-        self._deferred: tuple[Any, Any] | None = None  # the initialiser to use, and values that wait for a shape
+        self._deferred: tuple[Any, Any] | None = None  # the initialiser, and values set before the shape was known
         self.tensor: Any = UninitializedParameter(dtype=torch_dtype(dtype))  # type: ignore[call-arg]
         self._grad_req = "null"
         self.grad_req = grad_req if differentiable else "null"
@@ -61,7 +62,7 @@ class Parameter:
         return {name: value for name, value in self.__dict__.items() if name != "_array"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A copy of a tensor does not take along what was written on it.
+        # Copies of tensors lose attributes that were set on them.
         self.__dict__.update(state)
         self.tensor.grad_req = self._grad_req
 
@@ -69,7 +70,7 @@ class Parameter:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Unknown dimensions are -1, until the first forward tells them."""
+        """Unknown dimensions are -1 until the first forward."""
         return None if self._shape is None else tuple(-1 if size == 0 else size for size in self._shape)
 
     @shape.setter
@@ -87,7 +88,7 @@ class Parameter:
 
     @property
     def dtype(self) -> Any:
-        """As it was given, for as long as that is true: PyTorch's `net.half()` changes it too."""
+        """The dtype as it was given, unless PyTorch, as with `net.half()`, has changed it since."""
         if self.tensor.dtype is not torch_dtype(self._dtype):
             self._dtype = numpy_dtype(self.tensor.dtype).name
         return self._dtype
@@ -97,7 +98,7 @@ class Parameter:
         self.cast(dtype)
 
     def cast(self, dtype: Any) -> None:
-        """Changes the dtype, of the values too."""
+        """Changes the dtype, and converts the values."""
         self._dtype = dtype
         with torch._C.DisableTorchFunctionSubclass():
             self.tensor.grad = None
@@ -113,7 +114,7 @@ class Parameter:
         check_grad_req(grad_req)
         self._grad_req = grad_req
         self.tensor.grad_req = grad_req
-        with torch._C.DisableTorchFunctionSubclass():  # which lets nothing be asked of what has no shape
+        with torch._C.DisableTorchFunctionSubclass():  # an UninitializedParameter refuses most functions
             self.tensor.requires_grad_(grad_req != "null")
             self.tensor.grad = None
 
@@ -147,7 +148,7 @@ class Parameter:
         self._deferred = (chosen, None)
 
     def finish_deferred_init(self) -> None:
-        """Draws what was put off; the shape must be known by now."""
+        """Draws the values that `initialize` deferred; the shape must be known by now."""
         if self._deferred is None:
             return
         chosen, values = self._deferred
@@ -170,7 +171,7 @@ class Parameter:
         self._initialized, self._deferred = True, None
 
     def set_data(self, data: Any) -> None:
-        """Replaces the values, in place; while deferred, they are kept for later."""
+        """Replaces the values in place; while initialisation is deferred, keeps them for later."""
         values = plain(data).detach() if isinstance(data, torch.Tensor) else torch.as_tensor(data)
         self.shape = tuple(values.shape)
         if self._initialized:
@@ -182,7 +183,18 @@ class Parameter:
 
     # -- values and gradients ------------------------------------------------------------------------
 
-    def _check_initialized(self) -> None:
+    @property
+    def is_initialized(self) -> bool:
+        """Whether it has values."""
+        return self._initialized
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether it gets its values at the first forward, from which its shape is inferred."""
+        return self._deferred is not None
+
+    def check_initialized(self) -> None:
+        """Raises, as MXNet does, where it has no values yet."""
         if self._initialized:
             return
         if self._deferred is not None:
@@ -199,11 +211,11 @@ class Parameter:
         )
 
     def data(self, device: Any = None, ctx: Any = None) -> ndarray:
-        """The live array: what is written into it, every use of the parameter sees."""
-        self._check_initialized()
+        """The live array: writing to it changes the parameter."""
+        self.check_initialized()
         if differentiating():
             return self._with_gradient(wrap(self.tensor))
-        # One object for as long as it shows the parameter's memory, which `net.double()` and loading may replace.
+        # The same object as long as it shares the parameter's memory, which `net.double()` and loading may replace.
         held = None if self._array is None else self._array.tensor
         if held is None or held.dtype != self.tensor.dtype or not held.is_set_to(self.tensor):
             self._array = self._with_gradient(wrap(self.tensor.detach()))
@@ -216,7 +228,7 @@ class Parameter:
 
     def grad(self, device: Any = None, ctx: Any = None) -> ndarray:
         """The gradient; zeros before any backward."""
-        self._check_initialized()
+        self.check_initialized()
         if self._grad_req == "null":
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
         if self.tensor.grad is None:
@@ -232,7 +244,7 @@ class Parameter:
         return [self.grad()]
 
     def zero_grad(self) -> None:
-        """Forgets the gradient; `grad()` is zeros again."""
+        """Drops the gradient; `grad()` is zeros again."""
         self.tensor.grad = None
 
     def __getattr__(self, name: str) -> Any:

@@ -7,7 +7,7 @@ import torch
 from leafwise.gluon.array import ndarray, wrap
 from leafwise.gluon.base import missing
 from leafwise.gluon.dtypes import torch_dtype
-from leafwise.gluon.stream import STREAM
+from leafwise.gluon.random_stream import STREAM
 
 __all__ = ["normal", "rand", "randn", "seed", "uniform"]
 
@@ -15,7 +15,7 @@ _Size = int | tuple[int, ...] | None
 
 
 def seed(seed: int = 0) -> None:
-    """Starts the stream anew; the default of MXNet is 0."""
+    """Restarts the stream with a seed; MXNet's default is 0."""
     STREAM.seed(seed)
 
 

@@ -13,20 +13,20 @@ def _axes(name: str, tensor: torch.Tensor, axis: Axis) -> tuple[int, ...]:
     """The axes as numbers from 0; all of them for None."""
     if axis is None:
         return tuple(range(tensor.ndim))
-    given = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
-    for one in given:
-        if isinstance(one, bool) or not isinstance(one, int):
-            raise MXNetError(f"ndarray.{name}: an axis must be an integer, not {one!r}")
-        if not -tensor.ndim <= one < tensor.ndim:
-            raise MXNetError(f"ndarray.{name}: axis {one} is out of bounds for array of dimension {tensor.ndim}")
-    return tuple(one % tensor.ndim for one in given)
+    numbers = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise MXNetError(f"ndarray.{name}: an axis must be an integer, not {number!r}")
+        if not -tensor.ndim <= number < tensor.ndim:
+            raise MXNetError(f"ndarray.{name}: axis {number} is out of bounds for array of dimension {tensor.ndim}")
+    return tuple(number % tensor.ndim for number in numbers)
 
 
-def _reduced(found: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
+def _reduced(result: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
     """Drops the axes of size one that a reduction with `keepdim=True` left."""
     if keepdims:
-        return found
-    return found.reshape([size for axis, size in enumerate(found.shape) if axis not in axes])
+        return result
+    return result.reshape([size for axis, size in enumerate(result.shape) if axis not in axes])
 
 
 def sum(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: bool) -> torch.Tensor:
@@ -41,14 +41,14 @@ def sum(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: b
 
 
 def mean(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: bool) -> torch.Tensor:
-    """In float32, whatever the array's dtype, unless another one is asked for."""
+    """The mean in float32, whatever the array's dtype, unless `dtype` is given."""
     axes = _axes("mean", tensor, axis)
     dtype = dtype or torch.float32
     if not dtype.is_floating_point:
         raise refusal("ndarray.mean in integers", "take the mean in float32, then .astype()")
     wide = tensor.to(torch.promote_types(tensor.dtype, dtype))
-    found = torch.mean(wide, axes, keepdim=True) if axes else wide.clone()
-    return _reduced(found, axes, keepdims).to(dtype)
+    result = torch.mean(wide, axes, keepdim=True) if axes else wide.clone()
+    return _reduced(result, axes, keepdims).to(dtype)
 
 
 def extremum(name: str, tensor: torch.Tensor, axis: Axis, keepdims: bool) -> torch.Tensor:
@@ -57,23 +57,23 @@ def extremum(name: str, tensor: torch.Tensor, axis: Axis, keepdims: bool) -> tor
         raise MXNetError(f"ndarray.{name} of an empty array")
     if not axes:
         return tensor.clone()
-    found: torch.Tensor = _Extremum.apply(tensor, name, axes)  # type: ignore[no-untyped-call]
-    return _reduced(found, axes, keepdims)
+    result: torch.Tensor = _Extremum.apply(tensor, name, axes)  # type: ignore[no-untyped-call]
+    return _reduced(result, axes, keepdims)
 
 
 class _Extremum(torch.autograd.Function):
-    """`max` or `min` with the whole gradient for each of several equal elements, where PyTorch divides it."""
+    """`max` or `min` that gives the whole gradient to each of several equal elements; PyTorch divides it."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str, axes: tuple[int, ...]) -> torch.Tensor:
-        found = (torch.amax if name == "max" else torch.amin)(tensor, axes, keepdim=True)
-        ctx.save_for_backward(tensor, found)
-        return found
+        result = (torch.amax if name == "max" else torch.amin)(tensor, axes, keepdim=True)
+        ctx.save_for_backward(tensor, result)
+        return result
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        tensor, found = ctx.saved_tensors
-        return grads[0] * (tensor == found), None, None
+        tensor, result = ctx.saved_tensors
+        return grads[0] * (tensor == result), None, None
 
 
 def moment(
@@ -96,7 +96,7 @@ def moment(
 
 
 def _check_gradient(name: str, tensor: torch.Tensor) -> None:
-    """MXNet differentiates some operations as if they were constant; neither that nor another gradient is given."""
+    """Raises where MXNet would differentiate an operation as if it were constant."""
     if tensor.requires_grad:
         raise refusal(
             f"the gradient of {name}",
@@ -115,7 +115,7 @@ def truth(name: str, tensor: torch.Tensor, axis: Axis, keepdims: bool) -> torch.
 
 
 def position(name: str, tensor: torch.Tensor, axis: Any, keepdims: bool) -> torch.Tensor:
-    """`argmax` and `argmin`: the first of several; what is not a number counts for nothing."""
+    """`argmax` and `argmin`: the first of several equal elements; NaN is ignored."""
     if not tensor.numel():
         raise MXNetError(f"ndarray.{name} of an empty array")
     if axis is not None and len(_axes(name, tensor, axis)) != 1:
@@ -128,8 +128,8 @@ def position(name: str, tensor: torch.Tensor, axis: Any, keepdims: bool) -> torc
         tensor = tensor.to(torch.uint8)
     find = torch.argmax if name == "argmax" else torch.argmin
     if axis is None:
-        found = find(tensor)
-        return found.reshape([1] * tensor.ndim) if keepdims else found
+        result = find(tensor)
+        return result.reshape([1] * tensor.ndim) if keepdims else result
     return find(tensor, axis, keepdim=keepdims)
 
 
@@ -143,7 +143,7 @@ def cumsum(tensor: torch.Tensor, axis: Any, dtype: torch.dtype | None) -> torch.
 
 
 def sort(tensor: torch.Tensor, axis: Any, descending: Any, positions: bool) -> torch.Tensor:
-    """Sorted values, or with `positions` where they were, in int64."""
+    """Sorted values, or with `positions` their former positions, in int64."""
     name = "argsort" if positions else "sort"
     if tensor.dtype == torch.bool:
         raise MXNetError(f"ndarray.{name} has no meaning for bool")
@@ -178,5 +178,5 @@ def take(tensor: torch.Tensor, indices: Any, axis: Any, mode: str | None) -> tor
         raise MXNetError(f"ndarray.take: unknown mode {mode!r}")
     elif at.numel() and not 0 <= int(at.min()) <= int(at.max()) < size:
         raise MXNetError(f"ndarray.take: an index is out of bounds for axis {axis} with size {size}")
-    found = torch.index_select(tensor, axis, at.reshape(-1))
-    return found.reshape(*tensor.shape[:axis], *at.shape, *tensor.shape[axis + 1 :])
+    taken = torch.index_select(tensor, axis, at.reshape(-1))
+    return taken.reshape(*tensor.shape[:axis], *at.shape, *tensor.shape[axis + 1 :])

@@ -1,10 +1,10 @@
-"""The names of `torch.Tensor` that arrays do not have: MXNet's arrays do not, or mean something else by them."""
+"""Names of `torch.Tensor` that arrays refuse, because MXNet's arrays lack them or mean something else by them."""
 
 from typing import Any
 
 import torch
 
-# What says where an array is and how it is differentiated: facts that MXNet's arrays have, too, and no values.
+# Allowed: attributes that say on which device an array is and how it is differentiated.
 _FACTS = {"device", "grad_fn", "is_leaf", "requires_grad"}
 _INSTEAD = {
     "amax": "use x.max(axis)",
@@ -45,7 +45,7 @@ def refusal_of(name: str) -> str:
     return f"the Gluon front end has no ndarray.{name}; {use}"
 
 
-class _Refused:
+class _RefusedName:
     """A name of `torch.Tensor` that an array does not have."""
 
     def __init__(self, name: str) -> None:
@@ -59,7 +59,9 @@ class _Refused:
 
 
 def refuse_the_rest(cls: type) -> None:
-    """Makes the public names of `torch.Tensor` that a class does not define errors that say what to write."""
+    """Makes `cls` refuse each public name of `torch.Tensor` that neither it nor a base between it and `torch.Tensor`
+    defines. The error says what to write instead."""
+    own = set().union(*(vars(base) for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)]))
     for name in [*dir(torch.Tensor), *_INSTEAD]:
-        if not name.startswith("_") and name not in vars(cls) and name not in _FACTS:
-            setattr(cls, name, _Refused(name))
+        if not name.startswith("_") and name not in own and name not in _FACTS:
+            setattr(cls, name, _RefusedName(name))

@@ -1,4 +1,4 @@
-"""Changes of shape, over plain tensors. Each gives memory of its own, as in MXNet: an edit reaches no other array."""
+"""Changes of shape, over plain tensors. As in MXNet, each result is a copy, so that writing to it changes no other."""
 
 from typing import Any
 
@@ -63,10 +63,11 @@ def swapped(tensor: torch.Tensor, axis1: int, axis2: int) -> torch.Tensor:
 def squeezed(tensor: torch.Tensor, axis: Any = None) -> torch.Tensor:
     if axis is None:
         return owned(tensor.squeeze())
-    axes = tuple(_axis("ndarray.squeeze", one, tensor.ndim) for one in (axis if isinstance(axis, tuple) else (axis,)))
-    for one in axes:
-        if tensor.shape[one] != 1:
-            raise MXNetError(f"ndarray.squeeze: axis {one} of {tuple(tensor.shape)} does not have size 1")
+    requested = axis if isinstance(axis, tuple) else (axis,)
+    axes = tuple(_axis("ndarray.squeeze", number, tensor.ndim) for number in requested)
+    for number in axes:
+        if tensor.shape[number] != 1:
+            raise MXNetError(f"ndarray.squeeze: axis {number} of {tuple(tensor.shape)} does not have size 1")
     return owned(tensor.squeeze(axes))
 
 

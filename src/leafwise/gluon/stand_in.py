@@ -1,4 +1,4 @@
-"""`import mxnet` as this front end: in this process, while asked for."""
+"""Makes `import mxnet` mean this front end, in this process."""
 
 import importlib
 import sys
@@ -27,7 +27,7 @@ _STANDS_FOR = {
     "mxnet.np.random": "leafwise.gluon.random",
     "mxnet.random": "leafwise.gluon.random",
 }
-# Classes say in their names where they live, and people print those; while standing in, it is MXNet's place.
+# Printed classes show their module. While this front end stands in for MXNet, they show MXNet's.
 _LIVES_IN = {
     "mxnet.base": ("MXNetError",),
     "mxnet.gluon.block": ("Block", "HybridBlock"),
@@ -39,7 +39,7 @@ _LIVES_IN = {
 
 
 class _Refuser:
-    """Says which module of MXNet is not here, instead of "no module named"."""
+    """An import finder whose error says that the front end does not have this module of MXNet."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         if name.partition(".")[0] == "mxnet":

@@ -13,8 +13,8 @@ import numpy as np
 _MAGIC = 127  # MXNet spreads seeds by this factor
 
 
-class Stream:
-    """One generator; every draw moves it on."""
+class RandomStream:
+    """A generator, advanced by every draw."""
 
     def __init__(self, seed: int = 0) -> None:
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class Stream:
         self._bits = state._bit_generator
 
     def canonical(self, count: int) -> Any:
-        """So many numbers in [0, 1], in float32."""
+        """`count` numbers in [0, 1], in float32."""
         with self._lock:
             raw = self._bits.random_raw(count) if count else np.zeros(0)
         return np.asarray(raw).astype(np.float32) / np.float32(1 << 32)
@@ -37,10 +37,10 @@ class Stream:
 
     def normal(self, mean: float, scale: float, shape: tuple[int, ...]) -> Any:
         count = math.prod(shape)
-        found = np.empty(count + 1, np.float32)
+        numbers = np.empty(count + 1, np.float32)
         for start in range(0, count, 2):
-            found[start : start + 2] = self._polar_pair()
-        return (found[:count] * np.float32(scale) + np.float32(mean)).reshape(shape)
+            numbers[start : start + 2] = self._polar_pair()
+        return (numbers[:count] * np.float32(scale) + np.float32(mean)).reshape(shape)
 
     def _polar_pair(self) -> tuple[Any, Any]:
         one, two = np.float32(1), np.float32(2)
@@ -52,4 +52,4 @@ class Stream:
                 return y * scale, x * scale
 
 
-STREAM = Stream()
+STREAM = RandomStream()

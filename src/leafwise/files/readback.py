@@ -1,5 +1,4 @@
-"""What was written is opened before it takes the place of what is there: nothing that works is replaced by a file that
-cannot be read."""
+"""Reads a new file back before it replaces the old one, so that no good file is replaced by an unreadable one."""
 
 import os
 from collections.abc import Set
@@ -11,9 +10,9 @@ from leafwise.files.folder import INDEX, StagedFolder
 from leafwise.files.writer import Output
 
 
-def prove(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[str] = frozenset()) -> None:
-    """Raises unless files that were written can be opened as everybody will open them, and hold arrays and plain values
-    of these names. `staged` are the files by the paths that they will have; `path` is what they are opened by."""
+def check_readable(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[str] = frozenset()) -> None:
+    """Raises unless the files that were written can be opened as users will open them, and hold arrays and plain values
+    of exactly these names. `staged` has the files by their final paths; `path` is the one to open."""
     files = {os.path.basename(output.path): output.source for output in staged.values()}
     folder = StagedFolder(os.path.dirname(path), files)
     name = os.path.basename(path)
@@ -25,8 +24,8 @@ def prove(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[st
     except FileError as error:
         raise FileError(f"what was written cannot be opened, and nothing was replaced: {error}") from error
     try:
-        found = opened.record.scalars.keys() if opened.record is not None else frozenset()
-        if opened.content.keys() != arrays or found != values:
+        plain_names = opened.record.scalars.keys() if opened.record is not None else frozenset()
+        if opened.content.keys() != arrays or plain_names != values:
             raise FileError(f"{shown_file(path)} would hold other names than it should; nothing was replaced")
     finally:
         opened.close()

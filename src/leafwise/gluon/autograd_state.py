@@ -5,14 +5,14 @@ import threading
 import torch
 
 
-class _State(threading.local):
+class _AutogradState(threading.local):
     recording = False
     training = False
 
 
-STATE = _State()
+STATE = _AutogradState()
 
 
 def differentiating() -> bool:
-    """Whether operations on arrays are differentiated: `record()` says so, and no `torch.no_grad()` forbids it."""
+    """Whether operations on arrays are differentiated: inside `record()`, and outside of `torch.no_grad()`."""
     return STATE.recording and torch.is_grad_enabled()

@@ -1,10 +1,10 @@
 """Writes a checkpoint: plain safetensors with leafwise's entry in the metadata, in one file or in shards.
 
-Checksums stand in the header, which comes first, and are known last: room is left for it, the arrays are written and
-summed up in one pass, and the header is filled in before the file is made to last.
+The header comes first in the file, and holds the checksums, which are known last. So a gap is left for it, the arrays
+are written and hashed in one pass, and the header is filled in before the file is made durable.
 
-Others may write to the arrays meanwhile. So their memory is looked at once: it is copied, a little at a time, and the
-copy is what is summed up and written. An array may then hold old and new values, and its checksums are right.
+Other threads may write to the arrays meanwhile. So their memory is read only once: it is copied, a little at a time,
+and the copy is hashed and written. The saved array may then mix old and new values, but its checksums match it.
 """
 
 import errno
@@ -22,20 +22,20 @@ from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files import record, shards
 from leafwise.files.arrays import ITEM_BYTES, Storage, Strided, spec_of
-from leafwise.files.checksums import CHUNK, DIGITS, Summing, checksum, count
+from leafwise.files.checksums import CHUNK, DIGITS, ChunkHasher, checksum, count
 from leafwise.files.folder import INDEX
-from leafwise.files.proving import prove
+from leafwise.files.readback import check_readable
 from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.safetensors import rows_of
-from leafwise.files.writer import Output, Writing, remove_abandoned
+from leafwise.files.writer import FileTransaction, Output, remove_abandoned
 
-MAX_HEADER = 90_000_000  # others refuse 100 MB
-_PIECE = 1 << 20  # how much is copied, summed up and written at a time: little enough to stay in the processor's cache
-_SHARD = "-0123456789abcdef-00001-of-00001.safetensors"  # what the name of a shard has after that of the checkpoint
+MAX_HEADER = 90_000_000  # bytes; other readers refuse 100 MB
+_PIECE = 1 << 20  # bytes that are copied, hashed and written at a time; small enough for the processor's cache
+_SHARD = "-0123456789abcdef-00001-of-00001.safetensors"  # an example of what follows the checkpoint's name
 
 
 class Item(NamedTuple):
-    """An array on its way to a file: what it is called, what it is, and its bytes, in pieces of any size."""
+    """An array to write: its name, shape, dtype, kind and role, and its bytes in pieces of any size."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,7 +53,7 @@ class Item(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """All that goes into a file."""
+    """Everything that goes into a file."""
 
     items: list[Item]
     ties: list[TieRow]
@@ -68,45 +68,47 @@ Progress = Callable[[int], None]
 
 
 def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: Progress) -> str:
-    """Writes it durably; gives the path of the file, or of the index of the shards. What was saved there before in the
-    other way, in shards or in one file, goes when the new one is in its place."""
-    copies = _Copies(checkpoint)
+    """Writes a checkpoint durably; returns the path of the file, or of the index of the shards. If the checkpoint that
+    it replaces was saved the other way, in shards or in one file, that is removed once the new one is in place."""
+    copies = _TiedCopies(checkpoint)
     parts = _parts(sorted(checkpoint.items, key=copies.holds), shard_size)
     whole = os.path.realpath(path)
     folder, name = os.path.split(whole)
 
-    def proven(staged: dict[str, Output]) -> None:
+    def check_staged(staged: dict[str, Output]) -> None:
         arrays = {item.name for item in checkpoint.items} | {name for name, _, _ in checkpoint.ties}
-        prove(whole, staged, arrays, checkpoint.scalars.keys())
+        check_readable(whole, staged, arrays, checkpoint.scalars.keys())
 
     if len(parts) == 1:
-        with Writing(name, proven, lambda: _remove_earlier(whole, in_shards=False)) as writing:
-            _write_tensors(writing.open(path, like=path + INDEX), checkpoint, copies, progress)
+        with FileTransaction(name, check_staged, lambda: _remove_earlier(whole, in_shards=False)) as transaction:
+            _write_tensors(transaction.open(path, like=path + INDEX), checkpoint, copies, progress)
         return path
     front = f"{_own_front(name)}{secrets.token_hex(4)}"
     names = [f"{front}-{number:05}-of-{len(parts):05}.safetensors" for number in range(1, len(parts) + 1)]
     longest = local.disk.longest_name(folder)
-    for its_name in (name + INDEX, names[-1]):
-        if len(os.fsencode(its_name)) > longest:
+    for file_name in (name + INDEX, names[-1]):
+        if len(os.fsencode(file_name)) > longest:
             raise FileError(
-                f"cannot write {shown_file(path)} in shards: {shown_file(its_name)} would have more than the "
+                f"cannot write {shown_file(path)} in shards: {shown_file(file_name)} would have more than the "
                 f"{longest} bytes that a name may have there; take a shorter one"
             )
     if os.path.lexists(whole + INDEX) and not _is_index(whole + INDEX):
         raise FileError(f"cannot write {shown_file(whole + INDEX)}: the file that exists is not an index of shards")
     like = whole + INDEX if os.path.exists(whole + INDEX) else whole
     seals = {}
-    with Writing(name, proven, lambda: _remove_earlier(whole, in_shards=True)) as writing:
-        for its_name, items in zip(names, parts, strict=True):
+    with FileTransaction(name, check_staged, lambda: _remove_earlier(whole, in_shards=True)) as transaction:
+        for file_name, items in zip(names, parts, strict=True):
             part = Checkpoint(items, [], [], {}, {}, {}, checkpoint.metadata)
-            seals[its_name] = _write_tensors(writing.open(os.path.join(folder, its_name), like), part, copies, progress)
-        writing.open(whole + INDEX, like).write(_index(checkpoint, seals, parts))
+            seals[file_name] = _write_tensors(
+                transaction.open(os.path.join(folder, file_name), like), part, copies, progress
+            )
+        transaction.open(whole + INDEX, like).write(_index(checkpoint, seals, parts))
     return whole + INDEX if os.path.islink(path) else path + INDEX
 
 
 def _own_front(name: str) -> str:
-    """What the names of a checkpoint's shards begin with, and those of no other: `m` and `m.safetensors` differ. Signs
-    that mean a path somewhere, or nothing, are replaced, and a long name is cut."""
+    """The prefix of the names of a checkpoint's shards, which no other checkpoint has: `m` and `m.safetensors` differ.
+    Characters that are part of a path on some system, or not printable, are replaced; a long name is cut."""
     stem, digits = _stem_and_digits(name)
     stem = re.sub(r"[\\:\x00-\x1f\x7f\ud800-\udfff]", "_", stem)
     return f"{stem.encode()[: 255 - len(_SHARD)].decode(errors='ignore')}-{digits}"
@@ -117,7 +119,7 @@ def _stem_and_digits(name: str) -> tuple[str, str]:
 
 
 def _parts(items: list[Item], shard_size: int | None) -> list[list[Item]]:
-    """The arrays of each file: as many as fit the size that was asked for, and the longest header."""
+    """The arrays of each file: as many as fit the requested size, and the longest header."""
     parts: list[list[Item]] = [[]]
     size = header = 0
     for item in items:
@@ -133,7 +135,7 @@ def _parts(items: list[Item], shard_size: int | None) -> list[list[Item]]:
 
 
 def _index(checkpoint: Checkpoint, seals: dict[str, str], parts: list[list[Item]]) -> bytes:
-    said = record.text_of(
+    entry_text = record.text_of(
         ties=checkpoint.ties,
         tie_roles=checkpoint.tie_roles,
         scalars=checkpoint.scalars,
@@ -145,17 +147,17 @@ def _index(checkpoint: Checkpoint, seals: dict[str, str], parts: list[list[Item]
         "metadata": {"total_size": sum(item.nbytes for item in checkpoint.items)},
         "weight_map": {item.name: name for name, items in zip(seals, parts, strict=True) for item in items},
     }
-    return record.sealed(f' {_escaped(said)}",{json.dumps(rest, indent=0)[1:]}\n', record.INDEX, lead=0)
+    return record.sealed(f' {_escaped(entry_text)}",{json.dumps(rest, indent=0)[1:]}\n', record.INDEX, lead=0)
 
 
 def _escaped(text: str) -> str:
-    """Text as it stands in a JSON string."""
+    """Text as it is escaped in a JSON string."""
     return json.dumps(text)[1:-1]
 
 
-class _Copies:
-    """Names that are tied and written all the same, for readers that need them. Each gets the very bytes that its leaf
-    got, from where those were written, and not what is in memory by then."""
+class _TiedCopies:
+    """Tied names that are written all the same, for readers that need them. Each gets the bytes that were written for
+    the array it is tied to, read back from the file: memory may have changed since."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         names = {item.name for item in checkpoint.items}
@@ -164,7 +166,7 @@ class _Copies:
         self._places: dict[str, tuple[Output, int, Item]] = {}
 
     def holds(self, item: Item) -> bool:
-        """Whether this is one of them, which are written last."""
+        """Whether an item is such a copy. Copies are written last."""
         return item.name in self._of
 
     def wrote(self, item: Item, output: Output, start: int) -> None:
@@ -182,15 +184,15 @@ class _Copies:
         return (array if op == "same" else record.seen(array, op)).chunks()
 
 
-def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _Copies, progress: Progress) -> str:
-    """Writes a file, and gives its seal: the checksum of its header, which has those of all its arrays."""
-    # The widest elements first, so that every array lies at a multiple of its own.
+def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, progress: Progress) -> str:
+    """Writes a file, and returns its seal: the checksum of the header, which holds the checksums of all arrays."""
+    # The widest elements first, so that the offset of every array is a multiple of its element size.
     laid_out = sorted(checkpoint.items, key=lambda item: (-ITEM_BYTES[item.dtype], copies.holds(item)))
     rows = rows_of((item.name, item.dtype, item.shape, item.nbytes) for item in laid_out)
     sums = sum(count(item.nbytes, CHUNK) for item in laid_out)
     in_order = {item.name: rows[item.name] for item in checkpoint.items}
     blank = "0" * (sums * DIGITS)
-    said = record.text_of(
+    entry_text = record.text_of(
         chunk=CHUNK,
         sums=blank,
         kinds="".join(item.kind for item in laid_out),
@@ -201,16 +203,16 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _Copies, prog
         nodes=checkpoint.nodes,
         orders=checkpoint.orders,
     )
-    more = "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in checkpoint.metadata.items())
+    extra_metadata = "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in checkpoint.metadata.items())
     text = json.dumps(in_order, separators=(",", ":"), ensure_ascii=False)[1:]
-    before, after = _escaped(said).split(blank, 1) if blank else (_escaped(said), "")
-    after += '"' + more + "}" + ("," if in_order else "") + text
+    before, after = _escaped(entry_text).split(blank, 1) if blank else (_escaped(entry_text), "")
+    after += '"' + extra_metadata + "}" + ("," if in_order else "") + text
 
     def header(digits: str) -> bytes:
         return record.sealed(f" {before}{digits}{after}", record.TENSORS, lead=8, multiple=8)
 
     output.skip(len(header(blank)))
-    summing = Summing()
+    hasher = ChunkHasher()
     staging = _Staging(output, progress)
     for item in laid_out:
         written = 0
@@ -224,20 +226,20 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _Copies, prog
             written += len(view)
             while view:
                 copied = staging.take(view)
-                summing.add(copied)
+                hasher.add(copied)
                 view = view[len(copied) :]
-        summing.end()
+        hasher.end()
         if written != item.nbytes:
             raise FileError(f"{item.name!r} should give {item.nbytes:,} bytes and gave {written:,}; nothing was saved")
         copies.wrote(item, output, start)
     staging.flush()
-    final = header("".join(summing.found))
+    final = header("".join(hasher.checksums))
     output.fill(final, 0)
     return checksum(final)
 
 
 class _Staging:
-    """Copies bytes into memory of its own, and writes that when it is full."""
+    """Copies bytes into a buffer, and writes the buffer when it is full."""
 
     def __init__(self, output: Output, progress: Progress) -> None:
         self._output, self._progress = output, progress
@@ -246,11 +248,11 @@ class _Staging:
 
     @property
     def at(self) -> int:
-        """Where in the file what is taken next will lie."""
+        """The offset in the file of the bytes that are taken next."""
         return self._output.at + self._filled
 
     def take(self, view: memoryview) -> memoryview:
-        """Copies as much of some bytes as there is room for, and gives the copy, which lasts until the next call."""
+        """Copies as many bytes as there is room for; returns the copy, which is valid until the next call."""
         if self._filled == _PIECE:
             self.flush()
         start = self._filled
@@ -266,25 +268,25 @@ class _Staging:
             self._filled = 0
 
 
-# -- what is left of earlier saves -------------------------------------------------------------------------
+# -- remains of earlier saves ------------------------------------------------------------------------------
 
 
 def _remove_earlier(path: str, in_shards: bool) -> None:
-    """Removes what an earlier save to this path left in the other way of saving, and shards that no index names."""
+    """Removes an earlier checkpoint at this path that was saved the other way, and shards that no index names."""
     folder, name = os.path.split(path)
     with suppress(OSError):
         if in_shards or _is_index(path + INDEX):
             local.disk.remove(os.path.join(folder, name if in_shards else name + INDEX))
-    former = "-".join(_stem_and_digits(name))  # of shards that were written before any sign was replaced
+    former = "-".join(_stem_and_digits(name))  # the prefix of shards from before characters were replaced
     is_left = re.compile(f"({re.escape(_own_front(name))}|{re.escape(former)}){_OWN_BACK}").fullmatch
-    remove_abandoned(folder, lambda found: is_left(found) is not None, lambda: _in_use(folder))
+    remove_abandoned(folder, lambda file_name: is_left(file_name) is not None, lambda: _in_use(folder))
 
 
-_OWN_BACK = r"[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors"  # what follows `_own_front` in the names of shards
+_OWN_BACK = r"[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors"  # follows `_own_front` in the names of shards
 
 
 def _in_use(folder: str) -> set[str]:
-    """The shards that any index in the folder names now; somebody may have copied one."""
+    """The shards that any index in the folder names; somebody may have copied an index."""
     names = local.disk.names_in(folder)
     used: set[str] = set()
     for index in names:
@@ -293,22 +295,22 @@ def _in_use(folder: str) -> set[str]:
             try:
                 used.update(json.loads(text)["weight_map"].values())
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-                # It is cut or damaged, or another program's. What it says in the way of our names counts: by how they
-                # end, because the rest may be spelled in several ways.
+                # A damaged index, or another program's. Whatever looks like the name of a shard of ours counts; only
+                # its end is compared, because the rest may be escaped in several ways.
                 ends = {end.decode() for end in re.findall(rb"[0-9a-f]{8}" + _OWN_BACK.encode(), text)}
                 used.update(name for name in names if name[-len(_SHARD) + 1 :] in ends)
     return used
 
 
 def _is_index(path: str) -> bool:
-    """Whether a file is an index of shards, ours or another program's; one that is cut or empty, too."""
+    """Whether a file is an index of shards, ours or another program's, or what is left of a damaged one."""
     text = _index_text(path)
     return not text.strip() or b'"weight_map"' in text or text.startswith(record.INDEX.encode())
 
 
 def _index_text(path: str) -> bytes:
-    """What is in a file that has the name of an index. One that is not there or no file, or that no reader takes, names
-    nothing; one that may not be read raises, because nobody knows what it names."""
+    """The content of a file that has the name of an index; empty where it is missing, not a file, or too large for any
+    reader. Raises where it may not be read, because then nobody knows which shards it names."""
     try:
         file = local.disk.open(path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Plain values as JSON, and back: equal in value and in type.
+"""Plain Python values as JSON, and back: equal in value and in type.
 
 JSON has text, numbers, true, false, null and lists. Everything else becomes an object with one key, which names its
 type. What is not in the table below raises `TypeError`, also where it is a subclass of something that is: a value that
@@ -16,8 +16,8 @@ from typing import Any
 
 from leafwise.files.limits import filled_dict, filled_set
 
-MAX_DEPTH = 100  # containers in containers; Python's own JSON reader gives up at some hundreds
-_MAX_BITS = 10_000  # of a whole number; Python refuses to read longer ones as text
+MAX_DEPTH = 100  # containers in containers; Python's JSON reader fails at some hundreds
+_MAX_BITS = 10_000  # of an int; Python refuses to parse longer ones
 _FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}
 _NUMPY_KINDS = "biufcSUMm"
 
@@ -27,7 +27,7 @@ class TooDeepError(TypeError):
 
 
 def encoded(value: Any, depth: int = 0) -> Any:
-    """A plain value as JSON has it. Raises TypeError for everything that would not come back equal."""
+    """A plain value as a JSON value. Raises TypeError where `decoded` would not give back an equal one."""
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
@@ -40,7 +40,7 @@ def encoded(value: Any, depth: int = 0) -> Any:
     if depth >= MAX_DEPTH:
         raise TooDeepError(f"more than {MAX_DEPTH} containers inside each other")
     if kind is list:
-        return [encoded(one, depth + 1) for one in value]
+        return [encoded(item, depth + 1) for item in value]
     if kind in _WRITERS:
         return {kind.__name__: _WRITERS[kind](value, depth + 1)}
     if kind.__module__ in ("numpy", "ml_dtypes") and _is_numpy_scalar(kind):
@@ -57,16 +57,16 @@ def _type_text(kind: type) -> str:
 
 
 def _items(value: Iterable[Any], depth: int) -> list[Any]:
-    return [encoded(one, depth) for one in value]
+    return [encoded(item, depth) for item in value]
 
 
 def _unordered(value: Iterable[Any], depth: int) -> list[Any]:
-    # In an order of their own, so that equal sets give equal files.
-    return sorted(_items(value, depth), key=lambda one: json.dumps(one, sort_keys=True))
+    # Sorted, so that equal sets give equal files.
+    return sorted(_items(value, depth), key=lambda item: json.dumps(item, sort_keys=True))
 
 
 def _pairs(value: Any, depth: int) -> list[Any]:
-    return [[encoded(key, depth), encoded(one, depth)] for key, one in value.items()]
+    return [[encoded(key, depth), encoded(item, depth)] for key, item in value.items()]
 
 
 def _defaulting(value: Any, depth: int) -> list[Any]:
@@ -97,7 +97,7 @@ _WRITERS: dict[type, Callable[[Any, int], Any]] = {
 }
 
 
-# What may hold other values, and comes back as what it is; the walk makes nodes of these.
+# Containers that are restored with their own type; the walk makes nodes of them.
 CONTAINERS = frozenset({list, tuple, dict, OrderedDict, Counter, defaultdict})
 
 
@@ -119,51 +119,51 @@ def _numpy_scalar(value: Any) -> list[str]:
 
 
 def copied(value: Any) -> Any:
-    """A copy of a plain value, made by writing it down and reading it again. Raises TypeError where that gives anything
-    but the same, as for text of half characters that read together as one."""
-    found = decoded(json.loads(json.dumps(encoded(value))))
-    if not identical(value, found):
-        raise TypeError(f"{_type_text(type(value))} {value!r:.60}, which would be read as {found!r:.60}")
-    return found
+    """A copy of a plain value, made by encoding and decoding it. Raises TypeError where the copy is not identical, as
+    for text with two surrogates that JSON joins into one character."""
+    copy = decoded(json.loads(json.dumps(encoded(value))))
+    if not identical(value, copy):
+        raise TypeError(f"{_type_text(type(value))} {value!r:.60}, which would be read as {copy!r:.60}")
+    return copy
 
 
-def identical(one: Any, other: Any) -> bool:
-    """Whether two plain values are equal in value and in type, all the way down; NaN is NaN, and -0.0 is not 0.0."""
-    kind = type(one)
-    if kind is not type(other):
+def identical(left: Any, right: Any) -> bool:
+    """Whether two plain values are equal in value and in type, at every level. NaN equals NaN; -0.0 is not 0.0."""
+    kind = type(left)
+    if kind is not type(right):
         return False
     if kind in CONTAINERS or kind is deque:
-        if len(one) != len(other) or getattr(one, "maxlen", None) != getattr(other, "maxlen", None):
+        if len(left) != len(right) or getattr(left, "maxlen", None) != getattr(right, "maxlen", None):
             return False
-        if getattr(one, "default_factory", None) is not getattr(other, "default_factory", None):
+        if getattr(left, "default_factory", None) is not getattr(right, "default_factory", None):
             return False
-        if isinstance(one, dict):
-            pairs = zip(one.items(), other.items(), strict=True)
+        if isinstance(left, dict):
+            pairs = zip(left.items(), right.items(), strict=True)
             return all(identical(a, b) and identical(x, y) for (a, x), (b, y) in pairs)
-        return all(map(identical, one, other))
+        return all(map(identical, left, right))
     if kind in (set, frozenset):
-        return sorted(map(_mark, one)) == sorted(map(_mark, other))
+        return sorted(map(_mark, left)) == sorted(map(_mark, right))
     if kind in (float, complex) or _is_numpy_scalar(kind):
-        # Text of NumPy may end in zeros, which it does not show.
-        return repr(one) == repr(other) and (not isinstance(one, str | bytes) or len(one) == len(other))
-    return bool(one == other)
+        # NumPy's text may end in null characters, which its repr leaves out.
+        return repr(left) == repr(right) and (not isinstance(left, str | bytes) or len(left) == len(right))
+    return bool(left == right)
 
 
 def _mark(value: Any) -> str:
-    """What tells the items of sets from each other."""
+    """A text that differs for items of a set that are not identical."""
     if isinstance(value, tuple | frozenset):
         inner = map(_mark, value) if isinstance(value, tuple) else sorted(map(_mark, value))
         return f"{type(value).__name__}({', '.join(inner)})"
     return f"{type(value).__name__} {value!r}"
 
 
-# -- and back ------------------------------------------------------------------------------------------------
+# -- decoding ------------------------------------------------------------------------------------------------
 
 
 def decoded(value: Any) -> Any:
-    """What `encoded` was given. Raises ValueError, or whatever comes of it, where nothing that it made looks so."""
+    """The value that `encoded` was given. Raises ValueError, or another error, for what `encoded` never makes."""
     if isinstance(value, list):
-        return [decoded(one) for one in value]
+        return [decoded(item) for item in value]
     if not isinstance(value, dict):
         return value
     ((kind, inner),) = value.items()
@@ -185,22 +185,22 @@ def _bytes(inner: Any) -> bytes:
 def _list(inner: Any) -> list[Any]:
     if type(inner) is not list:
         raise ValueError(f"{inner!r:.50} is not a list")
-    return [decoded(one) for one in inner]
+    return [decoded(item) for item in inner]
 
 
 def _distinct(inner: Any) -> set[Any]:
     items = _list(inner)
-    found = filled_set(items)
-    if len(found) < len(items) and not any(one != one for one in items):
+    distinct = filled_set(items)
+    if len(distinct) < len(items) and not any(item != item for item in items):
         raise ValueError("a set that holds something twice")
-    return found
+    return distinct
 
 
 def _mapping(inner: Any) -> dict[Any, Any]:
-    found = filled_dict([(decoded(key), decoded(one)) for key, one in inner])
-    if len(found) < len(inner):
+    mapping = filled_dict([(decoded(key), decoded(value)) for key, value in inner])
+    if len(mapping) < len(inner):
         raise ValueError("a dict that holds a key twice")
-    return found
+    return mapping
 
 
 def _decoded_complex(inner: Any) -> complex:
@@ -227,10 +227,10 @@ def _decoded_numpy(inner: Any) -> Any:
             raise ValueError(f"a NumPy scalar of {name!r:.50}")
     else:
         dtype = np.dtype(getattr(import_module("ml_dtypes"), name))
-    found = np.frombuffer(_bytes(data), dtype)
-    if len(found) != 1:
-        raise ValueError(f"{len(found)} NumPy scalars in the place of one")
-    return found[0]
+    scalars = np.frombuffer(_bytes(data), dtype)
+    if len(scalars) != 1:
+        raise ValueError(f"{len(scalars)} NumPy scalars in the place of one")
+    return scalars[0]
 
 
 def _decoded_size(inner: Any) -> Any:
@@ -240,15 +240,15 @@ def _decoded_size(inner: Any) -> Any:
     try:
         return import_module("torch").Size(sizes)
     except ImportError:
-        return tuple(sizes)  # which is all that it is where there is no PyTorch
+        return tuple(sizes)  # a torch.Size is a tuple; there is no PyTorch here
 
 
 def _decoded_dtype(inner: Any) -> Any:
     torch = import_module("torch")
-    found = getattr(torch, inner, None)
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, inner, None)
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{inner!r:.50} is not a dtype of PyTorch")
-    return found
+    return dtype
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

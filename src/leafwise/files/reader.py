@@ -1,0 +1,214 @@
+"""Reads bytes of files into given memory, with several threads, and compares them with their checksums."""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from leafwise.core.home import Spec
+from leafwise.core.path import escape, shown_file
+from leafwise.errors import ChecksumError, FileError
+from leafwise.files.arrays import Storage, Stored, numpy_dtype
+from leafwise.files.checksums import CHUNK, ChecksumPass
+from leafwise.files.source import LocalSource, Source
+
+_TASK = 16 << 20  # how many bytes a thread takes at a time
+_THREADS = min(8, os.cpu_count() or 1)
+
+Progress = Callable[[int], None]
+
+
+class ReadRequest(NamedTuple):
+    """A request to fill `view` with the bytes of a storage from `start` on. Errors call the array by `name`."""
+
+    storage: Storage
+    start: int
+    view: memoryview
+    name: str
+
+    @property
+    def whole(self) -> bool:
+        return self.start == 0 and len(self.view) == self.storage.nbytes
+
+
+def empty(spec: Spec) -> tuple[Any, memoryview]:
+    """A NumPy array of this shape and dtype, and its memory."""
+    import numpy as np
+
+    array = np.empty(spec.shape or (), numpy_dtype(spec.dtype))
+    return array, array.reshape(-1).view(np.uint8).data if array.size else memoryview(bytearray())
+
+
+def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
+    """Reads the storages that have checksums and compares them. Raises an error that lists every damaged one. Returns
+    how many bytes were compared."""
+    tasks = []
+    passes: list[tuple[str, Storage, ChecksumPass]] = []
+    for name, storage in storages:
+        if storage.checksums is not None:
+            checksum_pass = storage.checksums.new_pass()
+            passes.append((name, storage, checksum_pass))
+            tasks += [
+                (storage, checksum_pass, start, stop) for start, stop in _cuts(storage.nbytes, storage.checksums.piece)
+            ]
+
+    def compare(task: tuple[Storage, ChecksumPass, int, int]) -> None:
+        storage, checksum_pass, start, stop = task
+        for first, data in _blocks(storage, start, stop):
+            checksum_pass.add(first, data)
+        progress(stop - start)
+
+    in_threads(compare, tasks)
+    _raise_damage(passes)
+    return sum(stop - start for _, _, start, stop in tasks)
+
+
+def verify_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None) -> int:
+    """Does the same for all storages of these arrays, each once, and for arrays that check themselves."""
+    storages: dict[int, tuple[str, Storage]] = {}
+    alone: list[Stored] = []  # those that check themselves
+    for name, array in arrays:
+        if array.checks_itself:
+            alone.append(array)
+        for storage in array.storages():
+            storages.setdefault(id(storage), (name, storage))
+    compared = verify_storages(storages.values(), progress)
+
+    def check(array: Stored) -> None:
+        array.check()
+        progress(array.spec.nbytes)
+
+    in_threads(check, alone)
+    return compared + sum(array.spec.nbytes for array in alone)
+
+
+def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
+    """The bytes of an array in C order, a chunk at a time, compared with its checksums. An array that is only a part of
+    its storage is compared before the first chunk; others as they are read, so that the error comes at the end."""
+    run = array.plain_run()
+    sums = run[0].checksums if run is not None and (run[1], run[2]) == (0, run[0].nbytes) else None
+    if run is None or sums is None:
+        if not array.checks_itself:
+            verify_arrays([(name, array)])
+        yield from array.chunks()
+        return
+    storage, checksum_pass = run[0], sums.new_pass()
+    for start, stop in _cuts(storage.nbytes, sums.piece):
+        data = storage.read(start, stop)
+        for at in range(0, len(data), sums.piece):
+            checksum_pass.add(start + at, memoryview(data)[at : at + sums.piece])
+        yield data
+    _raise_damage([(name, storage, checksum_pass)])
+
+
+def fill(requests: list[ReadRequest], verify: bool, progress: Progress) -> None:
+    """Reads what each request asks for into its memory. With `verify`, compares storages that have checksums: those
+    that are read whole, while they are read; others, before. Raises an error that lists every damaged one."""
+    tasks = []
+    passes: list[tuple[str, Storage, ChecksumPass]] = []
+    if verify:
+        verify_storages(
+            [(request.name, request.storage) for request in requests if not request.whole], lambda count: None
+        )
+    for request in requests:
+        checksum_pass = None
+        if verify and request.whole and request.storage.checksums is not None:
+            checksum_pass = request.storage.checksums.new_pass()
+            passes.append((request.name, request.storage, checksum_pass))
+        piece = 1 if request.storage.checksums is None else request.storage.checksums.piece
+        tasks += [(request, checksum_pass, start, stop) for start, stop in _cuts(len(request.view), piece)]
+
+    def read(task: tuple[ReadRequest, ChecksumPass | None, int, int]) -> None:
+        request, checksum_pass, start, stop = task
+        if checksum_pass is None or not isinstance(request.storage.source, LocalSource):
+            request.storage.read_into(request.start + start, request.view[start:stop])
+        if checksum_pass is not None:
+            assert request.storage.checksums is not None
+            piece = request.storage.checksums.piece
+            for first in range(start, stop, piece):
+                part = request.view[first : min(first + piece, stop)]
+                if isinstance(request.storage.source, LocalSource):  # compared while it is still in the cache
+                    request.storage.read_into(first, part)
+                checksum_pass.add(first, part)
+        progress(stop - start)
+
+    in_threads(read, tasks)
+    _raise_damage(passes)
+
+
+def _cuts(nbytes: int, piece: int) -> Iterator[tuple[int, int]]:
+    """The ranges that threads work on, as start and stop. Each start is a multiple of `piece`."""
+    step = max(_TASK // piece, 1) * piece
+    for start in range(0, nbytes, step):
+        yield start, min(start + step, nbytes)
+
+
+_rooms = threading.local()
+
+
+def _blocks(storage: Storage, start: int, stop: int) -> Iterator[tuple[int, Any]]:
+    """The bytes from `start` to `stop` in pieces with one checksum each. Local files are read through one buffer for
+    each thread, which is small enough to stay in the cache."""
+    assert storage.checksums is not None
+    piece = storage.checksums.piece
+    if not isinstance(storage.source, LocalSource):
+        data = memoryview(storage.read(start, stop))
+        for at in range(start, stop, piece):
+            yield at, data[at - start : at - start + piece]
+        return
+    room = getattr(_rooms, "room", None)
+    if room is None or len(room) < min(piece, stop - start):
+        room = _rooms.room = memoryview(bytearray(max(min(piece, stop - start), CHUNK)))
+    for at in range(start, stop, piece):
+        part = room[: min(piece, stop - at)]
+        storage.read_into(at, part)
+        yield at, part
+
+
+def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
+    """Calls `work` for each task, with several threads where that pays."""
+    if len(tasks) < 2 or _THREADS < 2:
+        for task in tasks:
+            work(task)
+        return
+    # Threads get small tasks in bundles: submitting one costs as much as reading some kilobytes.
+    size = max(1, min(64, len(tasks) // (4 * _THREADS)))
+    bundles = [tasks[start : start + size] for start in range(0, len(tasks), size)]
+
+    def do(bundle: list[Any]) -> None:
+        for task in bundle:
+            work(task)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        futures = [pool.submit(do, bundle) for bundle in bundles]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:
+    damaged = [
+        (name, storage.source, storage.start + offset)
+        for name, storage, checksum_pass in passes
+        for offset in checksum_pass.damaged()
+    ]
+    if not damaged:
+        return
+    damaged.sort(key=lambda damage: (damage[1].name, damage[2]))
+    name, source, offset = damaged[0]
+    leaves = list(dict.fromkeys(name for name, _, _ in damaged))
+    also = f"; also damaged: {', '.join(map(escape, leaves[1:9]))}" if len(leaves) > 1 else ""
+    also += f" and {len(leaves) - 9:,} more" if len(leaves) > 9 else ""
+    where = f"{shown_file(source.name)} at byte {offset:,}"
+    raise ChecksumError(f"{where}: {escape(name)} is damaged: its checksum does not match{also}", tuple(leaves))
+
+
+def unchanged(sources: Iterable[Source]) -> None:
+    """Raises where a file was changed since it was opened."""
+    for source in sources:
+        if source.was_changed():
+            raise FileError(f"{shown_file(source.name)} was changed while it was being read; open it again")

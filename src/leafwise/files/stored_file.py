@@ -1,0 +1,61 @@
+"""An opened file, and the groups of names in it: the nodes of a tree of files."""
+
+from typing import Any
+
+from leafwise.core.flat import Group
+from leafwise.files.arrays import Stored
+from leafwise.files.record import HeaderRecord
+from leafwise.files.source import Source
+
+
+class StoredFile:
+    """An opened file: its format, its content, and the metadata of its header."""
+
+    def __init__(
+        self,
+        source: Source,
+        format_name: str,
+        content: Any,
+        metadata: dict[str, Any] | None = None,
+        sources: dict[str, Source] | None = None,
+    ) -> None:
+        self.source = source
+        self.path = source.name
+        self.format = format_name
+        self.content = content
+        self.metadata = metadata or {}
+        self.shard_of: dict[str, str] = {}
+        self.record: HeaderRecord | None = None  # leafwise's own entry, where leafwise wrote the file
+        self.seal = ""  # the checksum of the header, where leafwise wrote the file
+        self.bound = self.unbound = 0  # shards whose seal an index lists, and shards without one
+        self.without_checksums: tuple[str, ...] = (format_name,)  # formats of files whose arrays have no checksums
+        self._sources = sources
+
+    def __getitem__(self, name: str) -> Any:
+        if self.record is not None and name in self.record.scalars:
+            return self.record.scalars[name]
+        return self.content[name]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it holds only arrays, by dotted names."""
+        if not isinstance(self.content, dict):
+            return False
+        kinds = set(map(type, self.content.values()))
+        return set(map(type, self.content)) <= {str} and all(issubclass(kind, Stored) for kind in kinds)
+
+    def close(self) -> None:
+        """Closes the file; arrays that were read stay valid."""
+        self.source.close()
+        for source in (self._sources or {}).values():
+            source.close()
+
+
+class FileGroup(Group):
+    """Names with a common prefix in a file that leafwise wrote, with its record of their kinds and roles."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, front: str, record: HeaderRecord) -> None:
+        super().__init__(front)
+        self.record = record
