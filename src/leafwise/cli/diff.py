@@ -37,8 +37,7 @@ def add_to(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import tree
-    from leafwise.inspect.diff import diff
-    from leafwise.inspect.pairing import RENAME_HINT
+    from leafwise.inspect.diff import RENAME_HINT, diff
 
     if options.auto and options.rename:
         raise Error("give --rename or --auto, not both")

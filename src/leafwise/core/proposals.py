@@ -16,14 +16,12 @@ Everything else is a guess. Guesses are listed, with what else they could be, an
 
 import re
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from leafwise.core.changes import by_one_change
-from leafwise.core.columns import Columns
 from leafwise.core.families import DIGITS, NOWHERE, STEPS, Family, Pair, Unmatched, families_of, sort_of
-from leafwise.core.leaf import number_kind
 from leafwise.core.words import contradicts, told_apart, words_of
 
 _MAX_COMPARED = 4_000  # pairs of names in a group that are compared letter by letter; beyond, order decides
@@ -61,24 +59,6 @@ def propose(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list[
         targets = _without(targets, {new for one in certain for _, new in one.pairs})
         sources = _without(sources, {old for one in certain for old, _ in one.pairs})
     return certain + _guesses(targets, sources)
-
-
-def unmatched(
-    columns: Columns,
-    rows: Sequence[int],
-    names: Sequence[str],
-    left: Iterable[int],
-    besides: Container[int],
-    front: tuple[str, str] = ("", ""),
-) -> list[Unmatched]:
-    """Those of some rows that are left, by their places; but not those of some leaves."""
-    left = [place for place in left if columns.ties.get(rows[place], rows[place]) not in besides]
-    found = []
-    for place, facts in zip(left, columns.facts([rows[place] for place in left]), strict=True):
-        row = rows[place]
-        leaf = columns.ties.get(row, row) if columns.row_op(row) == "same" else None
-        found.append(Unmatched(names[place], (facts.spec.shape, number_kind(facts.spec.dtype)), leaf, front))
-    return found
 
 
 def certain_pairs(proposals: Iterable[Proposal], targets: Sequence[str], sources: Sequence[str]) -> dict[int, int]:

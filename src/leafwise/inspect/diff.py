@@ -8,13 +8,17 @@ from typing import Any, overload
 
 from leafwise.core.bars import bar
 from leafwise.core.doc import Shown
+from leafwise.core.leaf_pairs import LeafPair, LeafPairs
 from leafwise.core.match import Prefix
+from leafwise.core.pairing import NamedArray, Pairing, Side
 from leafwise.core.path import shown_url
+from leafwise.core.plain_pairs import PlainPairs, compare_plain
 from leafwise.core.proposals import Proposal
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.changes import KINDS, Change, in_order
-from leafwise.inspect.pairing import Held, Link, Pairing, Side, nothing_in_common, plain_kind
+
+RENAME_HINT = "give rename= what they are called in b"
 
 
 class Diff(Shown, Sequence[Change], kind="diff"):
@@ -25,9 +29,11 @@ class Diff(Shown, Sequence[Change], kind="diff"):
     difference, `proposals` are renames that might be meant.
     """
 
-    def __init__(self, changes: list[Change], names: tuple[str, str], values: bool, pairing: Pairing) -> None:
+    def __init__(
+        self, changes: list[Change], names: tuple[str, str], values: bool, pairing: Pairing, notes: list[str]
+    ) -> None:
         self._changes, self.names, self.values = changes, names, values
-        self.notes: list[str] = list(pairing.notes)
+        self.notes = notes
         self.prefixes: list[Prefix] = pairing.prefixes
         self.proposals: list[Proposal] = pairing.proposals
         self.applied: list[Proposal] = pairing.applied
@@ -40,8 +46,8 @@ class Diff(Shown, Sequence[Change], kind="diff"):
     @cached_property
     def counts(self) -> dict[str, int]:
         """How many leaves and plain values there are of each kind; one that is of several counts in each."""
-        found = Counter(kind for change in self._changes for kind in change.kinds)
-        return {kind: found[kind] for kind in KINDS if kind in found}
+        counts = Counter(kind for change in self._changes for kind in change.kinds)
+        return {kind: counts[kind] for kind in KINDS if kind in counts}
 
     def of(self, kind: str) -> list[Change]:
         """The changes of a kind.
@@ -122,9 +128,9 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
     except ModuleNotFoundError as error:
         raise Error(f"lw.diff needs {error.name}: pip install {error.name}") from error
     finally:
-        for found, given in zip(trees, (a, b), strict=False):
-            if found is not given and found.is_file:
-                found.close()
+        for t, given in zip(trees, (a, b), strict=False):
+            if t is not given and t.is_file:
+                t.close()
 
 
 def _called(given: Any, t: Tree) -> str:
@@ -137,105 +143,106 @@ def _called(given: Any, t: Tree) -> str:
 
 
 def _compared(a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool) -> Diff:
-    for one in (a, b):
-        one.check_listed("compare")
-    pairing = Pairing(a, b, rename)
-    found = _Changes(pairing)
+    for t in (a, b):
+        t.check_listed("compare")
+    pairing = Pairing(Side(a), Side(b), rename)
+    leaves = _LeafChanges(pairing)
+    plain = PlainPairs(a, b, rename)
     if values:
-        found.compare_values(progress)
+        leaves.compare_values(progress)
     else:
-        found.compare_structure()
-    plain = pairing.scalars
-    changes = found.changes() + _plain_changes(pairing)
-    if not found.links and not plain.pairs and changes and len(pairing.one.rows) and len(pairing.other.rows):
-        raise nothing_in_common(pairing)
-    if found.renamed:
-        old = {link.one for link in found.renamed}
-        left = {pairing.one.name_of[row] for row in pairing.removed if row not in old}
-        pairing.proposals = [one for one in pairing.proposals if left.issuperset(old for old, _ in one.pairs)]
-    _note_metadata(pairing)
-    return Diff(changes, names, values, pairing)
+        leaves.compare_structure()
+    changes = leaves.changes() + _plain_changes(plain)
+    if not leaves.pairs and not plain.pairs and changes and len(pairing.source.rows) and len(pairing.target.rows):
+        raise _nothing_in_common(pairing)
+    if leaves.renamed:
+        old = {pair.source for pair in leaves.renamed}
+        left = {pairing.source.name_of[row] for row in leaves.removed if row not in old}
+        pairing.proposals = [
+            proposal for proposal in pairing.proposals if left.issuperset(old for old, _ in proposal.pairs)
+        ]
+    notes = [*leaves.notes, *(f"rename: {rule!r} fits no name" for rule in pairing.idle), *_metadata_notes(a, b)]
+    return Diff(changes, names, values, pairing, notes)
 
 
-class _Changes:
-    """The leaves of both sides that belong together, and what is found of each."""
+class _LeafChanges:
+    """The leaves of both sides that belong together, and what became of each."""
 
     def __init__(self, pairing: Pairing) -> None:
-        self.pairing = pairing
-        self.one, self.other = pairing.one, pairing.other
-        self.links: list[Link] = list(pairing.links)
-        self.renamed: list[Link] = []
+        self.source, self.target = pairing.source, pairing.target
+        leaves = LeafPairs(pairing)
+        self.pairs = leaves.pairs
+        self.removed, self.added, self.notes = leaves.removed, leaves.added, leaves.notes
+        self.renamed: list[LeafPair] = []
         self.verdicts: list[Any] = []
 
-    def _held(self, link: Link) -> tuple[Held, Held]:
-        return self.one.held(link.one), self.other.held(link.other)
-
     def compare_structure(self) -> None:
-        for link in self.links:
-            spec, other = self.one.spec(link.one), self.other.spec(link.other)
-            shape = "" if spec.shape == other.shape else "unknown" if None in (spec.shape, other.shape) else "reshaped"
-            self.verdicts.append(_SEEN[shape, "cast" * (spec.dtype != other.dtype)])
+        for pair in self.pairs:
+            spec, partner = self.source.spec(pair.source), self.target.spec(pair.target)
+            unknown = None in (spec.shape, partner.shape)
+            shape = "" if spec.shape == partner.shape else "unknown" if unknown else "reshaped"
+            self.verdicts.append(_BY_STRUCTURE[shape, "cast" * (spec.dtype != partner.dtype)])
 
     def compare_values(self, progress: bool) -> None:
         from leafwise.inspect.values import compare_values
 
-        pairs = [self._held(link) for link in self.links]
-        ones = [self.one.held(row) for row in self.pairing.removed]
-        others = [self.other.held(row) for row in self.pairing.added]
-        left = [*ones, *others] if ones and others else []
-        total = sum(one.spec.nbytes for one in [*(one for one, _ in pairs), *left])
+        pairs = [(self.source.array(pair.source), self.target.array(pair.target)) for pair in self.pairs]
+        removed = [self.source.array(row) for row in self.removed]
+        added = [self.target.array(row) for row in self.added]
+        left = [*removed, *added] if removed and added else []
+        total = sum(array.spec.nbytes for array in [*(array for array, _ in pairs), *left])
         with bar(total, "comparing", progress) as count:
             self.verdicts = list(compare_values(pairs, count))
             if pairs and all("unknown" in verdict.kinds for verdict in self.verdicts):
-                raise _nothing_to_compare(self.one, self.links[0], self.verdicts[0].reason)
+                raise _nothing_to_compare(self.source.text(self.pairs[0].source), self.verdicts[0].reason)
             if left:
-                self._find_renamed(ones, others, count)
-        _unchanged([held for pair in pairs for held in pair] + ones + others)
+                self._find_renamed(removed, added, count)
+        _check_unchanged([array for pair in pairs for array in pair] + removed + added)
 
-    def _find_renamed(self, ones: list[Held], others: list[Held], count: Callable[[int], None]) -> None:
+    def _find_renamed(self, removed: list[NamedArray], added: list[NamedArray], count: Callable[[int], None]) -> None:
         from leafwise.inspect.renames import find_renamed
         from leafwise.inspect.values import Verdict, compare_values
 
         proven: dict[tuple[int, int], Verdict] = {}
 
-        def prove(pairs: list[tuple[Held, Held]]) -> list[bool]:
-            found = compare_values(pairs, lambda count: None)
-            proven.update({(one.row, other.row): verdict for (one, other), verdict in zip(pairs, found, strict=True)})
-            return [bool(verdict.kinds & {"same", "transposed"}) for verdict in found]
+        def prove(pairs: list[tuple[NamedArray, NamedArray]]) -> list[bool]:
+            verdicts = compare_values(pairs, lambda count: None)
+            proven.update({(old.row, new.row): verdict for (old, new), verdict in zip(pairs, verdicts, strict=True)})
+            return [bool(verdict.kinds & {"same", "transposed"}) for verdict in verdicts]
 
-        for one, other in find_renamed(ones, others, prove, count):
-            self.renamed.append(Link(one.row, other.row, frozenset({"renamed"})))
-            self.verdicts.append(proven[one.row, other.row])
-        self.links += self.renamed
+        for old, new in find_renamed(removed, added, prove, count):
+            self.renamed.append(LeafPair(old.row, new.row, frozenset({"renamed"})))
+            self.verdicts.append(proven[old.row, new.row])
+        self.pairs += self.renamed
 
     def changes(self) -> list[Change]:
         """In the order of the first tree, then what was added."""
-        found: dict[int, Change] = {}
-        for link, (kinds, comparison, reason) in zip(self.links, self.verdicts, strict=True):
-            path, other = self.one.text(link.one), self.other.text(link.other)
-            every = kinds | link.kinds if link.kinds else kinds
-            spec, partner = self.one.spec(link.one), self.other.spec(link.other)
+        by_row: dict[int, Change] = {}
+        for pair, (kinds, comparison, reason) in zip(self.pairs, self.verdicts, strict=True):
+            path, other = self.source.text(pair.source), self.target.text(pair.target)
+            every = kinds | pair.kinds if pair.kinds else kinds
+            spec, partner = self.source.spec(pair.source), self.target.spec(pair.target)
             facts = spec.dtype, partner.dtype, spec.shape, partner.shape
-            notes = (*link.notes, reason) if reason else link.notes
-            found[link.one] = Change(
-                _told_by(every), path, other if other != path else None, *facts, comparison, None, notes
+            notes = (*pair.notes, reason) if reason else pair.notes
+            by_row[pair.source] = Change(
+                _in_order(every), path, other if other != path else None, *facts, comparison, None, notes
             )
-        taken = {link.other for link in self.renamed}
-        for row in self.pairing.removed:
-            if row not in found:
-                spec = self.one.spec(row)
-                found[row] = Change(("removed",), self.one.text(row), dtype=spec.dtype, shape=spec.shape)
-        changes = [found[row] for row in sorted(found)]
-        for row in self.pairing.added:
-            if row not in taken:
-                spec = self.other.spec(row)
-                change = Change(("added",), self.other.text(row), other_dtype=spec.dtype, other_shape=spec.shape)
+        for row in self.removed:
+            if row not in by_row:
+                spec = self.source.spec(row)
+                by_row[row] = Change(("removed",), self.source.text(row), dtype=spec.dtype, shape=spec.shape)
+        changes = [by_row[row] for row in sorted(by_row)]
+        renamed = {pair.target for pair in self.renamed}
+        for row in self.added:
+            if row not in renamed:
+                spec = self.target.spec(row)
+                change = Change(("added",), self.target.text(row), other_dtype=spec.dtype, other_shape=spec.shape)
                 changes.append(change)
         return changes
 
 
 # What shapes and dtypes alone say of two leaves.
-_SEEN = {
+_BY_STRUCTURE = {
     (shape, dtype): (frozenset(filter(None, (shape, dtype))) or frozenset({"same"}), None, "")
     for shape in ("", "unknown", "reshaped")
     for dtype in ("", "cast")
@@ -243,29 +250,29 @@ _SEEN = {
 
 
 @cache
-def _told_by(kinds: frozenset[str]) -> tuple[str, ...]:
+def _in_order(kinds: frozenset[str]) -> tuple[str, ...]:
     return in_order(kinds - {"same"} if len(kinds) > 1 else kinds)
 
 
-def _plain_changes(pairing: Pairing) -> list[Change]:
+def _plain_changes(plain: PlainPairs) -> list[Change]:
     """Plain values that differ; those that are the same too, so that they are counted."""
     changes = []
-    for (path, one), (other_path, other) in pairing.scalars.pairs:
-        kind = "same" if _same_parameters(path, one, other) else plain_kind(one, other)
-        notes = (f"{type(one).__name__} objects do not say whether they are equal",) if kind == "unknown" else ()
+    for (path, value), (other_path, partner) in plain.pairs:
+        kind = "same" if _same_parameters(path, value, partner) else compare_plain(value, partner)
+        notes = (f"{type(value).__name__} objects do not say whether they are equal",) if kind == "unknown" else ()
         place = other_path if other_path != path else None
-        changes.append(Change((kind,), path, place, values=(one, other), notes=notes))
-    changes += [Change(("removed",), path, values=(value, None)) for path, value in pairing.scalars.removed]
-    changes += [Change(("added",), path, values=(None, value)) for path, value in pairing.scalars.added]
+        changes.append(Change((kind,), path, place, values=(value, partner), notes=notes))
+    changes += [Change(("removed",), path, values=(value, None)) for path, value in plain.removed]
+    changes += [Change(("added",), path, values=(None, value)) for path, value in plain.added]
     return changes
 
 
-def _same_parameters(path: str, one: Any, other: Any) -> bool:
+def _same_parameters(path: str, value: Any, partner: Any) -> bool:
     """Whether the parameters of a group of an optimizer are named on one side, and numbered in order on the other, as
     its state dict does: numbers say nothing but which comes after which."""
-    if not path.endswith(".params") or not (isinstance(one, list) and isinstance(other, list)):
+    if not path.endswith(".params") or not (isinstance(value, list) and isinstance(partner, list)):
         return False
-    names, numbers = (one, other) if one and isinstance(one[0], str) else (other, one)
+    names, numbers = (value, partner) if value and isinstance(value[0], str) else (partner, value)
     if len(names) != len(numbers) or not all(type(number) is int for number in numbers):
         return False
     if not all(isinstance(name, str) for name in names):
@@ -275,28 +282,38 @@ def _same_parameters(path: str, one: Any, other: Any) -> bool:
     return numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
 
 
-def _unchanged(held: list[Held]) -> None:
+def _check_unchanged(arrays: list[NamedArray]) -> None:
+    """Raises where a file was written to while it was compared."""
     by_home: dict[Any, list[Any]] = {}
-    for one in held:
-        by_home.setdefault(one.home, []).append(one.value)
+    for array in arrays:
+        by_home.setdefault(array.home, []).append(array.value)
     for home, values in by_home.items():
         home.unchanged(values)
 
 
-def _nothing_to_compare(one: Side, link: Link, reason: str) -> WalkError:
-    path = one.text(link.one)
+def _nothing_to_compare(path: str, reason: str) -> WalkError:
     return WalkError(
         f"no leaf has values to compare; {path}: {reason}; lw.diff(…, values=False) compares names, shapes and dtypes"
     )
 
 
-def _note_metadata(pairing: Pairing) -> None:
+def _nothing_in_common(pairing: Pairing) -> QueryError:
+    sides = []
+    for side, tree_name in ((pairing.source, "a"), (pairing.target, "b")):
+        names = ", ".join(side.names[:3]) + (", …" if len(side.names) > 3 else "")
+        sides.append(f"{tree_name} has {names}")
+    hint = RENAME_HINT
+    if pairing.proposals:
+        proposal = pairing.proposals[0]
+        hint = f'{RENAME_HINT}, such as [(r"{proposal.pattern}", r"{proposal.replacement}")]'
+    return QueryError(f"the two trees have no leaf in common: {'; '.join(sides)}; {hint}")
+
+
+def _metadata_notes(a: Tree, b: Tree) -> list[str]:
     """Metadata of files is not a difference, but it is mentioned."""
-    ones, others = (
-        getattr(side.columns.node_objects[0], "metadata", None) if side.tree.is_file else None
-        for side in (pairing.one, pairing.other)
-    )
-    if isinstance(ones, dict) and isinstance(others, dict) and ones != others:
-        keys = [str(key) for key in {**ones, **others} if ones.get(key) != others.get(key)]
-        some = ", ".join(keys[:4]) + (", …" if len(keys) > 4 else "")
-        pairing.notes.append(f"metadata of the files differs: {some}")
+    metadata, partner = (getattr(t.columns.node_objects[0], "metadata", None) if t.is_file else None for t in (a, b))
+    if not isinstance(metadata, dict) or not isinstance(partner, dict) or metadata == partner:
+        return []
+    keys = [str(key) for key in {**metadata, **partner} if metadata.get(key) != partner.get(key)]
+    listed = ", ".join(keys[:4]) + (", …" if len(keys) > 4 else "")
+    return [f"metadata of the files differs: {listed}"]

@@ -4,24 +4,24 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from leafwise.core.moments import Moments
-from leafwise.inspect.pairing import Held
+from leafwise.core.pairing import NamedArray
 
 # Proves pairs: says of each whether its values are the same, turned or not.
-Prove = Callable[[list[tuple[Held, Held]]], list[bool]]
-Pairs = list[tuple[Held, Held]]
+Prove = Callable[[list[tuple[NamedArray, NamedArray]]], list[bool]]
+Pairs = list[tuple[NamedArray, NamedArray]]
 
 _TRIES = 16  # how often leaves with the same statistics are tried with others
 
 
 class _Found(NamedTuple):
-    held: Held
+    held: NamedArray
     moments: Moments
 
 
 Left = tuple[list[_Found], list[_Found]]
 
 
-def find_renamed(ones: list[Held], others: list[Held], prove: Prove, count: Callable[[int], None]) -> Pairs:
+def find_renamed(ones: list[NamedArray], others: list[NamedArray], prove: Prove, count: Callable[[int], None]) -> Pairs:
     """Pairs of what is left on either side that hold the same values; no leaf twice. Where several do (zero biases),
     those that stand beside leaves that were told apart belong together, then those of one name or order. `count` is
     told how many bytes were looked at."""
@@ -61,7 +61,7 @@ def _crossed(left: Left, prove: Prove, mapped: dict[str, str]) -> Pairs:
     return found
 
 
-def _candidates(ones: list[Held], others: list[Held]) -> tuple[list[Held], list[Held]]:
+def _candidates(ones: list[NamedArray], others: list[NamedArray]) -> tuple[list[NamedArray], list[NamedArray]]:
     """Those that have a dtype and a shape, turned or not, in common with one of the other side, and values."""
     readable = [
         [one for one in side if one.spec.shape is not None and not one.home.cannot_measure(one.value)]
@@ -72,17 +72,19 @@ def _candidates(ones: list[Held], others: list[Held]) -> tuple[list[Held], list[
     return first, second
 
 
-def _facts(held: Held) -> tuple[Any, ...]:
+def _facts(held: NamedArray) -> tuple[Any, ...]:
     shape = held.spec.shape or ()
     return held.spec.dtype, tuple(sorted(shape)) if len(shape) == 2 else shape
 
 
-def _measured(ones: list[Held], others: list[Held], count: Callable[[int], None]) -> tuple[list[_Found], list[_Found]]:
+def _measured(
+    ones: list[NamedArray], others: list[NamedArray], count: Callable[[int], None]
+) -> tuple[list[_Found], list[_Found]]:
     first, second = (_with_moments(side, count) for side in (ones, others))
     return first, second
 
 
-def _with_moments(side: list[Held], count: Callable[[int], None]) -> list[_Found]:
+def _with_moments(side: list[NamedArray], count: Callable[[int], None]) -> list[_Found]:
     by_home: dict[Any, list[int]] = {}
     for number, held in enumerate(side):
         by_home.setdefault(held.home, []).append(number)
@@ -139,7 +141,7 @@ def _above(name: str) -> Iterator[str]:
 
 def _chosen(ones: list[_Found], others: list[_Found], mapped: dict[str, str]) -> Pairs:
     """Pairs of leaves that all hold the same."""
-    free: dict[tuple[str, str], dict[int, Held]] = {}
+    free: dict[tuple[str, str], dict[int, NamedArray]] = {}
     for _, other in ((one.moments, one.held) for one in others):
         last = other.name.rpartition(".")[2]
         for place in (*_above(other.name), ""):
@@ -148,7 +150,7 @@ def _chosen(ones: list[_Found], others: list[_Found], mapped: dict[str, str]) ->
     pairs: Pairs = []
     later = []
 
-    def take(one: Held, places: Iterable[str], last: str) -> bool:
+    def take(one: NamedArray, places: Iterable[str], last: str) -> bool:
         for place in places:
             for other in free.get((place, last), {}).values():
                 pairs.append((one, other))
@@ -167,7 +169,7 @@ def _chosen(ones: list[_Found], others: list[_Found], mapped: dict[str, str]) ->
     # Of those that stand beside nothing known, only as many as there are: else it would be a guess.
     # A leaf of several names may be several on the other side.
     rest = free.get(("", ""), {}).values()
-    if len(later) == len(rest) or sum(one.names for one in later) == sum(one.names for one in rest):
+    if len(later) == len(rest) or sum(one.leaf_names for one in later) == sum(one.leaf_names for one in rest):
         for one in later:
             _ = take(one, [""], one.name.rpartition(".")[2]) or take(one, [""], "")
     return pairs

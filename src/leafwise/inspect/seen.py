@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from leafwise.core.columns import Facts
 from leafwise.core.home import Axes
 from leafwise.core.leaf import Leaf
+from leafwise.core.pairing import NamedArray
 from leafwise.core.path import spelled
-from leafwise.inspect.pairing import Held
 from leafwise.inspect.reading import Read, bands, reader
 from leafwise.inspect.rows import Row
 
@@ -34,9 +34,9 @@ class Seen:
         return self._looked.columns.leaf(self.leaf)
 
     @property
-    def held(self) -> Held:
+    def held(self) -> NamedArray:
         value = self._looked.columns.current(self.leaf)
-        return Held(self.leaf, self._looked.columns.home(value), value, self.spec, self.path)
+        return NamedArray(self.leaf, self._looked.columns.home(value), value, self.spec, self.path)
 
     @property
     def shape(self) -> tuple[int, ...]:

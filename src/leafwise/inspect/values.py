@@ -6,9 +6,9 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from leafwise.core.comparing import Comparison
+from leafwise.core.pairing import NamedArray
 from leafwise.core.runs import Run, UnreadError
 from leafwise.errors import Error, FileError, Unsupported, WalkError
-from leafwise.inspect.pairing import Held
 from leafwise.inspect.reading import reader
 from leafwise.kernels import streams
 from leafwise.kernels.comparing import compare
@@ -30,7 +30,7 @@ class Verdict(NamedTuple):
         return cls(frozenset(kinds), comparison, reason)
 
 
-def compare_values(pairs: list[tuple[Held, Held]], count: Counted) -> list[Verdict]:
+def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: Counted) -> list[Verdict]:
     """What the values of each pair say; `count` is told how many bytes of the first ones are done."""
     verdicts: dict[int, Verdict] = {}
     runs: dict[int, tuple[Run, Run]] = {}
@@ -52,13 +52,13 @@ def compare_values(pairs: list[tuple[Held, Held]], count: Counted) -> list[Verdi
     return [verdicts[number] for number in range(len(pairs))]
 
 
-def _is_turned(one: Held, other: Held) -> bool:
+def _is_turned(one: NamedArray, other: NamedArray) -> bool:
     """Whether the shape of a matrix is that of another one turned."""
     shape, turned = one.spec.shape, other.spec.shape
     return shape is not None and len(shape) == 2 and shape != turned and shape[::-1] == turned
 
 
-def _lying(one: Held, other: Held) -> tuple[Run, Run] | None:
+def _lying(one: NamedArray, other: NamedArray) -> tuple[Run, Run] | None:
     """Where both lie as runs that can be compared bit by bit."""
     if one.spec.dtype != other.spec.dtype or _is_turned(one, other) or not streams.knows(one.spec.dtype):
         return None
@@ -66,7 +66,7 @@ def _lying(one: Held, other: Held) -> tuple[Run, Run] | None:
     return None if run is None or partner is None else (run, partner)
 
 
-def _verdict(one: Held, other: Held, found: Comparison, is_cast: bool = False) -> Verdict:
+def _verdict(one: NamedArray, other: NamedArray, found: Comparison, is_cast: bool = False) -> Verdict:
     """`is_cast` is whether casting one of them gives the other."""
     cast = ["cast"] * (one.spec.dtype != other.spec.dtype and is_cast)
     if one.spec.shape != other.spec.shape:
@@ -80,7 +80,9 @@ def _verdict(one: Held, other: Held, found: Comparison, is_cast: bool = False) -
 # -- where they lie --------------------------------------------------------------------------------------------------
 
 
-def _of_runs(pairs: list[tuple[Held, Held]], runs: dict[int, tuple[Run, Run]], count: Counted) -> list[Comparison]:
+def _of_runs(
+    pairs: list[tuple[NamedArray, NamedArray]], runs: dict[int, tuple[Run, Run]], count: Counted
+) -> list[Comparison]:
     numbers = list(runs)
     with ExitStack() as files:
         # Of each file a descriptor of our own: whoever closes the tree meanwhile frees the number of the other.
@@ -103,7 +105,7 @@ def _of_runs(pairs: list[tuple[Held, Held]], runs: dict[int, tuple[Run, Run]], c
 # -- a piece at a time -----------------------------------------------------------------------------------------------
 
 
-def _of_pieces(one: Held, other: Held, count: Counted) -> Verdict:
+def _of_pieces(one: NamedArray, other: NamedArray, count: Counted) -> Verdict:
     try:
         return _of_numbers(one, other, count)
     except Unsupported as error:
@@ -111,7 +113,7 @@ def _of_pieces(one: Held, other: Held, count: Counted) -> Verdict:
         return _of_bytes(one, other, str(error))
 
 
-def _of_bytes(one: Held, other: Held, reason: str) -> Verdict:
+def _of_bytes(one: NamedArray, other: NamedArray, reason: str) -> Verdict:
     """What bytes say, where nobody can tell which numbers they are."""
     if (one.spec.dtype, one.spec.shape) != (other.spec.dtype, other.spec.shape):
         return Verdict.of("unknown", reason=reason)
@@ -120,7 +122,7 @@ def _of_bytes(one: Held, other: Held, reason: str) -> Verdict:
     return Verdict.of("changed", reason=f"by how much is not known: {reason}")
 
 
-def _of_numbers(one: Held, other: Held, count: Counted) -> Verdict:
+def _of_numbers(one: NamedArray, other: NamedArray, count: Counted) -> Verdict:
     if _is_turned(one, other):
         turned = _turned(one, other)
         if turned is not None:
@@ -130,17 +132,17 @@ def _of_numbers(one: Held, other: Held, count: Counted) -> Verdict:
     return _verdict(one, other, found, is_cast)
 
 
-def _arrays(held: Held) -> Iterator[Any]:
+def _arrays(held: NamedArray) -> Iterator[Any]:
     """The values in C order as NumPy arrays: in pieces, or whole where only its home knows the dtype."""
     parts = streams.arrays_of(_pieces(held), held.spec.dtype)
     return iter([held.home.read(held.value, ())]) if parts is None else parts
 
 
-def _pieces(held: Held) -> Iterator[Any]:
+def _pieces(held: NamedArray) -> Iterator[Any]:
     return held.home.pieces(held.value)
 
 
-def _may_be_turned(one: Held, other: Held) -> bool:
+def _may_be_turned(one: NamedArray, other: NamedArray) -> bool:
     """Whether some elements of a square matrix are those of the other one turned."""
     shape = one.spec.shape
     if shape is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
@@ -152,14 +154,14 @@ def _may_be_turned(one: Held, other: Held) -> bool:
     return all(streams.agree(read(box), read_other(box[::-1])) for box in boxes)
 
 
-def _turned(one: Held, other: Held) -> Verdict | None:
+def _turned(one: NamedArray, other: NamedArray) -> Verdict | None:
     """Whether a matrix is the other one turned; None where it is not."""
     assert one.spec.shape is not None
     found = streams.transposed(reader(one.home, one.value), reader(other.home, other.value), one.spec.shape)
     return None if found is None else Verdict.of("transposed", *["cast"] * (found == "cast"))
 
 
-def _told(pair: tuple[Held, Held], look: Callable[[Held, Held], Any]) -> Any:
+def _told(pair: tuple[NamedArray, NamedArray], look: Callable[[NamedArray, NamedArray], Any]) -> Any:
     """What a look at two leaves gives; what goes wrong there is told with the name."""
     try:
         return look(*pair)
