@@ -255,11 +255,11 @@ def test_large_and_small_numbers_are_compared_without_a_warning(size: float) -> 
 
 
 def test_many_layers_of_two_values_are_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.inspect.looking import Looked
+    from leafwise.share import equal
 
     compared = []
-    plain = Looked.compared
-    monkeypatch.setattr(Looked, "compared", lambda self, a, b: (compared.append(1), plain(self, a, b))[1])
+    plain = equal.how_equal
+    monkeypatch.setattr(equal, "how_equal", lambda *leaves: (compared.append(1), plain(*leaves))[1])
     torch.manual_seed(0)
     first = torch.sign(torch.randn(64, 64)) * 0.1
     layers = {f"l{n}": first.view(-1)[torch.randperm(4096)].view(64, 64) for n in range(60)}

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from leafwise.core.reading import Read
 from leafwise.inspect.bins import Bins, bin_sizes, gaps, largest_of, longer, norm_of, side, wrapped
-from leafwise.inspect.reading import Read
 
 BAND = 1 << 20  # how many values pass through memory at a time
 _KEEP = 256  # cells that the shorter side of a matrix keeps when the longer one is binned

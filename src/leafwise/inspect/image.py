@@ -9,10 +9,10 @@ from leafwise.core import registry
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.path import Path, listed, spelled
+from leafwise.core.reading import reader
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.picture import Image, whole_number
-from leafwise.inspect.reading import reader
 
 if TYPE_CHECKING:
     pass

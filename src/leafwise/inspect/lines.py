@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.inspect.reading import Read
+from leafwise.core.reading import Read
 from leafwise.inspect.seen import Of, Seen
 
 SHORT = 8  # a line of fewer numbers may be like another by chance

@@ -1,6 +1,6 @@
 """What the rules of `lw.check` look at: the leaves of one walk, and, once somebody asks, one pass of statistics."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
@@ -17,9 +17,9 @@ from leafwise.inspect.stats import Stats, stats
 from leafwise.inspect.stepped import Stepped
 from leafwise.iterate.initialisers import Drawn
 from leafwise.iterate.initializing import declared
+from leafwise.share.equal import equal_leaves
 
 _THREADS, _LARGE = 2, 1 << 20  # for leaves that have more bytes
-_CORNER = 64  # numbers of a row and a column that are compared before all
 
 
 class Looked:
@@ -134,16 +134,12 @@ class Looked:
                 key = seen.spec.dtype, seen.spec.device, *sorted(seen.shape), row.zeros, row.min, row.max, row.histogram
                 agreeing.setdefault(key, []).append(seen)
         shared = {frozenset(leaf.number for leaf in one.leaves) for one in self.tree.shared_memory}
-        found = []
-        for its in _by_corner(agreeing.values()):
-            while len(its) > 1:
-                first, *rest = its
-                kinds = {one: self.compared(first, one) for one in rest}
-                same = {one: "transposed" in its for one, its in kinds.items() if its & {"same", "transposed"}}
-                if same and {first.leaf, *(one.leaf for one in same)} not in shared:
-                    found.append((first, same))
-                its = [one for one in rest if one not in same]
-        return found
+        candidates = [[seen.leaf for seen in group] for group in agreeing.values()]
+        return [
+            (self.by_leaf[first], {self.by_leaf[leaf]: op == "transpose" for leaf, op in ops.items()})
+            for first, ops in equal_leaves(self.columns, candidates)
+            if {first, *ops} not in shared
+        ]
 
     def compared(self, one: Seen, other: Seen) -> frozenset[str]:
         """What the values of two leaves are to each other, in the words of `lw.diff`."""
@@ -200,17 +196,3 @@ class Looked:
         leaf = self.before[self.changes[seen.path].path]
         value = leaf.columns.current(leaf.row)
         return bands(leaf.columns.home(value), value, seen.shape)
-
-
-def _by_corner(groups: Iterable[list[Seen]]) -> Iterator[list[Seen]]:
-    """Leaves that may be equal, or each other's transpose: of several, those with the same first row and column."""
-    for its in groups:
-        if len(its) < 3:
-            yield its
-            continue
-        parted: dict[object, list[Seen]] = {}
-        for seen in its:
-            read, rest = seen.reader(), (slice(0, 1),) * (len(seen.shape) - 1)
-            column, row = read((slice(0, _CORNER), *rest)), read((slice(0, 1), *(slice(0, _CORNER) for _ in rest)))
-            parted.setdefault(frozenset((column.tobytes(), row.tobytes())), []).append(seen)
-        yield from parted.values()

@@ -1,22 +1,13 @@
 """Values of an array, a part at a time: memory holds no more than that, wherever they are."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
 from leafwise.core.home import Home
+from leafwise.core.reading import reader
 
 _BAND = 1 << 22  # elements of a band
-
-Read = Callable[[tuple[slice, ...]], Any]
-
-
-def reader(home: Home, value: Any) -> Read:
-    """Gives parts of an array as NumPy arrays."""
-    if not home.reads_parts(value):
-        whole = home.read(value, ())
-        return lambda box: whole[box]
-    return lambda box: home.read(value, box)
 
 
 def bands(home: Home, value: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, Any]]:

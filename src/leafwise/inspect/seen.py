@@ -9,7 +9,8 @@ from leafwise.core.home import Axes
 from leafwise.core.leaf import Leaf
 from leafwise.core.pairing import NamedArray
 from leafwise.core.path import spelled
-from leafwise.inspect.reading import Read, bands, reader
+from leafwise.core.reading import Read, reader
+from leafwise.inspect.reading import bands
 from leafwise.inspect.rows import Row
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from leafwise.core.comparing import Comparison
 from leafwise.core.pairing import NamedArray
+from leafwise.core.reading import reader
 from leafwise.core.runs import Run, UnreadError
 from leafwise.errors import Error, FileError, Unsupported, WalkError
-from leafwise.inspect.reading import reader
 from leafwise.kernels import streams
 from leafwise.kernels.comparing import compare
 
