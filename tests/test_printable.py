@@ -1,4 +1,4 @@
-"""Text of others passes one place on its way out; nothing in the package goes around it."""
+"""Text from files and models is escaped in one place before it is shown; nothing in the package bypasses it."""
 
 import ast
 import builtins
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import leafwise
-from leafwise.core.doc import Doc, Line, Span
+from leafwise.core.outline import Doc, Line, Span
 from leafwise.printable import escape, shown_file, shown_url, without_secrets
 from leafwise.render.html import html
 from leafwise.render.terminal import Terminal
@@ -27,7 +27,7 @@ INTERNAL = {
 }  # fmt: skip
 # What says of itself something that can hold nothing of others, or hands on what another `__str__` gives.
 OWN_WORDS = {
-    "core/doc.py:__str__", "core/doc.py:__repr__", "core/doc.py:__format__",  # as render draws it
+    "core/outline.py:__str__", "core/outline.py:__repr__", "core/outline.py:__format__",  # as render draws it
     "core/path.py:__str__",  # each name quoted
     "errors.py:__str__",  # escaped when it was made
 }  # fmt: skip
@@ -63,7 +63,7 @@ def is_plain(node: ast.AST | None) -> bool:
     return False
 
 
-def test_the_rule_sees_what_it_should() -> None:
+def test_the_rule_tells_plain_text_from_raw_names() -> None:
     def judged(code: str) -> bool:
         return is_plain(ast.parse(code, mode="eval").body)
 
@@ -86,7 +86,7 @@ def test_built_in_exceptions_hold_no_raw_names() -> None:
         "core/path.py: name",  # caught at once
         "files/pickled.py: f'{len(found)} values for a tuple of {length}'",
         "files/remote.py: path",  # caught by `told`
-        "homes/torch_advice.py: f'{method}() gives {found!r}, not a set of names'",
+        "homes/torch/grouping.py: f'{method}() gives {found!r}, not a set of names'",
         "kernels/cuda.py: f'a chunk is a multiple of eight blocks, and {chunk} is not'",
     }
     assert {one for one in wrong if not one.startswith(inside)} == allowed
@@ -155,12 +155,12 @@ def test_files_and_urls_are_named_by_one_function() -> None:
                 said = ast.unparse(node.value)
                 names_file = re.search(r"(^|[._])(url|source\.name|whole\.name)$", said)
                 wrong += [f"{name}:{node.lineno}: {said}"] if names_file else []
-            if called(node) == "escape" and called(node.args[0]) == "repr" and name != "render/outline.py":  # type: ignore[attr-defined]
+            if called(node) == "escape" and called(node.args[0]) == "repr" and name != "render/phrases.py":  # type: ignore[attr-defined]
                 wrong.append(f"{name}:{node.lineno}: {ast.unparse(node)}; shown_file, or !r")
     assert wrong == []
 
 
-def test_nothing_else_tells_what_shows() -> None:
+def test_no_other_file_decides_what_is_printable() -> None:
     found = {path.name for path in SOURCE.rglob("*.py") if "isprintable" in path.read_text("utf-8")}
     assert found == {"printable.py", "path.py", "text.py"}
 
@@ -204,7 +204,7 @@ def test_an_outline_lets_nothing_through(terminal: Terminal) -> None:
         ("https://h/a?b=1\nc=2", "https://h/a?b=***"),
     ],
 )
-def test_what_a_url_shows(url: str, shown: str) -> None:
+def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert shown_url(url) == shown
     assert shown_file(url) == repr(shown)
     assert "secret" not in without_secrets(f"cannot read {url}: no", url)

@@ -23,7 +23,7 @@ from tools.with_timm import import_timm
 from torch import nn
 
 import leafwise as lw
-from leafwise.homes import torch_advice
+from leafwise.homes.torch.grouping import TorchGrouping
 
 PAGE = Path(__file__).parent.parent / "docs" / "groups.md"
 START, END = "<!-- timm -->", "<!-- /timm -->"
@@ -74,7 +74,7 @@ def scales(model: nn.Module, *more: lw.Rule) -> dict[str, float]:
 
 def scales_by_tree(model: nn.Module) -> dict[str, float]:
     """Without the word of the model: by the blocks that are found."""
-    with mock.patch.object(torch_advice, "says_depths", return_value=False):
+    with mock.patch.object(TorchGrouping, "depths_by", return_value=None):
         return scales(model)
 
 

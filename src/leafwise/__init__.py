@@ -70,7 +70,7 @@ _HOLDS = {
     "leafwise.core.leaf": ("Leaf", "Name", "Node", "Tie"),
     "leafwise.core.path": ("Path",),
     "leafwise.core.query": ("Query", "where"),
-    "leafwise.core.sharing": ("Use",),
+    "leafwise.core.capabilities.uses": ("Use",),
     "leafwise.core.tree": ("Tree", "open", "tree"),
     "leafwise.errors": (
         "ChecksumError",
@@ -87,7 +87,7 @@ _HOLDS = {
         "WalkError",
         "WriteError",
     ),
-    "leafwise.homes.roles": ("add_roles",),
+    "leafwise.homes.torch.roles": ("add_roles",),
     "leafwise.inspect.check": ("check",),
     "leafwise.inspect.image": ("image",),
     "leafwise.inspect.diff": ("diff",),
@@ -113,10 +113,10 @@ if TYPE_CHECKING:
     from leafwise.checkpoint.planning import plan
     from leafwise.checkpoint.saving import save
     from leafwise.checkpoint.verifying import verify
+    from leafwise.core.capabilities.uses import Use
     from leafwise.core.leaf import Leaf, Name, Node, Tie
     from leafwise.core.path import Path
     from leafwise.core.query import Query, where
-    from leafwise.core.sharing import Use
     from leafwise.core.tree import Tree, open, tree
     from leafwise.errors import (
         ChecksumError,
@@ -133,7 +133,7 @@ if TYPE_CHECKING:
         WalkError,
         WriteError,
     )
-    from leafwise.homes.roles import add_roles
+    from leafwise.homes.torch.roles import add_roles
     from leafwise.inspect.check import check
     from leafwise.inspect.diff import diff
     from leafwise.inspect.image import image

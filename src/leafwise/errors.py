@@ -39,7 +39,7 @@ class Error(Exception):
     """
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(_plain(one) if isinstance(one, str) else one for one in args))
+        super().__init__(*(_plain(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __str__(self) -> str:
         # KeyError would show the repr of its message, quotes and escapes included.

@@ -42,22 +42,22 @@ def shown_url(name: str) -> str:
     >>> shown_url("s3://key:secret@bucket/model.pt"), shown_url("https://host:80/a?X-Amz-Signature=1f&b=#c")
     ('s3://***@bucket/model.pt', 'https://host:80/a?X-Amz-Signature=***&b=#***')
     """
-    return name if not (found := _PARTS.fullmatch(name)) else _without(found)[0]
+    return name if not (parts := _PARTS.fullmatch(name)) else _without(parts)[0]
 
 
 def without_secrets(text: str, url: str = "") -> str:
     """Text of somebody else's with the secrets of all URLs in it hidden, and those of `url` wherever they stand."""
     secrets: list[str] = []
-    if url and (found := _PARTS.fullmatch(url)):
-        shown, secrets = _without(found)
+    if url and (parts := _PARTS.fullmatch(url)):
+        shown, secrets = _without(parts)
         text = text.replace(url, shown)
     if "://" in text:
-        text = _URL.sub(lambda one: shown_url(one[0]), text)
+        text = _URL.sub(lambda match: shown_url(match[0]), text)
     if not secrets:
         return text
     from urllib.parse import unquote, unquote_plus  # late: it takes its time
 
-    spellings = {spelling for one in secrets for spelling in (one, unquote(one), unquote_plus(one))}
+    spellings = {spelling for secret in secrets for spelling in (secret, unquote(secret), unquote_plus(secret))}
     for secret in sorted(spellings, key=len, reverse=True):
         if len(secret) > 2:  # a shorter one stands in any text
             text = text.replace(secret, HIDDEN)
@@ -77,14 +77,14 @@ def _without(parts: "re.Match[str]") -> tuple[str, list[str]]:
     if at:
         secrets += [user, *user.split(":", 1)[-1:]]
         user = HIDDEN
-    said = []
+    pairs = []
     for part in re.split("([&;])", query.removeprefix("?")):
         key, equals, value = part.partition("=")
         if not equals and part not in ("&", ";"):
             key, value = "", part  # a query without keys is a value
         secrets += [value] if value else []
-        said.append(key + equals + (HIDDEN if value else ""))
+        pairs.append(key + equals + (HIDDEN if value else ""))
     if len(fragment) > 1:
         secrets.append(fragment[1:])
         fragment = "#" + HIDDEN
-    return f"{parts['scheme']}{user}{at}{host}{path}{query[:1]}{''.join(said)}{fragment}", secrets
+    return f"{parts['scheme']}{user}{at}{host}{path}{query[:1]}{''.join(pairs)}{fragment}", secrets

@@ -55,3 +55,17 @@ def _values(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 def same(a: nn.Module, b: nn.Module) -> bool:
     return bits(a) == bits(b)
+
+
+def parameters(**tensors: torch.Tensor) -> nn.Module:
+    module = nn.Module()
+    for name, tensor in tensors.items():
+        setattr(module, name, nn.Parameter(tensor, requires_grad=tensor.is_floating_point()))
+    return module
+
+
+def buffers(**tensors: torch.Tensor) -> nn.Module:
+    module = nn.Module()
+    for name, tensor in tensors.items():
+        module.register_buffer(name, tensor)
+    return module

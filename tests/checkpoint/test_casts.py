@@ -1,4 +1,4 @@
-"""Casts in save, convert and load follow one rule; and values land right where memory is shared."""
+"""Save, convert and load cast by one rule, and values are right where source and target share memory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.checkpoint.models import buffers
 from torch import nn
 
 import leafwise as lw
@@ -86,7 +87,7 @@ def test_convert_refuses_what_does_not_fit_and_leaves_the_old_file(
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bool", "uint64", "complex64"])
-def test_a_dtype_without_a_fraction_is_no_dtype_to_cast_to(
+def test_a_dtype_without_a_fraction_cannot_be_cast_to(
     dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = lw.save({"a": torch.tensor([0.5, 300.0, float("nan")])}, tmp_path / "a.safetensors")
@@ -114,6 +115,17 @@ def test_a_load_refuses_what_does_not_fit_and_changes_nothing(
     lw.load(target, obj, cast="saturate")
     found = lw.tree(target)["deep.bad"].numpy().astype(np.float64).reshape(4, -1)[:, 0]
     assert np.array_equal(found, cast_to(values(value).numpy(), dtype, saturate=True).astype(np.float64))
+
+
+def test_values_that_do_not_fit_are_not_cast() -> None:
+    for target, source in (
+        (torch.zeros(2, dtype=torch.uint8), torch.tensor([300, -1])),
+        (torch.zeros(2, dtype=torch.float16), torch.tensor([1e6, 1.0])),
+    ):
+        with pytest.raises(lw.LoadError, match=r"do not fit into"):
+            lw.load({"a": target}, {"a": source}, cast=True)
+        assert not target.any()
+    assert lw.load({"a": torch.zeros(2).half()}, {"a": torch.tensor([0.1, float("inf")])}, cast=True)["a"][0] == 0.1
 
 
 @pytest.mark.parametrize("dtype", ["float64", *DTYPES])
@@ -155,7 +167,7 @@ def test_whole_numbers_saturate() -> None:
     assert target["b"].tolist() == [2**63 - 1]
 
 
-def test_what_cast_takes(tmp_path: Path) -> None:
+def test_a_cast_option_that_is_not_known_is_an_error(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     for wrong in ("saturated", 1, None, "", ["saturate"], np.array([1, 2])):
         with pytest.raises(lw.QueryError, match=r"cast="):
@@ -196,7 +208,7 @@ def over_itself() -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_target_that_lies_over_itself(number: int) -> None:
+def test_a_target_that_lies_over_itself_takes_only_values_that_agree(number: int) -> None:
     target, memory = over_itself()[number]
     different = torch.arange(9.0).reshape(3, 3)
     with pytest.raises(lw.LoadError, match=r"cannot load w: several of its elements lie in one place.*nothing was"):
@@ -207,14 +219,14 @@ def test_a_target_that_lies_over_itself(number: int) -> None:
     assert np.array_equal(np.asarray(target), fitting.numpy())
 
 
-def test_strides_that_interleave_are_no_overlap() -> None:
+def test_strides_that_interleave_do_not_overlap() -> None:
     base = torch.zeros(8)
     target = base.as_strided((2, 3), (3, 2))  # 0 2 4, 3 5 7
     lw.load({"w": target}, {"w": torch.arange(6.0).reshape(2, 3)})
     assert base.tolist() == [0, 0, 1, 3, 2, 4, 0, 5]
 
 
-def test_columns_of_one_matrix_are_no_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_of_one_matrix_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(found: Any) -> bool:
         raise AssertionError("their values were compared")
 
@@ -225,7 +237,7 @@ def test_columns_of_one_matrix_are_no_overlap(monkeypatch: pytest.MonkeyPatch) -
     assert base[0].tolist() == [0, 1, 2, 0, 1, 2]
 
 
-def test_leaves_of_two_homes_over_one_memory() -> None:
+def test_leaves_of_two_homes_over_one_memory_must_agree() -> None:
     array = np.zeros(6, np.float32)
     target = {"a": torch.from_numpy(array[:4]), "b": array[2:]}
     with pytest.raises(lw.LoadError, match=r"a, b lie over one memory.*nothing was changed"):
@@ -235,7 +247,7 @@ def test_leaves_of_two_homes_over_one_memory() -> None:
     assert array.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_leaves_of_two_files_over_one_memory(tmp_path: Path) -> None:
+def test_leaves_of_two_files_over_one_memory_must_agree(tmp_path: Path) -> None:
     base = torch.zeros(6)
     target = {"x": {"a": base[:4]}, "y": {"b": base[2:]}}
     files = {
@@ -281,12 +293,30 @@ def shared() -> list[tuple[str, Any, Any]]:
 
 
 @pytest.mark.parametrize("number", range(len(shared())), ids=[name for name, _, _ in shared()])
-def test_a_source_in_the_memory_of_the_target(number: int) -> None:
+def test_a_source_in_the_memory_of_the_target_is_read_before_it_is_written(number: int) -> None:
     _, target, source = shared()[number]
     wanted = {name: np.asarray(value).copy() for name, value in source.items()}
     lw.load(target, source, cast=True)
     for name, value in wanted.items():
         assert np.array_equal(np.asarray(target[name]), value), name
+
+
+def test_the_weights_of_one_model_can_be_swapped_by_a_rename() -> None:
+    net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    first, second = net[0].weight.detach().clone(), net[1].weight.detach().clone()
+    lw.load(net, net, rename={"0": "1", "1": "0"})
+    assert torch.equal(net[0].weight, second)
+    assert torch.equal(net[1].weight, first)
+
+
+def test_overlapping_targets_need_values_that_agree() -> None:
+    source = buffers(a=torch.ones(6), b=torch.full((6,), 2.0))
+    memory = torch.zeros(10)
+    with pytest.raises(lw.LoadError, match=r"a, b lie over one memory"):
+        lw.load(buffers(a=memory[:6], b=memory[4:]), source)
+    assert not memory.any()
+    lw.load(buffers(a=memory[:6], b=memory[4:]), buffers(a=torch.ones(6), b=torch.ones(6)))
+    assert memory.all()
 
 
 class Windows(nn.Module):

@@ -8,16 +8,19 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.files.faulty import FailingDisk, crashing, steps_of
 
 import leafwise as lw
 from leafwise.files import disk as local
+from leafwise.files.disk import Disk
 
 TIMES = 10 if os.environ.get("LEAFWISE_FAULTS") == "long" else 1
 
@@ -51,7 +54,7 @@ SHARDED = {"shard_size": 500}
     [(SINGLE, SINGLE), (SHARDED, SHARDED), (SINGLE, SHARDED), (SHARDED, SINGLE)],
     ids=["one file", "shards", "to shards", "from shards"],
 )
-def test_a_crash_after_every_call_of_a_save(
+def test_a_crash_after_any_call_of_a_save_leaves_the_old_or_the_new(
     before: dict[str, Any], after: dict[str, Any], power: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lw.save(checkpoint(1), tmp_path / "count.safetensors", **before)
@@ -90,7 +93,7 @@ def tidy(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO, errno.ESTALE])
 @pytest.mark.parametrize("options", [SINGLE, SHARDED], ids=["one file", "shards"])
-def test_every_call_that_fails_is_told_and_leaves_nothing(
+def test_every_call_that_fails_is_reported_and_leaves_nothing_behind(
     options: dict[str, Any], number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.safetensors"
@@ -134,7 +137,7 @@ def script(text: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("limited", [[], ["by the limit"]], ids=["mounted", "limited"])
-def test_a_disk_that_is_full(limited: list[str], tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_leaves_the_old_file(limited: list[str], tmp_path: Path) -> None:
     """A real one, of one megabyte; where nobody may mount one, the system's own limit on the size of files."""
     text = """
     folder = Path(sys.argv[1])
@@ -164,7 +167,7 @@ def test_a_disk_that_is_full(limited: list[str], tmp_path: Path) -> None:
     script(text, tmp_path, *limited)
 
 
-def test_two_hundred_kills(tmp_path: Path) -> None:
+def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     text = """
     path, times = Path(sys.argv[1]) / "model.safetensors", int(sys.argv[2])
     random.seed(0)
@@ -189,7 +192,7 @@ def test_two_hundred_kills(tmp_path: Path) -> None:
     assert int(script(text, tmp_path, 200 * TIMES).stdout) > 20 * TIMES
 
 
-def test_two_processes_save_to_one_path(tmp_path: Path) -> None:
+def test_two_processes_may_save_to_one_path(tmp_path: Path) -> None:
     text = """
     path, times = Path(sys.argv[1]) / "model.safetensors", int(sys.argv[2])
     children = []
@@ -214,7 +217,7 @@ def test_two_processes_save_to_one_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [SINGLE, SHARDED], ids=["one file", "shards"])
-def test_a_reader_while_a_writer_saves(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_reader_sees_whole_files_while_a_writer_saves(options: dict[str, Any], tmp_path: Path) -> None:
     text = """
     path, times, options = Path(sys.argv[1]) / "model.safetensors", int(sys.argv[2]), eval(sys.argv[3])
     lw.save(checkpoint(0), path, **options)
@@ -237,7 +240,7 @@ def test_a_reader_while_a_writer_saves(options: dict[str, Any], tmp_path: Path) 
     assert int(script(text, tmp_path, 150 * TIMES, options).stdout) > 10
 
 
-def test_a_file_that_is_changed_while_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_changed_while_it_is_loaded_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from leafwise.checkpoint import loading
 
     path = lw.save({"a": np.ones(1000)}, tmp_path / "model.safetensors")
@@ -258,6 +261,31 @@ def test_a_file_that_is_changed_while_it_is_loaded(tmp_path: Path, monkeypatch: 
     with pytest.raises(lw.FileError, match=r"was changed while it was being read"):
         lw.load(target, path)
     assert not target["a"].any()
+
+
+def test_a_file_that_is_written_to_while_it_is_copied_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {name: torch.ones(300_000) for name in "abc"}
+    path = Path(lw.save(values, tmp_path / "a.safetensors"))
+
+    class Changing(Disk):
+        """Once everything was compared, somebody writes to the file."""
+
+        reads, lock = 0, threading.Lock()
+
+        def read_into(self, file: int, start: int, view: memoryview) -> int:
+            with self.lock:
+                self.reads += 1
+                if self.reads == 7:  # each array has two chunks
+                    with path.open("r+b") as out:
+                        out.seek(-4, 2)
+                        out.write(b"\x00\x00\x00\x40")
+            return super().read_into(file, start, view)
+
+    monkeypatch.setattr(local, "disk", Changing())
+    with pytest.raises(lw.LoadError, match=r"was changed while it was being read.*partly changed"):
+        lw.load({name: torch.zeros(300_000) for name in "abc"}, path)
 
 
 def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:

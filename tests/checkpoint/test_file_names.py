@@ -1,4 +1,4 @@
-"""The names of files: any that the system takes can be saved to, and no other program's file is removed."""
+"""A checkpoint can be saved under any name that the system takes, and no file of another program is removed."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_a_name_that_the_system_takes_can_be_saved_to(name: str, tmp_path: Path)
     assert target["a"][0] == number
 
 
-def test_long_names_in_one_file(tmp_path: Path) -> None:
+def test_names_as_long_as_the_system_allows_are_taken_for_one_file(tmp_path: Path) -> None:
     for name in ("m" * 255, "m" * 243 + ".safetensors", "é" * 127 + "m"):
         must_take(tmp_path, name)
         assert len(os.fsencode(name)) == 255 == os.pathconf(tmp_path, "PC_NAME_MAX")
@@ -97,7 +97,7 @@ def test_long_names_in_one_file(tmp_path: Path) -> None:
         assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_names_that_cannot_be_opened_as_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_would_be_opened_as_an_index_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in (".index.json", str(tmp_path / ".index.json"), "m.index.json.index.json"):
         for options in (SINGLE, SHARDED):
@@ -106,7 +106,14 @@ def test_names_that_cannot_be_opened_as_what_they_are(tmp_path: Path, monkeypatc
     assert os.listdir(tmp_path) == []
 
 
-def test_long_names_are_converted_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_paths_that_no_file_can_have_are_an_error(tmp_path: Path) -> None:
+    wrong = f"{tmp_path}/a\ud800b"
+    for verb in (lw.open, lw.verify, lw.stats, lambda path: lw.save(state(1), path), lambda path: lw.diff(path, path)):
+        with pytest.raises(lw.FileError):
+            verb(wrong)
+
+
+def test_convert_writes_files_with_long_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = lw.save({"a": np.ones(3)}, tmp_path / "a.safetensors")
     for suffix in (".safetensors", ".npz"):
         target = tmp_path / ("é" * 121 + suffix)
@@ -118,7 +125,7 @@ def test_long_names_are_converted_to(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("options", [SINGLE, SHARDED], ids=["one file", "shards"])
-def test_unfinished_files_of_other_programs_stay(options: dict[str, Any], tmp_path: Path) -> None:
+def test_unfinished_files_of_other_programs_are_left_alone(options: dict[str, Any], tmp_path: Path) -> None:
     theirs = [
         ".model.safetensors.part",
         ".model.safetensors.download.part",

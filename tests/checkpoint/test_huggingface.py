@@ -1,4 +1,4 @@
-"""Hugging Face both ways."""
+"""Checkpoints are exchanged with Hugging Face in both directions."""
 
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def test_the_base_of_a_model_takes_its_part(tmp_path: Path) -> None:
     assert torch.equal(again.model.norm.weight, base.norm.weight)
 
 
-def test_a_masked_language_model(tmp_path: Path) -> None:
+def test_a_masked_language_model_is_exchanged_both_ways(tmp_path: Path) -> None:
     config = BertConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=32)
     model = BertForMaskedLM(config)
     model.save_pretrained(tmp_path / "theirs")

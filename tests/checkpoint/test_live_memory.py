@@ -1,4 +1,5 @@
-"""Saves of arrays that somebody writes to meanwhile: an array may be torn, and the file is whole all the same."""
+"""Arrays that are written to while they are saved: an array may be torn, but the file is whole and its
+checksums are right."""
 
 import sys
 import threading
@@ -77,7 +78,7 @@ def test_what_is_saved_while_a_thread_writes_can_be_loaded(options: dict[str, An
             lw.load(Net(), path, cast=True)
 
 
-def test_numpy_while_a_thread_writes(tmp_path: Path) -> None:
+def test_numpy_arrays_saved_while_a_thread_writes_can_be_loaded(tmp_path: Path) -> None:
     arrays = {"a": np.zeros((700, 900)), "b": np.zeros((300, 500), order="F"), "c": np.zeros(5, np.float16)}
     with written_to(list(arrays.values())):
         for _ in range(10):
@@ -87,7 +88,7 @@ def test_numpy_while_a_thread_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 1 << 18, 5 << 18, (1 << 18) + 1])
-def test_memory_that_changes_between_a_checksum_and_a_write(
+def test_memory_that_changes_between_a_checksum_and_a_write_is_saved_with_a_right_checksum(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value = torch.zeros(size)
@@ -147,7 +148,9 @@ def test_names_of_one_leaf_get_the_same_bytes(tmp_path: Path, monkeypatch: pytes
         lw.load(Ties(), path, cast=True)
 
 
-def test_a_file_that_changes_while_it_is_converted_to_npz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_it_is_converted_to_npz_gives_right_checksums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from leafwise.cli import main
 
     array = np.zeros(100_000, np.float32)

@@ -1,4 +1,4 @@
-"""What lw.load does: all of it or nothing, in place, onto meta, with ties, from anywhere."""
+"""`lw.load` fills a model in place or on meta, with its ties, from any kind of source; or it changes nothing."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.checkpoint.models import Tied, bits, same
+from tests.checkpoint.models import Tied, bits, parameters, same
 from torch import nn
 
 import leafwise as lw
@@ -28,7 +28,7 @@ def untied_state(model: nn.Module) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     "way", ["file", "path", "shards", "folder", "tree", "model", "state dict", "pt", "npz", "subtree"]
 )
-def test_from_anywhere(way: str, tmp_path: Path) -> None:
+def test_a_model_is_loaded_from_every_kind_of_source(way: str, tmp_path: Path) -> None:
     model = Tied()
     path = tmp_path / "model.safetensors"
     source: Any = model
@@ -100,6 +100,28 @@ def test_what_does_not_fit_changes_nothing(kind: str) -> None:
             lw.load(model, state, allow={"missing", "unexpected", "shape"})
 
 
+def test_targets_that_are_expanded_are_refused_before_anything_changes() -> None:
+    target = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(4, 4, bias=False))
+    target[1].weight = nn.Parameter(torch.zeros(1, 4).expand(4, 4))
+    before = target[0].weight.detach().clone()
+    with pytest.raises(lw.LoadError, match=r"cannot load 1.weight: it is expanded.*nothing was changed"):
+        lw.load(target, nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(4, 4, bias=False)))
+    assert torch.equal(target[0].weight, before)
+
+
+def test_read_only_targets_are_refused_before_anything_changes() -> None:
+    with torch.inference_mode():
+        inference = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    with pytest.raises(lw.LoadError, match=r"it was made in inference mode"):
+        lw.load(inference, nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)))
+    fixed = np.zeros(2)
+    fixed.flags.writeable = False
+    target = {"t": torch.zeros(2), "x": fixed}
+    with pytest.raises(lw.LoadError, match=r"the array is read-only"):
+        lw.load(target, {"t": torch.ones(2), "x": np.ones(2)})
+    assert not target["t"].any()
+
+
 def test_every_mismatch_is_listed_at_once() -> None:
     state: dict[str, Any] = untied_state(Tied())
     state["body.weight"] = torch.ones(5, 5)
@@ -117,6 +139,22 @@ def test_every_mismatch_is_listed_at_once() -> None:
 def test_zero_matches_is_an_error_whatever_is_allowed() -> None:
     with pytest.raises(lw.LoadError, match=r"nothing in the source fits"):
         lw.load(nn.Linear(2, 2), {"x": torch.ones(1)}, allow={"missing", "unexpected"})
+
+
+def test_leaves_in_another_order_are_matched_by_name(tmp_path: Path) -> None:
+    path = lw.save(parameters(x=torch.randn(4).half(), y=torch.randn(4).bfloat16()), tmp_path / "a.safetensors")
+    other = parameters(y=torch.zeros(4).half(), x=torch.zeros(4).bfloat16())
+    with pytest.raises(lw.LoadError, match=r"2 dtype"):
+        lw.load(other, path)
+    net = nn.Sequential(nn.Linear(2, 3))
+    state = {name: net.state_dict()[name] for name in reversed(net.state_dict())}
+    loaded = lw.load(nn.Sequential(nn.Linear(2, 3)), state)
+    assert torch.equal(loaded[0].weight, net[0].weight)
+
+
+def test_a_list_in_place_of_an_array_is_an_error_that_names_it() -> None:
+    with pytest.raises(lw.LoadError, match=r"needs an array, and in the source it is a list"):
+        lw.load(nn.Linear(2, 2), {"weight": [1, 2], "bias": torch.zeros(2)})
 
 
 # -- ties --------------------------------------------------------------------------------------------------
@@ -161,7 +199,7 @@ def test_difference_is_judged_in_the_source(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "b.safetensors")
     size = 8 + int.from_bytes(data[:8], "little")
     with lw.open(path) as t:
-        start = t.columns.row_values[t["head.weight"]._row].storage.start
+        start = t.columns.row_values[t["head.weight"].row].storage.start
     data[start : start + 160] = tensors["head.weight"].numpy().tobytes()
     assert size < start
     path.write_bytes(data)
@@ -197,7 +235,7 @@ def test_transposed_and_sliced_ties_come_back(tmp_path: Path) -> None:
     assert "transposed" in str(lw.plan(build(False), path))
 
 
-def test_a_tie_and_an_optimizer_that_steps_both(tmp_path: Path) -> None:
+def test_a_tie_that_the_optimizer_would_not_see_is_a_problem(tmp_path: Path) -> None:
     path = lw.save({"model": Tied()}, tmp_path / "a.safetensors")
     model = Tied(tied=False)
     target = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=1)}
@@ -206,11 +244,54 @@ def test_a_tie_and_an_optimizer_that_steps_both(tmp_path: Path) -> None:
     assert [problem.kind for problem in plan.problems] == ["missing", "tie"]
 
 
+def test_values_of_several_transposed_names_must_agree() -> None:
+    model: Any = nn.Module()
+    model.enc, model.d1, model.d2 = (nn.Linear(*size, bias=False) for size in ((3, 4), (4, 3), (4, 3)))
+    for name in ("d1.weight", "d2.weight"):
+        lw.tie(model, name, to="enc.weight", transpose=True, keep="source")
+    with pytest.raises(lw.LoadError, match=r"d2.weight is tied in the target, and the source holds two different"):
+        lw.load(model, {"d1.weight": torch.ones(3, 4), "d2.weight": torch.zeros(3, 4)})
+    lw.load(model, {"d1.weight": torch.ones(3, 4), "d2.weight": torch.ones(3, 4)})
+    assert (model.enc.weight == 1).all()
+
+
+def sliced(fused: bool) -> nn.Module:
+    model: Any = nn.Module()
+    if fused:
+        model.qkv = nn.Linear(4, 12, bias=False)
+    model.q = nn.Linear(4, 4, bias=False)
+    model.o = nn.Linear(1, 1, bias=False)
+    if fused:
+        lw.tie(model, "q.weight", to="qkv.weight", slice=slice(0, 4), keep="source")
+    return model
+
+
+def test_a_leaf_of_which_only_a_part_is_given_or_taken_is_in_the_plan(tmp_path: Path) -> None:
+    path = lw.save(sliced(True), tmp_path / "a.safetensors")
+    assert lw.plan(sliced(False), path).unexpected == ["qkv.weight"]
+    loaded = lw.load(sliced(False), path, allow={"unexpected"})
+    assert np.array_equal(loaded.q.weight.detach().numpy(), lw.open(path)["qkv.weight"].numpy()[:4])
+    plan = lw.plan(sliced(True), {"q.weight": torch.ones(4, 4), "o.weight": torch.ones(1, 1)})
+    assert plan.missing == ["qkv.weight"]
+    assert plan.unexpected == ["q.weight"]
+    assert "only for parts of it: q.weight" in str(plan)
+
+
+def test_a_tie_that_cannot_come_back_is_in_the_plan(tmp_path: Path) -> None:
+    path = lw.save(Tied(), tmp_path / "a.safetensors")
+    frozen = Tied(tied=False)
+    frozen.head.weight.requires_grad_(False)
+    plan = lw.plan(frozen, path)
+    assert not plan.holds
+    assert "head.weight is frozen and embed.weight is not" in str(plan)
+    assert lw.plan(frozen, path, ties="ignore").holds
+
+
 # -- memory ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_onto_meta(tied: bool, saved: tuple[Tied, str]) -> None:
+def test_a_model_on_meta_is_filled(tied: bool, saved: tuple[Tied, str]) -> None:
     model, path = saved
     with torch.device("meta"):
         target = Tied(tied)
@@ -226,6 +307,14 @@ def test_onto_meta(tied: bool, saved: tuple[Tied, str]) -> None:
     assert bits_of_loaded(target) == {name: value for name, value in bits(model).items() if name != "scratch"}
 
 
+def test_attributes_of_parameters_on_meta_are_kept() -> None:
+    with torch.device("meta"):
+        target: Any = nn.Linear(2, 2)
+    target.weight.tag = "mine"
+    loaded = lw.load(target, nn.Linear(2, 2))
+    assert loaded.weight.tag == "mine"
+
+
 def bits_of_loaded(model: Tied) -> dict[str, bytes]:
     scratch = model._buffers.pop("scratch")
     try:
@@ -234,7 +323,7 @@ def bits_of_loaded(model: Tied) -> dict[str, bytes]:
         model._buffers["scratch"] = scratch
 
 
-def test_kept_ties_of_a_model_on_meta(saved: tuple[Tied, str]) -> None:
+def test_kept_ties_of_a_model_on_meta_survive_a_load(saved: tuple[Tied, str]) -> None:
     model, path = saved
     with torch.device("meta"):
         target = lw.keep_ties(Tied())
@@ -254,7 +343,7 @@ def test_lazy_layers_take_their_shapes() -> None:
     assert type(target[0]) is nn.Linear
 
 
-def test_peak_memory_of_a_load_onto_meta(tmp_path: Path) -> None:
+def test_a_load_onto_meta_takes_little_more_memory_than_the_model(tmp_path: Path) -> None:
     script = """
 import sys, numpy, torch, leafwise as lw
 def peak():
@@ -307,7 +396,18 @@ def test_axes_are_lined_up_by_name(tmp_path: Path) -> None:
         lw.load(nn.Linear(5, 3), plain)
 
 
-def test_plain_values_and_containers_that_do_not_change(tmp_path: Path) -> None:
+def test_axes_are_lined_up_by_the_name_that_matched() -> None:
+    target = nn.Module()
+    target.c = nn.Conv2d(4, 4, 3, bias=False)
+    target.d = nn.ConvTranspose2d(4, 4, 3, bias=False)
+    target.d.weight = target.c.weight
+    source = nn.Module()
+    source.d = nn.ConvTranspose2d(4, 4, 3, bias=False)
+    lw.load(target, source)
+    assert torch.equal(target.d.weight, source.d.weight)
+
+
+def test_plain_values_come_back_and_immutable_containers_are_made_anew(tmp_path: Path) -> None:
     import random
     from dataclasses import dataclass
 
@@ -345,7 +445,7 @@ def test_plain_values_and_containers_that_do_not_change(tmp_path: Path) -> None:
         lw.load({**target, "more": 1}, path)
 
 
-def test_buffers_that_hugging_face_computes() -> None:
+def test_buffers_that_hugging_face_computes_are_there_after_a_load_onto_meta() -> None:
     from transformers import AutoModel, BertConfig, LlamaConfig
 
     for config in (
@@ -448,7 +548,7 @@ def test_arrays_in_the_other_order_of_bytes_are_filled(tmp_path: Path) -> None:
     assert target["a"].dtype == np.dtype(">f4")
 
 
-def test_the_same_bytes_in_the_other_order_are_no_tie() -> None:
+def test_the_same_bytes_in_the_other_order_are_not_tied() -> None:
     array = np.arange(5, dtype=np.float32)
     assert len(lw.ties({"a": array, "b": array[:]})) == 1
     assert not lw.ties({"a": array, "b": array.view(">f4")})

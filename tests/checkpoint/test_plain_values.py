@@ -1,4 +1,4 @@
-"""Plain values beside arrays come back equal, in value and in type; or somebody says why not."""
+"""Plain values beside arrays come back equal in value and type, or the save is refused."""
 
 import math
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
@@ -110,7 +110,7 @@ def test_values_between_arrays_come_back_in_containers_of_their_own(
         assert identical(loaded["by number"], {7: values})
 
 
-def test_the_values_of_the_issue(tmp_path: Path) -> None:
+def test_a_list_that_grew_and_a_mapping_with_new_keys_come_back(tmp_path: Path) -> None:
     net = nn.Linear(2, 2)
     log, best = [{"loss": 1.0}, {"loss": 2.0}], {"a": 1, "b": 2}
     path = lw.save({"m": net, "log": log, "best": best}, tmp_path / "a.safetensors")
@@ -245,7 +245,7 @@ def test_one_list_in_two_places_cannot_hold_two_values(tmp_path: Path) -> None:
     assert lw.load({"a": shared, "b": shared}, same)["b"][1] == 1
 
 
-def test_values_that_a_rename_would_give_one_name(tmp_path: Path) -> None:
+def test_a_rename_that_gives_two_values_one_name_is_an_error(tmp_path: Path) -> None:
     path = lw.save({"w": torch.ones(2), "a": 1, "b": 2}, tmp_path / "a.safetensors")
     with pytest.raises(lw.QueryError, match="rename= would call two values 'b'"):
         lw.load({"w": torch.zeros(2), "b": 0}, path, rename={"a": "b"})
@@ -262,3 +262,32 @@ def test_values_of_a_live_source_are_copied() -> None:
     loaded = lw.load({"w": torch.zeros(2), "log": []}, source)
     source["log"].append(2)
     assert loaded["log"] == [1]
+
+
+def test_empty_containers_are_filled_and_empty_ones_are_saved(tmp_path: Path) -> None:
+    path = lw.save({"losses": [0.5, 0.4], "seen": (1, 2), "cfg": {"a": {"b": 1}}, "e": []}, tmp_path / "a.safetensors")
+    assert lw.load({"losses": [], "seen": (), "cfg": {}, "e": [5]}, path) == {
+        "losses": [0.5, 0.4],
+        "seen": (1, 2),
+        "cfg": {"a": {"b": 1}},
+        "e": [],
+    }
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+
+
+def test_plain_values_of_a_subtree_come_back_beside_ties(tmp_path: Path) -> None:
+    tied = Two()
+    tied.b.weight = tied.a.weight
+
+    def make(model: nn.Module, number: int) -> dict[str, Any]:
+        return {"c": {"step": number + 1}, "d": {"step": number + 2}, "model": model, "step": number}
+
+    run: Any = {"pad": {"k": 1}, "b": make(Two(), 0)}
+    lw.load(lw.tree(run)["b"], lw.save(make(tied, 10), tmp_path / "a.safetensors"))
+    assert (run["b"]["c"]["step"], run["b"]["d"]["step"], run["b"]["step"]) == (11, 12, 10)
+    assert run["b"]["model"].b.weight is run["b"]["model"].a.weight

@@ -1,4 +1,4 @@
-"""What lw.plan tells, and how names are matched."""
+"""`lw.plan`: how names are matched, and what the plan says."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tests.checkpoint.models import Tied
 from torch import nn
 
@@ -31,7 +32,7 @@ from leafwise.core.match import match
         ("base_model.model.", ""),
     ],
 )
-def test_well_known_prefixes_also_stacked_also_on_either_side(front: str, behind: str) -> None:
+def test_well_known_prefixes_are_left_off_also_stacked_and_on_either_side(front: str, behind: str) -> None:
     names = ["embed.weight", "layers.0.weight", "layers.0.bias"]
     found = match([behind + name for name in names], [front + name for name in names])
     assert found.sources == {0: 0, 1: 1, 2: 2}
@@ -44,14 +45,49 @@ def test_well_known_prefixes_also_stacked_also_on_either_side(front: str, behind
     }
 
 
-def test_wrappers_in_the_middle_and_mixtures() -> None:
+def test_wrappers_in_the_middle_of_names_are_left_off_and_two_candidates_are_not_guessed() -> None:
     found = match(["a.b.weight", "head.weight"], ["a._orig_mod.b.weight", "model.head.weight"])
     assert found.sources == {0: 0, 1: 1}
     assert match(["x.weight"], ["module.x.weight", "model.x.weight"]).sources == {}  # two candidates: no guess
     assert match(["module.weight"], ["module.weight"]).prefixes == []
 
 
-def test_renames() -> None:
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(2, 2)
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Inner()
+        self.lin = nn.Linear(2, 2)
+
+
+def test_a_prefix_of_all_names_is_seen_before_any_is_matched() -> None:
+    outer = Outer()
+    plan = lw.plan(Outer(), {f"model.{name}": value for name, value in outer.state_dict().items()})
+    assert plan.holds
+    assert [prefix.describe() for prefix in plan.prefixes] == ['prefix "model." left off 4 names']
+    loaded = lw.load(Outer(), {f"model.{name}": value for name, value in outer.state_dict().items()})
+    assert torch.equal(loaded.lin.weight, outer.lin.weight)
+    assert torch.equal(loaded.model.lin.weight, outer.model.lin.weight)
+
+
+@pytest.mark.parametrize("name", [".a", "..a", "a.", "a..b", ".", ""])
+def test_names_with_empty_steps_match_only_themselves(name: str, tmp_path: Path) -> None:
+    save_file({name: torch.ones(2)}, tmp_path / "a.safetensors")
+    for other in ({"a": torch.zeros(2)}, {"a": {"b": torch.zeros(2)}}):
+        with pytest.raises(lw.LoadError, match="missing"):
+            lw.load(other, tmp_path / "a.safetensors")
+    assert lw.load({name: torch.zeros(2)}, tmp_path / "a.safetensors")[name].all()
+    save_file({name: torch.ones(2), "a.b": torch.ones(1)}, tmp_path / "b.safetensors")
+    target = lw.load({name: torch.zeros(2), "a.b": torch.zeros(1)}, tmp_path / "b.safetensors")
+    assert all(value.all() for value in target.values())
+
+
+def test_a_rename_may_be_a_mapping_patterns_or_a_function() -> None:
     targets = ["body.0.weight", "head.weight"]
     sources = ["enc.0.weight", "cls.weight"]
     for rename in (
@@ -154,6 +190,15 @@ def test_auto_renames_say_what_they_did() -> None:
     assert lw.plan(model, source, rename=proposed.renames).holds
 
 
+def test_single_letters_are_matched_with_words_in_proposed_renames() -> None:
+    def model(*names: str) -> nn.Module:
+        return nn.ModuleDict({name: nn.Linear(2, 2, bias=False) for name in names})
+
+    plan = lw.plan(model("q_proj", "k_proj", "v_proj"), model("attn_v", "attn_k", "attn_q"), rename="auto")
+    renamed = dict(pair for proposal in plan.applied for pair in proposal.pairs)
+    assert renamed == {f"attn_{letter}.weight": f"{letter}_proj.weight" for letter in "qkv"}
+
+
 def norms(*names: str) -> nn.Module:
     return nn.ModuleDict({"embed": nn.Embedding(7, 4), **{name: nn.LayerNorm(4) for name in names}})
 
@@ -238,7 +283,7 @@ def test_a_checkpoint_of_several_things_says_which_to_take(tmp_path: Path) -> No
     assert lw.load(nn.Linear(2, 2), lw.open(path)["model"])
 
 
-def test_on_the_command_line(
+def test_the_commands_plan_and_verify_print_what_fits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from leafwise.cli import main

@@ -1,4 +1,4 @@
-"""What `rename="auto"` fills has its own values, or the plan does not hold; whatever the names."""
+"""A leaf that `rename="auto"` fills gets its own values, or the plan does not hold."""
 
 import re
 from itertools import count

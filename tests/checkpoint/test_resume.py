@@ -1,4 +1,4 @@
-"""Optimizer state by name, and runs that go on bit for bit."""
+"""Optimizer state is stored by name, and a resumed run goes on bit for bit."""
 
 import random
 from collections import namedtuple
@@ -134,7 +134,7 @@ def test_every_scheduler_resumes(name: str, tmp_path: Path) -> None:
     assert losses(*again.values(), 4) == expected
 
 
-def test_another_order_and_other_groups(tmp_path: Path) -> None:
+def test_state_follows_its_parameters_into_another_order_and_other_groups(tmp_path: Path) -> None:
     whole = run()
     train(whole, 2)
     both = {"model": whole["model"], "optimizer": whole["optimizer"]}
@@ -177,7 +177,7 @@ def test_what_the_target_does_not_step_is_unexpected(tmp_path: Path) -> None:
     assert len(target["optimizer"].state) == 2  # type: ignore[attr-defined]
 
 
-def test_a_checkpoint_that_pytorch_wrote(tmp_path: Path) -> None:
+def test_a_checkpoint_that_pytorch_wrote_is_resumed(tmp_path: Path) -> None:
     whole = run()
     train(whole, 2)
     torch.save(
@@ -198,7 +198,7 @@ def test_a_checkpoint_that_pytorch_wrote(tmp_path: Path) -> None:
     assert train(again, 3) == expected
 
 
-def test_a_grad_scaler(tmp_path: Path) -> None:
+def test_a_grad_scaler_comes_back(tmp_path: Path) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
     scaler.load_state_dict({**scaler.state_dict(), "scale": 64.0, "_growth_tracker": 5})
     path = lw.save({"scaler": scaler}, tmp_path / "a.safetensors")
@@ -284,7 +284,7 @@ def test_an_array_of_numpy_in_a_state_is_refused(tmp_path: Path) -> None:
         kept_and_found({"a": np.ones(2)}, tmp_path)
 
 
-def test_options_that_are_containers_of_tensors(tmp_path: Path) -> None:
+def test_options_that_are_containers_of_tensors_come_back(tmp_path: Path) -> None:
     model = regression()
     optimizer, fresh = (O.SGD(model.parameters(), lr=0.1) for _ in range(2))
     optimizer.param_groups[0].update(d={"x": torch.ones(2), "y": 2}, ls=[torch.zeros(1), torch.ones(1)])

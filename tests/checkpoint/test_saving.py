@@ -1,5 +1,6 @@
-"""What lw.save writes: readable by others, ties once, views alone, shards, in the background."""
+"""`lw.save` writes files that others can read: ties once, views without their base, shards, also in the background."""
 
+import enum
 import gc
 import json
 import os
@@ -27,7 +28,7 @@ def arrays(path: Any) -> dict[str, Any]:
         return {str(p): leaf.numpy().copy() for p, leaf in t.items()}
 
 
-def test_others_read_it(tmp_path: Path) -> None:
+def test_other_libraries_read_what_was_saved(tmp_path: Path) -> None:
     model = Tied()
     path = lw.save(model, tmp_path / "a.safetensors", metadata={"author": "me"})
     state = model.state_dict()
@@ -84,12 +85,21 @@ def test_every_name_is_written_if_asked(tmp_path: Path) -> None:
     assert other.head.weight is other.embed.weight
 
 
-def test_a_view_is_a_view(tmp_path: Path) -> None:
+def test_only_what_a_view_shows_is_saved(tmp_path: Path) -> None:
     big = torch.randn(1000, 100)
     for value in (big[:2], big[:, 3], big.T[:3, ::2], big[5:6].expand(3, 100), torch.randn(3).conj(), big[0, 0]):
         path = lw.save({"a": value}, tmp_path / "a.safetensors")
         assert os.path.getsize(path) < 400 + value.numel() * 8
         assert torch.equal(load_file(path)["a"], value)
+
+
+def test_views_that_no_slice_describes_are_written_one_by_one(tmp_path: Path) -> None:
+    flat = torch.arange(12.0)
+    state = {"flat": flat, "w1": flat[:6].view(2, 3), "w2": flat[6:].view(2, 3), "d": flat.view(3, 4).diagonal()}
+    path = lw.save(state, tmp_path / "a.safetensors")
+    with lw.open(path) as t:
+        for name, value in state.items():
+            assert np.array_equal(t[name].numpy(), value.numpy()), name
 
 
 @pytest.mark.parametrize(
@@ -113,7 +123,7 @@ def test_a_view_is_a_view(tmp_path: Path) -> None:
         "complex64",
     ],
 )
-def test_dtypes_bit_by_bit(dtype: str, tmp_path: Path) -> None:
+def test_every_dtype_comes_back_bit_by_bit(dtype: str, tmp_path: Path) -> None:
     values = torch.arange(6).reshape(2, 3).to(getattr(torch, dtype))
     target = {
         "a": torch.zeros_like(values),
@@ -126,7 +136,7 @@ def test_dtypes_bit_by_bit(dtype: str, tmp_path: Path) -> None:
     assert torch.equal(target["b"], values.T)
 
 
-def test_numpy_in_any_order(tmp_path: Path) -> None:
+def test_arrays_of_numpy_in_any_order_are_saved(tmp_path: Path) -> None:
     values = np.arange(12, dtype=np.float32).reshape(3, 4)
     state = {
         "fortran": np.asfortranarray(values),
@@ -150,7 +160,7 @@ def test_dtype_casts_parameters_and_leaves_state(tmp_path: Path) -> None:
         assert t["optimizer.state.model.body.weight.exp_avg"].dtype == "float32"
 
 
-def test_only(tmp_path: Path) -> None:
+def test_only_saves_the_leaves_that_match(tmp_path: Path) -> None:
     path = lw.save(run(), tmp_path / "a.safetensors", only="model.head.*")
     assert list(load_file(path)) == ["model.head.weight"]
     assert lw.open(path).select("**").scalars == {}
@@ -159,7 +169,7 @@ def test_only(tmp_path: Path) -> None:
     assert not (tmp_path / "b.safetensors").exists()
 
 
-def test_plain_values(tmp_path: Path) -> None:
+def test_plain_values_are_saved_beside_arrays(tmp_path: Path) -> None:
     values = {
         "int": 7, "big": 1 << 100, "float": 0.1, "nan": float("nan"), "inf": -float("inf"), "text": 'é"\\\n',
         "none": None,
@@ -177,7 +187,61 @@ def test_plain_values(tmp_path: Path) -> None:
             assert type(saved[name]) is type(value) or name == "numpy"
 
 
-def test_shards_are_hugging_faces(tmp_path: Path) -> None:
+class Word(str, enum.Enum):  # noqa: UP042
+    A = "x"
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (Word.A, "v"),
+        ([10**5000], "v"),
+        (object(), "v"),
+        ({1, (2, object())}, "v"),
+        (lambda: 1, "v"),
+        ({"inner": [1, object()]}, "v.inner.1"),
+        (np.ma.array([1, 2], mask=[0, 1]), "v"),
+        (np.array(["a"]), "v"),
+        (np.array([1], "datetime64[s]"), "v"),
+        (torch.ones(2, dtype=torch.complex128), "v"),
+        (torch.ones(2, device="meta"), "v"),
+        (torch.eye(2).to_sparse(), "v"),
+        (nn.LazyLinear(2), "v.weight"),
+    ],
+)
+@pytest.mark.parametrize("background", [False, True])
+def test_what_cannot_be_saved_is_named(value: Any, path: str, background: bool, tmp_path: Path) -> None:
+    def save() -> None:
+        saving = lw.save({"w": torch.ones(2), "v": value}, tmp_path / "a.safetensors", background=background)
+        saving.wait()
+
+    with pytest.raises(lw.Error, match=rf"cannot save {path}\b"):
+        save()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor")
+def test_packed_weights_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    packed = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear}, torch.qint8)
+    with pytest.raises(lw.WalkError, match=r"keeps its weights packed"):
+        lw.save(packed, tmp_path / "a.safetensors")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_container_that_holds_itself_is_not_saved(tmp_path: Path) -> None:
+    circle: dict[str, Any] = {"w": torch.ones(2)}
+    circle["again"] = {"up": [circle]}
+    deep: list[Any] = [torch.ones(1)]
+    deep.append(deep)
+    for value, place in ((circle, "again.up.0"), ({"deep": deep}, "deep.1")):
+        with pytest.raises(lw.WalkError, match=rf"cannot save {place}: it is (the root|deep), which holds it"):
+            lw.save(value, tmp_path / "a.safetensors")
+    shared = nn.Linear(2, 2)
+    lw.save({"a": shared, "b": {"c": shared}}, tmp_path / "a.safetensors")  # twice, and no circle
+    assert len(lw.ties(lw.open(tmp_path / "a.safetensors"))) == 2
+
+
+def test_shards_have_the_index_of_hugging_face(tmp_path: Path) -> None:
     index = lw.save(Tied(), tmp_path / "model.safetensors", shard_size=200)
     said = json.loads(Path(index).read_text("utf-8"))
     assert said["metadata"]["total_size"] == sum(value.nbytes for value in arrays(index).values())
@@ -206,7 +270,7 @@ def test_a_header_that_would_be_too_long_is_split(tmp_path: Path, monkeypatch: p
     assert lw.load(target, index) == state
 
 
-def test_a_folder_is_hugging_faces(tmp_path: Path) -> None:
+def test_a_save_to_a_folder_takes_the_file_name_of_hugging_face(tmp_path: Path) -> None:
     assert lw.save(Tied(), tmp_path) == str(tmp_path / "model.safetensors")
 
 
@@ -249,7 +313,7 @@ def test_errors_surface_at_wait_and_at_the_next_save(tmp_path: Path) -> None:
     assert lw.save(Tied(), tmp_path / "b.safetensors")
 
 
-def test_the_end_of_a_process_waits_and_tells(tmp_path: Path) -> None:
+def test_the_end_of_a_process_waits_for_saves_and_reports_errors(tmp_path: Path) -> None:
     script = (
         "import sys, numpy as np, leafwise as lw\n"
         "lw.save({'a': np.ones(3_000_000)}, sys.argv[1] + '/a.safetensors', background=True)\n"
@@ -267,7 +331,7 @@ def test_saves_keep_their_order(tmp_path: Path) -> None:
     assert lw.open(tmp_path / "a.safetensors")["n"] == 5
 
 
-def test_memory_of_a_save_is_bounded(tmp_path: Path) -> None:
+def test_a_save_takes_a_bounded_amount_of_memory(tmp_path: Path) -> None:
     """In a process of its own: what a save takes beyond the model, also where it must copy."""
     script = """
 import sys, numpy, torch, leafwise as lw
@@ -287,7 +351,7 @@ print(peak() - before)
     gc.collect()
 
 
-def test_background_saves_from_several_threads(tmp_path: Path) -> None:
+def test_several_threads_may_save_in_the_background(tmp_path: Path) -> None:
     wrong: list[BaseException] = []
 
     def saves(thread: int) -> None:
@@ -323,3 +387,12 @@ def test_a_save_whose_thread_cannot_start_does_not_stop_later_ones(
             lw.save(nn.Linear(1, 1), tmp_path / "a.safetensors", background=True)
     assert lw.save(nn.Linear(1, 1), tmp_path / "b.safetensors", background=True).wait()
     assert lw.save(nn.Linear(1, 1), tmp_path / "c.safetensors")
+
+
+def test_a_forked_child_does_not_wait_for_a_save_that_is_not_its_own(tmp_path: Path) -> None:
+    saving = lw.save({"a": torch.ones(10)}, tmp_path / "a.safetensors", background=True)
+    saving.wait()
+    saving._process -= 1  # as in a child
+    with pytest.raises(lw.FileError, match=r"from which this one was forked"):
+        saving.wait()
+    assert not saving.done

@@ -1,4 +1,4 @@
-"""One load from several files: each for a part of the target, all or nothing."""
+"""One load from several files, each for a part of the target: either all of them are loaded or none."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("how", ["alone", "by PyTorch", "in two runs", "as trees"])
-def test_model_and_optimizer_from_two_files(how: str, tmp_path: Path) -> None:
+def test_a_model_and_its_optimizer_are_loaded_from_two_files(how: str, tmp_path: Path) -> None:
     run = stepped(0)
     sources: dict[str, Any] = {"model": tmp_path / "m", "optimizer": tmp_path / "o"}
     if how == "by PyTorch":
@@ -55,7 +55,7 @@ def test_model_and_optimizer_from_two_files(how: str, tmp_path: Path) -> None:
     assert loaded["step"] == 1
 
 
-def test_onto_meta_the_optimizer_steps_what_was_loaded(tmp_path: Path) -> None:
+def test_an_optimizer_of_a_model_on_meta_steps_what_was_loaded(tmp_path: Path) -> None:
     run = stepped(0)
     paths = {"model": lw.save(run["model"], tmp_path / "m"), "optimizer": lw.save(run["optimizer"], tmp_path / "o")}
     with torch.device("meta"):
@@ -65,7 +65,7 @@ def test_onto_meta_the_optimizer_steps_what_was_loaded(tmp_path: Path) -> None:
     assert fresh["optimizer"].param_groups[0]["params"] == list(fresh["model"].parameters())
 
 
-def test_all_or_nothing(tmp_path: Path) -> None:
+def test_if_one_file_does_not_fit_nothing_is_loaded(tmp_path: Path) -> None:
     run = stepped(0)
     model = lw.save(run["model"], tmp_path / "m")
     other = lw.save(nn.Linear(2, 2), tmp_path / "o")
@@ -102,7 +102,7 @@ def test_one_leaf_cannot_get_the_values_of_two_files(tmp_path: Path) -> None:
     assert torch.equal(model.weight, one.weight)
 
 
-def test_what_cannot_be(tmp_path: Path) -> None:
+def test_names_that_the_target_does_not_have_are_an_error(tmp_path: Path) -> None:
     path = lw.save(nn.Linear(2, 2), tmp_path / "m")
     with pytest.raises(lw.QueryError, match="there is no 'modle' in the target"):
         lw.load({"model": nn.Linear(2, 2)}, {"modle": path})

@@ -1,4 +1,4 @@
-"""Checkpoints in several files: shards that belong together, and shards that are not all there."""
+"""Checkpoints in several files: an index belongs to its shards, and missing shards are an error."""
 
 import json
 import os
@@ -211,7 +211,9 @@ def test_an_unfinished_download_is_refused_at_once(
         lw.open(tmp_path)
 
 
-def test_an_index_of_very_many_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_of_very_many_files_that_are_not_there_is_refused_quickly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {str(number): f"shard{number}" for number in range(50_000)}}))
     disk = CountingDisk()
@@ -234,7 +236,7 @@ def test_all_shards_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert disk.opened == {index.name: 1, **{shard.name: 1 for shard in shards}}
 
 
-def test_a_link_to_a_shard_that_is_gone(tmp_path: Path) -> None:
+def test_a_link_to_a_shard_that_is_gone_is_a_missing_shard(tmp_path: Path) -> None:
     """As in the cache of Hugging Face, when a download was stopped."""
     index, shards = saved(tmp_path, 1)
     shards[1].unlink()
@@ -246,7 +248,7 @@ def test_a_link_to_a_shard_that_is_gone(tmp_path: Path) -> None:
         lw.open(tmp_path)
 
 
-def test_numbered_files_that_are_not_all_there(tmp_path: Path) -> None:
+def test_numbered_files_must_all_be_there(tmp_path: Path) -> None:
     for number in (0, 1, 3):
         torch.save({str(number): torch.ones(1)}, tmp_path / f"pytorch_model-{number:05}-of-00004.bin")
     with pytest.raises(lw.FileError, match=r"1 of 4 shards is missing: 'pytorch_model-00002-of-00004.bin'"):

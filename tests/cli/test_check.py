@@ -49,7 +49,7 @@ def test_findings_are_printed(faulty: str, capsys: pytest.CaptureFixture[str]) -
     assert "\x1b" not in printed
 
 
-def test_findings_as_json(faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_are_printed_as_json(faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", faulty, "--json", "--select", "LW11"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert [one["code"] for one in data["findings"]] == ["LW110", "LW113"]
@@ -61,7 +61,7 @@ def test_a_query_picks_leaves(faulty: str, capsys: pytest.CaptureFixture[str]) -
     assert "2 leaves checked" in capsys.readouterr().out
 
 
-def test_a_file_against_another(healthy: str, faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_compared_with_an_earlier_one(healthy: str, faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", faulty, "--against", healthy, "--select", "LW6", "--fail", "note"]) == 1
     printed = capsys.readouterr().out
     assert "0.bias" in printed
@@ -95,7 +95,7 @@ def test_a_file_is_checked_without_a_framework(healthy: str) -> None:
     assert run.stdout.splitlines()[-1] == "False", run.stderr
 
 
-def test_what_nobody_foresaw_is_trouble_and_no_answer(healthy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unforeseen_error_exits_with_two(healthy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*given: object, **options: object) -> None:
         raise RuntimeError("no such thing")
 

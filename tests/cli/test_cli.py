@@ -5,8 +5,10 @@ import json
 import os
 import pty
 import shlex
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -14,13 +16,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from tests.messages import said
+from torch import nn
 
+import leafwise as lw
 from leafwise.cli import VERBS, main
 
 
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "leafwise", *arguments]
+
+
 def run(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "leafwise", *arguments]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(command(*arguments), capture_output=True, encoding="utf-8", **options)  # type: ignore[call-overload,no-any-return]
 
 
 @pytest.fixture
@@ -135,7 +142,7 @@ def test_groups_of_a_file_needs_no_framework(saved: Path) -> None:
     assert "3 leaves, 9 parameters · 6 decayed · 3 not decayed" in done.stdout
 
 
-def test_help_and_version() -> None:
+def test_help_and_version_are_printed_and_wrong_usage_is_an_error() -> None:
     assert "show" in run("--help").stdout
     assert "--query" in run("show", "--help").stdout
     assert run("--version").stdout.startswith("leafwise 0.")
@@ -143,9 +150,9 @@ def test_help_and_version() -> None:
     assert run("show", "x", "--depth", "-1").returncode == 2
 
 
-def test_a_reader_that_leaves_early_is_no_failure(saved: Path) -> None:
-    command = f"{shlex.quote(sys.executable)} -m leafwise show {shlex.quote(str(saved))} --json | head -1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, encoding="utf-8")
+def test_a_reader_that_leaves_early_is_not_a_failure(saved: Path) -> None:
+    pipeline = f"{shlex.join(command('show', str(saved), '--json'))} | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", pipeline], capture_output=True, encoding="utf-8")
     assert done.stderr == ""
     assert done.returncode == 0
 
@@ -200,8 +207,7 @@ def test_no_verb_fails_in_a_locale_without_utf_8(saved: Path, models: Path, loca
     assert list(commands) == VERBS
     for verb, arguments in commands.items():
         for given in (arguments, ["--help"]):
-            command = [sys.executable, "-m", "leafwise", verb, *given]
-            done = subprocess.run(command, capture_output=True, env=environment)
+            done = subprocess.run(command(verb, *given), capture_output=True, env=environment)
             assert b"Traceback" not in done.stderr, (verb, given, done.stderr.decode(errors="replace"))
             assert done.returncode in (0, 1), (verb, given, done.stderr)
     shown = subprocess.run([sys.executable, "-m", "leafwise", "show", files[1]], capture_output=True, env=environment)
@@ -269,13 +275,61 @@ def test_read_gives_plain_values_as_they_are(tmp_path: Path, capsys: pytest.Capt
         assert capsys.readouterr().out == f"{shown}\n"
 
 
+def test_read_prints_parts_of_arrays_and_refuses_wrong_indices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(
+        {"w": torch.arange(12).reshape(3, 4), "bf": torch.tensor([1.5]).bfloat16(), "step": 3}, tmp_path / "a.pt"
+    )
+    path = str(tmp_path / "a.pt")
+    assert main(["read", path, "w[0:2, 1]"]) == 0
+    assert capsys.readouterr().out == "[1 5]\n"
+    assert main(["read", path, "bf", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"path": "bf", "shape": [1], "dtype": "bfloat16", "values": [1.5]}
+    assert main(["read", path, "step"]) == 0
+    assert capsys.readouterr().out == "3\n"
+    for wrong in ("w[9]", "w[a]", "w[0", "w[0:1:2:3]", "v", "step[0]"):
+        assert main(["read", path, wrong]) == 1
+    assert main(["ties", path]) == 0
+    assert main(["show", path, "--query", "w"]) == 0
+
+
 def test_stats_of_a_broken_file_is_one_line(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved.write_bytes(saved.read_bytes()[:-5])
     assert main(["stats", str(saved)]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_warnings_are_told_as_errors_are(
+def test_output_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path) -> None:
+    path = str(lw.save(nn.Linear(2, 2), tmp_path / "model.safetensors"))
+    stats = shlex.join(command("stats", path))
+    full = subprocess.run(f"exec {stats} > /dev/full", shell=True, capture_output=True, encoding="utf-8")
+    assert (full.returncode, said(full.stderr)) == (1, "leafwise: cannot write: No space left on device\n")
+    closed = subprocess.run(f"exec {stats} >&-", shell=True, capture_output=True, encoding="utf-8")
+    assert "Traceback" not in closed.stderr
+
+
+def test_an_interrupt_prints_one_line(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, time\ndef build():\n    pathlib.Path('started').touch()\n    time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        command("stats", "slow:build"),
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        # What a shell starts in the background ignores the signal, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while not (tmp_path / "started").exists() and process.poll() is None:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert told == "leafwise: interrupted\n"
+
+
+def test_warnings_are_printed_as_errors_are(
     saved: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from leafwise.kernels import cpu

@@ -1,4 +1,4 @@
-"""Nothing in the current folder is run, unless a target names it: downloads lie there, and whatever came with them."""
+"""No code in the current folder is run unless a target names it, because downloads may lie there."""
 
 import importlib.util
 import json
@@ -156,7 +156,7 @@ def test_what_a_glob_finds_is_never_imported(
     assert "evil:main" in capsys.readouterr().err
 
 
-def test_what_is_there_is_no_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_exists_is_not_taken_for_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`leafwise show *//*` must not ask a server that a folder is called after."""
     monkeypatch.chdir(tmp_path)
     Path("http:").mkdir()

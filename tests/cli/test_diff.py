@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from tests.messages import said
 
+import leafwise as lw
 from leafwise.cli import main
 
 
@@ -35,12 +37,12 @@ def test_the_exit_status_is_that_of_diff(files: tuple[str, str], capsys: pytest.
     assert exited.value.code == 2
 
 
-def test_a_file_that_is_none_is_trouble(files: tuple[str, str], tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_checkpoint_exits_with_two(files: tuple[str, str], tmp_path: Path) -> None:
     (tmp_path / "junk").write_bytes(b"junk" * 100)
     assert main(["diff", files[0], str(tmp_path / "junk")]) == 2
 
 
-def test_nothing_in_common_is_trouble(
+def test_files_with_nothing_in_common_exit_with_two(
     files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_file({"other": torch.zeros(77)}, tmp_path / "other.safetensors")
@@ -50,13 +52,13 @@ def test_nothing_in_common_is_trouble(
     assert "\x1b" not in said
 
 
-def test_quiet_says_nothing(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_nothing(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", *files, "-q"]) == 1
     assert main(["diff", *files, "--quiet", "--query", "a.bias"]) == 0
     assert capsys.readouterr().out == ""
 
 
-def test_queries_renames_and_structure(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_query_rename_and_structure_are_taken(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     before, after = files
     assert main(["diff", before, after, "--query", "a.*"]) == 1
     assert main(["diff", before, after, "--structure"]) == 0
@@ -66,7 +68,7 @@ def test_queries_renames_and_structure(files: tuple[str, str], capsys: pytest.Ca
     assert main(["diff", before, before, "--rename", "^a=b", "--auto"]) == 2
 
 
-def test_json(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_diff_is_printed_as_json(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", *files, "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert data["counts"] == {"changed": 2, "same": 1}
@@ -81,8 +83,33 @@ def test_what_is_piped_is_plain(files: tuple[str, str]) -> None:
     assert "before.safetensors → after.safetensors" in done.stdout
 
 
-def test_depth_and_full(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_depth_and_full_choose_what_is_drawn(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     main(["diff", *files, "--depth", "1"])
     assert "▸ 2 leaves: 1 changed, 1 same" in capsys.readouterr().out
     main(["diff", *files, "--full"])
     assert "bias" in capsys.readouterr().out
+
+
+def test_an_unforeseen_error_exits_with_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(lw.save({"w": torch.ones(2)}, tmp_path / "w.safetensors"))
+    for error in (AttributeError("module has no float4"), MemoryError(), PermissionError(13, "not allowed", "w")):
+
+        def fail(*given: Any, error: Exception = error, **more: Any) -> None:
+            raise error
+
+        monkeypatch.setattr("leafwise.inspect.diff.diff", fail)
+        assert main(["diff", path, path]) == 2
+        assert type(error).__name__ in capsys.readouterr().err
+
+
+def test_errors_name_the_options_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [
+        str(lw.save({name: torch.ones(size)}, tmp_path / f"{name}.safetensors")) for name, size in (("a", 3), ("b", 4))
+    ]
+    assert main(["diff", *paths]) == 2
+    said = capsys.readouterr().err
+    assert "no leaf in common" in said
+    assert "--rename OLD=NEW" in said
+    assert "rename=" not in said

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -75,7 +76,7 @@ def test_image_takes_options_and_prints_json(saved: Path, capsys: pytest.Capture
         (["conv1.weight", "--style", "nice"], "--style is one of filters, matrix, norms, strip"),
     ],
 )
-def test_what_is_wrong_is_one_line(
+def test_every_error_is_one_line(
     arguments: list[str], message: str, saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["image", str(saved), *arguments]) == 1
@@ -103,3 +104,22 @@ def test_a_terminal_gets_half_blocks(saved: Path) -> None:
     evil = on_a_terminal("image", str(saved), '"evil\\u001b[31m"')
     assert "\x1b[31m" not in evil
     assert "u001b" in evil
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--limit", "0"], "--limit is a positive number"),
+        (["--size", "9999999"], "--size is a whole number of pixels"),
+        (["--style", "nice"], "--style is one of filters"),
+        (["--style", "filters"], "filters have from 3 to 5 axes"),
+    ],
+)
+def test_errors_name_the_options_of_the_command(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "w.npy", np.ones((2, 2)))
+    assert main(["image", str(tmp_path / "w.npy"), *arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "=" not in error

@@ -1,4 +1,4 @@
-"""The models that every home must tell right, and what is right about them."""
+"""The models that every home must describe correctly, with the expected facts."""
 
 from collections.abc import Callable
 from pathlib import Path

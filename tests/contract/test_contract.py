@@ -1,4 +1,4 @@
-"""What every home must hold to: one suite over PyTorch models, wrappers, state dicts and an immutable toy."""
+"""The contract of homes: one suite over PyTorch models, wrappers, state dicts and an immutable toy."""
 
 import json
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def test_ties_are_the_leaves_with_several_names(case: Case) -> None:
     assert {str(tie.leaf.path): [(str(n.path), str(n.op)) for n in tie.names[1:]] for tie in ties} == expected
 
 
-def test_shared_memory_that_is_no_tie_is_reported_as_itself(case: Case) -> None:
+def test_shared_memory_that_is_not_a_tie_is_reported_as_itself(case: Case) -> None:
     shared = lw.tree(case.build()).shared_memory
     found = tuple(tuple(str(leaf.path) for leaf in one.leaves) for one in shared)
     assert found == case.shared_memory
@@ -108,7 +108,7 @@ def test_a_view_name_hands_out_the_view(case: Case) -> None:
                     assert seen.shape == tuple(reversed(tie.leaf.shape or ()))
 
 
-def test_queries_are_trees(case: Case) -> None:
+def test_a_selection_is_a_tree(case: Case) -> None:
     tree = lw.tree(case.build())
     assert names_of(tree.select("**")) == case.leaves
     assert len(tree.select("nothing.of.the.kind")) == 0

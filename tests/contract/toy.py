@@ -1,15 +1,17 @@
-"""A home in forty lines, with immutable arrays and models, so that the core does not grow PyTorch-shaped."""
+"""A whole home for immutable arrays and models, so that the core does not grow PyTorch-shaped."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from leafwise.core import registry
-from leafwise.core.home import Home, Memory, Spec, Visit
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.viewing import Viewing
+from leafwise.core.home import Capabilities, Home, Memory, Spec, Visit
 from leafwise.core.memory import Op
 
 
@@ -40,8 +42,27 @@ class Model:
         raise AttributeError("toy models do not change")
 
 
+class ToyRebuilding(Rebuilding):
+    def from_numpy(self, value: Array, array: Any) -> Array:
+        strides = [stride // 8 for stride in np.empty(array.shape).strides]
+        return Array(tuple(map(float, array.reshape(-1))), array.shape, tuple(strides))
+
+    def replace(self, owner: Model, changes: dict[str, Any]) -> Model:
+        return Model(**{**vars(owner), **changes})
+
+
+class ToyViewing(Viewing):
+    def seen_through(self, value: Array, op: Op) -> Array:
+        whole = np.lib.stride_tricks.as_strided(np.arange(len(value.data)), value.shape, [8 * s for s in value.strides])
+        seen = whole[op.slices] if op.slices is not None else whole
+        seen = seen if op.order is None else seen.transpose(op.order)
+        return Array(value.data, seen.shape, tuple(stride // 8 for stride in seen.strides), int(seen.flat[0]))
+
+
 class ToyHome(Home):
     name = "toy"
+    in_place = False
+    capabilities: ClassVar[Capabilities] = {Rebuilding: ToyRebuilding, Viewing: ToyViewing}
 
     def handles(self, cls: type) -> Any:
         return {Model: "node", Array: "leaf"}.get(cls)
@@ -52,30 +73,12 @@ class ToyHome(Home):
     def spec(self, value: Array) -> Spec:
         return Spec(value.shape, "float64", "toy", prod(value.shape), 8 * prod(value.shape))
 
-    in_place = False
-
-    def numpy(self, value: Array) -> Any:
+    def read(self, value: Array, index: Any = ()) -> Any:
         items = np.array(value.data)[value.offset :]
-        return np.lib.stride_tricks.as_strided(items, value.shape, [8 * stride for stride in value.strides])
+        return np.lib.stride_tricks.as_strided(items, value.shape, [8 * s for s in value.strides])[index]
 
-    def pieces(self, value: Array) -> Iterator[bytes]:
-        yield self.numpy(value).tobytes()
-
-    def made(self, value: Array, array: Any) -> Array:
-        strides = [stride // 8 for stride in np.empty(array.shape).strides]
-        return Array(tuple(map(float, array.reshape(-1))), array.shape, tuple(strides))
-
-    def seen_through(self, value: Array, op: Op) -> Array:
-        whole = np.lib.stride_tricks.as_strided(np.arange(len(value.data)), value.shape, [8 * s for s in value.strides])
-        seen = whole[op.slices] if op.slices is not None else whole
-        seen = seen if op.order is None else seen.transpose(op.order)
-        return Array(value.data, seen.shape, tuple(stride // 8 for stride in seen.strides), int(seen.flat[0]))
-
-    def replaced(self, owner: Model, changes: dict[str, Any]) -> Model:
-        return Model(**{**vars(owner), **changes})
-
-    def storage(self, value: Array) -> object:
-        return id(value.data)
+    def storages(self, values: list[Array]) -> list[object | None]:
+        return [id(value.data) for value in values]
 
     def memory(self, value: Array) -> Memory:
         return Memory(8 * value.offset, value.shape, tuple(8 * s for s in value.strides), 8, "float64")

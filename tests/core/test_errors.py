@@ -1,4 +1,4 @@
-"""Errors that go to another process, and come back."""
+"""Errors survive pickling, copying and the way from another process."""
 
 import copy
 import pickle

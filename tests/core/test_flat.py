@@ -1,3 +1,5 @@
+"""Flat mappings with dotted keys are split into trees within limits."""
+
 import torch
 
 import leafwise as lw

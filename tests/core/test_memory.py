@@ -1,4 +1,4 @@
-"""Views of one array, told from their memory alone, against what NumPy says of them."""
+"""How views of one array are related is computed from their memory alone and compared with NumPy."""
 
 from typing import Any
 
@@ -113,3 +113,13 @@ def test_expanded_and_reversed_arrays_cover_what_they_show() -> None:
     assert relation(memory_of(base[::-1]), memory_of(base)) == "inside"
     assert relation(memory_of(np.broadcast_to(base, (3, 5))), memory_of(base)) == "inside"
     assert view_op(memory_of(base[::-1]), memory_of(base)) == "view"
+
+
+def test_very_many_parameters_over_one_memory_are_compared_quickly() -> None:
+    memory = Memory(0, (4,), (4,), 4, "float32")
+    merged, overlaps = compare([Region(n, memory, True) for n in range(20_000)])
+    assert merged == {}
+    assert [(len(one.members), one.separate_gradients) for one in overlaps] == [(20_000, True)]
+    whole = Region(0, Memory(0, (40_000,), (4,), 4, "float32"), True)
+    parts = [Region(n + 1, Memory(8 * n, (2,), (4,), 4, "float32"), True) for n in range(20_000)]
+    assert [len(one.members) for one in compare([whole, *parts])[1]] == [20_001]

@@ -1,4 +1,4 @@
-"""Moments of several arrays as those of one."""
+"""Moments of several arrays are put together to those of one."""
 
 import math
 import random
@@ -30,7 +30,7 @@ def test_any_cut_gives_what_the_whole_gives() -> None:
         assert_agree(together(parts), whole, 1e-12)
 
 
-def test_ends_of_the_range() -> None:
+def test_moments_at_the_ends_of_the_range_stay_finite() -> None:
     ends = together([moments(LARGEST), moments(-LARGEST)])
     assert (ends.mean, ends.std) == (0, pytest.approx(LARGEST))
     assert together([moments(*[LARGEST] * size) for size in (160, 1_781, 1_909)])[6:10] == (
@@ -51,7 +51,7 @@ def test_far_from_zero_distances_are_not_rough() -> None:
     assert found.std == pytest.approx(exact.std, rel=1e-11)
 
 
-def test_nothing_and_not_finite() -> None:
+def test_moments_of_nothing_and_of_no_finite_value_add_up() -> None:
     assert together([]) == nothing(Histogram(0, ())) or math.isnan(together([]).mean)
     assert together([]).size == 0
     none = together([moments(math.nan), moments(math.inf, -math.inf)])

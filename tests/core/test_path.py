@@ -1,6 +1,12 @@
+"""Paths: how they print, parse, compare, fetch and become code."""
+
+import enum
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 import leafwise as lw
 from leafwise.core.path import Entry, Path, quote
@@ -66,3 +72,31 @@ def test_a_parsed_path_fetches_from_containers_and_flat_mappings() -> None:
 def test_a_fetch_that_leads_nowhere_says_where_it_stopped() -> None:
     with pytest.raises(lw.PathError, match=r'nothing at "a.2.b": list below "a" has no 2'):
         Path.parse("a.2.b").fetch({"a": [0]})
+
+
+def test_a_path_can_be_made_from_what_it_prints() -> None:
+    path = lw.tree({"a.b": {"c*": torch.zeros(1)}}).items()[0][0]
+    assert str(path) == '"a.b"."c*"'
+    assert eval(repr(path), {"Path": lw.Path}) == path
+    assert len(lw.tree({"a.b": {"c*": torch.zeros(1), "cc": torch.zeros(1)}}).select(str(path))) == 1
+
+
+def test_a_parsed_path_fetches_from_a_state_dict_inside_another() -> None:
+    state = nn.Linear(2, 2).state_dict()
+    assert lw.Path.parse("model.0.weight").fetch({"model": {"0.weight": 5}}) == 5
+    assert lw.Path.parse("model.weight").fetch({"model": state}) is state["weight"]
+
+
+def test_keys_of_any_kind_fetch() -> None:
+    class Color(enum.Enum):
+        RED = 1
+
+    obj = {Color.RED: torch.zeros(1), (1, 2): torch.zeros(2), 1.5: torch.zeros(3)}
+    for path, leaf in lw.tree(obj).items():
+        assert path.fetch(obj) is leaf.value
+
+
+def test_the_paths_of_a_very_long_sequential_have_code() -> None:
+    net = nn.Sequential(*[nn.Linear(1, 1, bias=False) for _ in range(5000)])
+    assert lw.tree(net).items()[-1][0].code("net") == "net[4999].weight"
+    assert lw.tree(net[10:]).items()[-1][0].code("net") == "net[4989].weight"

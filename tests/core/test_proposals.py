@@ -22,7 +22,7 @@ def weights(*layers: str) -> list[Unmatched]:
 # -- what is certain ---------------------------------------------------------------------------------------
 
 
-def test_words_that_have_one_meaning() -> None:
+def test_words_with_one_meaning_are_matched() -> None:
     ours = [f"layers.{n}.attn.{which}_proj" for n in range(3) for which in "qkvo"]
     theirs = [f"h.{n}.attention.{which}" for n in range(3) for which in ("value", "output", "key", "query")]
     found = certain(weights(*ours), weights(*theirs))
@@ -43,7 +43,7 @@ def test_words_that_have_one_meaning() -> None:
         (["h.0.query", "h.0.key", "h.0.value"], ["h.0.q_proj", "h.0.k_proj", "h.0.v_proj"]),
     ],
 )
-def test_names_that_keep_what_tells_them_apart(old: list[str], new: list[str]) -> None:
+def test_names_that_keep_what_tells_them_apart_are_matched(old: list[str], new: list[str]) -> None:
     for names in (old, old[::-1]):  # the order does not count
         found = certain(weights(*new), weights(*names))
         assert found == {f"{one}.weight": f"{other}.weight" for one, other in zip(old, new, strict=True)}
@@ -95,13 +95,13 @@ def test_the_bias_goes_with_the_weight() -> None:
         (["stages.0.blocks.1", "stages.1.blocks.0"], ["blocks.0.stages.1", "blocks.1.stages.0"]),
     ],
 )
-def test_names_that_do_not_tell_which_is_which(old: list[str], new: list[str]) -> None:
+def test_names_that_do_not_tell_which_is_which_are_not_matched(old: list[str], new: list[str]) -> None:
     found = propose(weights(*new), weights(*old))
     assert found
     assert not any(proposal.certain for proposal in found)
 
 
-def test_a_bias_is_one_also_by_the_last_of_its_words() -> None:
+def test_a_bias_is_also_known_by_the_last_of_its_words() -> None:
     ours, theirs = named("attn.query.bias", "attn.value.bias"), named("attn.q_bias", "attn.v_bias")
     assert certain(ours, theirs) == {"attn.q_bias": "attn.query.bias", "attn.v_bias": "attn.value.bias"}
     assert propose(weights("attn.query"), named("attn.q_bias")) == []

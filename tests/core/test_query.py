@@ -1,6 +1,11 @@
-import re
+"""Queries: globs, regular expressions, callables, `lw.where`, and their combinations."""
 
+import re
+from typing import Any
+
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -53,7 +58,7 @@ def paths(tree: lw.Tree) -> list[str]:
         ("nothing", 0),
     ],
 )
-def test_globs(glob: str, count: int) -> None:
+def test_a_glob_selects_what_it_matches(glob: str, count: int) -> None:
     assert len(TREE.select(glob)) == count
 
 
@@ -84,7 +89,7 @@ def test_a_glob_that_cannot_be_read_is_an_error(glob: str) -> None:
         TREE.select(glob)
 
 
-def test_what_is_no_query_is_an_error_that_says_what_is() -> None:
+def test_what_is_not_a_query_is_an_error_that_says_what_is() -> None:
     with pytest.raises(lw.QueryError, match="give a glob"):
         TREE.select(3)
 
@@ -120,6 +125,29 @@ def test_where_asks_for_facts() -> None:
     import torch
 
     assert len(TREE.select(lw.where(dtype=torch.float32))) == 73
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"dtype": (torch.float32,)},
+        {"dtype": [torch.float32, torch.int64]},
+        {"dtype": np.float32},
+        {"dtype": np.dtype("float32")},
+        {"owner": (nn.Linear, nn.BatchNorm1d)},
+        {"owner": (nn.Linear, "Batch*")},
+        {"device": torch.device("cpu")},
+    ],
+)
+def test_where_takes_dtypes_owners_and_devices_in_any_common_form(facts: dict[str, Any]) -> None:
+    assert len(lw.tree(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))).select(lw.where(**facts))) >= 4
+
+
+def test_where_refuses_what_it_cannot_ask_for() -> None:
+    with pytest.raises(lw.QueryError, match=r"cannot ask for ndim=2.5; give a number"):
+        lw.where(ndim=2.5)
+    with pytest.raises(lw.QueryError, match=r"lw.where\(owner=Linear\)"):
+        lw.tree(nn.Linear(1, 1)).select(nn.Linear)
 
 
 def test_queries_combine() -> None:

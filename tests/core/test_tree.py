@@ -1,9 +1,14 @@
+"""Trees: indexing, subtrees, names, containers and flat mappings."""
+
+import copy
 import dataclasses
+import pickle
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from tests.trees import paths
 from torch import nn
 
 import leafwise as lw
@@ -33,6 +38,29 @@ def test_a_subtree_reached_by_a_second_name_shows_that_name(net: nn.Sequential) 
     assert below["weight"].path == lw.Path.parse("2.weight")
     assert below.counts.parameters == 72
     assert "72" in below.text()
+
+
+def test_shared_memory_is_reported_for_subtrees_too() -> None:
+    weight = torch.zeros(3)
+    model = nn.Module()
+    model.a = nn.Parameter(weight)
+    model.s = nn.ParameterList([nn.Parameter(weight), nn.Parameter(weight)])
+    assert [len(shared.leaves) for shared in lw.tree(model).shared_memory] == [3]
+    assert [len(shared.leaves) for shared in lw.tree(model)["s"].shared_memory] == [2]
+
+
+def test_the_root_of_a_part_of_a_state_dict_has_its_name() -> None:
+    tree = lw.tree(nn.Sequential(nn.Linear(2, 2)).state_dict())
+    assert tree["0"].text().splitlines()[0].startswith("0 ")
+
+
+def test_a_tree_takes_its_own_paths() -> None:
+    below = lw.tree({"model": nn.Linear(2, 2)})["model"]
+    path, leaf = below.items()[0]
+    assert below[path] is leaf
+    assert path in below
+    assert paths(below.select(path)) == [str(path)]
+    assert below["weight"] is leaf
 
 
 def test_leaves_are_made_once(net: nn.Sequential) -> None:
@@ -71,6 +99,14 @@ def test_a_path_that_is_not_there_gets_the_nearest_names(net: nn.Sequential, pat
         lw.tree(net)[path]
     assert str(caught.value) == message
     assert isinstance(caught.value, KeyError)
+
+
+def test_paths_that_cannot_be_are_not_in_a_tree() -> None:
+    tree = lw.tree(nn.Linear(2, 2))
+    assert "a..b" not in tree
+    assert None not in tree
+    with pytest.raises(lw.QueryError, match="a path is text"):
+        tree[None]
 
 
 def test_containers_of_every_kind_are_nodes(net: nn.Sequential) -> None:
@@ -124,6 +160,14 @@ def test_a_flat_mapping_is_split_and_keeps_its_raw_names() -> None:
     assert tree["a.n"] == 3
 
 
+def test_one_key_that_is_not_a_string_does_not_keep_others_from_splitting() -> None:
+    state = {"a.w": torch.zeros(1), 0: 1}
+    tree = lw.tree(state)
+    assert tree["a.w"].path.names == ("a", "w")
+    assert tree["a.w"].path.fetch(state) is state["a.w"]
+    assert tree["0"] == 1
+
+
 def test_dotted_keys_beside_nested_ones_are_left_whole() -> None:
     obj = {"a.b": torch.zeros(1), "a": {"b": torch.ones(1)}}
     tree = lw.tree(obj)
@@ -166,3 +210,14 @@ def test_numpy_arrays_are_tied_as_tensors_are() -> None:
         lw.tree([base])["0"].write(base)
     with pytest.raises(lw.WriteError, match="float64 of shape"):
         lw.tree({"z": np.zeros(3, np.float32)})["z"].write(np.zeros(3))
+
+
+def test_trees_paths_and_leaves_can_be_copied_and_pickled() -> None:
+    net = nn.Sequential(nn.Linear(2, 2))
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.zeros(1, 2)).sum().backward()
+    optimizer.step()
+    tree = lw.tree({"model": net, "optimizer": optimizer})
+    before = paths(tree)
+    for again in (pickle.loads(pickle.dumps(tree)), copy.deepcopy(tree)):
+        assert paths(again) == before

@@ -1,4 +1,4 @@
-"""The walk over odd shapes of model: cycles, diamonds, depth, modules that misbehave."""
+"""The walk over unusual models: cycles, diamonds, deep nesting, modules that raise."""
 
 import gc
 from typing import Any
@@ -135,3 +135,9 @@ def test_walking_runs_no_hooks_and_no_forward() -> None:
     before = {key: value.clone() for key, value in net.state_dict().items()}
     str(lw.tree(net))
     assert all(torch.equal(value, net.state_dict()[key]) for key, value in before.items())
+
+
+def test_an_empty_root_has_no_leaves_and_a_root_of_plain_values_is_an_error() -> None:
+    assert len(lw.tree([])) == 0
+    with pytest.raises(lw.WalkError, match="holds only plain values"):
+        lw.tree([1, 2])

@@ -1,4 +1,4 @@
-"""Names that other libraries store: what `rename="auto"` makes of them is right, or the load is refused."""
+"""Names that other libraries store: `rename="auto"` pairs them correctly, or the load is refused."""
 
 import copy
 import warnings

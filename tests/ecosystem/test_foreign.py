@@ -48,14 +48,14 @@ def refused(model: nn.Module, other: nn.Module, plain: nn.Module, folder: Path, 
     assert match in str(lw.tree(model))
 
 
-def test_dynamic_int8_of_pytorch(tmp_path: Path) -> None:
+def test_dynamic_int8_layers_of_pytorch_are_refused(tmp_path: Path) -> None:
     one, other = (torch.ao.quantization.quantize_dynamic(net()) for _ in range(2))
     refused(one, other, net(), tmp_path, "keeps its weights packed")
     with pytest.raises(lw.WalkError, match="cannot check 0: Linear keeps its weights packed"):
         lw.check(one)
 
 
-def test_accelerate_offload(tmp_path: Path) -> None:
+def test_models_that_accelerate_offloaded_are_refused(tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate")
     model = net()
     accelerate.cpu_offload(model, execution_device="cpu")
@@ -74,7 +74,7 @@ def test_accelerate_offload(tmp_path: Path) -> None:
     assert lw.diff(lw.load(mapped, source), source).same
 
 
-def test_bitsandbytes_4_and_8_bits(tmp_path: Path) -> None:
+def test_weights_that_bitsandbytes_packed_are_refused(tmp_path: Path) -> None:
     bitsandbytes = pytest.importorskip("bitsandbytes")
     four = nn.Sequential(bitsandbytes.nn.Linear4bit(64, 64))
     assert torch.equal(lw.load(four, nn.Sequential(nn.Linear(64, 64)))[0].weight, four[0].weight)  # not packed yet
@@ -89,7 +89,7 @@ def test_bitsandbytes_4_and_8_bits(tmp_path: Path) -> None:
         eight(torch.ones(2, 64))
 
 
-def test_torchao(tmp_path: Path) -> None:
+def test_tensors_that_torchao_quantised_are_refused(tmp_path: Path) -> None:
     torchao = pytest.importorskip("torchao.quantization")
     model = net()
     torchao.quantize_(model, torchao.Int8WeightOnlyConfig())
@@ -101,7 +101,7 @@ def test_torchao(tmp_path: Path) -> None:
     assert not lw.check(model, select=["LW511"])
 
 
-def test_diffusers_offload_to_a_disk(tmp_path: Path) -> None:
+def test_models_that_diffusers_offloaded_to_a_disk_are_refused(tmp_path: Path) -> None:
     hooks = pytest.importorskip("diffusers.hooks")
     model, cpu = net(), torch.device("cpu")
     hooks.apply_group_offloading(
@@ -111,7 +111,7 @@ def test_diffusers_offload_to_a_disk(tmp_path: Path) -> None:
     refused(model, net(), net(), tmp_path / "out", "diffusers has offloaded its values to a disk")
 
 
-def test_tensors_inside_of_a_function_transform(tmp_path: Path) -> None:
+def test_tensors_inside_of_a_function_transform_are_refused(tmp_path: Path) -> None:
     model, seen = net(), []
 
     def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -128,7 +128,7 @@ def test_tensors_inside_of_a_function_transform(tmp_path: Path) -> None:
     assert seen
 
 
-def test_fake_tensors(tmp_path: Path) -> None:
+def test_fake_tensors_are_refused(tmp_path: Path) -> None:
     from torch._subclasses import FakeTensorMode
 
     with FakeTensorMode():
@@ -194,7 +194,7 @@ distributed.destroy_process_group()
 """
 
 
-def test_fsdp1_and_fsdp2_also_on_meta(tmp_path: Path) -> None:
+def test_models_under_fsdp1_and_fsdp2_are_refused_also_on_meta(tmp_path: Path) -> None:
     in_two_processes(FSDP, tmp_path)
 
 
@@ -236,11 +236,11 @@ distributed.destroy_process_group()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
-def test_deepspeed_zero_3(tmp_path: Path) -> None:
+def test_models_under_deepspeed_zero_3_are_refused(tmp_path: Path) -> None:
     in_two_processes(ZERO3, tmp_path)
 
 
-def test_the_marks_of_deepspeed_zero_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_that_deepspeed_zero_3_marked_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What DeepSpeed writes on parameters, where it is not installed."""
     import sys
     from types import ModuleType, SimpleNamespace

@@ -144,7 +144,7 @@ def test_an_optimizer_that_numbers_its_parameters_needs_them_in_their_order(tmp_
 @pytest.mark.parametrize(
     "name", ["timm.lookahead_adamw", "pytorch_optimizer.Lookahead(AdamP)", "pytorch_optimizer.madgrad"]
 )
-def test_state_dicts_that_pytorch_wrote(name: str, tmp_path: Path) -> None:
+def test_state_dicts_that_pytorch_wrote_are_loaded(name: str, tmp_path: Path) -> None:
     model, optimizer = stepped(name)
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "a.pt")
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Modules that write or read their state dict in ways of their own, with torchmetrics and with hooks."""
+"""Modules that write or read their own state dict, with torchmetrics and with hooks."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The ready-made rules beside timm's own, on models of timm: a part of `make timmrules`, which takes them all."""
+"""The ready-made rules give what timm gives on models of timm: a part of `make timmrules`, which takes all of them."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""Wrappers of other libraries: a model inside has the names that it has by itself, each once."""
+"""A model inside a wrapper of another library has the names that it has without it, each once."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def test_a_wrapped_run_is_saved_and_loaded_as_the_plain_one(wrap: Any, tmp_path:
     assert lw.diff(plain["model"], before).same
 
 
-def test_a_lightning_module_inside_of_fabric() -> None:
+def test_a_lightning_module_inside_of_fabric_shows_its_own_paths() -> None:
     lightning = pytest.importorskip("lightning")
 
     class Model(lightning.LightningModule):  # type: ignore[name-defined, misc]

@@ -1,4 +1,4 @@
-"""Checksums that a format has are compared by every verb that copies values: load, verify, convert, save."""
+"""The checksums of every format are compared by each verb that copies values: load, verify, convert, save."""
 
 import random
 import zipfile
@@ -175,7 +175,7 @@ def test_checksums_of_parts_make_that_of_the_whole(first: bytes, second: bytes, 
     assert crc32_of_both(crc, zlib.crc32(third), len(third)) == zlib.crc32(first + second + third)
 
 
-def test_arrays_larger_than_what_a_thread_takes(tmp_path: Path) -> None:
+def test_arrays_larger_than_a_thread_takes_at_once_are_checked(tmp_path: Path) -> None:
     value = np.random.default_rng(0).integers(0, 255, (40 << 20) + 3, np.uint8)
     np.savez(tmp_path / "a.npz", value=value, other=np.ones(3))
     assert lw.verify(tmp_path / "a.npz")[:3] == (2, value.nbytes + 24, 0)

@@ -1,4 +1,4 @@
-"""Trees of files that are copied or pickled: each copy has a file of its own."""
+"""Trees of files can be copied and pickled: each copy opens the file for itself."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""Files that somebody cuts off while leafwise reads them: an error, and never a process that is killed."""
+"""A file that is cut off while it is read is an error, and never kills the process."""
 
 import os
 from collections.abc import Callable

@@ -1,7 +1,8 @@
-"""Every format, as its real writer writes it, read bit by bit."""
+"""Every format is read bit by bit as its own writer wrote it."""
 
 import json
 import pickle
+from collections import Counter
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.files.writers import FLATTENS, WRITERS, arrays, gguf_file
 from torch import nn
 
 import leafwise as lw
+from leafwise.cli import main
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -30,7 +32,7 @@ def bits(array: Any) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-def test_every_value_bit_by_bit(written: tuple[str, Path]) -> None:
+def test_every_value_is_read_bit_by_bit(written: tuple[str, Path]) -> None:
     name, path = written
     expected = arrays()
     with lw.open(path) as tree:
@@ -80,7 +82,7 @@ def test_large_arrays_are_mapped_and_not_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_a_training_checkpoint_of_pytorch(tmp_path: Path, legacy: bool) -> None:
+def test_a_training_checkpoint_of_pytorch_is_read(tmp_path: Path, legacy: bool) -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.randn(5, 4)).sum().backward()
@@ -152,7 +154,43 @@ def test_a_training_checkpoint_of_pytorch(tmp_path: Path, legacy: bool) -> None:
     json.dumps(tree.json())
 
 
-def test_gguf_tells_what_is_quantised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("legacy", [False, True])
+def test_conjugated_and_negated_tensors_are_read_with_their_values(legacy: bool, tmp_path: Path) -> None:
+    waves = torch.tensor([1 + 2j, 3 - 1j])
+    negated = torch.tensor([1 + 2j, 3 - 1j]).conj().imag
+    state = {"conj": waves.conj(), "neg": negated, "plain": waves}
+    torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=not legacy)
+    tree = lw.open(tmp_path / "a.pt")
+    for name, value in state.items():
+        assert np.array_equal(tree[name].numpy(), value.resolve_conj().resolve_neg().numpy()), name
+    assert all(name.op != "same" for tie in tree.ties for name in tie.names[1:])
+    if not legacy:
+        assert main(["convert", str(tmp_path / "a.pt"), str(tmp_path / "b.npz")]) == 0
+        assert np.array_equal(np.load(tmp_path / "b.npz")["conj"], waves.conj().resolve_conj().numpy())
+
+
+def test_plain_values_of_many_types_are_read(tmp_path: Path) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    content = {
+        "milestones": Counter({3: 1, 5: 2}),
+        "path": Path("/a/b"),
+        "bytes": bytearray(b"ab"),
+        "frozen": frozenset({1}),
+        "empty": np.zeros(0),
+        "parameter": weight,
+        "dtype": torch.float16,
+    }
+    for protocol in (2, 4, 5):
+        torch.save(content, tmp_path / "a.pt", pickle_protocol=protocol)
+        tree = lw.open(tmp_path / "a.pt")
+        assert tree["milestones.3"] == 1
+        assert tree["path"] == "/a/b"
+        assert tree["bytes"] == b"ab"
+        assert tree["dtype"] == "torch.float16"
+        assert tree["empty"].shape == (0,)
+
+
+def test_gguf_files_say_what_is_quantised(tmp_path: Path) -> None:
     values = np.random.RandomState(0).randn(4, 256).astype(np.float32)
     writer = gguf.GGUFWriter(tmp_path / "model", "llama")
     kinds = [getattr(gguf.GGMLQuantizationType, name) for name in ("Q8_0", "Q4_0", "BF16")]
@@ -196,7 +234,7 @@ def test_gguf_metadata_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.9.1", "2.0.0beta1"])
-def test_golden_files_of_mxnet(version: str) -> None:
+def test_files_that_mxnet_wrote_are_read(version: str) -> None:
     values = np.load(GOLDEN / f"mxnet-{version}-values.npz")
     for path in GOLDEN.glob(f"mxnet-{version}-*.params"):
         tree = lw.open(path)
@@ -209,7 +247,7 @@ def test_golden_files_of_mxnet(version: str) -> None:
             assert bits(leaf.numpy()) == bits(expected)
 
 
-def test_packed_numbers_of_safetensors(tmp_path: Path) -> None:
+def test_packed_numbers_of_safetensors_are_read(tmp_path: Path) -> None:
     import ml_dtypes
 
     codes = {"float4_e2m1fn": ("F4", 4), "float6_e3m2fn": ("F6_E3M2", 6), "float6_e2m3fn": ("F6_E2M3", 6)}
@@ -224,7 +262,7 @@ def test_packed_numbers_of_safetensors(tmp_path: Path) -> None:
         assert bits(leaf.numpy()) == bits(expected)
 
 
-def test_numpys_other_orders(tmp_path: Path) -> None:
+def test_arrays_of_numpy_in_other_orders_are_read(tmp_path: Path) -> None:
     values = {
         "fortran": np.asfortranarray(np.random.RandomState(0).randn(3, 4)),
         "big": np.arange(5, dtype=">i4"),
@@ -253,7 +291,7 @@ class _OldEnums(pickle.Pickler):
         return (getattr, (type(obj), obj.name)) if isinstance(obj, Enum) else NotImplemented
 
 
-def test_distributed_checkpoints_of_every_python(tmp_path: Path) -> None:
+def test_distributed_checkpoints_of_every_python_version_are_read(tmp_path: Path) -> None:
     writers.distributed(tmp_path / "dcp", arrays())
     metadata = tmp_path / "dcp" / ".metadata"
     content = pickle.loads(metadata.read_bytes())
@@ -269,7 +307,7 @@ def test_distributed_checkpoints_of_every_python(tmp_path: Path) -> None:
             lw.tree(tmp_path / "dcp")
 
 
-def test_a_distributed_checkpoint_in_pieces(tmp_path: Path) -> None:
+def test_a_distributed_checkpoint_is_put_together_from_its_pieces(tmp_path: Path) -> None:
     """Pieces as two ranks write them, described by the classes of DCP itself."""
     import pickle
 
@@ -316,7 +354,7 @@ def test_a_distributed_checkpoint_in_pieces(tmp_path: Path) -> None:
         lw.open(tmp_path)["w"].numpy()
 
 
-def test_folders_of_shards(tmp_path: Path) -> None:
+def test_folders_of_shards_are_read_and_wrong_indexes_are_refused(tmp_path: Path) -> None:
     WRITERS["sharded safetensors"](tmp_path / "a", arrays())
     by_index = lw.open(tmp_path / "a" / "model.safetensors.index.json")
     assert len(by_index) == 4
@@ -356,7 +394,7 @@ def test_links_in_a_folder_are_followed(tmp_path: Path) -> None:
     assert len(lw.open(tmp_path / "snapshot")) == 4
 
 
-def test_the_folder_of_a_single_file(tmp_path: Path) -> None:
+def test_a_folder_with_a_single_file_is_opened(tmp_path: Path) -> None:
     WRITERS["safetensors"](tmp_path / "model.safetensors", arrays())
     (tmp_path / "config.json").write_text("{}")
     assert lw.open(tmp_path).text().startswith("safetensors")
@@ -370,9 +408,32 @@ def test_open_takes_paths_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [0x4B50, 0x0280, 0x0580, 0x8B18])
-def test_lengths_of_headers_that_look_like_another_format(length: int, tmp_path: Path) -> None:
+def test_a_header_whose_length_looks_like_another_format_is_read(length: int, tmp_path: Path) -> None:
     """0x4B50 is how a zip begins, and 0x0280 a pickle."""
     row = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
     (tmp_path / "a.safetensors").write_bytes(length.to_bytes(8, "little") + row.ljust(length) + b"\7")
     with lw.open(tmp_path / "a.safetensors") as t:
         assert t["a"].numpy().tolist() == [7]
+
+
+def test_tensors_with_many_axes_and_long_strides_are_read(tmp_path: Path) -> None:
+    """The product of strides says nothing: those of a tensor with nine axes are larger than any file together."""
+    state = {
+        "deep": torch.arange(4**9).reshape((4,) * 9),
+        "turned": torch.arange(4**9).reshape((4,) * 9).permute(*range(8, -1, -1)),
+    }
+    torch.save(state, tmp_path / "a.pt")
+    tree = lw.open(tmp_path / "a.pt")
+    for name, value in state.items():
+        assert np.array_equal(tree[name].numpy(), value.numpy())
+    index = (3, slice(0, 2), ..., 1)
+    assert np.array_equal(tree["turned"].numpy(index), state["turned"].numpy()[index])
+
+
+def test_very_many_columns_of_one_storage_are_not_tied(tmp_path: Path) -> None:
+    """Boxes in one grid are compared by their corners, and use up none of what is allowed for looking at elements."""
+    whole = torch.arange(512 * 400).reshape(512, 400)
+    torch.save({f"{number:03}": whole[:, 2 * number : 2 * number + 2] for number in range(200)}, tmp_path / "a.pt")
+    tree = lw.open(tmp_path / "a.pt")
+    assert tree.ties == []
+    assert tree.shared_memory == []

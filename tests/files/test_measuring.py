@@ -1,4 +1,4 @@
-"""Statistics of files: every format, every way of lying there, and files that change meanwhile."""
+"""Statistics of files: every format, arrays of any layout, and files that change meanwhile."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ from leafwise.kernels import cpu, reference
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_format(name: str, tmp_path: Path) -> None:
+def test_every_format_is_measured(name: str, tmp_path: Path) -> None:
     WRITERS[name](tmp_path / "model", arrays())
     s = lw.stats(tmp_path / "model")
     with lw.open(tmp_path / "model") as tree:
@@ -34,7 +34,7 @@ def test_arrays_in_another_order_give_the_bits_of_memory(tmp_path: Path) -> None
     assert lw.stats(tmp_path / "model.pt") == lw.stats(state)
 
 
-def test_whoever_closes_the_tree_meanwhile_gives_us_no_other_file(
+def test_closing_the_tree_meanwhile_does_not_lead_to_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = lw.save({"a": torch.zeros(1_000)}, tmp_path / "a.safetensors")
@@ -84,7 +84,7 @@ def test_many_small_arrays_are_bundled(tmp_path: Path, monkeypatch: pytest.Monke
     assert [row.mean for row in s.values()] == list(range(3_000))
 
 
-def test_pieces_and_bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_way_pieces_are_bundled_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     sizes = (cpu.PIECE + 5, 3, 2 * cpu.PIECE, 0, 1, cpu.CHUNK)
     state = {f"a{number}": generator.normal(size=size).astype(np.float32) for number, size in enumerate(sizes)}
@@ -95,7 +95,7 @@ def test_pieces_and_bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert [row._moments for row in lw.stats(tmp_path / "a.npz").values()] == wanted
 
 
-def test_a_file_that_is_cut_off_or_changed_meanwhile(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_or_changed_meanwhile_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     lw.save({"a": torch.randn(100_000), "b": torch.randn(10)}, path)
     data = path.read_bytes()

@@ -116,7 +116,7 @@ def test_statistics_over_http_read_everything_once(tmp_path: Path, server: tuple
             lw.stats(tree)
 
 
-def test_shards_over_http(tmp_path: Path, server: tuple[RangeServer, str]) -> None:
+def test_shards_are_read_over_http(tmp_path: Path, server: tuple[RangeServer, str]) -> None:
     counting, url = server
     WRITERS["sharded safetensors"](tmp_path / "model", big_state())
     tree = lw.open(f"{url}/model/model.safetensors.index.json")
@@ -125,7 +125,9 @@ def test_shards_over_http(tmp_path: Path, server: tuple[RangeServer, str]) -> No
     assert (tree["layers.3.weight"].numpy() == 3).all()
 
 
-def test_servers_that_are_not_there_or_give_no_parts(tmp_path: Path, server: tuple[RangeServer, str]) -> None:
+def test_servers_that_are_not_there_or_give_no_parts_are_an_error(
+    tmp_path: Path, server: tuple[RangeServer, str]
+) -> None:
     counting, url = server
     with pytest.raises(lw.FileError, match=r"cannot read 'http://127.0.0.1:\d+/nothing'"):
         lw.open(f"{url}/nothing")
@@ -139,7 +141,9 @@ def test_servers_that_are_not_there_or_give_no_parts(tmp_path: Path, server: tup
         lw.open("nonsense://x/y")
 
 
-def test_a_server_that_gives_no_parts_is_not_heard_out(tmp_path: Path, server: tuple[RangeServer, str]) -> None:
+def test_a_large_file_of_a_server_without_ranges_is_refused_before_it_is_downloaded(
+    tmp_path: Path, server: tuple[RangeServer, str]
+) -> None:
     counting, url = server
     counting.ranges = False
     (tmp_path / "model").write_bytes(bytes(8) + bytes(128 << 20))
@@ -150,7 +154,7 @@ def test_a_server_that_gives_no_parts_is_not_heard_out(tmp_path: Path, server: t
     assert lw.open(f"{url}/small")["a"].numpy().tolist() == [1.0, 1.0]
 
 
-def test_memory_file_system() -> None:
+def test_files_in_a_memory_file_system_are_read() -> None:
     files = fsspec.filesystem("memory")
     with files.open("/folder/model.safetensors", "wb") as file:
         from safetensors.torch import save
@@ -194,7 +198,7 @@ def bucket() -> Iterator[dict[str, Any]]:
         process.wait()
 
 
-def test_s3(bucket: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_on_s3_are_read_in_parts(bucket: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = fsspec.filesystem("s3", **bucket)
     state = big_state()
     WRITERS["torch zip"](tmp_path / "model.pt", state)

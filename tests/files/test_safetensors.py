@@ -1,4 +1,4 @@
-"""The header of a safetensors file as a tree, and what bad headers get."""
+"""The header of a safetensors file is shown as a tree, and bad headers are refused."""
 
 import json
 from pathlib import Path
@@ -34,6 +34,16 @@ def test_a_file_has_the_paths_of_the_model(saved: Path) -> None:
     assert tree.counts.bytes == 242
     assert tree.select("block.*").counts.parameters == 20
     assert lw.tree(str(saved)).json() == tree.json()
+
+
+def test_a_tensor_named_like_the_metadata_is_reached(tmp_path: Path) -> None:
+    header = {"__metadata__": {"x": "text"}, "__metadata__.y": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}
+    raw = json.dumps(header).encode()
+    file = tmp_path / "m"
+    file.write_bytes(len(raw).to_bytes(8, "little") + raw)
+    tree = lw.tree(file)
+    assert tree["__metadata__.x"] == "text"
+    assert tree["__metadata__.y"].shape == (0,)
 
 
 def test_every_dtype_that_the_writer_knows_is_read(tmp_path: Path) -> None:
@@ -133,7 +143,7 @@ def test_a_length_that_cannot_be_is_refused_before_it_is_read(tmp_path: Path) ->
         (b"\x89HDF\r\n", "HDF5"),
     ],
 )
-def test_what_is_mistaken_for_a_checkpoint_is_told(start: bytes, cause: str, tmp_path: Path) -> None:
+def test_what_is_mistaken_for_a_checkpoint_is_refused_by_name(start: bytes, cause: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(start + b"\0" * 100)
     with pytest.raises(lw.FileError, match=cause):

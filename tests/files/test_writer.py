@@ -1,4 +1,5 @@
-"""The durable writer: old or new, whole, whatever happens and whenever it happens."""
+"""The durable writer leaves the old file or the new one, whole, whenever it is stopped. Reads go through the same
+layer."""
 
 import errno
 import json
@@ -8,7 +9,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +17,6 @@ from tests.files.faulty import FailingDisk, crashing, steps_of
 from tests.files.writers import arrays, torch_zip
 
 import leafwise as lw
-from leafwise.cli import main
 from leafwise.files import disk as local
 from leafwise.files import source as source_module
 from leafwise.files.disk import Disk, is_far
@@ -124,7 +123,7 @@ def test_mode_and_links_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "target").read_bytes() == NEW
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_writing_into_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(lw.FileError, match=r"No such file or directory"), durable(str(tmp_path / "no" / "file")):
         pass
 
@@ -151,7 +150,9 @@ class BrokenDisk(Disk):
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_reads_that_are_slow_short_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_reads_succeed_and_short_or_broken_ones_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch_zip(tmp_path / "a.pt", arrays())
     monkeypatch.setattr(local, "disk", SlowDisk())
     assert np.array_equal(lw.open(tmp_path / "a.pt")["0.weight"].numpy(), arrays()["0.weight"].numpy())
@@ -163,7 +164,7 @@ def test_reads_that_are_slow_short_or_broken(tmp_path: Path, monkeypatch: pytest
         lw.open(tmp_path / "a.pt")
 
 
-def test_a_file_that_shrinks_while_it_is_open(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_while_it_is_open_is_an_error(tmp_path: Path) -> None:
     torch.save({"big": torch.arange(100_000)}, tmp_path / "a.pt")
     leaf = lw.open(tmp_path / "a.pt")["big"]
     os.truncate(tmp_path / "a.pt", 1000)
@@ -230,7 +231,7 @@ def test_far_file_systems_are_read_and_not_mapped(tmp_path: Path, monkeypatch: p
     assert isinstance(array.base, bytes)
 
 
-def test_threads_read_one_file(tmp_path: Path) -> None:
+def test_several_threads_may_read_one_file(tmp_path: Path) -> None:
     state = {str(number): torch.full((100,), number) for number in range(20)}
     torch.save(state, tmp_path / "a.pt")
     tree = lw.open(tmp_path / "a.pt")
@@ -245,80 +246,3 @@ def test_threads_read_one_file(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-
-
-# -- convert and read on the command line ------------------------------------------------------------------
-
-
-def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    weight = torch.randn(60, 40)
-    state = {
-        "model": {"embed.weight": weight, "head.weight": weight, "turned": weight.T, "n": torch.arange(3)},
-        "step": 3,
-    }
-    torch.save(state, tmp_path / "a.pt")
-    source, target = str(tmp_path / "a.pt"), str(tmp_path / "b.safetensors")
-    assert main(["convert", source, target, "--only", "model.**", "--rename", r"^model\.="]) == 0
-    assert "4 arrays" in capsys.readouterr().err
-    from safetensors.torch import load_file
-
-    loaded = load_file(target)
-    model: Any = state["model"]
-    assert loaded.keys() == model.keys()
-    assert all(torch.equal(loaded[name], value) for name, value in model.items())
-    assert stat.S_IMODE(os.stat(target).st_mode) == 0o666 & ~_umask()
-    assert main(["convert", target, str(tmp_path / "c.npz"), "--dtype", "float16"]) == 0
-    arrays_ = np.load(tmp_path / "c.npz")
-    assert np.array_equal(arrays_["turned"], weight.T.numpy().astype(np.float16))
-    assert arrays_["n"].dtype == np.int64
-    assert (
-        main(["convert", source, str(tmp_path / "d.safetensors"), "--dtype", "bfloat16", "--only", "model.turned"]) == 0
-    )
-    assert torch.equal(load_file(tmp_path / "d.safetensors")["model.turned"], weight.T.bfloat16())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def test_what_cannot_be_converted_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.save({"a": torch.ones(2), "b": torch.ones(2), "f8": torch.ones(2).to(torch.float8_e5m2)}, tmp_path / "a.pt")
-    torch.save({"m": torch.ones(2, device="meta")}, tmp_path / "meta.pt")
-    (tmp_path / "old.npz").write_bytes(OLD)
-    for arguments, cause in (
-        (["a.pt", "b.txt"], "let it end in .safetensors or .npz"),
-        (["a.pt", "b.npz", "--dtype", "float7"], "there is no dtype 'float7'"),
-        (["a.pt", "b.npz", "--rename", "x"], "takes PATTERN=TEXT"),
-        (["a.pt", "b.npz", "--rename", "(=x"], "is not a regular expression"),
-        (["a.pt", "b.npz", "--rename", r"a=\9"], "cannot take the place"),
-        (["a.pt", "b.npz", "--rename", "^[ab]$=c"], "would both be called 'c'"),
-        (["a.pt", "b.npz", "--only", "z.*"], "has no leaf that matches 'z.*'"),
-        (["a.pt", "old.npz"], "npz has no float8_e5m2, which 'f8' is"),
-        (["meta.pt", "b.npz"], "cannot be converted: it was on meta"),
-        (["none.pt", "b.npz"], "No such file"),
-        (["a.pt", "no/such/b.npz", "--only", "a"], "No such file or directory"),
-    ):
-        paths = [str(tmp_path / argument) for argument in arguments[:2]]
-        assert main(["convert", *paths, *arguments[2:]]) == 1
-        assert cause in capsys.readouterr().err, arguments
-    assert (tmp_path / "old.npz").read_bytes() == OLD
-    assert not (tmp_path / "b.npz").exists()
-
-
-def test_read_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.save(
-        {"w": torch.arange(12).reshape(3, 4), "bf": torch.tensor([1.5]).bfloat16(), "step": 3}, tmp_path / "a.pt"
-    )
-    path = str(tmp_path / "a.pt")
-    assert main(["read", path, "w[0:2, 1]"]) == 0
-    assert capsys.readouterr().out == "[1 5]\n"
-    assert main(["read", path, "bf", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"path": "bf", "shape": [1], "dtype": "bfloat16", "values": [1.5]}
-    assert main(["read", path, "step"]) == 0
-    assert capsys.readouterr().out == "3\n"
-    for wrong in ("w[9]", "w[a]", "w[0", "w[0:1:2:3]", "v", "step[0]"):
-        assert main(["read", path, wrong]) == 1
-    assert main(["ties", path]) == 0
-    assert main(["show", path, "--query", "w"]) == 0

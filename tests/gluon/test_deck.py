@@ -58,6 +58,6 @@ def test_a_name_the_front_end_does_not_have_is_named_with_what_to_use(line: str,
     assert message in str(caught.value)
 
 
-def test_asking_whether_a_name_is_there_is_no_error() -> None:
+def test_asking_whether_a_name_is_there_is_not_an_error() -> None:
     assert not hasattr(np, "einsum")
     assert getattr(np, "einsum", None) is None

@@ -1,4 +1,4 @@
-"""Gluon's errors and manners, and PyTorch's vocabulary on the same net."""
+"""The Gluon front end raises MXNet's errors, and its blocks are PyTorch modules."""
 
 import copy
 import pickle
@@ -45,7 +45,7 @@ def net() -> Any:
 # -- the table of errors ---------------------------------------------------------------------------------
 
 
-def test_data_before_initialize() -> None:
+def test_reading_data_before_initialize_is_an_error() -> None:
     for read in (Parameter.data, Parameter.grad, Parameter.list_data):
         with pytest.raises(RuntimeError, match=r"^Parameter 'weight' has not been initialized\. Note that you should"):
             read(nn.Dense(3).weight)
@@ -53,7 +53,7 @@ def test_data_before_initialize() -> None:
         nn.Dense(3, in_units=2)(np.ones((1, 2)))
 
 
-def test_data_and_grad_while_deferred() -> None:
+def test_reading_data_and_grad_while_initialization_is_deferred_is_an_error() -> None:
     layer = nn.Dense(3)
     layer.initialize()
     for read in (layer.weight.data, layer.weight.grad):
@@ -65,7 +65,7 @@ def test_data_and_grad_while_deferred() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, -1), (3, 0)])
-def test_an_unknown_shape_that_may_not_be_deferred(shape: tuple[int, ...]) -> None:
+def test_an_unknown_shape_that_may_not_be_deferred_is_an_error(shape: tuple[int, ...]) -> None:
     with pytest.raises(
         ValueError, match=r"Cannot initialize Parameter 'weight' because it has invalid shape: \(3, -1\)\."
     ):
@@ -85,7 +85,7 @@ def test_initializing_twice_warns_and_changes_nothing() -> None:
     assert not np.array_equal(layer.weight.data(), before)
 
 
-def test_grad_where_none_is_asked_for() -> None:
+def test_a_gradient_that_was_not_asked_for_is_an_error() -> None:
     layer = nn.Dense(2, in_units=2)
     layer.initialize()
     layer.weight.grad_req = "null"
@@ -105,7 +105,7 @@ def test_a_wrong_input_width_names_both_shapes() -> None:
         layer(torch.ones(2, 5))
 
 
-def test_sharing_from_what_is_no_dict() -> None:
+def test_sharing_from_anything_but_a_dict_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"'shared' should be in type of Dict\. Get type <class 'list'>!"):
         nn.Dense(2).share_parameters([1])
     layer = nn.Dense(2)
@@ -119,7 +119,7 @@ def test_sharing_a_name_that_is_not_there_warns() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (2, 4), (3,)])
-def test_a_shape_that_contradicts_what_is_known(shape: tuple[int, ...]) -> None:
+def test_a_shape_that_contradicts_what_is_known_is_an_error(shape: tuple[int, ...]) -> None:
     weight = nn.Dense(3, in_units=4).weight
     with pytest.raises(
         AssertionError, match=r"Expected shape .* is incompatible with given shape \(3, 4\) for Parameter"
@@ -141,7 +141,7 @@ def test_an_attribute_does_not_change_its_type() -> None:
     assert list(block.collect_params()) == ["scale", "layer.weight", "layer.bias"]
 
 
-def test_an_initializer_nobody_registered() -> None:
+def test_an_initializer_that_nobody_registered_is_an_error() -> None:
     with pytest.raises(AssertionError, match="nonsense is not registered"):
         nn.Dense(2, in_units=2).initialize(init="nonsense")
     with pytest.raises(AssertionError, match="initializer must be of string type"):
@@ -150,7 +150,7 @@ def test_an_initializer_nobody_registered() -> None:
         Parameter("scale", shape=(2,), init=init.Xavier()).initialize()
 
 
-def test_backward_outside_of_record() -> None:
+def test_backward_outside_of_record_is_an_error() -> None:
     layer = nn.Dense(1, in_units=2)
     layer.initialize()
     with pytest.raises(MXNetError, match=r"use autograd\.record\(\)"):
@@ -190,7 +190,7 @@ def test_a_gradient_is_overwritten_unless_it_is_to_be_added() -> None:
     assert layer.weight.grad().tolist() == [[0, 0]]
 
 
-def test_recording_and_pausing() -> None:
+def test_record_and_pause_turn_recording_and_training_on_and_off() -> None:
     x = np.arange(3)
     x.attach_grad()
     assert not autograd.is_recording()
@@ -266,7 +266,7 @@ def test_collect_params_matches_from_the_start() -> None:
     assert list(net.collect_params(".*weight")) == ["0.weight", "1.weight"]
 
 
-def test_dtype_and_cast() -> None:
+def test_a_parameter_has_the_dtype_it_was_given_or_cast_to() -> None:
     layer = nn.Dense(1, in_units=2, dtype="float64")
     layer.initialize()
     assert layer.weight.data().dtype == "float64"
@@ -408,7 +408,7 @@ def test_leafwise_sees_a_net_without_shapes() -> None:
     assert optimizer.param_groups[0]["params"][0] is net[0].weight.tensor
 
 
-def test_as_mxnet_is_for_a_while_or_for_good() -> None:
+def test_as_mxnet_lasts_for_a_while_or_for_good() -> None:
     assert "mxnet" not in sys.modules
     with as_mxnet():
         import mxnet as mx
@@ -432,7 +432,7 @@ def test_as_mxnet_is_for_a_while_or_for_good() -> None:
         import mxnet.np
 
 
-# -- what once went wrong ----------------------------------------------------------------------------------
+# -- arrays, copies and state dicts -----------------------------------------------------------------------
 
 
 def dense(**options: Any) -> Any:
@@ -577,7 +577,7 @@ def test_a_net_is_cast_before_its_shapes_are_known() -> None:
         assert layer.weight.dtype == layer.bias.dtype == "float64"
 
 
-def test_an_empty_batch_and_a_deleted_parameter() -> None:
+def test_an_empty_batch_passes_and_a_deleted_parameter_is_gone() -> None:
     assert dense()(np.ones((0, 2))).shape == (0, 1)
     block = Block()
     block.w = Parameter("w", shape=(2,))

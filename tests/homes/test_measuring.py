@@ -1,4 +1,4 @@
-"""How tensors come to the kernels; what is for a GPU is run by Triton's interpreter where there is none."""
+"""How tensors reach the kernels; where there is no GPU, Triton's interpreter runs what is meant for one."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,8 @@ from tests.kernels.cases import assert_agree
 from tests.kernels.gpu import DEVICE
 
 import leafwise as lw
-from leafwise.homes import torch_measuring
+from leafwise.homes.torch import measuring as torch_measuring
+from leafwise.homes.torch.home import HOME
 from leafwise.kernels import cuda, reference
 
 
@@ -30,7 +31,7 @@ def on_gpu(values: list[torch.Tensor]) -> list[Any]:
 
 
 @pytest.mark.usefixtures("triton_runs")
-def test_views_of_every_kind_on_a_gpu() -> None:
+def test_views_of_every_kind_are_measured_on_a_gpu() -> None:
     x = torch.randn(30, 40, device=DEVICE)
     values = [x, x.T, x[:, ::3], x[1:, 5:], x.unsqueeze(0).expand(2, -1, -1), x[:0], torch.tensor(2.5, device=DEVICE)]
     for value, found in zip(values, on_gpu(values), strict=True):
@@ -69,14 +70,14 @@ def test_what_lies_on_another_device_comes_by_way_of_the_cpu() -> None:
     assert found == torch_measuring._here(values, True)()
 
 
-def test_several_devices_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_from_several_devices_keep_the_order_of_the_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_measuring, "_from_elsewhere", lambda its, *_: lambda: [one.numel() for one in its])
     values = [torch.randn(1), torch.empty(20, device="meta"), torch.randn(3), torch.empty(40, device="meta")]
-    found: list[Any] = torch_measuring.measure(values, True, lambda count: None)()
+    found: list[Any] = torch_measuring.TorchMeasuring(HOME).measure(values, True, lambda count: None)()
     assert [one if isinstance(one, int) else one.size for one in found] == [1, 20, 3, 40]
 
 
-def test_without_triton_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_triton_is_missing_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "leafwise.kernels.cuda", None)
     torch_measuring._has_triton.cache_clear()
     torch_measuring._say_once.cache_clear()
@@ -86,7 +87,7 @@ def test_without_triton_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None
     torch_measuring._has_triton.cache_clear()
 
 
-def test_where_triton_finds_no_compiler_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_triton_finds_no_compiler_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> Any:
         raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
 
@@ -97,7 +98,7 @@ def test_where_triton_finds_no_compiler_it_is_said_once(monkeypatch: pytest.Monk
     assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
 
 
-def test_where_triton_cannot_write_what_it_compiles_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_triton_cannot_write_what_it_compiles_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> Any:
         raise PermissionError(13, "Permission denied", "/home/me/.triton")
 
@@ -107,8 +108,10 @@ def test_where_triton_cannot_write_what_it_compiles_it_is_said_once(monkeypatch:
         assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
 
 
-def test_bytes_are_counted() -> None:
+def test_the_bytes_that_were_measured_are_counted() -> None:
     counted: list[int] = []
-    torch_measuring.measure([torch.zeros(10), torch.zeros(6, dtype=torch.int64)], False, counted.append)
+    torch_measuring.TorchMeasuring(HOME).measure(
+        [torch.zeros(10), torch.zeros(6, dtype=torch.int64)], False, counted.append
+    )
     assert sum(counted) == 88
     assert lw.stats({"a": torch.zeros(3)}, progress=True).total.count == 3

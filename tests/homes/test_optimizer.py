@@ -1,7 +1,10 @@
+"""Optimizers as trees: their groups, and their state under the paths of the parameters."""
+
 from typing import Any
 
 import pytest
 import torch
+from tests.trees import paths
 from torch import nn
 
 import leafwise as lw
@@ -16,10 +19,6 @@ def stepped(optimizer: torch.optim.Optimizer, net: nn.Module) -> Any:
     net(torch.randn(4, 2)).sum().backward()
     optimizer.step()
     return optimizer
-
-
-def paths(tree: lw.Tree) -> list[str]:
-    return [str(path) for path, _ in tree.items()]
 
 
 def test_groups_and_state_are_shown(net: nn.Sequential) -> None:
@@ -41,7 +40,7 @@ def test_an_optimizer_that_knows_names_uses_them(net: nn.Sequential) -> None:
 
 
 @pytest.mark.parametrize("model_first", [True, False])
-def test_beside_its_model_it_uses_the_paths_of_the_tree(net: nn.Sequential, model_first: bool) -> None:
+def test_an_optimizer_beside_its_model_uses_the_paths_of_the_tree(net: nn.Sequential, model_first: bool) -> None:
     optimizer = stepped(torch.optim.Adam(net.parameters()), net)
     obj = {"model": net, "opt": optimizer} if model_first else {"opt": optimizer, "model": net}
     tree = lw.tree(obj)

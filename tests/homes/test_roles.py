@@ -1,4 +1,4 @@
-"""What each leaf of each layer is for."""
+"""Every leaf of every layer has the role and the axes that it should have."""
 
 import inspect
 import warnings
@@ -163,7 +163,31 @@ def test_a_layer_that_only_shares_a_name_with_torch_has_no_role() -> None:
     assert lw.tree(Linear())["weight"].role is None
 
 
-def test_the_layers_of_transformers() -> None:
+def test_a_class_whose_name_only_contains_layernorm_is_not_a_norm() -> None:
+    class PreLayerNormHead(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = nn.Parameter(torch.zeros(3))
+
+    assert lw.tree(PreLayerNormHead())["bias"].role is None
+
+
+def test_hooks_keep_the_role_of_what_they_compute() -> None:
+    import warnings
+
+    from torch.nn.utils import prune
+
+    pruned = prune.l1_unstructured(nn.Linear(3, 4), "weight", amount=1)
+    assert lw.tree(pruned)["weight_orig"].role == "linear.weight"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        normed = lw.tree(nn.utils.weight_norm(nn.Linear(3, 4)))
+        spectral = lw.tree(nn.utils.spectral_norm(nn.Linear(3, 4)))
+    assert (normed["weight_v"].role, normed["weight_g"].role) == ("linear.weight", None)
+    assert (spectral["weight_orig"].role, spectral["weight_v"].role) == ("linear.weight", None)
+
+
+def test_the_layers_of_transformers_have_roles() -> None:
     gpt = lw.tree(GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=11, n_positions=4)))
     assert gpt["h.0.attn.c_attn.weight"].role == "linear.weight"
     assert gpt["h.0.attn.c_attn.weight"].axes == ("in", "out")
@@ -187,7 +211,7 @@ def test_a_tied_embedding_has_two_roles_one_a_name() -> None:
 
 
 def test_anybody_can_add_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.homes import roles
+    from leafwise.homes.torch import roles
 
     monkeypatch.setattr(roles, "_TABLE", list(roles._TABLE))
 
@@ -205,3 +229,8 @@ def test_anybody_can_add_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match="need a role and a tuple of axes"):
         lw.add_roles(Gate, {"weight": "norm.scale"})  # type: ignore[dict-item]
     roles._found.clear()
+
+
+def test_add_roles_refuses_what_is_not_a_layer() -> None:
+    with pytest.raises(TypeError, match="a layer is a class or the name of one"):
+        lw.add_roles(5, {"w": ("norm.scale", ("features",))})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""PyTorch's own names, order and oddities."""
+"""Trees of PyTorch models: names and order as in PyTorch, wrappers, views, subclasses, and writes."""
 
 import warnings
 from typing import Any
@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from tests.trees import paths
 from torch import nn
 
 import leafwise as lw
@@ -61,6 +62,27 @@ def test_buffers_are_those_of_named_buffers_and_know_whether_they_are_saved() ->
     saved = {str(path) for path, leaf in tree.items() if leaf.persistent}
     assert saved == set(dict(model.named_buffers())) & set(model.state_dict())
     assert lw.tree(model)["passing"].persistent is False
+
+
+def test_buffers_that_a_move_replaced_are_read_and_written_where_they_are_now() -> None:
+    model = nn.BatchNorm1d(3)
+    tree = lw.tree(model)
+    model.double()
+    assert tree["running_mean"].dtype == "float64"
+    assert tree["running_mean"].value is model.running_mean
+    tree["running_mean"].write(torch.ones(3, dtype=torch.float64))
+    assert model.running_mean.tolist() == [1, 1, 1]
+    assert "float32" not in tree.text()
+
+
+def test_a_buffer_is_saved_if_one_of_its_names_is() -> None:
+    model, buffer = nn.Module(), torch.zeros(3)
+    model.register_buffer("a", buffer, persistent=False)
+    model.register_buffer("b", buffer)
+    tree = lw.tree(model)
+    assert tree["b"].persistent
+    assert "not saved" not in tree.text()
+    assert paths(tree.select(lw.where(persistent=True))) == ["a"]
 
 
 def test_a_state_dict_gives_the_same_paths_as_the_model() -> None:
@@ -176,6 +198,13 @@ def test_a_conjugate_view_is_not_the_same_numbers() -> None:
     assert lw.tree({"a": base, "b": base.conj()}).ties == []
 
 
+def test_an_expanded_tensor_is_a_view_of_what_it_repeats() -> None:
+    base = torch.zeros(4)
+    tree = lw.tree({"e": base.expand(1000, 4), "base": base})
+    assert [str(path) for path in tree["base"].paths] == ["base", "e"]
+    assert tree.counts.parameters == 4
+
+
 @pytest.mark.parametrize(
     ("dtype", "expected"),
     [
@@ -211,6 +240,34 @@ def test_numpy_of_what_has_no_values_is_refused() -> None:
         lw.tree({"w": torch.eye(2).to_sparse()})["w"].numpy()
 
 
+def test_nested_tensors_have_no_shape() -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nested = [
+            torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=kind)
+            for kind in (torch.strided, torch.jagged)
+        ]
+    tree = lw.tree(nested)
+    assert [leaf.shape for leaf in tree] == [None, None]
+    assert [leaf.size for leaf in tree] == [5, 5]
+    assert tree.text()
+    assert tree._repr_html_()
+    with pytest.raises(lw.Unsupported, match="nested"):
+        tree["0"].numpy()
+
+
+def test_a_dtype_numpy_does_not_have_is_unsupported() -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        value = torch.zeros(2, dtype=torch.complex32)
+    with pytest.raises(lw.Unsupported, match="NumPy"):
+        lw.tree({"w": value})["w"].numpy()
+
+
 def test_a_write_keeps_the_parameter_and_its_version_counts() -> None:
     model = nn.Linear(3, 2)
     leaf = lw.tree(model)["weight"]
@@ -239,6 +296,39 @@ def test_a_write_that_does_not_fit_names_both_sides_and_changes_nothing() -> Non
     assert torch.equal(model.weight, before)
 
 
+@pytest.mark.parametrize(
+    ("leaf", "value"),
+    [
+        (torch.zeros(2, dtype=torch.int64), [1.7, 2.2]),
+        (torch.zeros(2, dtype=torch.bool), [0.5, 0]),
+        (torch.zeros(2, dtype=torch.uint8), [1, 300]),
+        (torch.zeros(2), [1j, 1]),
+        (torch.zeros(()), None),
+        (np.zeros(2, np.uint8), [1.7, 300]),
+        (np.zeros(2, np.uint8), [1, 300]),
+        (np.zeros(2), [1j, 1]),
+        (np.zeros(2), ["x", "y"]),
+        (np.zeros(2), [[1], [1, 2]]),
+        (np.zeros(()), None),
+        (torch.zeros(4).expand(3, 4), torch.ones(3, 4)),
+        (torch.zeros(2, 2), torch.eye(2).to_sparse()),
+        (torch.zeros(2), torch.zeros(2, device="meta")),
+    ],
+    ids=str,
+)
+def test_a_write_that_would_lose_something_changes_nothing(leaf: Any, value: Any) -> None:
+    before = leaf.clone() if isinstance(leaf, torch.Tensor) else leaf.copy()
+    with pytest.raises(lw.WriteError, match=r"^w: .*nothing was changed$"):
+        lw.tree({"w": leaf})["w"].write(value)
+    assert (before == leaf).all()
+
+
+def test_python_numbers_are_rounded_to_the_precision_of_the_leaf() -> None:
+    leaf = torch.zeros(2, dtype=torch.bfloat16)
+    lw.tree({"w": leaf})["w"].write([0.1, 3])
+    assert leaf.tolist() == torch.tensor([0.1, 3]).bfloat16().tolist()
+
+
 def test_tensor_subclasses_are_leaves_as_they_are() -> None:
     class Marked(torch.Tensor):
         pass
@@ -259,6 +349,17 @@ def test_a_tensor_that_raises_is_named_by_its_path() -> None:
     with pytest.raises(lw.WalkError, match=r"a\.b: .*RuntimeError: no shape today"):
         _ = tree["a.b"].shape
     with pytest.raises(lw.WalkError, match=r"a\.b: .*RuntimeError: no shape today"):
+        tree.text()
+
+
+def test_a_tensor_that_refuses_every_call_is_named_by_its_path() -> None:
+    class Refuses(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise TypeError("not today")
+
+    tree = lw.tree({"a": {"b": torch.zeros(2).as_subclass(Refuses)}})
+    with pytest.raises(lw.WalkError, match=r"^a\.b: .*not today"):
         tree.text()
 
 
@@ -283,7 +384,7 @@ def test_wrappers_show_in_fetch_and_code_only() -> None:
     assert tree["0"]["weight"].value is inner[0].weight
 
 
-def test_a_child_that_is_only_called_module_is_no_wrapper() -> None:
+def test_a_child_that_is_only_called_module_is_not_a_wrapper() -> None:
     model = nn.Module()
     model.module = nn.Linear(2, 2)
     assert [str(path) for path, _ in lw.tree(model).items()] == ["module.weight", "module.bias"]
@@ -293,6 +394,24 @@ def test_a_wrapper_inside_a_model_is_hidden_there() -> None:
     model = nn.Sequential(nn.DataParallel(nn.Linear(2, 2)), nn.ReLU())
     assert [str(path) for path, _ in lw.tree(model).items()] == ["0.weight", "0.bias"]
     assert "0  Linear in DataParallel" in lw.tree(model).text()
+
+
+class WrapperWithMore(nn.DataParallel):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.extra = nn.Linear(2, 2)
+
+
+def test_only_what_is_wrapped_is_hidden_in_a_wrapper_that_holds_more() -> None:
+    model = WrapperWithMore(nn.Linear(3, 4))
+    tree = lw.tree(model)
+    assert paths(tree) == ["weight", "bias", "extra.weight", "extra.bias"]
+    assert tree["extra.weight"].value is model.extra.weight
+    assert tree["weight"].value is model.module.weight
+    assert len(tree.select("extra.**")) == 2
+    assert "extra  Linear" in tree.text()
+    for path, leaf in tree.items():
+        assert path.fetch(model) is leaf.value
 
 
 def test_a_scripted_module_is_walked() -> None:

@@ -1,4 +1,4 @@
-"""Names and values that move the cursor, hide or turn text, or forge a line: shown, they are harmless."""
+"""Names and values that move the cursor, hide or reverse text, or forge a line are harmless when they are shown."""
 
 import json
 import os
@@ -13,6 +13,7 @@ import pytest
 import torch
 from tests.files.writers import WRITERS
 from tests.hostile import files
+from tests.hostile.test_files import try_to_open
 
 import leafwise as lw
 from leafwise.cli import VERBS, main
@@ -235,7 +236,7 @@ def test_every_command_prints_it_harmlessly(
     assert "evil" in seen
 
 
-def test_arguments_that_are_not_understood_are_told_harmlessly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_that_are_not_understood_are_printed_harmlessly(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([EVIL], ["show", "x", EVIL], ["show", "x", f"--{EVIL}"], ["check", "x", "--fail", EVIL]):
         with pytest.raises(SystemExit):
             main(arguments)
@@ -280,3 +281,17 @@ def test_every_error_is_one_line_of_plain_text(kind: Any) -> None:
 
 def test_the_lines_of_an_error_are_its_own() -> None:
     assert str(lw.LoadError(["one\ntwo", "three"])) == "one\\ntwo\nthree"
+
+
+def test_escapes_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"text": "a\x1b[31mred"}, tmp_path / "a.pt")
+    assert main(["read", str(tmp_path / "a.pt"), "text"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    for descr in ("<\x1b1", "|\x9b1"):
+        header = (
+            repr({"descr": descr, "fortran_order": False, "shape": (1,)}).encode("latin-1").replace(b"\\x1b", b"\x1b")
+        )
+        (tmp_path / "a.npy").write_bytes(files._npy(header.replace(b"\\x9b", b"\x9b")))
+        said = try_to_open(tmp_path / "a.npy")
+        shown = lw.open(tmp_path / "a.npy").text() if said == "opened" else said
+        assert not set(shown) & {"\x1b", "\x9b"}

@@ -1,5 +1,6 @@
-"""`lw.check`: every fault is found where it is planted, and nothing is found in healthy models."""
+"""`lw.check` finds every fault where it is planted, and nothing in healthy models."""
 
+import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -8,25 +9,16 @@ import numpy as np
 import pytest
 import torch
 from tests.contract import toy
+from tests.inspect.helpers import codes, faulty, fresh, levels_and_codes
 from tools import alarms, healthy_models
 from tools.healthy_models import Healthy
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect.findings import LEVELS
 from leafwise.inspect.rules.registry import all_rules
 
 # Of each kind of model one, in which a fault can be planted or not.
 PLACES = ("Linear float32", "Conv2d bfloat16", "ConvTranspose2d float32", "LSTM float32", "Transformer float32")
-
-
-def codes(found: Any) -> list[str]:
-    return [one.code for one in found]
-
-
-def fresh() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
 
 
 # -- healthy models --------------------------------------------------------------------------------------------------
@@ -42,7 +34,7 @@ def test_fresh_layers_of_every_type_raise_no_alarm() -> None:
     assert wrong(healthy_models.layers()) == []
 
 
-def test_the_layers_are_all_that_torch_has() -> None:
+def test_no_layer_of_torch_with_parameters_is_left_out() -> None:
     for name in dir(nn):
         cls = getattr(nn, name)
         if not isinstance(cls, type) or not issubclass(cls, nn.Module) or name in healthy_models.LAYERS:
@@ -100,7 +92,7 @@ def test_every_rule_has_a_place_in_the_docs() -> None:
         assert f'("{code}"' in page, f"{code} has no example"
 
 
-def test_the_tables_of_the_docs_are_of_these_rules() -> None:
+def test_the_tables_of_the_docs_list_these_rules() -> None:
     table = alarms.PAGE.read_text("utf-8").partition(alarms.START)[2].partition(alarms.END)[0]
     healthy = [
         line.split("|")[1:-1] for line in table.splitlines() if line.startswith(("| fresh", "| trained", "| arch"))
@@ -113,14 +105,6 @@ def test_the_tables_of_the_docs_are_of_these_rules() -> None:
 
 
 # -- choosing rules --------------------------------------------------------------------------------------------------
-
-
-def faulty() -> nn.Sequential:
-    net = fresh()
-    with torch.no_grad():
-        net[0].weight[3] = 0
-        net[2].bias[0] = float("nan")
-    return net
 
 
 def test_select_takes_codes_and_fronts_of_codes() -> None:
@@ -166,7 +150,7 @@ def test_values_that_are_not_there_are_an_error_unless_no_rule_wants_them() -> N
     assert codes(lw.check(net, select=["LW3", "LW4"], ignore=["LW303"])) == []
 
 
-def test_some_leaves_without_values_are_told() -> None:
+def test_leaves_without_values_are_listed_as_skipped() -> None:
     net = fresh()
     net.add_module("far", nn.Linear(2, 2, device="meta"))
     found = lw.check(net)
@@ -181,7 +165,7 @@ def test_a_model_without_parameters_has_no_findings() -> None:
     assert found.checked == 0
 
 
-def test_an_optimizer_must_be_one() -> None:
+def test_what_is_not_an_optimizer_is_an_error() -> None:
     with pytest.raises(lw.WalkError, match="optimizer= takes an optimizer, not int"):
         lw.check(fresh(), optimizer=3)
 
@@ -239,6 +223,73 @@ def test_arrays_that_cannot_change_are_checked_too() -> None:
         assert codes(lw.check(model)) == ["LW113"]
 
 
+def test_the_state_of_an_optimizer_that_is_given_is_looked_at() -> None:
+    net = fresh()
+    optimizer = torch.optim.AdamW(net.parameters())
+    net(torch.randn(4, 16)).square().sum().backward()
+    optimizer.step()
+    optimizer.state[net[0].weight]["exp_avg_sq"].fill_(float("nan"))
+    [one] = lw.check(net, optimizer).errors
+    assert (one.level, one.code, one.path) == ("error", "LW101", "optimizer.state.0.weight.exp_avg_sq")
+
+
+def test_a_leaf_of_two_optimizers_is_noted() -> None:
+    net = nn.Linear(4, 4)
+    both = [torch.optim.SGD(net.parameters(), 0.1), torch.optim.Adam(net.parameters())]
+    assert levels_and_codes(lw.check(net, both)) == [("note", "LW412")] * 2
+
+
+def test_sparse_gradients_are_listed_as_skipped() -> None:
+    table = nn.Embedding(10, 4, sparse=True)
+    table(torch.tensor([1])).sum().backward()
+    net = nn.ModuleDict({"table": table, "other": nn.Linear(4, 4)})
+    net["other"](torch.ones(1, 4)).sum().backward()
+    assert list(lw.check(net).skipped) == ["gradient of table.weight"]
+    assert list(lw.check(table).skipped) == ["gradient of weight"]
+
+
+def test_leaves_without_values_are_not_counted_as_checked() -> None:
+    found = lw.check({"a": torch.randn(4, 4), "b": torch.randn(4, dtype=torch.complex64)})
+    assert found.checked == 1
+    assert list(found.skipped) == ["b"]
+
+
+@pytest.mark.parametrize("against", [{}, [], {"other": torch.zeros(3)}])
+def test_an_against_with_nothing_in_common_is_an_error(against: Any) -> None:
+    with pytest.raises(lw.QueryError, match=r"against=.*give the same model, as it was") as error:
+        lw.check(fresh(), against=against)
+    assert "rename" not in str(error.value)
+
+
+def test_leaves_that_cannot_be_compared_with_against_are_listed_as_skipped() -> None:
+    before = fresh()
+    after = copy.deepcopy(before)
+    after[0].weight.data.add_(1)
+    after[2] = nn.Linear(32, 17)
+    found = lw.check(after, against=before, select="LW6")
+    assert found.skipped == dict.fromkeys(("2.weight", "2.bias"), "against= has it in another shape")
+
+
+def test_selecting_no_rule_is_an_error() -> None:
+    for select in ("", [], ","):
+        with pytest.raises(lw.QueryError, match="names no rule"):
+            lw.check(fresh(), select=select)
+
+
+def test_an_optimizer_for_a_file_is_an_error(tmp_path: Path) -> None:
+    net = fresh()
+    path = lw.save(net, tmp_path / "a.safetensors")
+    with pytest.raises(lw.WalkError, match="this is a file"):
+        lw.check(path, torch.optim.SGD(net.parameters(), 0.1))
+
+
+def test_a_lazy_layer_does_not_keep_others_from_being_compared_with_init() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        net = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 4))
+    assert levels_and_codes(lw.check(net, init=True)) == [("note", "LW512")] * 2
+
+
 # -- single rules ----------------------------------------------------------------------------------------------------
 
 
@@ -248,33 +299,6 @@ def test_infinities_of_a_mask_are_noted_and_nan_is_an_error() -> None:
     assert [(one.level, one.path) for one in lw.check(net)] == [("note", "mask")]
     net.mask[0, 0] = float("nan")
     assert [(one.level, one.path) for one in lw.check(net)] == [("error", "mask")]
-
-
-def test_the_message_has_the_figure_and_what_to_do() -> None:
-    net = nn.Linear(512, 512)
-    nn.init.normal_(net.weight)
-    [one] = lw.check(net)
-    assert (one.code, one.level) == ("LW201", "note")
-    assert "16 × that of kaiming_normal (0.0625)" in one.message
-    assert "its shape is normal" in one.message
-    command = one.message.rpartition("; ")[2]
-    model = net
-    torch.nn.init.zeros_(net.bias)
-    eval(command, {"lw": lw, "model": model})
-    assert codes(lw.check(net)) == []
-    assert not net.bias.any()  # nothing but the leaf was drawn anew
-
-
-def test_what_is_proposed_for_a_leaf_without_a_role_can_be_typed() -> None:
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Parameter(torch.ones(8, 8))
-
-    model = Own()
-    [one] = lw.check(model)
-    eval(one.message.rpartition(": ")[2], {"lw": lw, "model": model})
-    assert codes(lw.check(model)) == []
 
 
 def test_units_that_are_all_alike_are_a_warning_and_a_copy_is_a_note() -> None:
@@ -287,7 +311,7 @@ def test_units_that_are_all_alike_are_a_warning_and_a_copy_is_a_note() -> None:
     assert "such as 2, 7" in found[1].message
 
 
-def test_units_of_layers_that_store_them_the_other_way_round() -> None:
+def test_a_dead_unit_of_a_layer_that_stores_its_inputs_first_is_found() -> None:
     layer = nn.ConvTranspose2d(8, 16, 3)
     with torch.no_grad():
         layer.weight[:, 5] = 0
@@ -295,11 +319,11 @@ def test_units_of_layers_that_store_them_the_other_way_round() -> None:
     assert "1 of 16 units is all zero: 5" in one.message
 
 
-def test_the_row_of_padding_is_no_dead_unit() -> None:
+def test_the_row_of_padding_is_not_a_dead_unit() -> None:
     assert codes(lw.check(nn.Embedding(10, 16, padding_idx=0))) == []
 
 
-def test_rows_of_an_embedding_that_no_step_has_reached() -> None:
+def test_rows_of_an_embedding_that_no_step_has_reached_are_counted() -> None:
     table = nn.Embedding(10, 8)
     optimizer = torch.optim.Adam(table.parameters())
     for _ in range(3):
@@ -364,50 +388,54 @@ def test_shapes_of_equal_deviation_are_told_apart() -> None:
     assert "uniform; declared is normal with mean 0, std 1" in one.message
 
 
-# -- what is printed -------------------------------------------------------------------------------------------------
+def test_a_cast_does_not_count_as_training() -> None:
+    net = fresh()
+    [one] = lw.check(copy.deepcopy(net).bfloat16(), against=net, select="LW6")
+    assert "nothing has changed" in one.message
 
 
-def test_findings_are_a_sequence_the_worst_first() -> None:
-    found = lw.check(faulty())
-    assert [one.level for one in found] == ["error", "warning"]
-    assert (len(found.errors), len(found.warnings), len(found.notes), found.ok) == (1, 1, 0, False)
-    assert found.codes == {"LW101": 1, "LW110": 1}
-    assert found[0] == lw.check(faulty())[0]
-    assert set(found.rules) == {code for code, rule in all_rules().items() if not rule.asked}
+def test_a_dead_unit_of_one_input_is_found() -> None:
+    layer = nn.Linear(1, 64)
+    layer.weight.data[7] = 0
+    assert levels_and_codes(lw.check(layer)) == [("warning", "LW110")]
 
 
-def test_the_table_says_what_was_looked_at() -> None:
-    text = lw.check(faulty()).text()
-    assert text.splitlines()[0].split()[:3] == ["error", "LW101", "2.bias"]
-    assert "1 error, 1 warning · 4 leaves checked by" in text
-    assert lw.check(fresh()).text().startswith("nothing found · 4 leaves checked by")
+def test_a_matrix_of_the_right_norm_need_not_be_orthogonal() -> None:
+    rule = lw.Rule("weight", init="orthogonal")
+    layer = lw.initialize(nn.Linear(64, 32, bias=False), [rule])
+    assert levels_and_codes(lw.check(layer, init=rule)) == []
+    assert levels_and_codes(lw.check(lw.initialize(nn.Linear(32, 64, bias=False), [rule]), init=rule)) == []
+    layer.weight.data.normal_().mul_(32**0.5 / layer.weight.norm())
+    assert levels_and_codes(lw.check(layer, init=rule)) == [("warning", "LW202")]
 
 
-def test_many_findings_of_one_code_are_cut_unless_all_are_wanted() -> None:
-    net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(30)])
-    for layer in net:
-        nn.init.constant_(layer.weight, 1.0)
-    found = lw.check(net, select="LW104")
-    assert len(found) == 30
-    assert "… 22 more" in found.text()
-    assert found.text(full=True).count("LW104") == 30
+def test_every_parameter_over_one_memory_is_named() -> None:
+    data = torch.randn(8, 8)
+    net = nn.ParameterDict({name: nn.Parameter(data) for name in "abc"})
+    assert [one.path for one in lw.check(net, select="LW304")] == ["b", "c"]
 
 
-def test_names_are_escaped_wherever_they_are_shown() -> None:
-    name = "<b>\x1b[31m"
-    found = lw.check({name: torch.full((4, 4), float("nan"))})
-    assert "\x1b" not in found.text()
-    assert "<b>" not in found._repr_html_()
-    assert found.json()["findings"][0]["path"] == '"<b>\\u001b[31m"'
+def test_copies_beside_a_dead_unit_are_still_a_broken_symmetry() -> None:
+    layer = nn.Linear(64, 64)
+    layer.weight.data[:] = layer.weight.data[0]
+    layer.weight.data[9] = 0
+    assert ("warning", "LW113") in levels_and_codes(lw.check(layer))
 
 
-def test_findings_as_plain_data() -> None:
-    data = lw.check(faulty()).json()
-    assert data["counts"] == {"error": 1, "warning": 1, "note": 0}
-    assert data["findings"][0]["code"] == "LW101"
-    assert data["ok"] is False
-    assert data["checked"] == 4
-    assert set(data["counts"]) == set(LEVELS)
+def test_many_layers_of_two_values_are_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.share import equal
+
+    compared = []
+    plain = equal.how_equal
+    monkeypatch.setattr(equal, "how_equal", lambda *leaves: (compared.append(1), plain(*leaves))[1])
+    torch.manual_seed(0)
+    first = torch.sign(torch.randn(64, 64)) * 0.1
+    layers = {f"l{n}": first.view(-1)[torch.randperm(4096)].view(64, 64) for n in range(60)}
+    layers["copy"], layers["turned"] = layers["l5"].clone(), layers["l7"].T.clone()
+    found = lw.check(layers, select="LW303")
+    assert {one.path for one in found} == {"copy", "turned"}
+    assert len(compared) < 10
+    assert "transposed" in next(one for one in found if one.path == "turned").message
 
 
 # -- scale beside siblings ---------------------------------------------------------------------------------------------
@@ -447,14 +475,14 @@ def test_siblings_of_another_kind_say_nothing() -> None:
     assert [(one.path, one.level) for one in lw.check(net, select="LW201")] == [("5.weight", "note")]
 
 
-def test_a_usual_weight_among_tiny_ones_is_no_alarm() -> None:
+def test_a_usual_weight_among_tiny_ones_raises_no_alarm() -> None:
     """Some architectures begin with almost nothing, and a layer or two of their own."""
     net = three_layers(1e-10)
     nn.init.normal_(net[2].weight, std=0.02)
     assert ("2.weight", "warning") not in scaled(net, 2, 1)
 
 
-def test_layers_of_very_different_widths_are_no_alarm() -> None:
+def test_layers_of_very_different_widths_raise_no_alarm() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(*[nn.Linear(1, 64), nn.Linear(4096, 8), nn.Linear(4096, 16), nn.Linear(2, 2048)])
     assert scaled(net, 0, 1) == []

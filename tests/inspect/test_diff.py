@@ -1,4 +1,4 @@
-"""What differs between two trees: every kind of change, wherever the trees live."""
+"""`lw.diff`: every kind of change between two trees, wherever they live."""
 
 import copy
 import json
@@ -15,30 +15,11 @@ import torch
 from safetensors.torch import save_file
 from tests.contract import toy
 from tests.files.writers import WRITERS, arrays
+from tests.inspect.helpers import Tied, kinds, state
 from torch import nn
 
 import leafwise as lw
 from leafwise.inspect import renames
-
-
-class Tied(nn.Module):
-    def __init__(self, width: int = 8, words: int = 20) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(words, width)
-        self.body = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width), nn.LayerNorm(width)
-        )
-        self.head = nn.Linear(width, words, bias=False)
-        self.head.weight = self.embed.weight
-
-
-def state(net: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in net.state_dict().items()}
-
-
-def kinds(found: Any) -> dict[str, tuple[str, ...]]:
-    return {change.path: change.kinds for change in found if change.kinds != ("same",)}
-
 
 # -- the same --------------------------------------------------------------------------------------------------------
 
@@ -79,7 +60,7 @@ def test_two_empty_trees_are_the_same() -> None:
     assert lw.diff({}, {"a": torch.zeros(2)}).counts == {"added": 1}
 
 
-def test_bits_say_what_is_the_same() -> None:
+def test_only_the_same_bits_are_the_same() -> None:
     a = torch.tensor([0.0, 1.0, float("nan")])
     b = torch.tensor([-0.0, 1.0, float("nan")])
     assert lw.diff({"a": a}, {"a": a.clone()}).same
@@ -130,7 +111,7 @@ def test_where_values_lie_does_not_change_a_bit(tmp_path: Path) -> None:
     assert lw.diff(tmp_path / "a.pt", {"a": b})["a"].comparison == right
 
 
-def test_other_homes() -> None:
+def test_trees_of_different_homes_are_compared() -> None:
     with toy.registered():
         a = toy.Model(w=toy.matrix(3, 4), deep=toy.Model(v=toy.matrix(2, 2)))
         b = {
@@ -144,7 +125,7 @@ def test_other_homes() -> None:
         assert kinds(turned) == {"w": ("transposed",)}
 
 
-def test_complex_and_whole_numbers() -> None:
+def test_complex_and_whole_numbers_are_compared() -> None:
     a = {"c": torch.tensor([3 + 4j, 1j]), "i": torch.tensor([2**60, 1]), "b": torch.tensor([True, False])}
     b = {"c": torch.tensor([3 + 4j, 1 + 1j]), "i": torch.tensor([2**60 + 1, 1]), "b": torch.tensor([True, True])}
     assert lw.diff(a, a).same
@@ -187,7 +168,7 @@ def test_whole_numbers_may_be_cast() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (4, 4), (1, 7), (1500, 1100), (1300, 1300)])
-def test_transposed(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_a_transposed_leaf_is_recognised(shape: tuple[int, ...], tmp_path: Path) -> None:
     a = torch.randn(shape)
     turned = a.T.clone(memory_format=torch.contiguous_format)
     save_file({"a": turned}, tmp_path / "a.safetensors")
@@ -207,7 +188,7 @@ def test_a_transpose_is_the_same_bit_by_bit_too() -> None:
     assert lw.diff({"a": a}, {"a": other})["a"].kinds == ("reshaped",)
 
 
-def test_what_must_be_unpacked_is_turned_too(tmp_path: Path) -> None:
+def test_a_transposed_leaf_of_a_compressed_file_is_recognised(tmp_path: Path) -> None:
     a = np.random.default_rng(0).normal(size=(40, 30))
     np.savez_compressed(tmp_path / "a.npz", a=a, b=a[:30] + 1)
     assert kinds(lw.diff(tmp_path / "a.npz", {"a": a.T.copy(), "b": (a[:30] + 1).T.copy()})) == {
@@ -216,12 +197,12 @@ def test_what_must_be_unpacked_is_turned_too(tmp_path: Path) -> None:
     }
 
 
-def test_transposed_and_cast() -> None:
+def test_a_leaf_that_is_transposed_and_cast_is_recognised() -> None:
     a = torch.randn(3, 5)
     assert lw.diff({"a": a}, {"a": a.T.half()})["a"].kinds == ("transposed", "cast")
 
 
-def test_reshaped() -> None:
+def test_a_reshaped_leaf_is_recognised() -> None:
     a = torch.randn(4, 6)
     found = lw.diff({"a": a}, {"a": a.reshape(2, 12)})["a"]
     assert found.kinds == ("reshaped",)
@@ -237,7 +218,7 @@ def test_reshaped() -> None:
 # -- added, removed, renamed -----------------------------------------------------------------------------------------
 
 
-def test_added_and_removed() -> None:
+def test_leaves_that_were_added_or_removed_are_listed() -> None:
     a = {"a": torch.zeros(2), "b": torch.ones(3)}
     b = {"a": torch.zeros(2), "c": {"d": torch.ones(4)}}
     found = lw.diff(a, b)
@@ -245,7 +226,7 @@ def test_added_and_removed() -> None:
     assert (found["b"].shape, found["c.d"].other_shape) == ((3,), (4,))
 
 
-def test_renamed_by_values(tmp_path: Path) -> None:
+def test_renamed_leaves_are_paired_by_their_values(tmp_path: Path) -> None:
     net = Tied()
     old = state(net)
     new = {name.replace("body.", "trunk.block"): value for name, value in old.items()}
@@ -259,14 +240,14 @@ def test_renamed_by_values(tmp_path: Path) -> None:
         assert not found.proposals
 
 
-def test_renamed_and_transposed() -> None:
+def test_a_leaf_that_is_renamed_and_transposed_is_recognised() -> None:
     a, b = torch.randn(3, 5), torch.randn(4, 4)
     found = lw.diff({"x": torch.ones(2), "a": a, "b": b}, {"x": torch.ones(2), "c": a.T.contiguous(), "d": b.clone()})
     assert kinds(found) == {"a": ("transposed", "renamed"), "b": ("renamed",)}
     assert found["a"].other == "c"
 
 
-def test_leaves_that_hold_the_same_are_told_apart_by_what_stands_beside_them() -> None:
+def test_leaves_with_equal_values_are_paired_by_their_neighbours() -> None:
     old, new = {}, {}
     for number in range(30):
         weight = torch.randn(4, 4)
@@ -297,7 +278,7 @@ def test_no_leaf_is_paired_twice() -> None:
     assert len(found.of("renamed")) + len(found.of("removed")) == 3
 
 
-def test_equal_statistics_are_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_statistics_alone_do_not_pair_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     a = torch.tensor([1.0, 2.0, 3.0, 4.0])
     found = lw.diff({"x": torch.ones(1), "a": a}, {"x": torch.ones(1), "b": a.flip(0)})
     assert kinds(found) == {"a": ("removed",), "b": ("added",)}
@@ -306,7 +287,38 @@ def test_equal_statistics_are_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kinds(found) == {"a": ("removed",), "b": ("added",)}
 
 
-def test_rename_forms() -> None:
+def test_leaves_with_the_same_statistics_are_paired_by_values_and_not_by_names() -> None:
+    p, r = torch.arange(1000.0), torch.arange(1000.0).flip(0)
+    found = lw.diff({"a.p": p, "a.q": r}, {"b.q": p, "b.p": r})
+    assert {change.path: change.other for change in found} == {"a.p": "b.q", "a.q": "b.p"}
+    many = [torch.arange(1000.0).roll(number) for number in range(9)]
+    found = lw.diff({f"a.{n}": value for n, value in enumerate(many)}, {f"b.{8 - n}": v for n, v in enumerate(many)})
+    assert {change.path: change.other for change in found} == {f"a.{n}": f"b.{8 - n}" for n in range(9)}
+
+
+def test_a_renamed_leaf_that_is_tied_on_one_side_is_paired_once() -> None:
+    p = torch.randn(3, 3)
+    found = lw.diff({"e": p, "h": p}, {"x": p.clone(), "y": p.clone()})
+    assert kinds(found) == {"e": ("renamed",), "y": ("added",)}
+    found = lw.diff({"x": p.clone(), "y": p.clone()}, {"e": p, "h": p})
+    assert kinds(found) == {"x": ("renamed",), "y": ("removed",)}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_optimizer_and_its_numbered_state_dict_do_not_differ(inside: bool) -> None:
+    net = nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW([{"params": [net.weight]}, {"params": [net.bias], "lr": 0.5}])
+    net(torch.ones(3)).sum().backward()
+    optimizer.step()
+    one: Any = {"net": net, "optimizer": optimizer} if inside else optimizer
+    other: Any = optimizer.state_dict()
+    other = {"net": net.state_dict(), "optimizer": other} if inside else other
+    for a, b in ((one, other), (other, one)):
+        assert lw.diff(a, b).of("changed") == []
+        assert lw.diff(a, b).same != inside  # there, the state is named by the parameters
+
+
+def test_a_rename_may_be_a_mapping_patterns_a_function_or_auto() -> None:
     a = {"old.w": torch.ones(2), "old.b": torch.zeros(2)}
     b = {"new.w": torch.ones(2), "new.b": torch.zeros(2) + 1}
     for rename in ({"old": "new"}, [(r"^old\.", "new.")], lambda name: name.replace("old", "new"), "auto"):
@@ -321,7 +333,7 @@ def test_rename_forms() -> None:
     assert "fits no name" in lw.diff(a, a, rename={"nothing": "other"}).notes[0]
 
 
-def test_well_known_prefixes_are_no_difference() -> None:
+def test_well_known_prefixes_are_not_a_difference() -> None:
     net = nn.Linear(2, 2)
     found = lw.diff({f"module.{name}": value for name, value in net.state_dict().items()}, net)
     assert found.same
@@ -337,58 +349,7 @@ def test_what_might_be_renamed_is_proposed() -> None:
     assert 'rename="auto"' in found.text()
 
 
-# -- ties ------------------------------------------------------------------------------------------------------------
-
-
-def test_tied_and_untied() -> None:
-    net = Tied()
-    untied = lw.untie(copy.deepcopy(net), "head.weight")
-    found = lw.diff(net, untied)
-    assert kinds(found) == {"head.weight": ("untied",)}
-    assert found["head.weight"].comparison.changed == 0
-    assert "embed.weight" in found["head.weight"].notes[0]
-    assert kinds(lw.diff(untied, net)) == {"head.weight": ("tied",)}
-    with torch.no_grad():
-        untied.head.weight.add_(1)
-    assert kinds(lw.diff(net, untied)) == {"head.weight": ("changed", "untied")}
-
-
-def test_a_shared_leaf_is_compared_once() -> None:
-    net, other = Tied(), Tied()
-    found = lw.diff(net, other)
-    assert [change.path for change in found].count("embed.weight") == 1
-    assert "head.weight" not in found
-
-
-def test_a_transposed_tie() -> None:
-    weight = torch.randn(3, 5)
-    tied = {"encoder": weight, "decoder": weight.T}
-    assert lw.diff(tied, {name: value.clone() for name, value in tied.items()})["decoder"].kinds == ("untied",)
-    other = weight.clone()
-    assert lw.diff(tied, {"encoder": other, "decoder": other.T}).same
-
-
-def test_a_name_that_a_shared_leaf_lacks_on_the_other_side_is_noted() -> None:
-    net = Tied()
-    rest = state(net)
-    del rest["head.weight"]
-    found = lw.diff(net, rest)
-    assert found.same
-    assert "head.weight is only in a" in found.notes[0]
-    assert "embed.weight" in found.notes[0]
-
-
 # -- plain values, metadata, passing buffers -------------------------------------------------------------------------
-
-
-def test_plain_values() -> None:
-    w = torch.ones(1)
-    a = {"w": w, "step": 3, "lr": 0.1, "betas": (0.9, 0.99), "nan": float("nan"), "gone": "x"}
-    b = {"w": w.clone(), "step": 4, "lr": 0.1, "betas": [0.9, 0.99], "nan": float("nan"), "here": True}
-    found = lw.diff(a, b)
-    assert kinds(found) == {"step": ("changed",), "gone": ("removed",), "here": ("added",)}
-    assert found["step"].values == (3, 4)
-    assert lw.diff({"w": w, "x": True}, {"w": w, "x": 1})["x"].kind == "changed"
 
 
 def test_metadata_of_files_is_only_noted(tmp_path: Path) -> None:
@@ -423,7 +384,7 @@ def test_meta_is_an_error_that_says_what_to_do() -> None:
     assert "meta" in found["b"].notes[0]
 
 
-def test_lazy_layers() -> None:
+def test_lazy_layers_are_an_error_unless_only_structure_is_compared() -> None:
     with pytest.raises(lw.WalkError, match="lazy"):
         lw.diff(nn.LazyLinear(3), nn.Linear(2, 3))
     found = lw.diff(nn.LazyLinear(3), nn.Linear(2, 3), values=False)
@@ -459,7 +420,7 @@ def test_masks_objects_and_sparse_tensors_are_unknown() -> None:
     assert {change.path for change in found.of("unknown")} == {"masked", "sparse", "records", "words"}
 
 
-def test_unknown_paths_and_kinds() -> None:
+def test_unknown_paths_and_kinds_are_an_error() -> None:
     found = lw.diff({"a": torch.ones(1)}, {"a": torch.ones(1)})
     assert "a" in found
     assert "b" not in found
@@ -487,7 +448,7 @@ def test_files_that_are_opened_are_closed_and_others_stay_open(tmp_path: Path) -
         assert t["a"].numpy().shape == (1_000,)
 
 
-def test_a_file_that_is_cut_off_meanwhile(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_meanwhile_is_an_error(tmp_path: Path) -> None:
     path = lw.save({"a": torch.zeros(300_000)}, tmp_path / "a.safetensors")
     with lw.open(path) as t:
         os.truncate(path, 5_000)
@@ -495,7 +456,7 @@ def test_a_file_that_is_cut_off_meanwhile(tmp_path: Path) -> None:
             lw.diff(t, {"a": torch.zeros(300_000)})
 
 
-def test_a_file_that_is_written_to_meanwhile(tmp_path: Path) -> None:
+def test_a_file_that_is_written_to_meanwhile_is_an_error(tmp_path: Path) -> None:
     path = lw.save({"a": torch.zeros(300)}, tmp_path / "a.safetensors")
     with lw.open(path) as t:
         with open(path, "r+b") as file:
@@ -506,7 +467,7 @@ def test_a_file_that_is_written_to_meanwhile(tmp_path: Path) -> None:
             lw.diff(t, {"a": torch.zeros(300)})
 
 
-def test_parts_of_trees(tmp_path: Path) -> None:
+def test_parts_of_trees_are_compared(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     other = copy.deepcopy(net)
     with torch.no_grad():
@@ -533,7 +494,7 @@ def test_every_format_is_the_same_as_what_was_written(name: str, tmp_path: Path)
     assert not any(change.comparison.changed for change in found)
 
 
-def test_a_url(tmp_path: Path) -> None:
+def test_a_file_behind_a_url_is_compared(tmp_path: Path) -> None:
     value = torch.randn(1_000, 300)
     path = lw.save({"a": value}, tmp_path / "a.safetensors")
     fsspec.filesystem("memory").pipe("/diff.safetensors", Path(path).read_bytes())

@@ -1,6 +1,7 @@
-"""`lw.image`: what is drawn of which leaf."""
+"""`lw.image`: which leaf is drawn, and how."""
 
 import math
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def test_a_leaf_a_path_a_single_leaf_and_a_bare_array_are_the_same_picture(tmp_p
     assert lw.image(wanted).caption.startswith("2×3 float32 · 2 rows, 3 columns")
 
 
-def test_what_is_no_leaf_says_what_would_be() -> None:
+def test_a_path_that_is_not_a_leaf_is_an_error_that_lists_leaves_below() -> None:
     net = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
     with pytest.raises(lw.PathError, match=r'"0" is a node and no leaf; below it: "0.weight", "0.bias"$'):
         lw.image(net, "0")
@@ -87,9 +88,36 @@ def test_what_is_no_leaf_says_what_would_be() -> None:
         (np.array([["a", "b"]]), "there are no statistics of str"),
     ],
 )
-def test_what_is_no_picture_says_why(x: Any, reason: str) -> None:
+def test_what_cannot_be_drawn_is_an_error_that_says_why(x: Any, reason: str) -> None:
     with pytest.raises(lw.WalkError, match=reason):
         lw.image(x)
+
+
+def test_the_paths_that_an_error_lists_can_be_pasted() -> None:
+    state = {"": torch.ones(2), "a\nb": torch.zeros(3), "c": {"x.y": torch.ones(2), '"': torch.ones(3)}}
+    with pytest.raises(lw.QueryError) as error:
+        lw.image(state)
+    assert "by its path: '\"\"', '\"a\\\\nb\"', " in str(error.value)
+    for name in re.findall(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", str(error.value)):
+        lw.image(state, eval(name))
+    with pytest.raises(lw.WalkError, match=r"""no picture of '"a\*b"': it is a scalar"""):
+        lw.image({"a*b": torch.tensor(1.0)})
+
+
+def test_a_sparse_gradient_says_what_to_type() -> None:
+    table = nn.Embedding(10, 4, sparse=True)
+    table(torch.tensor([1, 2])).sum().backward()
+    wanted = (
+        r'its gradient is sparse; lw.image\(leaf.grad.to_dense\(\)\) draws it, with leaf = lw.tree\(…\)\["weight"\]'
+    )
+    with pytest.raises(lw.WalkError, match=wanted):
+        lw.image(table, "weight", of="grad")
+    leaf = lw.tree(table)["weight"]
+    assert lw.image(leaf.grad.to_dense()).cells.sum() == 8
+    with pytest.raises(lw.WalkError, match=r"lw.image\(array.grad.to_dense\(\)\)"):
+        lw.image(table.weight, of="grad")
+    with pytest.raises(lw.WalkError, match=r"it is sparse; lw.image\(array.to_dense\(\)\)"):
+        lw.image(torch.eye(3).to_sparse())
 
 
 @pytest.mark.parametrize(
@@ -105,12 +133,33 @@ def test_what_is_no_picture_says_why(x: Any, reason: str) -> None:
         ({"style": "filters"}, "filters have from 3 to 5 axes .* is 2×2"),
     ],
 )
-def test_options_are_checked(options: dict[str, Any], reason: str) -> None:
+def test_options_that_make_no_sense_are_an_error(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(lw.QueryError, match=reason):
         lw.image({"w": torch.ones(2, 2)}, "w", **options)
 
 
-def test_gradients(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"limit": 10**400}, "limit= is a positive number, .* not a number of 1,329 bits"),
+        ({"limit": 10**5000}, "limit= is a positive number"),
+        ({"size": 10**5000}, "size= is a whole number of pixels"),
+        ({"size": True}, "size= is a whole number of pixels from 16 to 8192, not True"),
+        ({"size": "64"}, "size= is a whole number of pixels"),
+    ],
+)
+def test_numbers_that_are_too_large_or_of_another_type_are_an_error(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(lw.QueryError, match=reason):
+        lw.image(torch.ones(2, 2), **options)
+
+
+def test_whole_numbers_of_any_kind_are_taken() -> None:
+    picture = lw.image(np.ones((100, 100)), size=np.int64(64), limit=np.float32(2))  # type: ignore[arg-type]
+    assert picture.width == 50
+    assert picture.text(width=np.int64(10)) == picture.text(width=10)  # type: ignore[arg-type]
+
+
+def test_gradients_are_drawn_once_there_are_any(tmp_path: Path) -> None:
     layer = nn.Linear(3, 2)
     with pytest.raises(lw.WalkError, match=r'"weight" has no gradient; call lw.image\(…, of="grad"\) after backward'):
         lw.image(layer, "weight", of="grad")
@@ -140,15 +189,15 @@ def test_filters_with_few_inputs_are_wrapped_and_their_inputs_stand_side_by_side
     picture = lw.image(with_weight(nn.Conv2d(2, 4, (1, 3)), weight), "weight")
     assert picture.style == "filters"
     np.testing.assert_array_equal(picture.cells, weight.reshape(4, 6).numpy())
-    assert (picture._grid.down, picture._grid.across, picture._grid.units) == ((1,), (3, 6), 4)
+    assert (picture.grid.down, picture.grid.across, picture.grid.units) == ((1,), (3, 6), 4)
     many = lw.image(with_weight(nn.Conv2d(1, 5, 2), counted(5, 1, 2, 2)), "weight")
     assert many.cells.tolist() == [
         [1, 2, 5, 6], [3, 4, 7, 8],
         [9, 10, 13, 14], [11, 12, 15, 16],
         [17, 18, 0, 0], [19, 20, 0, 0],
     ]  # fmt: skip
-    assert many._grid.empty().tolist()[-1] == [False, False, True, True]
-    assert not many._grid.empty()[:-2].any()
+    assert many.grid.empty().tolist()[-1] == [False, False, True, True]
+    assert not many.grid.empty()[:-2].any()
 
 
 def test_filters_with_many_inputs_are_a_table() -> None:
@@ -160,13 +209,13 @@ def test_filters_with_many_inputs_are_a_table() -> None:
     assert "2 filters of 2×2, 5 inputs each, filters down, inputs across" in picture.caption
 
 
-def test_filters_of_one_and_three_dimensions() -> None:
+def test_filters_of_one_and_three_dimensions_are_drawn() -> None:
     strips = lw.image(with_weight(nn.Conv1d(5, 2, 3), counted(2, 5, 3)), "weight")
     np.testing.assert_array_equal(strips.cells, counted(2, 15).numpy())
     deep = counted(1, 1, 2, 2, 2)
     slices = lw.image(with_weight(nn.Conv3d(1, 1, 2), deep), "weight")
     np.testing.assert_array_equal(slices.cells, [[1, 2, 5, 6], [3, 4, 7, 8]])
-    assert slices._grid.across == (2, 4)
+    assert slices.grid.across == (2, 4)
 
 
 @pytest.mark.parametrize("order", [("h", "w", "in", "out"), ("in", "out", "h", "w"), ("out", "h", "w", "in")])
@@ -256,7 +305,7 @@ def test_a_bin_shows_what_is_largest_in_magnitude() -> None:
     band=st.integers(1, 40),
     size=st.integers(16, 20),
 )
-def test_bands_change_nothing(shape: list[int], axis: int, band: int, size: int) -> None:
+def test_the_size_of_bands_changes_nothing(shape: list[int], axis: int, band: int, size: int) -> None:
     array = np.random.default_rng(0).normal(size=shape)
     axis %= len(shape)
     axes = tuple("out" if number == axis else f"other{number}" for number in range(len(shape)))
@@ -287,7 +336,7 @@ def test_embeddings_are_drawn_by_the_norms_of_their_rows() -> None:
     assert picture.style == "norms"
     assert picture.cells.shape == (3, 4)
     np.testing.assert_allclose(picture.cells.reshape(-1)[:10], table.double().norm(dim=1).numpy())
-    assert picture._grid.empty().reshape(-1).tolist() == [False] * 10 + [True] * 2
+    assert picture.grid.empty().reshape(-1).tolist() == [False] * 10 + [True] * 2
     assert "the norm of each of 10 rows, in reading order, 4 across" in picture.caption
     assert "2 rows all zero (7, 8)" in picture.caption
     assert f"0 … {table.norm(dim=1).max():.3g}" in picture.caption
@@ -296,10 +345,21 @@ def test_embeddings_are_drawn_by_the_norms_of_their_rows() -> None:
     assert "each cell the largest of 4" in many.caption
 
 
-def test_norms_of_the_largest_and_the_smallest_numbers() -> None:
+def test_norms_of_the_largest_and_the_smallest_numbers_do_not_overflow() -> None:
     rows = np.array([[3e300, 4e300], [3e-300, 4e-300], [math.inf, 1], [math.nan, math.inf], [0, 0]])
     norms = lw.image(rows, style="norms").cells.reshape(-1)
     np.testing.assert_allclose(norms[:5], [5e300, 5e-300, math.inf, math.nan, 0])
+
+
+def test_norms_that_are_too_large_for_a_number_are_counted() -> None:
+    rows = torch.full((3, 4), 1.7e308, dtype=torch.float64)
+    assert lw.image(rows, style="norms").caption.endswith(" · 3 infinite")
+    rows[0] = 1
+    rows[1, 0] = torch.inf  # a value that is infinite is counted as that, and its norm not once more
+    assert lw.image(rows, style="norms").caption.endswith("0 … 2 · 2 infinite")
+    filters = torch.full((20, 20, 3, 3), 1.7e308, dtype=torch.float64)
+    assert lw.image(filters, size=32).caption.endswith(" · 400 infinite")
+    assert "? not finite" in lw.image(rows, style="norms").text()
 
 
 def test_vectors_are_strips() -> None:
@@ -341,7 +401,7 @@ def test_a_style_may_be_given() -> None:
     ],
     ids=lambda array: str(array.dtype),
 )
-def test_every_dtype(array: Any) -> None:
+def test_every_dtype_is_drawn(array: Any) -> None:
     wanted = array.float().numpy() if isinstance(array, torch.Tensor) else array.astype(float)
     np.testing.assert_array_equal(lw.image(array).cells, wanted)
 
@@ -351,7 +411,7 @@ def test_what_is_not_finite_is_counted_and_shown() -> None:
     array[0, :2] = math.nan, math.inf
     array[2, 9] = -math.inf
     picture = lw.image(array)
-    assert (picture._grid.nan, picture._grid.infinite) == (1, 2)
+    assert (picture.grid.nan, picture.grid.infinite) == (1, 2)
     assert picture.limit == 1
     assert picture.caption.endswith("0 … 1 · 1 NaN · 2 infinite")
     binned = lw.image(array, size=16)
@@ -371,7 +431,7 @@ def test_the_limit_is_the_largest_magnitude_or_what_is_asked_for() -> None:
     assert zeros.caption.endswith("all zero · 0 … 0")
 
 
-def test_names_that_are_tied_and_transposed() -> None:
+def test_names_that_are_tied_and_transposed_are_drawn_as_they_are_seen() -> None:
     weight = torch.randn(4, 3)
     state = {"encoder": weight, "decoder": weight.T}
     assert len(lw.tree(state)) == 1
@@ -382,7 +442,7 @@ def test_names_that_are_tied_and_transposed() -> None:
     np.testing.assert_array_equal(lw.image(net, "head.weight").cells, lw.image(net, "embed.weight").cells)
 
 
-def test_a_home_that_is_not_pytorch() -> None:
+def test_leaves_of_another_home_are_drawn() -> None:
     with toy.registered():
         model = toy.Model(weight=toy.matrix(3, 2))
         assert lw.image(model, "weight").cells.tolist() == [[0, 1], [2, 3], [4, 5]]
@@ -477,29 +537,40 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     assert target.read_bytes() == picture.png()
 
 
+@pytest.mark.parametrize("path", [5, None, 2.5, ["a.png"]])
+def test_a_picture_is_written_to_a_path(path: Any) -> None:
+    with pytest.raises(lw.QueryError, match=r"written to a path such as 'filters.png', not "):
+        lw.image(torch.ones(2, 2)).save(path)
+
+
+@pytest.mark.parametrize("path", ["a\0.png", "\ud800.png", "a" * 300 + ".png"])
+def test_a_path_that_no_file_can_have_is_an_error(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(lw.FileError, match=r"cannot write '"):
+        lw.image(torch.ones(2, 2)).save(path)
+    assert list(tmp_path.iterdir()) == []
+
+
 # -- devices -----------------------------------------------------------------------------------------------
 
 
-def test_of_what_is_elsewhere_only_a_part_is_copied() -> None:
-    from leafwise.homes import torch_arrays
+def test_of_what_is_elsewhere_only_a_part_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.homes.torch import tensors
 
+    monkeypatch.setattr(tensors, "is_elsewhere", lambda value: True)
     value = counted(4, 6).requires_grad_()
     for index in ((slice(1, 3),), slice(1, 3), (slice(0, 4, 2), slice(2, None)), (2, 3), (slice(None, None, -1),)):
-        np.testing.assert_array_equal(torch_arrays.read(value, index), value.detach().numpy()[index])
+        np.testing.assert_array_equal(tensors.read(value, index), value.detach().numpy()[index])
 
 
 def test_what_is_elsewhere_is_read_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.homes import torch_arrays
-    from leafwise.homes.torch import TorchHome
-
-    def is_elsewhere(home: TorchHome, value: torch.Tensor) -> bool:
-        return bool(value.requires_grad)
+    from leafwise.homes.torch import tensors
 
     # What stands for a GPU here, which is asked in the same way.
-    monkeypatch.setattr(TorchHome, "reads_parts", is_elsewhere)
+    monkeypatch.setattr(tensors, "is_elsewhere", lambda value: bool(value.requires_grad))
     copied = []
-    as_numpy = torch_arrays.as_numpy
-    monkeypatch.setattr(torch_arrays, "as_numpy", lambda value: (copied.append(value.numel()), as_numpy(value))[1])
+    as_numpy = tensors.as_numpy
+    monkeypatch.setattr(tensors, "as_numpy", lambda value: (copied.append(value.numel()), as_numpy(value))[1])
     for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn):
         weight = torch.randn(4096, 1024).to(dtype)
         there = weight.clone().requires_grad_()

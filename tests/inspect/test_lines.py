@@ -1,10 +1,13 @@
-"""Rows and columns that are alike, or zero: what a sample finds is what a look at everything finds."""
+"""Rows and columns that are copies or zero: sampling finds what comparing everything would find."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.inspect.helpers import levels_and_codes
+from torch import nn
 
 import leafwise as lw
 from leafwise.inspect.lines import alike, zero_lines
@@ -41,13 +44,13 @@ def test_copies_are_found_wherever_they_are(seed: int, axis: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "float8_e4m3fn"])
-def test_copies_in_other_dtypes(dtype: str) -> None:
+def test_copies_in_other_dtypes_are_found(dtype: str) -> None:
     values = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
     values[7] = values[31]
     assert alike(seen(values), 0).same == [[7, 31]]
 
 
-def test_copies_among_rows_that_begin_alike() -> None:
+def test_copies_among_rows_that_begin_alike_are_found() -> None:
     # A sample of the first numbers tells nothing here.
     matrix = random(300, 64)
     matrix[:, :32] = 0
@@ -56,7 +59,7 @@ def test_copies_among_rows_that_begin_alike() -> None:
     assert alike(seen(np.eye(128, dtype=np.float32)), 0) == ([], [])
 
 
-def test_filters_of_convolutions_are_lines_too() -> None:
+def test_copies_among_filters_of_convolutions_are_found() -> None:
     filters = random(16, 8, 3, 3)
     filters[5] = filters[2]
     filters[:, 1] = filters[:, 6]
@@ -85,7 +88,7 @@ def test_rows_of_very_different_sizes_are_compared_each_in_its_own_measure() -> 
     assert {one, other} == {3, 60}
 
 
-def test_short_lines_are_told_only_where_all_are_the_same() -> None:
+def test_short_lines_are_reported_only_if_all_are_the_same() -> None:
     matrix = random(64, 3)
     matrix[1] = matrix[2]
     assert alike(seen(matrix), 0).same == []
@@ -113,8 +116,34 @@ def test_what_is_not_finite_does_no_harm() -> None:
     assert zero_lines(seen(matrix), 0).sum() == 0
 
 
-def test_a_near_copy_among_rows_of_few_numbers() -> None:
+def test_a_near_copy_among_rows_of_few_numbers_is_found() -> None:
     matrix = np.eye(64, dtype=np.float32) * 0.5
     matrix[1] = matrix[0] * 1.0005
     [(one, other, _)] = alike(seen(matrix), 0).near
     assert {one, other} == {0, 1}
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1.0, 1e30, 1e300])
+def test_large_and_small_numbers_are_compared_without_a_warning(size: float) -> None:
+    layer = nn.Linear(128, 128, bias=False).double()
+    layer.weight.data *= size
+    layer.weight.data[3] = layer.weight.data[4]
+    layer.weight.data[90] = layer.weight.data[91] * 1.0001
+    found = lw.check(layer, select=["LW113", "LW114", "LW116"])
+    assert [one.code for one in found] == ["LW113", "LW114"]
+    layer.weight.data[:] = torch.randn(128, 2).double() @ torch.randn(2, 128).double() * size
+    assert levels_and_codes(lw.check(layer, select="LW116")) == [("warning", "LW116")]
+
+
+def test_a_compressed_array_is_unpacked_only_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.files.source import InflatedSource
+
+    rows = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
+    rows[100:] = rows[0] * (1 + np.arange(200, dtype=np.float32)[:, None] * 1e-6)
+    np.savez_compressed(tmp_path / "a.npz", w=rows)
+    unpacked = []
+    rewind = InflatedSource._rewind
+    monkeypatch.setattr(InflatedSource, "_rewind", lambda self: (unpacked.append(1), rewind(self))[1])
+    [one] = lw.check(tmp_path / "a.npz", select="LW114")
+    assert "at least 20 pairs of rows" in one.message
+    assert len(unpacked) < 10

@@ -1,9 +1,12 @@
 """`lw.stats` over models, optimizers, containers and files."""
 
+import copy
 import gc
 import json
 import math
+import pickle
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import torch
 from tests.contract import toy
 from tests.kernels.cases import assert_agree
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import leafwise as lw
 from leafwise.kernels import reference
@@ -33,7 +37,7 @@ def right(row: Any, array: Any) -> None:
     assert_agree(row._moments, reference.measure(array))
 
 
-def test_every_leaf_once_and_under_every_name() -> None:
+def test_every_leaf_is_measured_once_and_found_under_every_name() -> None:
     net = Tied()
     s = lw.stats(net)
     names = ["embed.weight", "body.0.weight", "body.0.bias"]
@@ -77,6 +81,18 @@ def test_parts_are_tables_and_queries_fold() -> None:
     assert s.select("nothing").total.count == 0
 
 
+def test_parts_without_statistics_are_an_error_that_says_why() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    s = lw.stats(net)
+    with pytest.raises(lw.PathError, match=r"no statistics of what '1\.\*' matches; 1\.weight: a meta tensor"):
+        s.fold("1.*")
+    with pytest.raises(lw.PathError, match=r'nothing at "0\.weight" in this part of the tree'):
+        s.select("**.bias")["0.weight"]
+    for wrong in (-1, 1.5, "2"):
+        with pytest.raises(lw.QueryError, match="a depth is a whole number"):
+            s.text(depth=wrong)  # type: ignore[arg-type]
+
+
 def test_a_name_of_a_part_of_a_leaf_is_not_taken_for_the_leaf() -> None:
     x = torch.arange(6.0).reshape(2, 3)
     s = lw.stats({"x": x, "turned": x.T, "row": x[1]})
@@ -86,7 +102,7 @@ def test_a_name_of_a_part_of_a_leaf_is_not_taken_for_the_leaf() -> None:
         s["row"]
 
 
-def test_gradients() -> None:
+def test_gradients_are_measured_once_there_are_any() -> None:
     net = Tied()
     with pytest.raises(lw.WalkError, match=r"no leaf has a gradient; call .* after backward\(\)"):
         lw.stats(net, of="grad")
@@ -103,7 +119,7 @@ def test_gradients() -> None:
         lw.stats(net, of="gradient")  # type: ignore[arg-type]
 
 
-def test_the_state_of_an_optimizer() -> None:
+def test_the_state_of_an_optimizer_is_measured() -> None:
     net = nn.Linear(3, 2)
     optimizer = torch.optim.AdamW(net.parameters())
     net(torch.ones(1, 3)).sum().backward()
@@ -123,7 +139,7 @@ DTYPES = [
 ]  # fmt: skip
 
 
-def test_every_dtype_of_torch() -> None:
+def test_every_dtype_of_torch_is_measured() -> None:
     values = torch.linspace(-3, 3, 1_001).abs()
     model = {str(dtype): values.to(dtype) for dtype in DTYPES}
     s = lw.stats(model)
@@ -150,7 +166,7 @@ def test_every_dtype_of_torch() -> None:
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_tensors_however_they_lie(view: Any, dtype: torch.dtype) -> None:
+def test_tensors_of_any_layout_are_measured(view: Any, dtype: torch.dtype) -> None:
     x = torch.randn(20, 6, dtype=torch.float64)
     base = x.float() if dtype is not torch.float64 else x
     seen = view(base)
@@ -186,6 +202,46 @@ def test_leaves_without_values_are_named_and_skipped() -> None:
     assert "left out: meta: a meta tensor" in s.text()
 
 
+class Wrapper(torch.Tensor):
+    """A tensor that stands for another, and has no memory."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)  # type: ignore[attr-defined]
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise RuntimeError("not this one")
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return "Wrapper"
+
+
+def test_tensors_without_memory_are_left_out_and_named() -> None:
+    freed, cut = torch.ones(1_000), torch.ones(1_000)
+    freed.untyped_storage().resize_(0)
+    cut.untyped_storage().resize_(400)
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    s = lw.stats({"freed": freed, "cut": cut, "fake": fake, "wrapped": Wrapper(torch.ones(3)), "here": torch.ones(2)})
+    assert list(s) == ["here"]
+    assert set(s.skipped) == {"freed", "cut", "fake", "wrapped"}
+
+
+def test_a_masked_array_is_not_taken_for_its_data() -> None:
+    data = np.arange(4.0)
+    masked = np.ma.masked_array(data, [0, 1, 0, 1])
+    for model in ({"m": masked, "d": data}, {"d": data, "m": masked}):
+        s = lw.stats(model)
+        assert list(s) == ["d"]
+        assert list(s.skipped) == ["m"]
+
+
 def test_a_model_without_any_values_is_refused() -> None:
     with pytest.raises(lw.WalkError, match=r"no leaf has values to look at; weight: a meta tensor"):
         lw.stats(nn.Linear(2, 2, device="meta"))
@@ -194,29 +250,37 @@ def test_a_model_without_any_values_is_refused() -> None:
     assert "0 leaves" in lw.stats([]).text()
 
 
-def test_a_device_that_fails_is_told_with_the_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.homes import torch as home
+def test_a_bare_tensor_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(lw.WalkError, match=r"which is a leaf and no tree; put it into a container"):
+        lw.stats(torch.ones(3))
+    path = lw.save(nn.Linear(2, 2), tmp_path / "model.safetensors")
+    with pytest.raises(lw.WalkError, match="a file holds no gradients"):
+        lw.stats(path, of="grad")
+
+
+def test_a_device_that_fails_is_an_error_with_the_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.homes.torch.measuring import TorchMeasuring
 
     def fails(*_: Any) -> Any:
         raise RuntimeError("CUDA error: device is gone\nand more")
 
-    monkeypatch.setattr(home.TorchHome, "measure", lambda *_: fails)
+    monkeypatch.setattr(TorchMeasuring, "measure", lambda *_: fails)
     s = lw.stats(nn.Linear(2, 2))
     with pytest.raises(lw.WalkError, match=r"could not look at the values of weight, bias: RuntimeError: CUDA error"):
         s["weight"]
-    monkeypatch.setattr(home.TorchHome, "measure", fails)
+    monkeypatch.setattr(TorchMeasuring, "measure", fails)
     with pytest.raises(lw.WalkError, match=r"weight, bias: RuntimeError: CUDA error: device is gone$"):
         lw.stats(nn.Linear(2, 2))
 
 
-def test_a_home_that_says_nothing_of_it_is_measured_by_numpy() -> None:
+def test_a_home_that_cannot_measure_is_measured_by_numpy() -> None:
     with toy.registered():
         model = toy.Model(weight=toy.matrix(2, 3), bias=toy.transposed(toy.matrix(2, 2)))
         s = lw.stats(model)
         assert (s["weight"].mean, s["bias"].max, s.total.count) == (2.5, 3, 10)
 
 
-def test_numpy_containers() -> None:
+def test_containers_of_numpy_arrays_are_measured() -> None:
     bits = np.arange(7, dtype=np.uint8).view(ml_dtypes.float8_e5m2)
     s = lw.stats({"a": np.arange(6.0).reshape(2, 3).T, "b": [bits], "scalar": np.float32(2)})
     assert s["a"].mean == 2.5
@@ -232,7 +296,7 @@ def test_not_finite_values_are_counted_and_left_out() -> None:
     assert "1 NaN, 1 +inf, 1 -inf" in repr(row)
 
 
-def test_without_any_finite_value() -> None:
+def test_statistics_without_any_finite_value_are_nan() -> None:
     row = lw.stats({"x": torch.full((3,), math.nan)})["x"]
     assert all(math.isnan(value) for value in (row.min, row.max, row.mean, row.std, row.absmax, row.quantile(0.5)))
     assert (row.l1, row.l2) == (0, 0)
@@ -240,7 +304,32 @@ def test_without_any_finite_value() -> None:
     assert math.isnan(empty.std)
 
 
-def test_json_is_json() -> None:
+LARGEST = torch.finfo(torch.float64).max
+
+
+def test_constants_have_no_spread() -> None:
+    for value in (0.1, 1e10 / 3, LARGEST, -1e-310):
+        row = lw.stats({"x": torch.full((10_001,), value, dtype=torch.float64)})["x"]
+        assert (row.std, row.mean) == (0, value)
+
+
+def test_extremes_of_doubles_stay_finite() -> None:
+    ends = torch.tensor([LARGEST, -LARGEST] * 10, dtype=torch.float64)
+    assert lw.stats({"x": ends})["x"].std == pytest.approx(LARGEST)
+    apart = {"a": torch.full((4,), 1e308, dtype=torch.float64), "b": torch.full((4,), -1e308, dtype=torch.float64)}
+    assert lw.stats(apart).total.std == 1e308
+    assert lw.stats(apart).total.mean == 0
+
+
+def test_the_deviation_far_from_zero_is_exact_in_double_precision() -> None:
+    generator = np.random.default_rng(0)
+    for offset, scale in ((1e8, 1e-3), (1e12, 1.0)):
+        x = generator.normal(size=600_000) * scale + offset  # several blocks, and several chunks
+        exact = math.sqrt(math.fsum((x - offset - math.fsum(x - offset) / x.size) ** 2) / x.size)
+        assert lw.stats({"x": x})["x"].std == pytest.approx(exact, rel=1e-8)
+
+
+def test_statistics_as_json_have_no_nan() -> None:
     s = lw.stats({"a": torch.tensor([1.0, math.inf]), "b": torch.full((2,), math.nan), "c": torch.arange(3)})
     data = json.loads(json.dumps(s.json(), allow_nan=False))
     assert [leaf["path"] for leaf in data["leaves"]] == ["a", "b", "c"]
@@ -252,7 +341,7 @@ def test_json_is_json() -> None:
     assert lw.stats({"a": torch.ones(1)}, histogram=False).json()["leaves"][0]["histogram"] is None
 
 
-def test_pandas() -> None:
+def test_statistics_can_be_a_pandas_frame() -> None:
     frame = lw.stats({"a": torch.tensor([1.0, 3.0]), "b": torch.zeros(2)}).pandas()
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame.index) == ["a", "b"]
@@ -261,7 +350,13 @@ def test_pandas() -> None:
     assert list(lw.stats([]).pandas().columns) == list(frame.columns)
 
 
-def test_pandas_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_numbers_are_exact_in_pandas() -> None:
+    frame = lw.stats({"a": torch.tensor([2**63 - 1]), "b": torch.tensor([0.5])}).pandas()
+    assert frame.loc["a", "max"] == 2**63 - 1
+    assert isinstance(frame.loc["a", "max"], int)
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -283,8 +378,17 @@ def test_quantiles_are_right_up_to_a_factor_of_two() -> None:
         lw.stats({"x": x}, histogram=False)["x"].quantile(0.5)
 
 
+def test_quantiles_begin_with_the_smallest_bin() -> None:
+    row = lw.stats({"x": torch.full((100,), 0.7)})["x"]
+    assert row.quantile(0) == 0.5
+    assert row.quantile(1) == pytest.approx(0.7)
+    for wrong in ("a", None, math.nan, -0.1):
+        with pytest.raises(lw.QueryError, match="between 0 and 1"):
+            row.quantile(wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
-def test_what_would_not_survive_a_cast(dtype: torch.dtype) -> None:
+def test_values_that_would_not_survive_a_cast_are_counted(dtype: torch.dtype) -> None:
     x = torch.randn(20_000) * torch.logspace(-12, 6, 20_000)
     found = lw.stats({"x": x})["x"].outside(str(dtype).removeprefix("torch."))
     limits = torch.finfo(dtype)
@@ -297,6 +401,24 @@ def test_what_would_not_survive_a_cast(dtype: torch.dtype) -> None:
         lw.stats({"x": x})["x"].outside("int8")
 
 
+def test_the_counts_for_a_cast_are_those_of_the_cast_itself() -> None:
+    def outside(*values: float, dtype: Any = "float16") -> Any:
+        return lw.stats({"x": torch.tensor(values, dtype=torch.float64)})["x"].outside(dtype)
+
+    assert outside(65505.0, 33000.0) == (0, 0, 0)  # rounded to the largest number
+    assert outside(65520.0) == (1, 0, 0)
+    assert outside(464.0, 300.0, dtype="float8_e4m3fn") == (0, 0, 0)  # a tie, which goes to the even one
+    assert outside(465.0, 300.0, 255.0, dtype="float8_e4m3fn") == (2, 0, 0)
+    assert outside(1.5 * 2.0**-10, dtype="float8_e4m3fn") == (0, 1, 0)  # rounded up to the smallest
+    assert outside(1.0, 1e6, dtype=torch.float16) == outside(1.0, 1e6, dtype=np.float16) == (1, 0, 0)
+    for dtype in (torch.float16, torch.float8_e4m3fn, torch.float8_e5m2):
+        x = torch.randn(5_000, dtype=torch.float64) * torch.logspace(-9, 1, 5_000)
+        cast = x.to(dtype).double()
+        found = lw.stats({"x": x})["x"].outside(dtype)
+        assert found.vanish == int(((cast == 0) & (x != 0)).sum())
+        assert found.overflow == 0
+
+
 def test_statistics_keep_no_model_alive() -> None:
     net = nn.Linear(2, 2)
     gone = weakref.ref(net.weight)
@@ -305,6 +427,30 @@ def test_statistics_keep_no_model_alive() -> None:
     gc.collect()
     assert gone() is None
     assert row.count == 4
+
+
+def test_rows_and_tables_with_equal_statistics_are_equal() -> None:
+    model = {"a": torch.tensor([1.0, math.nan]), "b": torch.full((2,), math.nan)}
+    assert lw.stats(model) == lw.stats(model)
+    assert lw.stats(model)["a"] == lw.stats(model)["a"]
+    assert len({lw.stats(model)["a"], lw.stats(model)["a"]}) == 1
+    assert lw.stats(model)["a"] != lw.stats(model)["b"]
+    s = lw.stats(model)
+    assert "a" in s
+    assert all(wrong not in s for wrong in ("c", None, 3, ""))
+
+
+def test_several_threads_may_be_the_first_to_read_a_result() -> None:
+    for _ in range(20):
+        s = lw.stats({str(number): torch.randn(50) for number in range(20)} | {"n": np.ones(3)})
+        with ThreadPoolExecutor(8) as pool:
+            assert len({repr(row) for row in pool.map(lambda _, s=s: s.total, range(8))}) == 1
+
+
+def test_results_can_be_pickled_and_copied() -> None:
+    s = lw.stats({"a": torch.randn(50)})
+    assert pickle.loads(pickle.dumps(s["a"])) == copy.deepcopy(s["a"]) == s["a"]
+    assert copy.deepcopy(s) == s
 
 
 def test_a_file_a_folder_and_a_tree_of_one_give_the_same_bits(tmp_path: Path) -> None:

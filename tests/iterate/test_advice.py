@@ -1,4 +1,4 @@
-"""What a model says about its own training: how deep each parameter lies, and which are not to be decayed."""
+"""What a model says about its own training: how deep each parameter lies, and which ones are not to be decayed."""
 
 import re
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def by_function(name: str) -> Any:
     return float("inf") if name.startswith("head") else (1, 99999) if name.startswith("norm") else -1
 
 
-def test_it_may_say_so_by_a_function_of_names() -> None:
+def test_a_model_may_say_by_a_function_how_deep_its_leaves_lie() -> None:
     model = Advised()
     vars(model)["matcher"] = by_function
     expected = {**EXPECTED, "stages.0.shrink.weight": 5, "stages.1.shrink.weight": 5}
@@ -260,6 +260,6 @@ def test_a_wish_for_one_name_of_a_shared_leaf_holds_for_the_leaf() -> None:
 
 
 @pytest.mark.parametrize("wishes", ["positions", None, {1, 2}, 5])
-def test_wishes_that_are_no_names_are_an_error(wishes: Any) -> None:
+def test_wishes_that_are_not_names_are_an_error(wishes: Any) -> None:
     with pytest.raises(lw.RuleError, match=r"no_decay\(\) cannot ask Picky at the root .*not a set of names"):
         undecayed(Picky(wishes))

@@ -1,3 +1,5 @@
+"""`lw.Average`: averages of weights over steps, applied, saved and loaded."""
+
 import copy
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import leafwise as lw
+from leafwise.core.capabilities.rebuilding import Rebuilding
 
 
 def moved(net: nn.Module, step: int) -> None:
@@ -27,7 +30,7 @@ def batch_normed() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("decay", [0.9, None])
-def test_equal_to_pytorchs_averaged_model(decay: float | None) -> None:
+def test_averages_are_those_of_pytorchs_averaged_model(decay: float | None) -> None:
     net = batch_normed()
     function = get_ema_multi_avg_fn(decay) if decay is not None else None
     theirs = AveragedModel(net, multi_avg_fn=function)
@@ -117,7 +120,7 @@ def test_parameters_that_are_replaced_are_followed() -> None:
     assert average.state_dict()["values"]["weight"].tolist() == [[1, 1], [1, 1]]
 
 
-def test_saved_and_loaded_with_everything_else(tmp_path: Path) -> None:
+def test_an_average_is_saved_and_loaded_with_everything_else(tmp_path: Path) -> None:
     def start() -> dict[str, Any]:
         torch.manual_seed(0)
         model = LanguageModel()
@@ -163,10 +166,10 @@ def test_a_model_that_cannot_change_is_given_anew() -> None:
         first = toy.Model(a=shared, b=toy.Model(c=toy.transposed(shared)))
         average = lw.Average(first, 0.5)
         average.update(first)
-        tripled = ours.made(shared, 3 * ours.numpy(shared))
+        tripled = ours.capability(Rebuilding).from_numpy(shared, 3 * ours.read(shared))
         average.update(toy.Model(a=tripled, b=toy.Model(c=toy.transposed(tripled))))
         with average.applied() as model:
-            assert ours.numpy(model.a).tolist() == [[0, 2], [4, 6]]
+            assert ours.read(model.a).tolist() == [[0, 2], [4, 6]]
             assert [str(name.path) for name in lw.tree(model).ties[0].names] == ["a", "b.c"]
 
 
@@ -242,7 +245,7 @@ def test_a_part_of_a_model_is_averaged_by_itself() -> None:
             pass
 
 
-def test_arrays_and_inference_mode() -> None:
+def test_arrays_and_models_in_inference_mode_are_averaged() -> None:
     import numpy as np
 
     arrays = {"w": np.ones(3, np.float32)}

@@ -113,11 +113,11 @@ class Mixture(nn.Module):
             self.layers.append(nn.ModuleDict({"mix": nn.Linear(8, 8), "experts": nn.ModuleList(experts)}))
 
 
-def test_experts_are_no_blocks() -> None:
+def test_experts_are_not_blocks() -> None:
     assert note(Mixture()) == "4 levels by layers.*"
 
 
-def test_the_layers_of_a_block_are_no_blocks() -> None:
+def test_the_layers_of_a_block_are_not_blocks() -> None:
     class Residual(nn.Module):
         def __init__(self, width: int) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""The decay of `lw.no_decay()` beside the rules of timm and of transformers' Trainer: equal where those are right."""
+"""`lw.no_decay()` agrees with the rules of timm and of transformers' Trainer wherever those are right."""
 
 from typing import Any
 
@@ -63,13 +63,13 @@ _TRAINER_RIGHT = (
 
 
 @pytest.mark.parametrize("kind", _TRAINER_RIGHT)
-def test_equal_to_the_trainer_where_that_is_right(kind: str) -> None:
+def test_decay_is_that_of_the_trainer_where_the_trainer_is_right(kind: str) -> None:
     model = built(kind)
     assert by_leafwise(model) == by_trainer(model)
 
 
 @pytest.mark.parametrize("kind", [*_TRAINER_RIGHT, "t5", "resnet", "convnext", "mamba"])
-def test_equal_to_timm_where_that_is_right(kind: str) -> None:
+def test_decay_is_that_of_timm_where_timm_is_right(kind: str) -> None:
     model = built(kind)
     assert by_leafwise(model) == by_timm(model)
 
@@ -91,7 +91,7 @@ _TRAINER_WRONG: dict[str, tuple[set[str], set[str]]] = {
 
 
 @pytest.mark.parametrize("kind", _TRAINER_WRONG)
-def test_where_the_trainer_is_wrong(kind: str) -> None:
+def test_decay_differs_from_the_trainer_only_where_the_trainer_is_wrong(kind: str) -> None:
     model = built(kind)
     ours, theirs = by_leafwise(model), by_trainer(model)
     too_many, too_few = _TRAINER_WRONG[kind]
@@ -103,7 +103,7 @@ _TIMM_WRONG = {"vit": {"cls_token"}, "dinov2": {"cls_token", "mask_token"}, "swi
 
 
 @pytest.mark.parametrize("kind", _TIMM_WRONG)
-def test_where_timm_is_wrong(kind: str) -> None:
+def test_decay_differs_from_timm_only_where_timm_is_wrong(kind: str) -> None:
     model = built(kind)
     assert ended(by_timm(model) - by_leafwise(model), _TIMM_WRONG[kind])
     assert by_leafwise(model) <= by_timm(model)

@@ -1,3 +1,5 @@
+"""`lw.flat`: every leaf is a view of one vector, and leaves that leave it are noticed."""
+
 import copy
 from itertools import pairwise
 from pathlib import Path
@@ -178,7 +180,7 @@ def test_undo_gives_every_leaf_its_own_memory() -> None:
     lw.clip(model, 1.0)
 
 
-def test_leaves_without_elements_and_scalars() -> None:
+def test_leaves_without_elements_and_scalars_can_be_flat() -> None:
     model = nn.ParameterList([torch.zeros(0, 3), torch.zeros(())])
     flat = lw.flat(model)
     flat.grads.fill_(2.0)
@@ -202,7 +204,7 @@ def test_undo_leaves_alone_what_was_put_in_place_of_a_name() -> None:
     assert (fused.k_view == 7).all()
 
 
-def test_any_name_of_a_shared_leaf_that_is_replaced_is_told_of() -> None:
+def test_replacing_any_name_of_a_shared_leaf_is_an_error() -> None:
     layer = nn.Linear(3, 3)
     for model, replace in (
         (LanguageModel(), lambda m: setattr(m.head, "weight", nn.Parameter(m.head.weight.detach().clone()))),
@@ -256,7 +258,7 @@ def test_leaves_whose_size_would_misalign_the_next_come_last() -> None:
     ],
     ids=["cast", "flat again", "data", "assign", "parameter", "module", "frozen"],
 )
-def test_a_model_that_moved_is_told_of(move: Any) -> None:
+def test_a_model_that_moved_is_an_error(move: Any) -> None:
     model = net()
     flat = lw.flat(model)
     move(model)

@@ -1,3 +1,5 @@
+"""`lw.freeze` and `lw.thaw`: parameters and running statistics stand still, and train again."""
+
 import copy
 import logging
 import pickle

@@ -1,3 +1,5 @@
+"""`lw.groups`: rules put every trainable leaf into one parameter group, and the account says why."""
+
 import re
 from typing import Any
 
@@ -120,7 +122,7 @@ def test_names_that_disagree_are_an_error_that_names_both() -> None:
         lw.groups(LanguageModel(), [lw.Rule("embed.*", weight_decay=0.1), lw.Rule("head.*", weight_decay=0.0)])
 
 
-def test_names_that_agree_are_no_error() -> None:
+def test_names_that_agree_are_not_an_error() -> None:
     assert len(lw.groups(LanguageModel(), [lw.Rule("{embed,head}.weight", lr=0.5)])) == 2
 
 
@@ -222,7 +224,7 @@ def test_with_its_class_the_options_are_those_of_the_optimizer() -> None:
         lw.groups(two_layers(), trust=1, optimizer=torch.optim.SGD(two_layers().parameters(), lr=0.1))
 
 
-def test_what_is_no_rule_is_an_error() -> None:
+def test_what_is_not_a_rule_is_an_error() -> None:
     with pytest.raises(lw.RuleError, match="rules are"):
         lw.groups(two_layers(), [{"params": "**"}])
     with pytest.raises(lw.RuleError, match="says nothing"):
@@ -301,7 +303,7 @@ def test_a_tied_embedding_must_be_settled() -> None:
     assert rates(LanguageModel(), lw.layer_decay(0.5), lw.Rule("embed.weight", wins=True))["embed.weight"] == 0.5**4
 
 
-def test_it_scales_what_earlier_rules_say_and_later_ones_override_it() -> None:
+def test_layer_decay_scales_what_earlier_rules_say_and_later_ones_override_it() -> None:
     found = rates(LanguageModel(tied=False), lw.Rule("head.*", lr=8.0), lw.layer_decay(0.5), lw.Rule("embed.*", lr=3.0))
     assert (found["head.weight"], found["embed.weight"]) == (8.0, 3.0)
 
@@ -344,7 +346,7 @@ def test_blocks_can_be_named() -> None:
         rates(LanguageModel(tied=False), lw.layer_decay(0.5, blocks="layers.0{,.up}"))
 
 
-def test_it_needs_a_learning_rate_and_a_factor() -> None:
+def test_layer_decay_needs_a_learning_rate_and_a_factor() -> None:
     with pytest.raises(lw.RuleError, match=r"give it: lw\.groups\(…, lr=3e-4\)"):
         lw.groups(LanguageModel(tied=False), [lw.layer_decay(0.5)])
     for wrong in (0, -1, 1.5, float("nan")):
@@ -370,7 +372,7 @@ def test_the_account_adds_up_and_prints() -> None:
     assert "no_decay()" in groups._repr_html_()
 
 
-def test_the_account_as_json() -> None:
+def test_the_account_can_be_written_as_json() -> None:
     import json
 
     data = json.loads(json.dumps(lw.groups(two_layers(), [lw.no_decay()], lr=torch.tensor(0.1)).json()))

@@ -1,3 +1,5 @@
+"""`lw.initialize`: values depend on seed, path and element alone, and follow the declared distribution."""
+
 import copy
 import math
 import pickle
@@ -49,7 +51,7 @@ def test_the_words_are_those_of_philox() -> None:
 
 @pytest.mark.parametrize(("first", "count"), [(0, 1), (0, 64), (5, 3), (7, 1000), (2**33 + 3, 100)])
 def test_the_words_that_a_gpu_makes_for_itself_are_the_same(first: int, count: int) -> None:
-    from leafwise.homes.torch_initial import philox_words
+    from leafwise.homes.torch.filling import philox_words
 
     for seed in range(5):
         key = Key.of(seed, "x")
@@ -81,7 +83,7 @@ def test_numbers_pass_a_test_of_their_distribution(draw: Any) -> None:
     assert distance * math.sqrt(count) < 1.95  # a thousandth of all samples lie further
 
 
-def test_leaves_are_not_alike() -> None:
+def test_different_leaves_get_different_numbers() -> None:
     model = lw.initialize(net(64, 64, 64), NORMAL)
     a, b = model[0].weight.flatten(), model[1].weight.flatten()
     assert abs(torch.corrcoef(torch.stack([a, b]))[0, 1]) < 0.06
@@ -93,7 +95,7 @@ def test_leaves_are_not_alike() -> None:
 # -- a function of seed, path and element ----------------------------------------------------------------
 
 
-def test_the_same_every_time() -> None:
+def test_values_are_the_same_every_time() -> None:
     torch.manual_seed(0)
     first = lw.initialize(net(4, 8, 2))
     torch.manual_seed(1)
@@ -145,7 +147,7 @@ def test_another_home_gets_the_same_values() -> None:
         rules = [lw.Rule("**", init="normal"), lw.Rule("**.kernel", init="kaiming_normal")]
         made = lw.initialize(model, rules)
         assert made is not model
-        theirs = ours.numpy(made.fc.kernel)
+        theirs = ours.read(made.fc.kernel)
     torch_rules = [lw.Rule("**", init="normal"), lw.Rule("**.weight", init="kaiming_normal")]
     pytorch = lw.initialize(nn.ModuleDict({"fc": nn.Linear(4, 3)}), torch_rules)
     assert np.array_equal(theirs.T.astype(np.float32), pytorch["fc"].weight.detach().numpy())
@@ -218,7 +220,7 @@ def test_a_row_of_padding_is_zero() -> None:
     assert (table.weight[:-1] != 0).all()
 
 
-def test_a_layer_that_is_not_pytorchs_own_must_be_told() -> None:
+def test_a_layer_that_is_not_pytorchs_own_needs_a_rule() -> None:
     class RMSNorm(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -260,7 +262,7 @@ def test_a_layer_that_is_not_pytorchs_own_must_be_told() -> None:
     ],
 )
 @pytest.mark.parametrize("make", [lambda: nn.Linear(300, 200), lambda: nn.Conv2d(30, 40, 5)], ids=["linear", "conv"])
-def test_as_wide_as_pytorchs_own(rule: dict[str, Any], theirs: Any, make: Any) -> None:
+def test_values_are_as_wide_as_pytorchs_own(rule: dict[str, Any], theirs: Any, make: Any) -> None:
     torch.manual_seed(0)
     expected = theirs(make().weight.detach().clone())
     found = lw.initialize(make(), [lw.Rule("weight", **rule)]).weight.detach()
@@ -270,7 +272,7 @@ def test_as_wide_as_pytorchs_own(rule: dict[str, Any], theirs: Any, make: Any) -
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 5)])
-def test_orthogonal(shape: tuple[int, int]) -> None:
+def test_orthogonal_weights_are_orthogonal(shape: tuple[int, int]) -> None:
     w = lw.initialize(nn.Linear(*shape, dtype=torch.float64), [lw.Rule("weight", init="orthogonal", gain=2.0)]).weight
     small = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
     assert torch.allclose(small, 4 * torch.eye(min(shape), dtype=torch.float64))
@@ -354,7 +356,7 @@ def test_what_does_not_fit_is_an_error_naming_path_and_rule(rule: lw.Rule, messa
         (nn.init.zeros_, "the callable raised TypeError"),
     ],
 )
-def test_what_a_callable_does_wrong_is_told_with_the_path(init: Any, message: str) -> None:
+def test_what_a_callable_does_wrong_is_an_error_with_the_path(init: Any, message: str) -> None:
     with pytest.raises(lw.RuleError, match=f"1.bias by .*{message}.*the leaves before it are initialised"):
         lw.initialize(net(4, 4, 4), [lw.Rule("1.bias", init=init)])
 
@@ -458,7 +460,7 @@ def test_a_part_of_a_model_on_meta_keeps_ties_that_lead_out_of_it() -> None:
         lw.initialize(model, [lw.Rule("embed.weight", wins=True), lw.Rule("norm.*", init=None)])
 
 
-def test_buffers_on_meta_that_nobody_knows_are_told_of() -> None:
+def test_buffers_on_meta_that_no_rule_fills_raise_a_warning() -> None:
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
         model.register_buffer("mask", torch.ones(3))

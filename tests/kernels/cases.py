@@ -1,4 +1,4 @@
-"""Arrays that statistics may go wrong on, and how two findings are compared."""
+"""Arrays on which statistics may go wrong, and how two results are compared."""
 
 import math
 from typing import Any

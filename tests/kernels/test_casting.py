@@ -1,4 +1,4 @@
-"""The one rule of casts, against exact fractions: every pair of dtypes, at the values where they differ."""
+"""The rule of casts against exact fractions: every pair of dtypes, at the values where they differ."""
 
 from fractions import Fraction
 from itertools import product
@@ -208,7 +208,7 @@ def test_both_parts_of_complex_numbers_count() -> None:
 
 
 @pytest.mark.parametrize("dtype", [name for name in FLOATS if name != POWERS])
-def test_however_an_array_lies(dtype: str) -> None:
+def test_arrays_of_any_layout_are_cast_alike(dtype: str) -> None:
     rng = np.random.default_rng(1)
     array = rng.normal(size=(300, 411)) * 3
     whole = cast_to(array, dtype)
@@ -235,7 +235,7 @@ def test_pytorch_rounds_float16_as_numpy_does() -> None:
     assert torch.from_numpy(array).to(torch.float16).numpy().tobytes() == reference.tobytes()
 
 
-def test_narrower_sources_than_files_have() -> None:
+def test_dtypes_narrower_than_those_of_files_are_cast_from() -> None:
     for name in ("float4_e2m1fn", "float6_e2m3fn", "float8_e3m4", "float8_e4m3b11fnuz"):
         array = np.array([0.5, 1.0, -1.5], getattr(ml_dtypes, name))
         assert cast_to(array, "float16").tolist() == [0.5, 1.0, -1.5]

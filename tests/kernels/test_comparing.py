@@ -1,4 +1,4 @@
-"""How far arrays are apart: the C code, in every instruction set that this machine has, against the reference."""
+"""Comparisons of arrays by the C code, in every instruction set of this machine, against the reference."""
 
 import math
 import os
@@ -81,7 +81,7 @@ def test_signs_of_zero_and_kinds_of_nan_are_bits() -> None:
     assert compare(one, one.copy()).changed == 0
 
 
-def test_what_is_not_finite_counts_as_changed_and_nobody_can_say_how_far() -> None:
+def test_values_that_are_not_finite_count_as_changed_by_an_unknown_distance() -> None:
     one = np.array([3.0, 4.0, np.inf, 1.0, np.nan], np.float64)
     other = np.array([3.0, 4.5, 1.0, np.nan, np.nan], np.float64)
     found = compare(one, other)
@@ -113,7 +113,7 @@ HARD = {
 
 @of_the_library
 @pytest.mark.parametrize("name", HARD)
-def test_doubles_of_any_size(name: str) -> None:
+def test_doubles_of_any_size_are_compared_without_overflow(name: str) -> None:
     one, other = (np.array(values) for values in HARD[name])
     for a, b in ((one, other), (other, one), (one, other * -0.5)):
         found = compare(a, b)
@@ -173,7 +173,7 @@ def test_a_change_anywhere_is_found() -> None:
         assert (found.changed, found.largest, found.distance) == (1, 1, 1)
 
 
-def test_files_and_memory_at_any_offset(tmp_path: Path) -> None:
+def test_files_and_memory_at_any_offset_are_compared(tmp_path: Path) -> None:
     one = np.random.default_rng(2).normal(size=cpu.CHUNK + 77).astype(np.float32)
     other = one.copy()
     other[100_000:] *= 1.5
@@ -222,7 +222,7 @@ def test_without_the_library_the_reference_is_used(monkeypatch: pytest.MonkeyPat
     os.close(file)
 
 
-def test_many_pairs_at_once_and_empty_ones_between() -> None:
+def test_many_pairs_and_empty_ones_between_are_compared_at_once() -> None:
     rng = np.random.default_rng(4)
     ones = [rng.normal(size=size) for size in (0, 5, 0, 1, 4_097, 0)]
     others = [array + (number % 2) for number, array in enumerate(ones)]
@@ -232,7 +232,7 @@ def test_many_pairs_at_once_and_empty_ones_between() -> None:
     assert found[0].share == 0
 
 
-def test_figures_where_there_is_nothing_to_measure_by() -> None:
+def test_figures_relative_to_zero_are_infinite() -> None:
     zeros = np.zeros(4, np.float32)
     found = compare(zeros, np.array([0, 0, 3, 4], np.float32))
     assert (found.relative_l2, found.share, found.other_norm) == (math.inf, 0.5, 5.0)

@@ -108,7 +108,7 @@ def pool(dtype: str) -> Any:
 
 
 @pytest.mark.parametrize(("one", "other"), [*product(ITEM_BYTES, ITEM_BYTES)])
-def test_pairs_of_any_two_dtypes(one: str, other: str) -> None:
+def test_pairs_of_any_two_dtypes_are_compared_exactly(one: str, other: str) -> None:
     rng = np.random.default_rng([*map(ord, one + other)])
     mine, theirs = pool(one), pool(other)
     for _ in range(20):
@@ -119,7 +119,7 @@ def test_pairs_of_any_two_dtypes(one: str, other: str) -> None:
 
 @pytest.mark.parametrize("whole", ["int64", "uint64"])
 @pytest.mark.parametrize("dtype", [name for name in ITEM_BYTES if "float" in name or "complex" in name])
-def test_large_whole_numbers_beside_the_floats_nearest_to_them(whole: str, dtype: str) -> None:
+def test_large_whole_numbers_are_compared_exactly_with_the_floats_nearest_to_them(whole: str, dtype: str) -> None:
     rng = np.random.default_rng(4)
     ends = np.iinfo(whole)
     wanted = numpy_dtype(dtype)
@@ -154,7 +154,7 @@ def spread(values: list[float], times: int) -> Any:
 
 @pytest.mark.parametrize("times", [1, cpu.CHUNK // 2 + 3])
 @pytest.mark.parametrize("name", ENDS)
-def test_both_ends_of_the_range_in_one_chunk_and_in_several(name: str, times: int) -> None:
+def test_both_ends_of_the_range_are_compared_exactly_in_one_chunk_and_in_several(name: str, times: int) -> None:
     one, other = (spread(values, times) for values in ENDS[name])
     found = [
         comparing.compare([(cpu.run_of(one), cpu.run_of(other))])[0],
@@ -180,7 +180,7 @@ def test_both_ends_of_the_range_in_one_chunk_and_in_several(name: str, times: in
         assert one_found.cosine == pytest.approx(cosine if dot > 0 else -cosine, abs=COSINE)
 
 
-def test_leaves_at_both_ends_of_the_range_put_together() -> None:
+def test_leaves_at_both_ends_of_the_range_are_put_together_exactly() -> None:
     a = {"x": np.array([1.7e308, 1.7e308]), "y": np.array([5e-324, 5e-324]), "z": np.array([3.0])}
     b = {"x": np.array([1.7e308, -1.7e308]), "y": np.array([5e-324, 1e-323]), "z": np.array([3.5])}
     found = lw.diff(a, b)

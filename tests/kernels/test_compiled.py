@@ -1,4 +1,4 @@
-"""The Triton kernels compile for GPUs, which the interpreter does not say; that needs no GPU."""
+"""The Triton kernels compile for GPUs, which the interpreter does not show; no GPU is needed."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The C code, in every instruction set that this machine has, against the reference."""
+"""Statistics by the C code, in every instruction set of this machine, against the reference."""
 
 import shutil
 import subprocess
@@ -36,7 +36,7 @@ def test_the_library_was_built() -> None:
 
 
 @of_the_library
-def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
+def test_the_library_compiles_without_a_warning(tmp_path: Path) -> None:
     source = Path(cpu.__file__).with_name("cpu.c")
     options = [
         "-O1",
@@ -55,7 +55,7 @@ def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
 
 
 @of_the_library
-def test_it_agrees_with_the_reference() -> None:
+def test_the_library_agrees_with_the_reference() -> None:
     right = {name: reference.measure(array) for name, array in CASES.items()}
     for instruction_set in range(cpu.instruction_sets()):
         found = by_library([cpu.run_of(array) for array in CASES.values()], instruction_set, threads=2)
@@ -86,7 +86,7 @@ def test_any_number_of_threads_gives_the_same_bits(dtype: str) -> None:
     assert repr(cpu.measure(runs[::-1], threads=2)[::-1]) == repr(one)  # nor does it matter beside what it stands
 
 
-def test_memory_at_any_address() -> None:
+def test_memory_at_any_address_is_measured() -> None:
     raw = np.random.default_rng(1).integers(0, 256, 40_000, np.uint8)
     for offset in (1, 2, 3, 5):
         for dtype in ("float32", "float64", "float16", "int64"):
@@ -98,7 +98,7 @@ def test_memory_at_any_address() -> None:
                 assert_agree(cpu.measure([run])[0], reference.measure(array))
 
 
-def test_empty_arrays_between_full_ones() -> None:
+def test_empty_arrays_between_full_ones_are_measured() -> None:
     full, empty = np.ones(10, np.float32), np.zeros(0, np.float32)
     found = cpu.measure([cpu.run_of(array) for array in (empty, full, empty, empty, full, empty)])
     assert [moments.size for moments in found] == [0, 10, 0, 0, 10, 0]
@@ -106,7 +106,7 @@ def test_empty_arrays_between_full_ones() -> None:
     assert cpu.measure([]) == []
 
 
-def test_twenty_thousand_small_arrays() -> None:
+def test_twenty_thousand_small_arrays_are_measured_at_once() -> None:
     values = np.random.default_rng(2).normal(size=(20_000, 48)).astype(np.float32)
     found = cpu.measure([cpu.run_of(row) for row in values])
     for number in (0, 1, 4_095, 4_096, 19_999):
@@ -114,7 +114,7 @@ def test_twenty_thousand_small_arrays() -> None:
     assert_agree(together(found), reference.measure(values), 1e-12)
 
 
-def test_without_a_histogram() -> None:
+def test_the_histogram_can_be_left_out() -> None:
     [found] = cpu.measure([cpu.run_of(np.ones(5))], histogram=False)
     assert found.histogram is None
     assert found.l1 == 5
@@ -137,7 +137,7 @@ def test_without_a_histogram() -> None:
         np.zeros((3, 0, 2)),
     ],
 )
-def test_arrays_however_they_lie(array: Any) -> None:
+def test_arrays_of_any_layout_are_measured(array: Any) -> None:
     [found] = cpu.measure_arrays([array], True, lambda count: None)
     assert_agree(found, reference.measure(np.ascontiguousarray(array, array.dtype.newbyteorder("="))))
 
@@ -178,7 +178,7 @@ def test_subnormals_count_where_the_thread_takes_them_for_zeros() -> None:
     assert before[0].l1 > 0
 
 
-def test_several_threads_may_ask_at_once() -> None:
+def test_several_threads_may_measure_at_once() -> None:
     array = np.random.default_rng(4).normal(size=cpu.CHUNK * 2).astype(np.float32)
     wanted = repr(cpu.measure([cpu.run_of(array)]))
     with ThreadPoolExecutor(8) as pool:

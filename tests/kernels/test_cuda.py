@@ -1,4 +1,4 @@
-"""The Triton kernels, on a GPU or in Triton's interpreter, against the reference."""
+"""Statistics by the Triton kernels, on a GPU or in Triton's interpreter, against the reference."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ PRECISION = 2e-6  # of sums in 32 bits, over runs of 64 or 128
 pytestmark = pytest.mark.usefixtures("triton_runs")
 
 
-def test_all_cases_in_one_launch() -> None:
+def test_all_cases_agree_with_the_reference_in_one_launch() -> None:
     for (name, array), found in zip(CASES.items(), measure(list(CASES.values())), strict=True):
         try:
             assert_agree(found, reference.measure(array), PRECISION)
@@ -59,14 +59,14 @@ def test_what_lies_outside_of_the_window_is_counted_too() -> None:
     assert found.histogram == reference.measure(values).histogram
 
 
-def test_so_many_of_one_magnitude_that_fields_overflow() -> None:
+def test_very_many_values_of_one_magnitude_do_not_overflow_their_field() -> None:
     values = np.full(cuda.CHUNK, 0.75, np.float32)
     values[::2] *= -1
     [found] = measure([values], chunk=cuda.CHUNK)
     assert_agree(found, reference.measure(values), PRECISION)
 
 
-def test_rests_odd_addresses_and_empty_arrays() -> None:
+def test_remainders_odd_addresses_and_empty_arrays_are_measured() -> None:
     values = np.random.default_rng(2).normal(size=2 * CHUNK + 77).astype(np.float32)
     arrays = [values[:0], values, values[1:], values[3 : CHUNK + 3], values[:0], values[:1]]
     for array, found in zip(arrays, measure(arrays), strict=True):
@@ -75,13 +75,13 @@ def test_rests_odd_addresses_and_empty_arrays() -> None:
     assert measure([values[:0]])[0].size == 0
 
 
-def test_many_small_arrays() -> None:
+def test_many_small_arrays_are_measured() -> None:
     values = np.random.default_rng(3).normal(size=(40, 48)).astype(np.float32)
     for row, found in zip(values, measure(list(values)), strict=True):
         assert_agree(found, reference.measure(row), PRECISION)
 
 
-def test_without_a_histogram_and_twice_the_same() -> None:
+def test_without_a_histogram_two_runs_give_the_same() -> None:
     values = CASES["mixed float32"]
     [one], [other] = measure([values], histogram=False), measure([values], histogram=False)
     assert one.histogram is None
@@ -89,7 +89,7 @@ def test_without_a_histogram_and_twice_the_same() -> None:
     assert_agree(one, reference.measure(values, histogram=False), PRECISION)
 
 
-def test_asking_twice_gives_the_same() -> None:
+def test_waiting_twice_gives_the_same() -> None:
     values = CASES["normal float32"]
     wait = waiting([values])
     assert wait() == wait()

@@ -36,7 +36,7 @@ def test_a_result_takes_the_place_of_the_one_before(tmp_path: Path, monkeypatch:
     ]
 
 
-def test_tests_that_fail_are_no_result(
+def test_failing_tests_are_an_error_and_not_a_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")

@@ -1,4 +1,4 @@
-"""The reference, against plain words: loops, exact sums, and nothing of NumPy's."""
+"""The reference against plain loops and exact sums, without NumPy's own arithmetic."""
 
 import math
 from fractions import Fraction
@@ -24,7 +24,7 @@ def exponent(value: Any) -> int:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_says_what_loops_say(name: str) -> None:
+def test_the_reference_gives_what_plain_loops_give(name: str) -> None:
     array = CASES[name]
     found = reference.measure(array)
     whole = array.dtype.kind in "iub"

@@ -1,7 +1,8 @@
-"""What differs, as an outline and as plain data."""
+"""Diffs as an outline, in a notebook and as plain data."""
 
 import copy
 import json
+from random import Random
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ class Block(nn.Module):
         self.q, self.k = nn.Linear(4, 4), nn.Linear(4, 4)
 
 
-def test_the_outline() -> None:
+def test_a_diff_is_drawn_as_an_outline() -> None:
     a = {"a": torch.ones(4), "b": {"w": torch.tensor([3.0, 4.0]), "v": torch.ones(2)}, "c": torch.ones(2), "step": 1}
     b = {
         "a": torch.ones(4),
@@ -76,7 +77,23 @@ def test_a_long_list_is_cut() -> None:
     assert len(lw.diff(a, b).text(full=True).splitlines()) > 500
 
 
-def test_deep_trees() -> None:
+def test_a_footer_longer_than_the_picture_leaves_a_line_for_the_outline() -> None:
+    letters = Random(0)
+    a, b = (
+        {
+            "".join(letters.choices("abcdefgh", k=45)): torch.full((3 + number // 3, 2), value + number)
+            for number in range(24)
+        }
+        for value in (0.0, 0.5)
+    )
+    d = lw.diff({**a, "same": torch.ones(1)}, {**b, "same": torch.ones(1)})
+    lines = d.text().splitlines()
+    assert lines.index("") == 2
+    assert lines[1] == "└─ … 49 more; text(full=True) shows all"
+    assert len(lines) > 62
+
+
+def test_very_deep_trees_are_drawn() -> None:
     a: object = {"x": torch.ones(1), "y": torch.ones(1)}
     b: object = {"x": torch.ones(1), "y": torch.zeros(1)}
     for _ in range(3_000):
@@ -96,7 +113,7 @@ def test_names_are_escaped_everywhere() -> None:
     json.dumps(found.json())
 
 
-def test_notebooks_and_narrow_terminals() -> None:
+def test_html_is_escaped_and_narrow_terminals_are_respected() -> None:
     found = lw.diff({"a<b>": torch.ones(2)}, {"a<b>": torch.zeros(2)})
     assert "a&lt;b&gt;" in found._repr_html_()
     narrow = text_of(found, terminal=Terminal(False, 40, True))
@@ -104,7 +121,7 @@ def test_notebooks_and_narrow_terminals() -> None:
     assert narrow.isascii()
 
 
-def test_plain_data() -> None:
+def test_a_diff_as_plain_data_has_counts_leaves_and_plain_values() -> None:
     found = lw.diff({"a": torch.zeros(2), "n": 1}, {"a": torch.ones(2), "n": float("inf")})
     data = json.loads(json.dumps(found.json(), allow_nan=False))
     assert data["same"] is False
@@ -126,3 +143,32 @@ def test_a_change_says_what_it_is(number: int) -> None:
             "<b: changed; relative L2 1, cosine nan, largest 1, 100.000% of 1>",
         ][number]
     )
+
+
+def test_plain_values_are_not_counted_as_leaves() -> None:
+    a = {"x": {"b": torch.ones(2), "lr": 1, "mom": 2}, "w": torch.ones(1)}
+    found = lw.diff(a, {**a, "w": torch.zeros(1)})
+    assert "1 leaf, 2 values same" in found.text()
+    assert "▸ 2 leaves, 2 values: 1 changed, 3 same" in found.text(depth=0)
+
+
+def test_bytes_and_complex_numbers_can_be_written_as_json() -> None:
+    one = {"b": b"\x01" * 100, "c": 1 + 2j, "s": {1}, "l": [b"\x02"]}
+    data = lw.diff(one, {"b": b"\x02", "c": 2j, "s": {2}, "l": [b"\x03"]}).json()
+    json.dumps(data)
+    told = {value["path"]: value["values"] for value in data["plain"]}
+    assert told["b"] == ["01" * 64, "02"]
+    assert told["c"] == ["(1+2j)", "2j"]
+    assert told["s"] == ["{1}", "{2}"]
+    assert told["l"] == [["02"], ["03"]] if "l" in told else told["l.0"] == ["02", "03"]
+
+
+@pytest.mark.parametrize("width", [24, 40, 60])
+def test_kinds_and_the_footer_survive_a_narrow_terminal(width: int) -> None:
+    a = {"model": {"layers": {"self_attention_projection": torch.ones(3), "b": torch.ones(2)}}, "gone": torch.ones(4)}
+    b = {"model": {"layers": {"self_attention_projection": torch.zeros(3), "b": torch.ones(2).half()}}}
+    lines = text_of(lw.diff(a, b), terminal=Terminal(width=width)).splitlines()
+    assert max(map(len, lines)) <= width
+    for kind in ("changed", "cast", "removed"):
+        assert any(f"  {kind}" in line for line in lines), kind
+    assert "3 leaves: 1 removed, 1 changed, 1 cast" in " ".join(lines)

@@ -92,7 +92,7 @@ def test_filters_have_gaps_and_what_is_missing_is_transparent() -> None:
     layer.weight.data = torch.ones(5, 1, 2, 2)
     picture = lw.image(layer, "weight")
     pixels = decoded(picture.png())
-    zoom, gap = picture._zoom[0], picture._gaps[1]
+    zoom, gap = picture.zoom[0], picture.gaps[1]
     tile = 2 * zoom + gap
     assert pixels.shape[:2] == (3 * tile - gap, 2 * tile - gap)
     assert (pixels[: 2 * zoom, : 2 * zoom] == color(HIGH)).all()
@@ -150,7 +150,7 @@ def test_filters_are_drawn_whole_and_as_many_as_there_is_room_for() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1_000, 3), (3, 1_000), (200, 300), (2, 2), (1, 5_000), (50_000,)])
-def test_text_fits(shape: tuple[int, ...]) -> None:
+def test_text_fits_the_width_that_is_asked_for(shape: tuple[int, ...]) -> None:
     picture = lw.image({"w": np.random.default_rng(0).normal(size=shape)})
     for width in (1, 7, 80):
         lines = picture.text(width=width).splitlines()
@@ -194,7 +194,7 @@ def test_in_a_terminal_gaps_keep_its_colour() -> None:
 @pytest.mark.parametrize(
     "terminal", [Terminal(), Terminal(width=40), Terminal(color=True, width=40, ascii=True), Terminal(ascii=True)]
 )
-def test_without_colour_or_blocks_it_is_plain(terminal: Terminal) -> None:
+def test_a_picture_without_colour_or_blocks_is_plain_text(terminal: Terminal) -> None:
     text = text_of(lw.image({"w": np.eye(3) - 0.5}), terminal=terminal)
     drawn = text[: text.index("\n\n")]
     assert set(drawn) <= set("=-·.+#\n")
@@ -265,3 +265,36 @@ def test_plain_data_has_what_is_drawn() -> None:
     assert (data["width"], data["height"], data["rows"], data["columns"]) == (64, 64, 2, 2)
     assert data["caption"] == picture.caption
     assert lw.image(nn.Embedding(3, 2)).json()["cells"][1][1] is None  # where there is no row any more
+
+
+@pytest.mark.parametrize("width", [1, 9, 30, 60, 80])
+@pytest.mark.parametrize("only_ascii", [False, True])
+def test_no_line_is_wider_than_asked_for(width: int, only_ascii: bool) -> None:
+    weight = torch.randn(40, 9, 5, 5)
+    weight[[3, 7, 9, 30]] = 0
+    weight[0, 0, 0, 0] = torch.nan
+    picture = lw.image({"層" * 5 + ".weight_that_has_a_rather_long_name_" * 3: weight}, limit=0.1)
+    for terminal in (Terminal(ascii=only_ascii), Terminal(color=True, width=width, ascii=only_ascii)):
+        text = re.sub(r"\x1b\[[0-9;]*m", "", text_of(picture, terminal=terminal, width=width))
+        assert max(sum(1 + (char == "層") for char in line) for line in text.splitlines()) <= max(width, 2)
+        if width > 1:
+            assert "…\n" not in text.replace("-0.1 …\n", "")
+            caption = "".join(text.split("\n\n")[-1].split())
+            assert "4filtersallzero(3,7,9,...)" in caption.replace("…", "...")
+            assert ".weight_that_has_a_rather_long_name_" * 3 in caption
+
+
+def test_a_terminal_gets_the_whole_caption() -> None:
+    picture = lw.image({"w": np.zeros((300, 300))})
+    text = text_of(picture, terminal=Terminal(color=True, width=30))
+    assert "…\n" not in text
+    assert "\x1b[1mw 300×300 float64\x1b[0m" in text  # neighbours in one style are one
+
+
+def test_the_legend_is_right_when_no_value_is_on_the_scale() -> None:
+    zeros = lw.image({"w": np.zeros((2, 2))}).text()
+    assert "≥" not in zeros
+    assert zeros.endswith("0 … 0\n· 0")
+    missing = lw.image({"w": np.full((2, 2), np.nan)}).text()
+    assert "≥" not in missing
+    assert missing.endswith("0 … 0\n? not finite\n4 NaN")

@@ -1,4 +1,4 @@
-"""What a tree looks like, as text and in a notebook."""
+"""Trees as text and in a notebook."""
 
 import io
 import json
@@ -10,7 +10,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.render import text_of
-from leafwise.render.outline import bytes_text
+from leafwise.render.phrases import bytes_text
 from leafwise.render.terminal import Terminal
 
 
@@ -19,7 +19,7 @@ def lecture_net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), shared, nn.ReLU(), shared, nn.Linear(8, 1))
 
 
-def test_the_picture_of_the_lectures_network() -> None:
+def test_a_network_is_drawn_as_an_outline_with_shapes_sizes_and_ties() -> None:
     assert lw.tree(lecture_net()).text() == (
         "Sequential                  121  484 B\n"
         "├─ 0  Linear                 40  160 B\n"
@@ -201,7 +201,7 @@ def test_json_is_plain_data() -> None:
     assert {"path": "net.4", "type": "Linear", "same_as": "net.2"} in data["nodes"]
 
 
-def test_devices_are_told_where_they_differ() -> None:
+def test_devices_are_shown_where_they_differ() -> None:
     tree = lw.tree({"a": torch.zeros(1), "b": torch.zeros(1, device="meta")})
     assert "meta" in tree.text()
     assert "on meta" in lw.tree({"b": torch.zeros(1, device="meta")}).text()
@@ -212,8 +212,22 @@ def test_empty_trees_have_a_picture() -> None:
     assert "0 leaves" in lw.tree(lecture_net()).select("none").text()
 
 
-def test_bytes() -> None:
+def test_bytes_are_written_with_binary_units() -> None:
     assert bytes_text(1023) == "1023 B"
     assert bytes_text(1024) == "1.0 KiB"
     assert bytes_text(1_400_000_000_000) == "1.3 TiB"
     assert bytes_text(5 << 60) == "5120.0 PiB"
+
+
+def test_arrays_that_are_not_parameters_are_not_called_frozen() -> None:
+    text = lw.tree({"model": nn.Linear(2, 2), "mean": torch.zeros(3)}).text()
+    assert "9 parameters (6 trainable)" in text
+    assert "frozen" not in text
+
+
+def test_trees_with_absurdly_long_numbers_are_shown() -> None:
+    keys = [str(10**4000 + n) for n in range(3)]
+    tree = lw.tree({key: torch.zeros(1) for key in keys} | {"n": 10**5000})
+    assert "too long to write" in tree.text()
+    assert tree._repr_html_()
+    assert json.dumps(tree.json())

@@ -1,4 +1,4 @@
-"""The table of statistics, as text and in a notebook."""
+"""Statistics as a table, as text and in a notebook."""
 
 import math
 
@@ -12,7 +12,7 @@ from leafwise.render import text_of
 from leafwise.render.terminal import Terminal
 
 
-def test_the_table() -> None:
+def test_statistics_are_drawn_as_a_table() -> None:
     x = {"a": torch.tensor([1.0, -1.0, 2.0, 4.0]), "b": torch.zeros(3), "c": torch.tensor([0.25, math.nan, math.inf])}
     assert lw.stats(x).text().splitlines() == [
         "       values   mean   std   min   max  zeros                 ≤2^-17           2^2",
@@ -64,13 +64,30 @@ def test_names_with_dots_stay_whole() -> None:
     assert "\x1b" not in text
 
 
-def test_narrow_and_ascii_terminals() -> None:
+def test_narrow_and_ascii_terminals_are_respected() -> None:
     s = lw.stats({"weight": torch.randn(1_000)})
     for width in (20, 40, 60, 80):
         assert all(len(line) <= width for line in text_of(s, terminal=Terminal(width=width)).splitlines()[:2])
     plain = text_of(s, terminal=Terminal(ascii=True))
     assert plain.isascii()
     assert "#" in plain
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_without_a_histogram_the_table_fits_narrow_terminals(width: int) -> None:
+    s = lw.stats(nn.Sequential(nn.Linear(300, 400), nn.Linear(400, 1)), histogram=False)
+    lines = text_of(s, terminal=Terminal(width=width)).splitlines()
+    assert max(map(len, lines)) <= width
+
+
+def test_narrow_terminals_keep_the_column_of_values_that_are_not_finite() -> None:
+    name = "transformer.layers.{}.attention.projection.weight"
+    model = {name.format(number): torch.randn(50) for number in range(3)}
+    model[name.format(1)][3] = math.nan
+    text = text_of(lw.stats(model), terminal=Terminal(width=80))
+    assert "1 NaN" in text
+    assert "std" in text
+    assert "not finite in 1 leaf" in text
 
 
 def test_without_a_histogram_there_are_no_bars() -> None:
@@ -83,10 +100,16 @@ def test_without_a_histogram_there_are_no_bars() -> None:
     ("zeros", "size", "shown"),
     [(0, 10, "0"), (5, 10, "50%"), (1, 1_000, "0.1%"), (10, 10, "100%"), (1, 100_000, "<0.01%")],
 )
-def test_shares_of_zeros(zeros: int, size: int, shown: str) -> None:
+def test_the_share_of_zeros_is_rounded_and_small_shares_are_not_zero(zeros: int, size: int, shown: str) -> None:
     x = torch.ones(size)
     x[:zeros] = 0
     assert lw.stats({"x": x}, histogram=False).text().splitlines()[1].split()[-1] == shown
+
+
+def test_almost_all_zeros_are_not_shown_as_all() -> None:
+    text = lw.stats({"x": torch.cat([torch.ones(1), torch.zeros(10**6)])}).text()
+    assert ">99.99%" in text
+    assert "100%" not in text
 
 
 def test_whole_numbers_are_written_as_such() -> None:
@@ -105,3 +128,21 @@ def test_notebooks_get_html() -> None:
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
     assert "1 NaN" in page
+
+
+def test_the_range_of_the_bars_is_that_of_the_weights() -> None:
+    small, middle = torch.full((5,), 2.0**-30), torch.full((5,), 0.5)
+    text = lw.stats({"small": small, "middle": middle, "ids": torch.arange(10**6, 10**6 + 9)}).text()
+    header, first, second, ids = text.splitlines()[:4]
+    assert "≤2^-20" in header
+    assert header.endswith("≥2^-1")
+    ones = lw.stats({"middle": middle, "mask": torch.ones(3, dtype=torch.bool)}).text()
+    assert ones.splitlines()[0].endswith("≥2^-1")
+    assert first.index("█") == header.index("≤")
+    assert second.endswith("█")
+    assert ids.endswith("█")
+
+
+def test_an_empty_table_is_drawn_in_a_notebook() -> None:
+    for nothing in ({}, nn.ReLU(), []):
+        assert "0 leaves" in lw.stats(nothing)._repr_html_()

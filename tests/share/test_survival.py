@@ -1,4 +1,4 @@
-"""Ties through everything that PyTorch does to modules: the table in the docs, and what a table cannot show."""
+"""Ties survive everything that PyTorch does to modules: the table in the docs, and cases that it does not show."""
 
 import copy
 import pickle
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.share.models import Parts, cloned_state, facts, tied, tied_autoencoder, tied_language_model, undone_names
 from tools import tie_table, tied_transformers
 from tools.tie_table import ARCHITECTURES, KEPT, OPERATIONS, Architecture
 from torch import nn
@@ -24,17 +25,8 @@ def architecture(request: pytest.FixtureRequest) -> Architecture:
     return found
 
 
-def tied(architecture: Architecture) -> Any:
-    torch.manual_seed(0)
-    return architecture.by_leafwise(architecture.build())
-
-
-def facts(model: nn.Module) -> list[Any]:
-    return [[(str(name.path), name.op, name.op.describe()) for name in tie.names] for tie in lw.ties(model)]
-
-
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=[name.replace("`", "") for name in OPERATIONS])
-def test_every_tie_survives(architecture: Architecture, operation: tie_table.Operation) -> None:
+def test_every_tie_survives_every_operation(architecture: Architecture, operation: tie_table.Operation) -> None:
     model = tied(architecture)
     before = facts(model)
     listed = [name for name, _ in model.named_parameters()]
@@ -63,7 +55,7 @@ def test_the_table_in_the_docs_is_what_happens() -> None:
         assert all(cell.split()[1] == KEPT for cell in row.strip("|").split("|")[1:])
 
 
-def test_values_come_back(architecture: Architecture) -> None:
+def test_values_come_back_after_copies_pickles_and_state_dicts(architecture: Architecture) -> None:
     model = tied(architecture).eval()
     expected = model(architecture.inputs)
     state = {name: value.clone() for name, value in model.state_dict().items()}
@@ -100,104 +92,6 @@ def test_gradients_are_those_of_an_untied_copy_added_up(architecture: Architectu
         torch.testing.assert_close(tie.leaf.grad, total)
 
 
-@pytest.mark.parametrize("owner_first", [False, True])
-@pytest.mark.parametrize("assign", [False, True])
-def test_any_of_the_names_is_enough(owner_first: bool, assign: bool) -> None:
-    architecture = ARCHITECTURES["tied embedding"]
-    model = tied(architecture)
-    state = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
-    del state["embed.weight" if owner_first else "head.weight"]
-    model.load_state_dict(state, assign=assign)
-    (given,) = {"embed.weight", "head.weight"} & state.keys()
-    assert torch.equal(model.embed.weight, state[given])
-    assert model.head.weight is model.embed.weight
-
-
-def test_all_names_missing_is_missing_as_ever() -> None:
-    model = tied(ARCHITECTURES["transposed autoencoder"])
-    with pytest.raises(RuntimeError, match=r'Missing key.*"encoder.weight".*"decoder.weight"'):
-        model.load_state_dict({"encoder.bias": torch.zeros(3), "decoder.bias": torch.zeros(4)})
-    with pytest.raises(RuntimeError, match=r"size mismatch for encoder.weight"):
-        model.load_state_dict({**model.state_dict(), "encoder.weight": torch.zeros(2, 2)})
-    with pytest.raises(RuntimeError, match=r"Unexpected key.*nonsense"):
-        model.load_state_dict({**model.state_dict(), "nonsense": torch.zeros(2)})
-
-
-@pytest.mark.parametrize("assign", [False, True])
-def test_parts_make_the_whole_and_a_part_does_not(assign: bool) -> None:
-    model = tied(ARCHITECTURES["fused qkv"])
-    parts = {f"{name}.weight": torch.randn(4, 4) for name in "qkv"}
-    model.load_state_dict(parts, assign=assign)
-    assert torch.equal(model.qkv.weight, torch.cat(list(parts.values())))
-    with pytest.raises(RuntimeError, match=r'Missing key.*"qkv.weight", "q.weight"'):
-        model.load_state_dict({name: parts[name] for name in ("k.weight", "v.weight")}, assign=assign)
-    fresh = torch.randn(4, 4)
-    model.load_state_dict({"k.weight": fresh}, strict=False, assign=assign)
-    assert torch.equal(model.qkv.weight[4:8], fresh)
-    assert torch.equal(model.qkv.weight[:4], parts["q.weight"])
-
-
-def test_loading_into_one_owner_changes_both() -> None:
-    model = tied(ARCHITECTURES["transposed autoencoder"])
-    for assign in (False, True):
-        weight = torch.randn(4, 3)
-        model.decoder.load_state_dict({"weight": weight, "bias": torch.zeros(4)}, assign=assign)
-        assert torch.equal(model.encoder.weight, weight.T)
-        assert isinstance(model.encoder.weight, nn.Parameter)
-    with pytest.raises(RuntimeError, match=r'Missing key.*"weight"'):
-        model.decoder.load_state_dict({"bias": torch.zeros(4)})
-    with pytest.raises(RuntimeError, match=r"size mismatch"):
-        model.decoder.load_state_dict({"weight": torch.zeros(2, 2), "bias": torch.zeros(4)}, assign=True)
-    meta = tied(ARCHITECTURES["fused qkv"]).to("meta")
-    with pytest.raises(RuntimeError, match=r"a part cannot be assigned to qkv.weight"):
-        meta.q.load_state_dict({"weight": torch.zeros(4, 4)}, assign=True)
-
-
-def test_names_that_disagree_are_refused_and_nothing_changes() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.before = nn.Linear(2, 2)
-            self.inner = ARCHITECTURES["tied embedding"].build()
-
-    model = lw.tie(Model(), "inner.head.weight", to="inner.embed.weight", keep="source")
-    state = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(lw.TieError, match=r"different values: inner.embed.weight and inner.head.weight"):
-        model.load_state_dict(state)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    with pytest.raises(lw.TieError, match=r"different values: embed.weight and head.weight"):
-        model.inner.load_state_dict({name.removeprefix("inner."): state[name] for name in state if "inner" in name})
-
-
-@pytest.mark.parametrize("assign", [False, True])
-def test_keep_says_whose_value_is_taken(assign: bool) -> None:
-    state = {"embed.weight": torch.ones(10, 4), "head.weight": torch.full((10, 4), 3.0)}
-    for keep, value in (("source", 1.0), ("target", 3.0), ("mean", 2.0)):
-        model = lw.keep_ties(tied(ARCHITECTURES["tied embedding"]), keep=keep)  # type: ignore[arg-type]
-        model.load_state_dict(state, strict=False, assign=assign)
-        assert model.head.weight is model.embed.weight
-        assert model.embed.weight.unique().tolist() == [value]
-    state = {"encoder.weight": torch.ones(3, 4), "decoder.weight": torch.full((4, 3), 3.0)}
-    for keep, value in (("source", 1.0), ("target", 3.0), ("mean", 2.0)):
-        model = lw.keep_ties(tied(ARCHITECTURES["transposed autoencoder"]), keep=keep)  # type: ignore[arg-type]
-        model.load_state_dict(state, strict=False, assign=assign)
-        assert model.encoder.weight.unique().tolist() == [value]
-    model = lw.keep_ties(tied(ARCHITECTURES["encoder–decoder, three-way"]), keep="target")
-    names = ("encoder.embed.weight", "decoder.embed.weight", "head.weight")
-    with pytest.raises(lw.TieError, match=r"cannot choose"):
-        model.load_state_dict({name: torch.full((10, 4), float(n)) for n, name in enumerate(names)}, strict=False)
-
-
-def test_nan_agrees_with_itself_and_casts_are_compared_as_they_end_up() -> None:
-    model = tied(ARCHITECTURES["tied embedding"])
-    value = torch.full((10, 4), float("nan"))
-    model.load_state_dict({"embed.weight": value, "head.weight": value.clone()}, strict=False)
-    wide = torch.randn(10, 4, dtype=torch.float64)
-    model.load_state_dict({"embed.weight": wide, "head.weight": wide.float()}, strict=False)
-    assert torch.equal(model.embed.weight, wide.float())
-
-
 class TwoNamesInOneModule(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +109,7 @@ def two_names(model: Any) -> None:
     assert [len(tie.names) for tie in lw.ties(model)] == [3, 2]
 
 
-def test_names_in_one_module_and_buffers_that_are_views() -> None:
+def test_ties_within_one_module_and_buffers_that_are_views_survive() -> None:
     model = lw.keep_ties(TwoNamesInOneModule())
     two_names(model)
     two_names(copy.deepcopy(model))
@@ -239,7 +133,7 @@ def _other_ways_to_convert() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_other_ways_to_convert")
-def test_under_pytorchs_other_ways_to_convert(architecture: Architecture) -> None:
+def test_ties_survive_pytorchs_other_ways_to_convert(architecture: Architecture) -> None:
     model = tied(architecture)
     before = facts(model)
     state = {name: value.clone() for name, value in model.state_dict().items()}
@@ -271,6 +165,14 @@ def test_half_of_a_copy_is_independent_and_says_what_it_lost(architecture: Archi
         assert lw.tree(alone).undone == []
         copied(alone)  # and says it once
     assert len(lw.ties(model)) == len(architecture.ties)
+
+
+def test_moving_a_shallow_copy_is_an_error_that_says_what_it_is() -> None:
+    model = tied_language_model()
+    shallow = copy.copy(model)
+    del model
+    with pytest.raises(lw.TieError, match=r"a shallow copy of a module whose ties are kept"):
+        shallow.half()
 
 
 class Backwards(nn.Module):
@@ -326,6 +228,22 @@ def test_letting_go_leaves_no_trace() -> None:
     assert lw.tree(model).undone == []
 
 
+def test_repeated_loads_do_not_grow_the_keeper_and_letting_go_leaves_nothing() -> None:
+    model = tied_language_model()
+    around = nn.ModuleDict({"m": model})
+    state = cloned_state(around)
+    del state["m.head.weight"]
+    for _ in range(5):
+        around.load_state_dict(state, strict=False)
+    assert len(model.__dict__["_leafwise_keeper"]._filled[1]) == 1
+    parts = lw.tie(Parts(), "part.{a,b}.weight", to="src.weight", keep="source")
+    lw.keep_ties(parts.part, False)
+    with pytest.warns(lw.TieWarning):
+        alone = copy.deepcopy(model.head)
+    for module in (*parts.modules(), alone, copy.deepcopy(tied_language_model().head)):
+        assert not {"_leafwise_keeper", "_apply", "load_state_dict", "_load_from_state_dict"} & vars(module).keys()
+
+
 def test_views_stay_when_ties_are_let_go() -> None:
     model = lw.keep_ties(tied(ARCHITECTURES["transposed autoencoder"]), False)
     assert facts(copy.deepcopy(model).half()) == facts(model)
@@ -371,14 +289,40 @@ def test_a_module_put_in_its_place_is_not_overwritten_either() -> None:
     assert lw.tree(model).undone == []
 
 
-def test_a_wrapper_around_one_name_is_no_loss() -> None:
+def test_a_tie_that_was_undone_is_still_reported_after_a_copy() -> None:
+    model = tied_language_model()
+    model.head = nn.Linear(4, 10, bias=False)
+    assert undone_names(model) == ["head.weight"]
+    again = copy.deepcopy(model)
+    pickle.dumps(model)
+    assert undone_names(model) == undone_names(again) == ["head.weight"]
+
+
+def test_a_view_whose_source_was_replaced_can_be_tied_again_and_untied() -> None:
+    for repair in ("tie", "untie"):
+        model = tied_autoencoder()
+        model.encoder = nn.Linear(4, 3)
+        copy.deepcopy(model)
+        assert undone_names(model) == ["decoder.weight"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lw.TieWarning)
+            if repair == "tie":
+                lw.tie(model, "decoder.weight", to="encoder.weight", transpose=True, keep="source")
+                assert torch.equal(model.decoder.weight, model.encoder.weight.T)
+            else:
+                lw.untie(model, "decoder.weight")
+                assert type(model.decoder) is nn.Linear
+        assert undone_names(model) == []
+
+
+def test_a_wrapper_around_one_name_keeps_the_tie() -> None:
     model = tied(ARCHITECTURES["tied embedding"])
     model.head = nn.ModuleDict({"base_layer": model.head})
     assert facts(model) == [[("embed.weight", "same", ""), ("head.base_layer.weight", "same", "")]]
     assert lw.tree(model).undone == []
 
 
-def test_keeping_on_a_part_of_the_model_and_then_on_all_of_it() -> None:
+def test_ties_of_parts_of_a_model_are_kept_when_the_whole_is_tied() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""The threads in which others lost their ties, as tests: what they did, and what leafwise makes of it."""
+"""Issue threads in which ties were lost, as tests: what was done there, and what leafwise does."""
 
 import copy
 from pathlib import Path
@@ -7,21 +7,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load, save, save_file
+from tests.share.models import cloned_state, tied_by_hand
 from tools.tie_table import LanguageModel
 from torch import nn
 from torchinfo import summary
 
 import leafwise as lw
-
-
-def tied_by_hand() -> Any:
-    model = LanguageModel()
-    model.head.weight = model.embed.weight
-    return model
-
-
-def fresh(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 def test_pytorch_20546_a_state_dict_forgets_sharing() -> None:
@@ -32,11 +23,11 @@ def test_pytorch_20546_a_state_dict_forgets_sharing() -> None:
 def test_pytorch_188346_assign_unties_and_the_optimizer_steps_twice() -> None:
     plain = tied_by_hand()
     optimizer = torch.optim.SGD(plain.parameters(), lr=1.0)
-    plain.load_state_dict(fresh(plain), assign=True)
+    plain.load_state_dict(cloned_state(plain), assign=True)
     assert plain.head.weight is not plain.embed.weight
     assert {held.problem for held in lw.ties(plain, optimizer=optimizer).optimizer or ()} == {"stale"}
     model = lw.keep_ties(tied_by_hand())
-    model.load_state_dict(fresh(model), assign=True)
+    model.load_state_dict(cloned_state(model), assign=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     before = model.embed.weight.detach().clone()
     model(torch.tensor([1])).sum().backward()
@@ -46,7 +37,7 @@ def test_pytorch_188346_assign_unties_and_the_optimizer_steps_twice() -> None:
     assert lw.ties(model, optimizer=optimizer).optimizer == []
 
 
-def test_pytorch_195593_functional_call_with_one_module_by_two_paths() -> None:
+def test_pytorch_195593_functional_call_runs_one_module_by_two_paths() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -78,7 +69,7 @@ def test_pytorch_195593_functional_call_with_one_module_by_two_paths() -> None:
 
 
 @pytest.mark.parametrize("module_by_module", [False, True])
-def test_torchtitan_2252_torchdistx_10_accelerate_3668_a_tie_made_on_meta(module_by_module: bool) -> None:
+def test_torchtitan_2252_torchdistx_10_accelerate_3668_a_tie_made_on_meta_is_kept(module_by_module: bool) -> None:
     with torch.device("meta"):
         model = tied_by_hand()
     lw.keep_ties(model)
@@ -108,7 +99,7 @@ def test_pytorch_129252_optimizer_state_of_a_shared_parameter_has_one_name() -> 
     assert state == [f"optimizer.state.model.{name}.exp_avg" for name in ("embed.weight", "block.weight", "block.bias")]
 
 
-def test_safetensors_98_202_304_and_huggingface_hub_2373_saved_once_and_restored(tmp_path: Path) -> None:
+def test_safetensors_98_202_304_and_huggingface_hub_2373_a_tie_is_saved_once_and_restored(tmp_path: Path) -> None:
     model = lw.keep_ties(tied_by_hand())
     with pytest.raises(RuntimeError, match=r"share memory"):
         save_file(model.state_dict(), tmp_path / "model.safetensors")
@@ -128,7 +119,7 @@ def test_transformers_42612_a_head_that_is_genuinely_different_is_not_overwritte
     assert torch.equal(model.head.weight, head)
     kept = lw.keep_ties(tied_by_hand())
     with pytest.raises(lw.TieError, match=r"different values"):
-        kept.load_state_dict(fresh(model))
+        kept.load_state_dict(cloned_state(model))
 
 
 def test_transformers_44358_43429_45031_no_list_of_names_is_needed() -> None:
@@ -145,7 +136,7 @@ def test_transformers_44358_43429_45031_no_list_of_names_is_needed() -> None:
     assert expected
 
 
-def test_accelerate_2984_a_module_that_is_shared_whole() -> None:
+def test_accelerate_2984_a_module_that_is_shared_whole_has_all_its_names() -> None:
     shared = nn.Linear(4, 4)
     model = nn.ModuleDict({f"linear{number}": shared for number in range(1, 5)})
     assert [[str(path) for path in tie.leaf.paths] for tie in lw.ties(model)] == [
@@ -166,7 +157,7 @@ class LowRank(nn.Module):
         self.base_layer.weight.data += self.up @ self.down
 
 
-def test_peft_2864_2777_merging_an_adapter_into_a_tied_head() -> None:
+def test_peft_2864_2777_merging_an_adapter_into_an_untied_head_leaves_the_embedding() -> None:
     model = lw.keep_ties(tied_by_hand())
     model.head = LowRank(model.head)
     (tie,) = lw.ties(model)  # who is about to merge can see that the embedding would change too
@@ -183,7 +174,7 @@ def test_peft_2864_2777_merging_an_adapter_into_a_tied_head() -> None:
         lw.tree(other)
 
 
-def test_xla_2719_a_move_that_replaces_parameters() -> None:
+def test_xla_2719_a_move_that_replaces_parameters_keeps_ties() -> None:
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     try:
         plain, model = tied_by_hand().double(), lw.keep_ties(tied_by_hand()).double()
@@ -199,7 +190,7 @@ def test_torchinfo_322_377_a_shared_weight_counts_once() -> None:
     assert summary(model, verbose=0).total_params == 100
 
 
-def test_pytorch_40967_a_parameter_that_is_listed_twice() -> None:
+def test_pytorch_40967_a_parameter_that_is_listed_twice_is_reported() -> None:
     model = tied_by_hand()
     with pytest.warns(UserWarning, match=r"duplicate"):
         optimizer = torch.optim.SGD([*model.embed.parameters(), *model.head.parameters()], lr=1.0)

@@ -1,4 +1,4 @@
-"""`lw.tie` and `lw.untie`: what they make, and what they refuse."""
+"""`lw.tie`: what a tie is, what works with it, and what is refused."""
 
 import codecs
 import copy
@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from tests.contract import toy
+from tests.share.models import names, tied_autoencoder, undone_names, view_model
 from tools.tie_table import Autoencoder, FusedAttention, LanguageModel, SharedLayers
 from torch import nn
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrizations, parametrize
 
 import leafwise as lw
 
@@ -31,14 +32,10 @@ def unchanged(model: nn.Module, before: list[Any]) -> bool:
     return True
 
 
-def names(model: Any) -> list[list[str]]:
-    return [[str(name.path) + name.op.describe() for name in tie.names] for tie in lw.ties(model)]
-
-
 # -- what a tie is -----------------------------------------------------------------------------------------
 
 
-def test_one_buffer_one_gradient_one_parameter_one_count_one_edit() -> None:
+def test_a_tied_parameter_exists_counts_and_is_edited_once() -> None:
     model = LanguageModel()
     parameters = lw.tree(model).counts.parameters
     assert lw.tie(model, "head.weight", to="embed.weight", keep="source") is model
@@ -77,7 +74,7 @@ def test_equal_values_need_no_choice() -> None:
     assert names(model) == [["embed.weight", "head.weight"]]
 
 
-def test_the_later_may_be_the_source() -> None:
+def test_the_leaf_that_comes_later_may_be_the_source() -> None:
     model = LanguageModel()
     head = model.head.weight
     lw.tie(model, "embed.weight", to="head.weight", keep="source")
@@ -150,7 +147,7 @@ def test_assigning_to_a_view_says_to_untie_first() -> None:
         model.decoder(torch.zeros(1, 3))
 
 
-def test_slices_and_orders_of_axes() -> None:
+def test_slices_and_orders_of_axes_can_be_tied() -> None:
     model: Any = nn.Module()
     model.whole = nn.Parameter(torch.randn(6, 4, 2))
     model.rows = nn.Parameter(torch.randn(2, 4, 2))
@@ -220,15 +217,9 @@ def test_recurrent_layers_take_part_in_plain_ties() -> None:
 # -- under what PyTorch does with modules ----------------------------------------------------------------
 
 
-def view_model() -> tuple[Any, torch.Tensor]:
-    torch.manual_seed(0)
-    model: Any = lw.tie(Autoencoder(), "decoder.weight", to="encoder.weight", transpose=True, keep="source")
-    return model, torch.randn(5, 4)
-
-
 # PyTorch's compiler reads templates of its own in the encoding of the locale, and cannot be imported without UTF-8.
 @pytest.mark.skipif(codecs.lookup(locale.getencoding()).name != "utf-8", reason="torch.compile needs a UTF-8 locale")
-def test_views_under_compile() -> None:
+def test_views_work_under_compile() -> None:
     model, x = view_model()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     model(x).sum().backward()
@@ -246,7 +237,7 @@ def test_views_under_compile() -> None:
     torch.testing.assert_close(torch.compile(fused, fullgraph=True, backend="aot_eager")(x), fused(x))
 
 
-def test_views_under_functional_call() -> None:
+def test_views_work_under_functional_call() -> None:
     model, x = view_model()
     parameters = {name: torch.randn_like(p) for name, p in model.named_parameters()}
     other, _ = view_model()
@@ -264,7 +255,7 @@ def test_views_under_functional_call() -> None:
     torch.testing.assert_close(gradients["encoder.weight"], other.encoder.weight.grad)
 
 
-def test_views_under_autocast_export_and_tracing() -> None:
+def test_views_work_under_autocast_export_and_tracing() -> None:
     model, x = view_model()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = model(x)
@@ -291,74 +282,55 @@ def test_kept_models_can_be_scripted_and_exported() -> None:
     torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
 
 
-# -- untie -------------------------------------------------------------------------------------------------
+def test_a_view_follows_a_source_that_is_parametrized_or_deleted() -> None:
+    model = tied_autoencoder()
+    parametrizations.weight_norm(model.encoder)
+    model(torch.ones(1, 4)).sum().backward()
+    assert torch.equal(model.decoder.weight, model.encoder.weight.T)
+    assert "decoder.weight" in model.state_dict()
+    assert len(undone_names(model)) == 1
+    gone = tied_autoencoder()
+    del gone.encoder.weight
+    lw.tree(gone)
+    assert list(gone.state_dict()) == ["encoder.bias", "decoder.bias"]
+    gone.decoder.weight = nn.Parameter(torch.zeros(4, 3))
+    assert type(gone.decoder) is nn.Linear
 
 
-def test_untie_gives_an_independent_copy_with_equal_values() -> None:
-    model, x = view_model()
-    expected = model(x)
-    source = model.encoder.weight
-    assert lw.untie(model, "decoder.weight") is model
-    assert type(model.decoder) is nn.Linear
-    assert names(model) == []
-    assert torch.equal(model(x), expected)
-    assert model.encoder.weight is source
-    assert list(model.state_dict()) == ["encoder.weight", "encoder.bias", "decoder.weight", "decoder.bias"]
-    assert not any(key.startswith("_leafwise") for module in model.modules() for key in vars(module))
+def test_a_parametrization_beside_a_view_is_kept_and_one_before_it_is_refused() -> None:
+    model = tied_autoencoder()
+    parametrize.register_parametrization(model.decoder, "bias", nn.Tanh())
+    lw.untie(model, "decoder.weight")
+    model(torch.ones(1, 4))
     model.decoder.weight = nn.Parameter(torch.zeros(4, 3))
-    assert lw.tree(model).undone == []
+    assert not model.decoder.weight.any()
+    other = Autoencoder()
+    parametrize.register_parametrization(other.decoder, "bias", nn.Tanh())
+    with pytest.raises(lw.TieError, match=r"belongs to a module that is parametrized; tie first, then parametrize"):
+        lw.tie(other, "decoder.weight", to="encoder.weight", transpose=True, keep="source")
 
 
-def test_untying_one_of_three_leaves_the_others_tied() -> None:
-    model = nn.Sequential(*[nn.Linear(3, 3, bias=False) for _ in range(3)])
-    lw.tie(model, "{1,2}.weight", to="0.weight", keep="source")
-    lw.untie(model, "0.weight")
-    assert names(model) == [["1.weight", "2.weight"]]
-    assert torch.equal(model[0].weight, model[1].weight)
-    model.to("meta").to_empty(device="cpu")
-    assert names(model) == [["1.weight", "2.weight"]]
-    state = {f"{n}.weight": torch.full((3, 3), float(n > 0)) for n in range(3)}
-    model.load_state_dict(state)
-    assert not model[0].weight.any()
+class Hashed(nn.Linear):
+    def __hash__(self) -> int:
+        return self.in_features
 
 
-def test_untying_a_source_hands_its_views_on() -> None:
-    model: Any = nn.ModuleDict({name: nn.Linear(3, 3, bias=False) for name in "abc"})
+def test_modules_with_their_own_hash_or_apply_can_be_tied() -> None:
+    model: Any = nn.ModuleDict({"a": Hashed(3, 3), "b": Hashed(3, 3)})
     lw.tie(model, "b.weight", to="a.weight", keep="source")
-    lw.tie(model, "c.weight", to="a.weight", transpose=True, keep="source")
-    lw.untie(model, "a.weight")
-    assert names(model) == [["b.weight", "c.weight.T"]]
-    assert names(copy.deepcopy(model).to("meta").to_empty(device="cpu")) == names(model)
-    b = model["b"].weight
-    lw.untie(model, "b.weight")
-    assert names(model) == []
-    assert model["b"].weight is b
+    again = copy.deepcopy(model)
+    assert again["a"].weight is again["b"].weight
+    other = LanguageModel()
+    other.head.weight = other.embed.weight
 
+    def mine(fn: Any, recurse: bool = True) -> str:
+        return "mine"
 
-def test_untying_modules() -> None:
-    shared = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    model: Any = nn.ModuleDict({"a": shared, "b": shared})
-    with pytest.raises(lw.TieError, match=r'one parameter of one module, .* lw.untie\(model, "b"\)'):
-        lw.untie(model, "b.0.weight")
-    lw.keep_ties(model)
-    lw.untie(model, "b")
-    assert model["a"] is shared
-    assert names(model) == []
-    assert torch.equal(model["a"][0].weight, model["b"][0].weight)
-    assert lw.tree(model).undone == []
-    layers = lw.tie(SharedLayers(), "layers.*.attn", to="layers.0.attn", keep="source")
-    lw.untie(layers, "layers.1.attn")
-    assert names(layers)[0] == ["layers.0.attn.0.weight", "layers.2.attn.0.weight"]
-    lw.untie(layers, "**")
-    assert names(layers) == []
-
-
-def test_what_is_not_tied_cannot_be_untied() -> None:
-    model = LanguageModel()
-    with pytest.raises(lw.TieError, match=r'cannot untie "block.weight": it is not tied to anything'):
-        lw.untie(model, "block.weight")
-    with pytest.raises(lw.PathError, match=r'did you mean "head.weight"'):
-        lw.untie(model, "head.wieght")
+    other.head.__dict__["_apply"] = mine
+    lw.keep_ties(other)
+    assert other.head._apply(lambda tensor: tensor) == "mine"
+    lw.keep_ties(other, False)
+    assert other.head.__dict__["_apply"] is mine
 
 
 # -- what is refused -------------------------------------------------------------------------------------
@@ -454,7 +426,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=list(REFUSED))
-def test_bad_input_is_told_and_nothing_changes(case: tuple[Any, Any, str]) -> None:
+def test_bad_input_is_an_error_and_nothing_changes(case: tuple[Any, Any, str]) -> None:
     args, options, message = case
     model = _mixed()
     comparable = nn.ModuleDict({name: child for name, child in model.items() if name not in ("lazy", "on_meta")})
@@ -472,6 +444,36 @@ def test_quantised_leaves_are_refused() -> None:
         model.register_buffer("r", torch.quantize_per_tensor(torch.randn(2, 2), 0.2, 0, torch.qint8))
     with pytest.raises(lw.TieError, match=r"cannot tie q to r: r is quantised"):
         lw.tie(model, "q", to="r")
+
+
+class NoSubclasses(nn.Linear):
+    def __init_subclass__(cls, *, key: int, **options: Any) -> None:
+        super().__init_subclass__(**options)
+
+
+class Stubborn(nn.Linear):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "bias" and "bias" in self.__dict__.get("_parameters", {}):
+            raise RuntimeError("no")
+        super().__setattr__(name, value)
+
+
+def test_a_tie_that_fails_changes_nothing() -> None:
+    auto: Any = Autoencoder()
+    auto.decoder = NoSubclasses(3, 4)
+    with pytest.raises(lw.TieError, match=r"of which no subclass can be made"):
+        lw.tie(auto, "decoder.weight", to="encoder.weight", transpose=True, keep="source")
+    auto(torch.ones(1, 4))
+    expanded: Any = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)})
+    expanded["a"].bias = nn.Parameter(torch.zeros(1).expand(3))
+    stubborn: Any = nn.ModuleDict({"a": nn.Linear(3, 3), "b": Stubborn(3, 3)})
+    for model, error in ((expanded, "is expanded"), (stubborn, "no")):
+        before = [p.detach().clone() for p in model.parameters()]
+        held = [id(p) for p in model.parameters()]
+        with pytest.raises(Exception, match=error):
+            lw.tie(model, "b", to="a", keep="target")
+        assert [id(p) for p in model.parameters()] == held
+        assert all(torch.equal(p, then) for p, then in zip(model.parameters(), before, strict=True))
 
 
 def test_what_is_tied_already_is_not_torn_away() -> None:
@@ -492,7 +494,7 @@ def test_what_is_tied_already_is_not_torn_away() -> None:
     assert names(auto) == [["encoder.weight", "decoder.weight.T"]]
 
 
-def test_there_is_no_mean_of_whole_numbers() -> None:
+def test_keeping_the_mean_of_whole_numbers_is_an_error() -> None:
     model: Any = nn.Module()
     model.register_buffer("a", torch.arange(3))
     model.register_buffer("b", torch.ones(3, dtype=torch.int64))
@@ -510,7 +512,7 @@ def test_several_targets_that_differ_need_another_choice() -> None:
     assert names(model) == []
 
 
-def test_homes_that_cannot_say_so() -> None:
+def test_homes_that_cannot_tie_say_so() -> None:
     with toy.registered():
         model = toy.Model(a=toy.matrix(2, 2), b=toy.matrix(2, 2))
         with pytest.raises(lw.Unsupported, match=r"toy cannot tie"):

@@ -1,4 +1,4 @@
-"""`lw.ties`: what is shared, what was, what looks as if it should be, and what an optimizer makes of it."""
+"""`lw.ties`: what is shared, what was, what is equal but untied, and what the optimizer holds."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tools.tie_table import ARCHITECTURES, LanguageModel
 from torch import nn
 
@@ -14,7 +15,7 @@ from leafwise.cli import main
 from leafwise.core.memory import Op
 
 
-def test_every_op_is_told() -> None:
+def test_every_op_is_reported() -> None:
     model: Any = nn.ModuleDict({"a": nn.Linear(4, 3), "b": nn.Linear(4, 3), "t": nn.Linear(3, 4), "v": nn.Linear(4, 2)})
     lw.tie(model, "b.weight", to="a.weight", keep="source")
     lw.tie(model, "t.weight", to="a.weight", transpose=True, keep="source")
@@ -44,12 +45,12 @@ def test_every_op_is_told() -> None:
     assert "v.weight" in ties._repr_html_()
 
 
-def test_none_is_said_too() -> None:
+def test_a_model_without_ties_says_so() -> None:
     assert lw.ties(nn.Linear(2, 2)).text() == "no ties"
     assert len(lw.ties({"a": torch.zeros(2)})) == 0
 
 
-def test_shared_memory_with_separate_gradients_is_itself() -> None:
+def test_shared_memory_with_separate_gradients_is_not_a_tie() -> None:
     model = ARCHITECTURES["transposed autoencoder"].build()
     ARCHITECTURES["transposed autoencoder"].by_hand(model)
     ties = lw.ties(model, optimizer=torch.optim.SGD(model.parameters()))
@@ -62,7 +63,7 @@ def test_shared_memory_with_separate_gradients_is_itself() -> None:
     assert lw.ties(model).shared_memory == []
 
 
-def test_equal_but_untied() -> None:
+def test_leaves_that_are_equal_but_untied_are_listed() -> None:
     model = LanguageModel()
     model.head.load_state_dict({"weight": model.embed.weight.detach()})
     model.add_module("turned", nn.Linear(10, 4, bias=False))
@@ -90,7 +91,7 @@ def test_equal_but_untied() -> None:
     ]
 
 
-def test_equal_takes_bits_and_not_sums() -> None:
+def test_equal_means_the_same_bits() -> None:
     values = {
         "a": torch.tensor([1.0, 2.0, 3.0]),
         "shuffled": torch.tensor([3.0, 2.0, 1.0]),
@@ -115,7 +116,16 @@ def test_equal_takes_bits_and_not_sums() -> None:
     assert lw.ties(nn.Linear(2, 3), equal_untied=True).text().endswith("no leaves are equal but untied")
 
 
-def test_what_an_optimizer_steps_twice() -> None:
+def test_leaves_that_are_equal_but_untied_in_a_file_are_listed(tmp_path: Path) -> None:
+    save_file(
+        {"a": torch.arange(6).reshape(2, 3), "b": torch.arange(6).reshape(2, 3), "c": torch.ones(2)}, tmp_path / "x"
+    )
+    (equal,) = lw.ties(tmp_path / "x", equal_untied=True).equal_untied or ()
+    assert [str(leaf.path) for leaf in equal.leaves] == ["a", "b"]
+    assert json.dumps(lw.ties(tmp_path / "x").json())
+
+
+def test_a_leaf_that_an_optimizer_steps_twice_is_reported() -> None:
     model = LanguageModel()
     model.head.weight = model.embed.weight
     with pytest.warns(UserWarning, match=r"duplicate"):
@@ -134,7 +144,7 @@ def test_what_an_optimizer_steps_twice() -> None:
         lw.ties(model, optimizer=model)
 
 
-def test_what_an_optimizer_holds_that_is_gone() -> None:
+def test_a_parameter_that_only_the_optimizer_still_holds_is_reported() -> None:
     model = LanguageModel()
     optimizer = torch.optim.SGD(model.named_parameters())
     model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()}, assign=True)
@@ -147,7 +157,7 @@ def test_what_an_optimizer_holds_that_is_gone() -> None:
     json.dumps(lw.ties(model, optimizer=optimizer).json())
 
 
-def test_on_the_command_line(
+def test_the_command_prints_ties_as_text_and_as_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "shared_model.py").write_text(

@@ -1,4 +1,4 @@
-"""The gradient of a parameter, use by use."""
+"""`lw.uses`: the gradient of a parameter, use by use."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from tools.tie_table import Autoencoder, LanguageModel
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F  # noqa: N812  # noqa: N812
 from torch.utils.checkpoint import checkpoint
 
 import leafwise as lw
@@ -23,7 +24,7 @@ def adds_up(uses: Any, model: nn.Module) -> None:
             )
 
 
-def listed(uses: Any, path: str) -> list[str]:
+def listed(uses: Any, path: str = "weight") -> list[str]:
     return [str(use) for use in uses[path]]
 
 
@@ -61,7 +62,7 @@ def test_every_entry_into_an_operation_is_a_use() -> None:
         torch.testing.assert_close(gradient, alone.grad)
 
 
-def test_by_any_name_by_use_and_by_module() -> None:
+def test_uses_are_found_by_any_name_by_use_and_by_module() -> None:
     model: Any = nn.ModuleDict({"embed": nn.Embedding(5, 3), "head": nn.Linear(3, 5, bias=False)})
     lw.tie(model, "head.weight", to="embed.weight", keep="source")
     with lw.uses(model) as uses:
@@ -190,7 +191,7 @@ def test_views_show_where_the_source_enters() -> None:
         lw.uses(model, "nothing.*")
 
 
-def test_a_module_in_two_places_is_told_by_its_caller() -> None:
+def test_uses_of_a_module_in_two_places_name_its_caller() -> None:
     class Branch(nn.Module):
         def __init__(self, body: nn.Module) -> None:
             super().__init__()
@@ -206,7 +207,7 @@ def test_a_module_in_two_places_is_told_by_its_caller() -> None:
     assert [use.path for use in uses["0.body.weight"]] == ["0.body", "1.body"]
 
 
-def test_sparse_half_nan_and_accumulated_gradients() -> None:
+def test_sparse_half_nan_and_accumulated_gradients_add_up() -> None:
     model = nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Linear(3, 2))
     with lw.uses(model) as uses:
         for _ in range(3):
@@ -411,7 +412,7 @@ def test_captures_may_end_in_any_order() -> None:
     assert (function.forward, function.backward) == before
 
 
-def test_a_capture_inside_another_of_the_same_thread() -> None:
+def test_a_capture_inside_another_of_the_same_thread_sees_the_same_uses() -> None:
     inner_model = Checkpointed(True)
     outer_model = nn.ModuleDict({"inner": inner_model})
     x = torch.ones(2, 3, requires_grad=True)
@@ -423,3 +424,63 @@ def test_a_capture_inside_another_of_the_same_thread() -> None:
         assert [(f"inner.{at}" if at else "inner", *rest) for at, *rest in short] == [
             (use.path, use.call, use.operation) for use in outer[f"inner.{path}"]
         ]
+
+
+def test_properties_renormalised_tables_and_transforms_count_as_uses() -> None:
+    model = Autoencoder()
+    with lw.uses(model) as uses:
+        code = F.linear(torch.ones(1, 4), model.encoder.weight)
+        F.linear(code, model.encoder.weight.T).sum().backward()
+    assert listed(uses, "encoder.weight") == ["(root) call 0: linear", "(root) call 0: T"]
+    table = nn.Embedding(10, 4, max_norm=0.5)
+    with lw.uses(table) as uses:
+        table(torch.tensor([1, 2])).sum().backward()
+    assert torch.equal(uses["weight"].total(), table.weight.grad)
+    layer = nn.Linear(3, 3)
+    with lw.uses(layer):
+        torch.func.vmap(layer)(torch.ones(2, 3))
+        torch.func.jacrev(layer)(torch.ones(3))
+        torch.func.grad(lambda x: layer(x).sum())(torch.ones(3))
+
+
+def test_uses_of_mixed_sparse_and_dense_of_complex_and_nested_captures_add_up() -> None:
+    model: Any = LanguageModel()
+    model.embed = nn.Embedding(10, 4, sparse=True)
+    lw.tie(model, "head.weight", to="embed.weight", keep="source")
+    with lw.uses(model) as uses:
+        model(torch.tensor([1, 2])).sum().backward()
+    torch.testing.assert_close(uses["embed.weight"].total(), model.embed.weight.grad.to_dense())
+    waves: Any = nn.Module()
+    waves.w = nn.Parameter(torch.randn(3, 3, dtype=torch.complex64))
+    with lw.uses(waves) as uses:
+        ((waves.w * 2j).abs().sum() + (waves.w.T * 1j).real.sum()).backward()
+    torch.testing.assert_close(uses["w"].total(), waves.w.grad)
+    layer = nn.Linear(3, 3)
+    with lw.uses(layer) as outer, lw.uses(layer) as inner:
+        layer(torch.ones(1, 3)).sum().backward()
+    assert listed(outer) == listed(inner) == ["(root) call 0: linear"]
+    with inner:
+        layer(torch.ones(1, 3)).sum().backward()
+    assert listed(inner) == ["(root) call 0: linear"]
+
+
+def test_a_thread_that_runs_the_model_meanwhile_does_not_change_uses() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    stop = threading.Event()
+
+    def evaluate() -> None:
+        with torch.no_grad():
+            while not stop.is_set():
+                model(torch.ones(1, 3))
+
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    try:
+        for _ in range(50):
+            with lw.uses(model) as uses:
+                model(torch.ones(1, 3)).sum().backward()
+            assert listed(uses, "0.weight") == ["0 call 0: linear"]
+            assert listed(uses, "1.weight") == ["1 call 0: linear"]
+    finally:
+        stop.set()
+        thread.join()

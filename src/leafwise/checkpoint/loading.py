@@ -13,11 +13,15 @@ from leafwise.checkpoint.planning import is_several, make_plan, opened
 from leafwise.checkpoint.plans import Back, Feed, MustAgree, Plan
 from leafwise.checkpoint.several import check_parts, plans_for_parts, put_together
 from leafwise.checkpoint.values import assembled
-from leafwise.core.bars import bar
+from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.stepping import Stepping
+from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home, Memory
 from leafwise.core.memory import Op, meeting
 from leafwise.core.path import escape, listed
+from leafwise.core.progress import bar
 from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, LoadError, Unsupported
@@ -261,7 +265,7 @@ class _Load:
         for row, array in zip(must.rows, arrays, strict=True):
             value = self.columns.current(row)
             home = self.columns.home(value)
-            place = home.lies_at(value)
+            place = home.capability(Loading).location(value)
             dtype = home.spec(value).dtype
             if place is None or array.shape != place[1].shape or misfit(array, dtype):
                 return False
@@ -295,7 +299,7 @@ class _Load:
             home = self.columns.home(value)
             spec = home.spec(value)
             fresh = spec.shape is None or spec.device == "meta" or not home.in_place
-            if not fresh and (reason := home.cannot_write(value)):
+            if not fresh and (reason := home.capability(Loading).cannot_write(value)):
                 raise LoadError(f"cannot load {feed.name}: {reason}; nothing was changed", self.plan)
             if fresh and home.in_place:
                 value = self._blank(home, value, self._turned(facts.spec.shape or (), feed), feed.name)
@@ -304,7 +308,7 @@ class _Load:
 
     def _blank(self, home: Home, value: Any, shape: tuple[int, ...], name: str) -> Any:
         try:
-            return home.blank(value, shape)
+            return home.capability(Rebuilding).allocate(value, shape)
         except Error as error:
             raise LoadError(f"cannot load {name}: {error}; nothing was changed", self.plan) from error
 
@@ -317,7 +321,7 @@ class _Load:
         value = self.theirs.current(target.feed.source)
         if target.feed.order is not None or "cast" in target.feed.how or not isinstance(value, Stored):
             return None
-        run, view = value.plain_run(), target.home.buffer(target.value)
+        run, view = value.plain_run(), target.home.capability(Loading).writable_bytes(target.value)
         if run is None or view is None:
             return None
         storage, start, stop = run
@@ -341,7 +345,9 @@ class _Load:
                 target.home.write(target.value, self._cast(target))
                 self._takes_place(target, target.value)
             else:
-                self._takes_place(target, target.home.made(target.value, self._cast(target)))
+                self._takes_place(
+                    target, target.home.capability(Rebuilding).from_numpy(target.value, self._cast(target))
+                )
 
     def _takes_place(self, target: _Target, new: Any) -> None:
         row = target.feed.row
@@ -365,7 +371,7 @@ class _Load:
         """Copies what lies on another machine, before anything changes: it is read once, and may stop coming. And what
         lies in the memory that is written to."""
         runs = []
-        self.lie = [target.home.lies_at(target.value) for target in targets]
+        self.lie = [target.home.capability(Loading).location(target.value) for target in targets]
         shared = self._in_written_memory(targets)
         for target in targets:
             value = self.theirs.current(target.feed.source)
@@ -386,7 +392,9 @@ class _Load:
         """The rows of a live source that lie where values will be written, or may do."""
         rows = {target.feed.source for target in targets}
         live = [row for row in rows if not isinstance(self.theirs.current(row), Stored)]
-        places = [self.theirs.home(value).lies_at(value) for value in map(self.theirs.current, live)]
+        places = [
+            self.theirs.home(value).capability(Loading).location(value) for value in map(self.theirs.current, live)
+        ]
         unknown = {row for row, place in zip(live, places, strict=True) if place is None}
         known = [(row, place) for row, place in zip(live, places, strict=True) if place is not None]
         written = [place for place in self.lie if place is not None]
@@ -439,7 +447,7 @@ class _Load:
         for target in memory:
             by_home.setdefault(target.home, []).append(target.value)
         for home, values in by_home.items():
-            home.wrote(values)
+            home.capability(Loading).mark_written(values)
         for target in others:
             target.home.write(target.value, self._cast(target))
 
@@ -448,7 +456,7 @@ class _Load:
         below = range(self.plan.target.root, self.columns.node_ends[self.plan.target.root])
         objects = list({id(obj): obj for obj in (self.columns.node_objects[node] for node in below)}.values())
         for home in self.columns.homes_of(objects):
-            home.after_load(objects)
+            home.capability(Loading).after_load(objects)
 
     def _replace(self, back: list[Wish]) -> None:
         """Puts new arrays and plain values in their places."""
@@ -485,12 +493,12 @@ class _Load:
             return new
         home = columns.home(new)
         # A view of what is replaced sees what takes its place, unless it cannot.
-        return None if home.in_place else home.seen_through(new, columns.row_op(row))
+        return None if home.in_place else home.capability(Viewing).seen_through(new, columns.row_op(row))
 
     def _handed_back(self) -> dict[int, Any]:
         """Arrays that were filled below a node that shows copies of what it has, and takes them back."""
         columns = self.columns
-        taking = set(columns.nodes_where(lambda home, obj: home.takes_back(obj)))
+        taking = set(columns.nodes_where(lambda home, obj: home.capability(Rebuilding).shows_copies(obj)))
         found = {}
         for feed in self.plan.feeds if taking else ():
             node = columns.row_nodes[feed.row]
@@ -565,11 +573,11 @@ class _Load:
     def _restore_optimizers(self) -> None:
         for one, states, options in self.states:
             optimizer = self.columns.node_objects[one.node]
-            home = self.columns.home(optimizer)
+            stepping = self.columns.home(optimizer).capability(Stepping)
             if self.exchanged:
-                home.exchange(optimizer, self.exchanged)
+                stepping.exchange(optimizer, self.exchanged)
             if one.own is not None:
-                home.restore_own_state(optimizer, self.own_states[one.node])
+                stepping.restore_own_state(optimizer, self.own_states[one.node])
                 continue
             if one.knows_types:
                 options = {which: assembled(given, one.option_types.get(which, {})) for which, given in options.items()}
@@ -577,4 +585,4 @@ class _Load:
                 place: assembled(state, one.types.get(place, {})) if one.knows_types else nested(state)
                 for place, state in states.items()
             }
-            home.restore_state(optimizer, whole, options, one.whole, self.own_states[one.node])
+            stepping.restore_state(optimizer, whole, options, one.whole, self.own_states[one.node])

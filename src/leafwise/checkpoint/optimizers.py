@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 from leafwise.checkpoint.plans import Plan
 from leafwise.checkpoint.saved_optimizers import OptimizerFronts, SavedOptimizers, below, seen_from
 from leafwise.checkpoint.values import can_be_made
+from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
 from leafwise.core.columns import Columns
-from leafwise.core.home import GLOBAL_STATE, PARAMETERS
 from leafwise.core.leaf import shape_text
 from leafwise.core.pairing import Pairing
 from leafwise.core.tree import Tree
@@ -57,12 +57,12 @@ class _TargetOptimizer:
     def __init__(self, plan: Plan, node: int) -> None:
         columns = plan.target.columns
         optimizer = columns.node_objects[node]
-        self.home = columns.home(optimizer)
+        self.stepping = columns.home(optimizer).capability(Stepping)
         self.type = type(optimizer).__qualname__
         self.groups = _groups(plan.target, node)
         self.places = [(number, at) for number, names in enumerate(self.groups) for at in range(len(names))]
         self.names = dict(zip(self.places, [name for names in self.groups for name in names], strict=True))
-        values = dict(zip(self.places, (value for _, value in self.home.held_by(optimizer)), strict=True))
+        values = dict(zip(self.places, (value for _, value in self.stepping.held_by(optimizer)), strict=True))
         self.specs = {place: columns.home(value).spec(value) for place, value in values.items()}
         self.by_identity = {id(value): place for place, value in values.items()}
 
@@ -76,7 +76,8 @@ def plan_optimizers(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -
     planned = []
     for node in optimizers.nodes:
         optimizer = columns.node_objects[node]
-        make = _planned_own if columns.home(optimizer).keeps_own_state(optimizer) else _planned
+        stepping = columns.home(optimizer).capability(Stepping)
+        make = _planned_own if stepping.keeps_own_state(optimizer) else _planned
         path = paths[node]
         source_front = optimizers.source_of.get(f"{path}." if path else "")
         planned.append(make(plan, OptimizerPlan(node, path), source_front, source, pairing))
@@ -306,7 +307,7 @@ def _check_states(
         alike = []
         for key, fact in zip(rows, theirs.facts(list(rows.values())), strict=True):
             shape = fact.spec.shape or ()
-            if not target.home.like_parameter(key) or not shape:
+            if not target.stepping.like_parameter(key) or not shape:
                 continue
             turned = shape if order is None or len(order) != len(shape) else tuple(shape[axis] for axis in order)
             if turned == spec.shape:

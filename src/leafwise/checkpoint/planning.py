@@ -11,6 +11,7 @@ from leafwise.checkpoint.plans import ALLOWABLE, Plan, Problem
 from leafwise.checkpoint.restoring import plan_ties
 from leafwise.checkpoint.saved_optimizers import OptimizerFronts
 from leafwise.checkpoint.values import PlainValue, PlainValues
+from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
 from leafwise.core.match import Renaming, is_auto, match_keys
 from leafwise.core.pairing import Pairing, Side, saved_rows
@@ -241,8 +242,8 @@ def _must_be_whole(columns: Columns, node: int) -> bool:
     """Whether a node of the target is something that comes back as it was saved: a container below the outermost one,
     or something that takes back its state."""
     obj = columns.node_objects[node]
-    home = columns.home(obj)
-    return home.takes_back(obj) or home.is_container(obj)
+    rebuilding = columns.home(obj).capability(Rebuilding)
+    return rebuilding.shows_copies(obj) or rebuilding.is_container(obj)
 
 
 def _values_of(t: Tree, values: PlainValues, besides: Iterable[int] = ()) -> dict[str, PlainValue]:

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from leafwise.core.doc import Shown
 from leafwise.core.match import Prefix
 from leafwise.core.memory import Op
+from leafwise.core.outline import Shown
 from leafwise.core.proposals import Proposal, as_renames
 from leafwise.core.tree import Tree
 from leafwise.share.binding import Wish
@@ -121,4 +121,4 @@ class Plan(Shown, kind="plan"):
 
     def text(self, *, full: bool = False) -> str:
         """The table as plain text; `full` leaves out nothing."""
-        return self._text(full=full)
+        return self.render_text(full=full)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from leafwise.checkpoint.leaves import is_same_leaf
 from leafwise.checkpoint.plans import Back, Plan
+from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.columns import Columns
 from leafwise.core.memory import Op
 from leafwise.core.pairing import Pairing
@@ -98,5 +99,5 @@ def _stepped_by(columns: Columns, optimizers: list[int]) -> Callable[[int], bool
     parameters: set[int] = set()
     for node in optimizers:
         optimizer = columns.node_objects[node]
-        parameters.update(id(value) for _, value in columns.home(optimizer).held_by(optimizer))
+        parameters.update(id(value) for _, value in columns.home(optimizer).capability(Stepping).held_by(optimizer))
     return lambda row: id(columns.current(row)) in parameters

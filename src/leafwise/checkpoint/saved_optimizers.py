@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from leafwise.checkpoint.values import PlainValues
+from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.columns import Columns
 from leafwise.core.match import Renaming
 from leafwise.core.pairing import saved_rows
@@ -42,7 +43,7 @@ class OptimizerFronts:
 
 def optimizer_nodes(columns: Columns, below: int) -> list[int]:
     """The nodes that are optimizers."""
-    return columns.nodes_where(lambda home, obj: home.steps(obj), below)
+    return columns.nodes_where(is_optimizer, below)
 
 
 def _fronts_by_groups(source: Tree, new_name: Renaming) -> dict[str, str]:

@@ -1,21 +1,21 @@
 """`lw.save`: a model, an optimizer, or a dict of those, as one checked file that replaces the old one or does not."""
 
-import atexit
 import os
 import re
-import sys
-import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from leafwise.checkpoint.background import BackgroundSave, finish_saves
 from leafwise.checkpoint.values import PlainValues, can_be_made
-from leafwise.core.bars import bar
+from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.memory import SAME, Op
 from leafwise.core.path import escape, shown_file
+from leafwise.core.progress import bar
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, FileError, QueryError, WalkError, WriteError
@@ -65,7 +65,7 @@ def save(
     ...     found["step"], found["model.weight"].shape, found["model.weight"].role
     (7, (2, 4), 'linear.weight')
     """
-    _surface()
+    finish_saves()
     target = _target(path)
     size = None if shard_size is None else _bytes(shard_size)
     if ties not in ("once", "copy"):
@@ -94,7 +94,7 @@ def save(
         with bar(total, "saving", progress) as count:
             return store.write(checkpoint, target, size, count)
 
-    return Saving(target, work) if background else work()
+    return BackgroundSave(target, work) if background else work()
 
 
 # -- what is asked for -------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class _Collected:
         for array in self.arrays:
             if array.facts.kind == "state" and len(array.facts.spec.shape or ()) > 1:
                 value = self.columns.current(array.row)
-                order = self.columns.home(value).axis_order(value)
+                order = self.columns.home(value).capability(Saving).axis_order(value)
                 if order is not None:
                     found[array.name] = order
         return found
@@ -207,19 +207,17 @@ class _Collected:
     def snapshot(self) -> list[Any]:
         """Copies of all values, so that what happens to them later does not show."""
         values = self.values
-        by_home: dict[Any, list[int]] = {}
-        for number, value in enumerate(values):
-            by_home.setdefault(self.columns.home(value), []).append(number)
-        for home, numbers in by_home.items():
+        for batch in self.columns.batches([array.row for array in self.arrays], values):
+            saving = batch.home.capability(Saving)
             try:
-                copies = home.snapshot([values[number] for number in numbers])
+                copies = saving.snapshot(batch.values)
             except Error:
-                for number in numbers:  # to tell which
-                    with self._named(self.arrays[number]):
-                        home.snapshot([values[number]])
+                for position, value in zip(batch.positions, batch.values, strict=True):  # to tell which
+                    with self._named(self.arrays[position]):
+                        saving.snapshot([value])
                 raise
-            for number, copy in zip(numbers, copies, strict=True):
-                values[number] = copy
+            for position, copy in zip(batch.positions, copies, strict=True):
+                values[position] = copy
         return values
 
     def items(self, values: list[Any]) -> Iterable[store.Item]:
@@ -233,9 +231,9 @@ class _Collected:
     def _pieces(self, array: _Array, home: Any, value: Any) -> Iterator[Any]:
         own = array.facts.spec.dtype
         with self._named(array):
-            pieces = home.pieces(value)
+            pieces = home.capability(Saving).pieces(value)
             yield from pieces if own == array.dtype else cast_pieces(pieces, own, array.dtype, self.saturate)
-            home.unchanged([value])
+            home.capability(Saving).check_unchanged([value])
 
     @contextmanager
     def _named(self, array: _Array) -> Iterator[None]:
@@ -339,7 +337,7 @@ def _check_circles(columns: Columns, below: int) -> None:
 def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> None:
     """The state of an optimizer is made again when it is loaded, and must be of what can be made."""
     keys = columns.node_keys(below)
-    for node in columns.nodes_where(lambda home, obj: home.steps(obj), below):
+    for node in columns.nodes_where(is_optimizer, below):
         front = f"{keys[node]}." if keys[node] else ""
         start, stop = columns.row_ranges[node]
         for row in range(start, stop):
@@ -397,92 +395,3 @@ def _cannot_be_a_name(name: str) -> str:
     if name.partition(".")[0] == METADATA:
         return f"a file has something else of the name {METADATA!r}; rename it"
     return "" if all(name.split(".")) else f"{name!r} has an empty step, which no path can lead through; rename it"
-
-
-# -- in the background -------------------------------------------------------------------------------------
-
-
-class Saving:
-    """A save that goes on while you do: `wait()` returns the path when it is written, or raises what went wrong.
-
-    >>> import tempfile, torch, leafwise as lw
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     saving = lw.save(torch.nn.Linear(4, 2), f"{folder}/model.safetensors", background=True)
-    ...     saving.wait().endswith("model.safetensors"), saving.done
-    (True, True)
-    """
-
-    def __init__(self, path: str, work: Callable[[], str]) -> None:
-        self.path = path
-        self._process = os.getpid()
-        self._result = path
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(work,), name="leafwise save")
-        with _unfinished_lock:  # nobody waits for a thread that has not begun, and one that cannot begin is not listed
-            self._thread.start()
-            _unfinished.append(self)
-
-    def _run(self, work: Callable[[], str]) -> None:
-        try:
-            self._result = work()
-        except BaseException as error:
-            self._error = error
-        else:
-            _forget(self)
-
-    @property
-    def done(self) -> bool:
-        """Whether it has come to an end, good or bad."""
-        return not self._thread.is_alive() and self._process == os.getpid()
-
-    def wait(self) -> str:
-        """Waits for the end; returns the path that was written, or raises what went wrong."""
-        if self._process != os.getpid():
-            raise FileError(
-                f"{self.path!r} is saved by process {self._process}, from which this one was forked; wait there"
-            )
-        self._thread.join()
-        _forget(self)
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-    def __repr__(self) -> str:
-        state = "saving" if not self.done else "failed" if self._error is not None else "saved"
-        return escape(f"<Saving {self.path!r}: {state}>")
-
-
-_unfinished: list[Saving] = []  # what is being written, or went wrong without anybody having been told
-_unfinished_lock = threading.Lock()
-
-
-def _forget(saving: Saving) -> None:
-    with _unfinished_lock:
-        if saving in _unfinished:
-            _unfinished.remove(saving)
-
-
-def _surface() -> None:
-    """Waits for what is still being written, so that saves keep their order, and raises what went wrong there."""
-    with _unfinished_lock:
-        waiting = list(_unfinished)
-    for saving in waiting:
-        saving.wait()
-
-
-@atexit.register
-def _tell_at_exit() -> None:
-    # The interpreter has waited for the threads.
-    for saving in _unfinished:
-        if saving._error is not None:
-            print(escape(f"leafwise: {saving.path!r} was not saved: {saving._error}"), file=sys.stderr)
-
-
-def _after_fork() -> None:
-    # The threads are not there, and the lock may have been held by one.
-    global _unfinished_lock
-    _unfinished.clear()
-    _unfinished_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

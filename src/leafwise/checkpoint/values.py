@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.columns import Columns
 from leafwise.core.tree import Tree
 from leafwise.errors import WalkError
@@ -68,7 +69,7 @@ class PlainValues:
         found = {}
         for node, key in self._fronts.items():
             obj = columns.node_objects[node]
-            kind = None if node in self._inside else columns.home(obj).node_type(obj)
+            kind = None if node in self._inside else columns.home(obj).capability(Saving).node_type(obj)
             if kind is not None:
                 found[key] = NodeType(kind[0], _encodable(kind[1]))
         return found

@@ -3,7 +3,7 @@
 import os
 from typing import Any, NamedTuple
 
-from leafwise.core.bars import bar
+from leafwise.core.progress import bar
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import FileError
 from leafwise.files import filling, open_file

@@ -11,10 +11,11 @@ from importlib import import_module
 from typing import Any, NoReturn, cast
 
 from leafwise import __version__
-from leafwise.cli.printing import complain
+from leafwise.cli.output import complain
 from leafwise.core.path import escape, without_secrets
 from leafwise.errors import Error
 
+# In the order of `leafwise --help`; each is a module of this package, which is imported when the verb is called.
 VERBS = ["show", "read", "stats", "check", "diff", "image", "ties", "groups", "plan", "verify", "convert", "tour"]
 
 
@@ -38,9 +39,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"leafwise {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    given = sys.argv[1:] if arguments is None else arguments
-    # The one that is asked for, without the cost of importing the others.
-    wanted = [verb for verb in VERBS if given and given[0] == verb] or VERBS
+    words = sys.argv[1:] if arguments is None else arguments
+    # Only the verb that is called, without the cost of importing the others.
+    wanted = [verb for verb in VERBS if words and words[0] == verb] or VERBS
     for verb in wanted:
         import_module(f"leafwise.cli.{verb}").add_to(verbs)
         _add_limits(verbs.choices[verb])
@@ -81,7 +82,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments, among which are names of files, as everything else is said."""
+    """Escapes what it says about arguments, since these may be names of files."""
 
     def error(self, message: str) -> NoReturn:
         super().error(escape(without_secrets(message)))
@@ -109,15 +110,15 @@ def _set_errors(stream: Any, errors: str | None) -> None:
 
 
 def _unexpected(error: Exception, options: argparse.Namespace) -> int:
-    """What nobody foresaw is shown as Python shows it; but of a verb whose 1 is an answer, not with the status 1."""
+    """Lets Python show an unforeseen error; but a verb whose 1 is an answer must not exit with 1."""
     trouble = int(getattr(options, "trouble", 1))
     if trouble == 1:
         raise error
-    said = f"{type(error).__name__}: {error}".splitlines()[0]
-    complain(f"unexpected trouble: {said}")
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+    complain(f"unexpected trouble: {summary}")
     return trouble
 
 
 def _warn(message: Warning | str, *_: object) -> None:
-    """As errors are told: a shell has no use for the line of a program."""
+    """Prints a warning as errors are printed: in a shell, the line of the program is of no use."""
     complain(str(message))

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import say, show
+from leafwise.cli.output import print_json, say, show
 
 if TYPE_CHECKING:
     from leafwise.inspect.rules.registry import CheckRule
@@ -37,10 +37,8 @@ def print_rules(rules: "list[CheckRule]", as_json: bool) -> None:
         for rule in rules:
             say(f"{rule.code}  {rule.name}: {rule.about}")
         return
-    import json
-
-    facts = [{"code": one.code, "name": one.name, "about": one.about, "asked": one.asked} for one in rules]
-    print(json.dumps({"rules": facts}, indent=2))
+    facts = [{"code": rule.code, "name": rule.name, "about": rule.about, "asked": rule.asked} for rule in rules]
+    print_json({"rules": facts})
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,19 +48,19 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.inspect.rules.registry import all_rules, chosen
 
     if options.rules:
-        some = options.select or options.ignore
-        rules = chosen(options.select, options.ignore) if some else all_rules().values()
+        limited = options.select or options.ignore
+        rules = chosen(options.select, options.ignore) if limited else all_rules().values()
         print_rules(list(rules), options.json)
         return 0
     if options.target is None:
         raise QueryError("leafwise check needs a TARGET, or --rules")
-    found = check(
+    findings = check(
         target.selected(options.target, options.query),
         against=None if options.against is None else target.resolve(options.against),
         select=options.select,
         ignore=options.ignore,
         progress=True,
     )
-    show(found, options.json, **({} if options.json else {"full": options.full}))
+    show(findings, options.json, **({} if options.json else {"full": options.full}))
     failing = LEVELS[: LEVELS.index(options.fail) + 1]
-    return int(any(one.level in failing for one in found))
+    return int(any(finding.level in failing for finding in findings))

@@ -2,13 +2,15 @@
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import say
-from leafwise.cli.rename import HELP as RENAME_HELP
-from leafwise.cli.rename import renames
+from leafwise.cli.output import say
+from leafwise.cli.rename import add_rename, renames
 from leafwise.errors import Error
+
+if TYPE_CHECKING:
+    from leafwise.core.tree import Tree
 
 
 def add_to(verbs: Any) -> None:
@@ -28,13 +30,7 @@ def add_to(verbs: Any) -> None:
         choices=["saturate"],
         help="let values that --dtype has no room for become the nearest that it has; without it they are an error",
     )
-    parser.add_argument(
-        "--rename",
-        metavar="PATTERN=TEXT",
-        action="append",
-        default=[],
-        help=RENAME_HELP,
-    )
+    add_rename(parser)
     parser.set_defaults(run=run)
 
 
@@ -44,11 +40,11 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import open as open_checkpoint
     from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable, checked_dtype
     from leafwise.files.convert import Entry, dtype_for, write_npz, write_safetensors
-    from leafwise.render.outline import bytes_text, plural
+    from leafwise.render.phrases import bytes_text, plural
     from leafwise.render.progress import Progress
 
     writers = {".safetensors": write_safetensors, ".npz": write_npz}
-    write = next((how for suffix, how in writers.items() if options.destination.endswith(suffix)), None)
+    write = next((writer for suffix, writer in writers.items() if options.destination.endswith(suffix)), None)
     if write is None:
         raise Error(f"cannot tell a format from {options.destination!r}; let it end in .safetensors or .npz")
     if options.dtype is not None and options.dtype not in ITEM_BYTES:
@@ -74,8 +70,8 @@ def run(options: argparse.Namespace) -> int:
             _check_name(name, options.destination)
             entries[name] = Entry(name, array, dtype_for(array, dtype), options.cast is not None)
         if not entries:
-            what = "holds no arrays" if options.only is None else f"has no leaf that matches {options.only!r}"
-            raise Error(f"{options.source} {what}")
+            reason = "holds no arrays" if options.only is None else f"has no leaf that matches {options.only!r}"
+            raise Error(f"{options.source} {reason}")
         total = sum(entry.nbytes for entry in entries.values())
         progress = Progress(total, "converting")
         try:
@@ -98,8 +94,8 @@ def _check_name(name: str, destination: str) -> None:
         raise Error(f"{name!r} cannot be a name in {destination}; give it another with --rename")
 
 
-def _metadata(found: Any) -> dict[str, str]:
-    """What a safetensors file said about itself goes along."""
-    metadata = getattr(found.columns.node_objects[0], "metadata", {})
+def _metadata(whole: "Tree") -> dict[str, str]:
+    """The metadata of a safetensors file, which goes along."""
+    metadata = getattr(whole.columns.node_objects[0], "metadata", {})
     plain = {str(key): value for key, value in metadata.items() if isinstance(value, str)}
     return plain if all(len(value) < 100_000 for value in plain.values()) else {}

@@ -4,9 +4,8 @@ import argparse
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import show
-from leafwise.cli.rename import HELP as RENAME_HELP
-from leafwise.cli.rename import renames
+from leafwise.cli.output import show
+from leafwise.cli.rename import add_auto, add_rename, rename_argument
 from leafwise.errors import Error, QueryError
 
 
@@ -22,10 +21,8 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("a", metavar="A", help=target.HELP)
     parser.add_argument("b", metavar="B", help="what it is compared with: the same")
     parser.add_argument("--query", metavar="GLOB", help="only the leaves whose path matches, such as '**.weight'")
-    parser.add_argument(
-        "--rename", metavar="PATTERN=TEXT", action="append", default=[], help=f"of names of A: {RENAME_HELP}"
-    )
-    parser.add_argument("--auto", action="store_true", help="apply the renames that are certain, and say which")
+    add_rename(parser, "of names of A: ")
+    add_auto(parser)
     parser.add_argument("--structure", action="store_true", help="only names, shapes and dtypes, from headers")
     lines = parser.add_mutually_exclusive_group()
     lines.add_argument("--depth", type=target.depth, metavar="N", help="open so many levels of the outline")
@@ -39,21 +36,19 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import tree
     from leafwise.inspect.diff import RENAME_HINT, diff
 
-    if options.auto and options.rename:
-        raise Error("give --rename or --auto, not both")
-    rename: Any = "auto" if options.auto else renames(options.rename) or None
-    given = [target.resolve(one) for one in (options.a, options.b)]
+    rename = rename_argument(options)
+    models = [target.resolve(name) for name in (options.a, options.b)]
     if options.query is not None:
-        given = [tree(one).select(options.query) for one in given]
-        if not any(map(len, given)):
+        models = [tree(model).select(options.query) for model in models]
+        if not any(map(len, models)):
             raise Error(f"no leaf of {options.a} or {options.b} matches {options.query!r}")
     try:
-        found = diff(*given, rename=rename, values=not options.structure, progress=True)
+        differences = diff(*models, rename=rename, values=not options.structure, progress=True)
     except QueryError as error:
-        told, hint, _ = str(error).partition(RENAME_HINT)
+        reason, hint, _ = str(error).partition(RENAME_HINT)
         if not hint:
             raise
-        raise Error(f"{told}say what they are called in b with --rename OLD=NEW, or try --auto") from error
+        raise Error(f"{reason}say what they are called in b with --rename OLD=NEW, or try --auto") from error
     if not options.quiet:
-        show(found, options.json, depth=options.depth, full=options.full)
-    return 0 if found.same else 1
+        show(differences, options.json, depth=options.depth, full=options.full)
+    return 0 if differences.same else 1

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import show
+from leafwise.cli.output import show
 
 
 def add_to(verbs: Any) -> None:
@@ -41,6 +41,6 @@ def run(options: argparse.Namespace) -> int:
     elif options.blocks is not None:
         raise Error("--blocks belongs to --layer-decay")
     rules += [Rule(path, wins=True) for path in options.wins]
-    found = groups(target.resolve(options.target), rules, lr=options.lr, weight_decay=options.weight_decay)
-    show(found, options.json)
+    grouped = groups(target.resolve(options.target), rules, lr=options.lr, weight_decay=options.weight_decay)
+    show(grouped, options.json)
     return 0

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import say, show
+from leafwise.cli.output import say, show
 
 
 def add_to(verbs: Any) -> None:
@@ -36,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
     check_options("value", options.limit, options.size, options.style, spelling="--{}")
     if options.output is not None:
         must_be_png(options.output)  # before anything is read
-    found = target.resolve(options.target)
-    picture = image(found, options.path, limit=options.limit, size=options.size, style=options.style)
+    model = target.resolve(options.target)
+    picture = image(model, options.path, limit=options.limit, size=options.size, style=options.style)
     if options.output is not None:
         written = picture.save(options.output)
         if not options.json:

@@ -4,9 +4,8 @@ import argparse
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import show
-from leafwise.cli.rename import HELP as RENAME_HELP
-from leafwise.cli.rename import renames
+from leafwise.cli.output import show
+from leafwise.cli.rename import add_auto, add_rename, rename_argument
 
 
 def add_to(verbs: Any) -> None:
@@ -19,8 +18,8 @@ def add_to(verbs: Any) -> None:
     )
     parser.add_argument("source", metavar="FILE", help="a checkpoint: a file, a folder of files, or a URL")
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
-    parser.add_argument("--rename", metavar="PATTERN=TEXT", action="append", default=[], help=RENAME_HELP)
-    parser.add_argument("--auto", action="store_true", help="apply the renames that are certain, and say which")
+    add_rename(parser)
+    add_auto(parser)
     parser.add_argument(
         "--allow",
         metavar="KIND",
@@ -37,12 +36,9 @@ def add_to(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.planning import plan
-    from leafwise.errors import Error
 
-    if options.auto and options.rename:
-        raise Error("give --rename or --auto, not both")
-    rename: Any = "auto" if options.auto else renames(options.rename) or None
+    rename = rename_argument(options)
     source = target.file(options.source)
-    found = plan(target.resolve(options.target), source, rename=rename, allow=options.allow, cast=options.cast)
-    show(found, options.json, full=options.full)
-    return 0 if found.holds else 1
+    planned = plan(target.resolve(options.target), source, rename=rename, allow=options.allow, cast=options.cast)
+    show(planned, options.json, full=options.full)
+    return 0 if planned.holds else 1

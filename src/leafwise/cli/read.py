@@ -5,8 +5,8 @@ import sys
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import say, show
-from leafwise.core.doc import Shown
+from leafwise.cli.output import say, show
+from leafwise.core.outline import Shown
 from leafwise.core.path import escape
 from leafwise.errors import Error
 
@@ -29,8 +29,8 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import tree
 
     path, index = parsed(options.path)
-    with tree(target.resolve(options.target)) as found:
-        leaf = found[path]
+    with tree(target.resolve(options.target)) as whole:
+        leaf = whole[path]
         if not isinstance(leaf, Leaf):
             if index:
                 raise Error(f"{path} is not a leaf, and cannot be sliced")
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
             import json
 
             wide = array.astype("float64") if array.dtype.kind == "V" else array
-            values = wide.tolist() if array.dtype.kind != "c" else [str(one) for one in array.reshape(-1)]
+            values = wide.tolist() if array.dtype.kind != "c" else [str(number) for number in array.reshape(-1)]
             json.dump({"path": path, "shape": list(array.shape), "dtype": leaf.dtype, "values": values}, sys.stdout)
             print()
             return 0
@@ -81,7 +81,7 @@ def _part(text: str, whole: str) -> Any:
     if text == "...":
         return ...
     try:
-        numbers = [int(one) if one.strip() else None for one in text.split(":")]
+        numbers = [int(number) if number.strip() else None for number in text.split(":")]
     except ValueError:
         raise Error(f"cannot read the index {text!r} of {whole!r}; write numbers and slices, as [0:2, :8]") from None
     if len(numbers) == 1:

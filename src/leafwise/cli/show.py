@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import show
+from leafwise.cli.output import show
 
 
 def add_to(verbs: Any) -> None:
@@ -23,6 +23,6 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    found = target.selected(options.target, options.query)
-    show(found, options.json, depth=options.depth, full=options.full)
+    selection = target.selected(options.target, options.query)
+    show(selection, options.json, depth=options.depth, full=options.full)
     return 0

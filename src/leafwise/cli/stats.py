@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import show
+from leafwise.cli.output import show
 
 
 def add_to(verbs: Any) -> None:
@@ -29,7 +29,7 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from leafwise.inspect.stats import stats
 
-    found = target.selected(options.target, options.query)
-    measured = stats(found, histogram=not options.no_histogram, progress=True)
+    selection = target.selected(options.target, options.query)
+    measured = stats(selection, histogram=not options.no_histogram, progress=True)
     show(measured, options.json, depth=options.depth, full=options.full)
     return 0

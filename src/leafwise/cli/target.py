@@ -35,44 +35,44 @@ def resolve(target: str) -> Any:
     module_name, _, attributes = target.partition(":")
     _reach(module_name.partition(".")[0])
     try:
-        found: Any = importlib.import_module(module_name)
+        obj: Any = importlib.import_module(module_name)
     except Exception as error:
         raise Error(f"cannot import {module_name}: {type(error).__name__}: {error}") from error
     for name in attributes.split("."):
         try:
-            found = getattr(found, name)
+            obj = getattr(obj, name)
         except AttributeError as error:
             raise Error(f"cannot find {target}: {error}") from error
-    if isinstance(found, type) or not _is_model(found):
-        return _call(target, found)
-    return found
+    if isinstance(obj, type) or not _is_model(obj):
+        return _call(target, obj)
+    return obj
 
 
 def file(target: str) -> str:
-    """What FILE names, where no import is meant; what is there is no URL, whatever the folders are called."""
+    """The path or URL that FILE names; a path that exists is not a URL, whatever the folders are called."""
     return os.path.abspath(target) if is_url(target) and os.path.lexists(target) else target
 
 
 def _reach(name: str) -> None:
-    """Makes a module of the current folder known, and its neighbours, if it is that one which is meant.
+    """Makes the current folder importable, if the module is in it and no other of that name is installed.
 
-    At the end of the path: nothing there takes the place of a module that is installed. Where nothing of the current
-    folder is asked for, none of it is known.
+    It goes to the end of the path, so that nothing in it takes the place of an installed module; and it is not added
+    where none of its modules is asked for.
     """
     try:
-        here = os.getcwd()
+        folder = os.getcwd()
     except OSError:  # it is gone
         return
-    own = PathFinder.find_spec(name, [here])
-    if own is None or here in sys.path or "" in sys.path:
+    own = PathFinder.find_spec(name, [folder])
+    if own is None or folder in sys.path or "" in sys.path:
         return
-    other = getattr(sys.modules.get(name), "__spec__", None) or importlib.util.find_spec(name)
-    if other is None or other.loader is None:  # without a loader: a folder without an __init__.py, which yields
-        sys.path.append(here)
-    elif own.loader is not None and own.origin != other.origin:
+    installed = getattr(sys.modules.get(name), "__spec__", None) or importlib.util.find_spec(name)
+    if installed is None or installed.loader is None:  # without a loader: a folder without an __init__.py, which yields
+        sys.path.append(folder)
+    elif own.loader is not None and own.origin != installed.origin:
         raise Error(
-            f"{name} is in the current folder and elsewhere: {own.origin!r} and {other.origin!r}; for the one in the "
-            "current folder, set PYTHONPATH=."
+            f"{name} is in the current folder and elsewhere: {own.origin!r} and {installed.origin!r}; "
+            "for the one in the current folder, set PYTHONPATH=."
         )
 
 
@@ -80,12 +80,13 @@ def selected(target: str, query: str | None) -> "Tree":
     """The tree of TARGET, or the part of it that a query picks, which must be some."""
     from leafwise.core.tree import tree
 
-    found = tree(resolve(target))
-    if query is not None:
-        found = found.select(query)
-        if not len(found):
-            raise Error(f"no leaf of {target} matches {query!r}")
-    return found
+    whole = tree(resolve(target))
+    if query is None:
+        return whole
+    selection = whole.select(query)
+    if not len(selection):
+        raise Error(f"no leaf of {target} matches {query!r}")
+    return selection
 
 
 def depth(text: str) -> int:

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import show
+from leafwise.cli.output import show
 
 
 def add_to(verbs: Any) -> None:
@@ -25,6 +25,6 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from leafwise.share.find import ties
 
-    found = ties(target.resolve(options.target), equal_untied=options.equal_untied)
-    show(found, options.json)
+    listing = ties(target.resolve(options.target), equal_untied=options.equal_untied)
+    show(listing, options.json)
     return 0

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.printing import say
+from leafwise.cli.output import print_json, say
 
 
 def add_to(verbs: Any) -> None:
@@ -25,35 +25,29 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.verifying import verify
     from leafwise.errors import ChecksumError
-    from leafwise.render.outline import bytes_text, plural
+    from leafwise.render.phrases import bytes_text, plural
 
     try:
-        found = verify(target.file(options.file), progress=True)
+        verified = verify(target.file(options.file), progress=True)
     except ChecksumError as error:
         if not options.json:
             raise
-        _print_json({"ok": False, "damaged": list(error.leaves), "message": str(error)})
+        print_json({"ok": False, "damaged": list(error.leaves), "message": str(error)})
         return 1
-    ok = not found.unchecked and not found.unbound
+    ok = not verified.unchecked and not verified.unbound
     if options.json:
-        _print_json({"ok": ok, **found._asdict()})
+        print_json({"ok": ok, **verified._asdict()})
         return 0 if ok else 1
-    which = f" ({', '.join(found.without_checksums)})" if found.without_checksums else ""
-    if not found.leaves and found.unchecked:
-        say(f"{options.file}: no checksums to compare with{which}; lw.save writes them", sys.stderr)
+    formats = f" ({', '.join(verified.without_checksums)})" if verified.without_checksums else ""
+    if not verified.leaves and verified.unchecked:
+        say(f"{options.file}: no checksums to compare with{formats}; lw.save writes them", sys.stderr)
     else:
-        also = f"; {plural(found.unchecked, 'leaf has', 'leaves have')} no checksum{which}" if found.unchecked else ""
-        if found.unbound:
-            unbound = plural(found.unbound, "shard is", "shards are")
+        unchecked = plural(verified.unchecked, "leaf has", "leaves have")
+        also = f"; {unchecked} no checksum{formats}" if verified.unchecked else ""
+        if verified.unbound:
+            unbound = plural(verified.unbound, "shard is", "shards are")
             also += f"; {unbound} not bound to an index, and may be of another save"
-        bound = f"{plural(found.bound, 'shard', 'shards')} bound to the index, " if found.bound else ""
-        said = f"{plural(found.leaves, 'leaf', 'leaves')}, {bytes_text(found.bytes) or '0 B'}, {bound}ok{also}"
-        say(f"{options.file}: {said}")
+        bound = f"{plural(verified.bound, 'shard', 'shards')} bound to the index, " if verified.bound else ""
+        summary = f"{plural(verified.leaves, 'leaf', 'leaves')}, {bytes_text(verified.bytes) or '0 B'}, {bound}ok{also}"
+        say(f"{options.file}: {summary}")
     return 0 if ok else 1
-
-
-def _print_json(data: dict[str, Any]) -> None:
-    import json
-
-    json.dump(data, sys.stdout, indent=2)
-    print()

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from math import prod
 from operator import le
 from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from leafwise.core import registry as homes
-from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.home import Axes, Home, LeafKind, Spec, offer
 from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
-from leafwise.core.memory import SAME, Op, Overlap, Region, compare, extent
+from leafwise.core.memory import SAME, Op, Overlap
 from leafwise.core.path import Entry, Path, quote
 
 PlainKind = Literal["parameter", "buffer", "state"]
@@ -44,6 +44,25 @@ def tally(facts: Collection[Facts]) -> list[tuple[Facts, int]]:
     """The distinct facts with their numbers; by identity, since equal ones of one walk are one object."""
     by_identity = {id(one): one for one in facts}
     return [(by_identity[key], times) for key, times in Counter(map(id, facts)).items()]
+
+
+class Batch(NamedTuple):
+    """Arrays of one home: their positions in the list that was asked for, the rows where they stand, and themselves."""
+
+    columns: "Columns"
+    home: Home
+    positions: Sequence[int]
+    rows: Sequence[int]
+    values: list[Any]
+
+    @property
+    def specs(self) -> list[Spec]:
+        return self.home.specs(self.values)
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the rows, as they print."""
+        return [self.columns.row_text(row) for row in self.rows]
 
 
 class Columns:
@@ -139,96 +158,14 @@ class Columns:
     @cached_property
     def overlaps(self) -> list[Overlap]:
         """Leaves over common memory that are not one leaf, by their numbers."""
-        return self.find_overlaps(merge=False)
+        from leafwise.core.overlaps import find_overlaps  # which reads columns
 
-    def find_overlaps(self, merge: bool) -> list[Overlap]:
-        """Compares the memory of leaves; with `merge`, makes further names of those that are not leaves."""
-        every = range(len(self.row_values))
-        found = self._asked(every, self.row_values, "its memory", lambda home, some: home.storages(some))
-        storages: dict[object, list[int]] = {}
-        for row, storage in enumerate(found) if any(found) else ():
-            if storage is not None and row not in self.ties:
-                storages.setdefault(storage, []).append(row)
-        overlaps: list[Overlap] = []
-        for leaves in storages.values():
-            if len(leaves) < 2:
-                continue
-            regions = []
-            for leaf in leaves:
-                memory, own_gradient = self._memory(leaf)
-                if memory is not None:
-                    regions.append(Region(leaf, memory, own_gradient))
-            seconds, meeting = compare(regions)
-            overlaps.extend(meeting)
-            for leaf, (target, op) in seconds.items() if merge else ():
-                rows = self.rows_of(leaf)
-                self.further_rows.pop(leaf, None)
-                self.tie(rows, target)
-                self.row_ops.update(dict.fromkeys(rows, op))
-        return overlaps
-
-    def _memory(self, row: int) -> tuple[Memory | None, bool]:
-        value = self.row_values[row]
-        home = self.home(value)
-        try:
-            return home.memory(value), home.own_gradient(value)
-        except Exception as error:
-            raise asking_raised(self.row_text(row), "its memory", error) from error
+        return find_overlaps(self, merge=False)
 
     def tie(self, rows: list[int], leaf: int) -> None:
         """Makes the rows further names of the leaf."""
         self.ties.update(dict.fromkeys(rows, leaf))
         self.further_rows[leaf] = sorted([*self.further_rows.get(leaf, ()), *rows])
-
-    def find_undone(self) -> None:
-        """Looks for declared ties that hold no longer."""
-        for home in set(self._homes.values()):
-            for node, declared in home.declared(self.node_objects):
-                found = [(key, op, self._row_at(node, key)) for key, op in declared.keys]
-                rows = [row for _, _, row in found if row is not None]
-                if not rows:
-                    continue
-                source = self.row_path(rows[0])
-                leaf = self.ties.get(rows[0], rows[0])
-                for key, op, row in found:
-                    if row is None:
-                        # A name that is gone is not a loss where the leaf has another name instead.
-                        lost = leaf not in self.further_rows and len(rows) == 1
-                        path = Path((*self.node_entries(node), *(Entry(name, "any") for name in key.split("."))))
-                    else:
-                        lost, path = self.ties.get(row, row) != leaf, self.row_path(row)
-                    if lost:
-                        # Declared at every node above, and told once.
-                        self.undone[UndoneTie(path, source, op, row is None)] = (
-                            rows[0],
-                            rows[0] if row is None else row,
-                        )
-
-    def _row_at(self, node: int, key: str) -> int | None:
-        """The row that dotted names lead to from a node; None where they lead nowhere any more."""
-        names = key.split(".")
-        for name in names[:-1]:
-            child = next((child for child in self.children(node) if self.node_names[child] == name), None)
-            if child is None:
-                return None
-            node = self.repeats[child] if child in self.unlisted else child
-        return next((row for row in self.own_rows(node) if self.row_names[row] == names[-1]), None)
-
-    def bytes_shared(self, leaves: set[int]) -> int:
-        """How many bytes a sum over these leaves counts more than once."""
-        extra = 0
-        for members, _ in self.overlaps:
-            spans = []
-            for leaf in leaves.intersection(members):
-                memory, _ = self._memory(leaf)
-                assert memory is not None
-                spans.append((*extent(memory), prod(memory.shape) * memory.itemsize))
-            covered = reached = 0
-            for start, stop, _ in sorted(spans):
-                covered += max(0, stop - max(start, reached))
-                reached = max(reached, stop)
-            extra += max(0, sum(nbytes for _, _, nbytes in spans) - covered)
-        return extra
 
     # -- nodes -----------------------------------------------------------------------------------------
 
@@ -364,14 +301,28 @@ class Columns:
             home = self._homes[type(obj)] = found[0]
         return home
 
+    @property
+    def homes(self) -> set[Home]:
+        """The homes of all that the walk met."""
+        return set(self._homes.values())
+
+    def batches(self, rows: Sequence[int], values: list[Any] | None = None) -> "list[Batch]":
+        """The arrays at these rows by their home, so that each home is asked once; those that stand there now, or where
+        `values` are given, one for each row, those."""
+        values = [self.current(row) for row in rows] if values is None else values
+        return [
+            Batch(self, home, positions, _take(rows, positions), _take(values, positions))
+            for home, positions in self.by_home(values).items()
+        ]
+
     def by_home(self, values: list[Any]) -> dict[Home, Sequence[int]]:
         """The numbers of values by their home; mostly that is one for all."""
         if len(set(map(type, values))) == 1:
             return {self.home(values[0]): range(len(values))}
-        found: dict[Home, list[int]] = {}
+        numbers: dict[Home, list[int]] = {}
         for number, value in enumerate(values):
-            found.setdefault(self.home(value), []).append(number)
-        return dict(found)
+            numbers.setdefault(self.home(value), []).append(number)
+        return dict(numbers)
 
     def homes_of(self, objects: Sequence[Any]) -> set[Home]:
         """The homes of nodes or leaves."""
@@ -388,14 +339,15 @@ class Columns:
     def is_held(self, row: int) -> bool:
         """Whether what stands at a row is a buffer that is frozen."""
         owner = self.node_objects[self.row_nodes[row]]
-        return self.home(owner).is_held(owner, self.row_names[row])
+        freezing = offer(self.home(owner), Freezing)
+        return freezing is not None and freezing.is_held(owner, self.row_names[row])
 
     def leaf_kind(self, leaf: int) -> PlainKind:
         return _PLAIN_KINDS[self.row_kinds[leaf]]
 
     def facts(self, rows: Sequence[int]) -> list[Facts]:
         """The facts of each row; equal ones are one object, since models repeat a few of them endlessly."""
-        values, kinds = self._take(self.row_values, rows), self._take(self.row_kinds, rows)
+        values, kinds = _take(self.row_values, rows), _take(self.row_kinds, rows)
         if not set(kinds) <= {"parameter", "array"}:
             values = [
                 value if kind in ("parameter", "array") else self.current(row)
@@ -403,7 +355,7 @@ class Columns:
             ]
         if self.ties and set(kinds) != {"parameter"}:
             kinds = [self.row_kinds[self.ties.get(row, row)] for row in rows]
-        specs = self._asked(rows, values, "its facts", lambda home, some: home.specs(some))
+        specs = self.ask(rows, values, "its facts", lambda home, some_values: home.specs(some_values))
         if "buffer" in kinds or "transient" in kinds:
             specs = [
                 spec._replace(trainable=False) if kind in ("buffer", "transient") and self.is_held(row) else spec
@@ -421,10 +373,7 @@ class Columns:
             found.append(facts)
         return found
 
-    def _take(self, column: list[T], rows: Sequence[int]) -> list[T]:
-        return column if rows == range(len(column)) else [column[row] for row in rows]
-
-    def _asked(
+    def ask(
         self, rows: Sequence[int], values: list[Any], what: str, ask: Callable[[Home, list[Any]], list[T]]
     ) -> list[T]:
         """What the homes of the values say; almost always they have one home, which is asked once for all."""
@@ -472,7 +421,7 @@ class Columns:
             found.append(role)
         return found
 
-    def leaf(self, row: int) -> Leaf:
+    def leaf_of(self, row: int) -> Leaf:
         """The leaf that a row names, as seen from there where that is a view; one for as long as somebody has it."""
         if row not in self.row_ops or self.row_ops[row] == "same":
             row = self.ties.get(row, row)
@@ -483,3 +432,10 @@ class Columns:
 
     def row_op(self, row: int) -> Op:
         return self.row_ops.get(row, SAME)
+
+
+def _take(column: Sequence[T], rows: Sequence[int]) -> list[T]:
+    """The entries of a column at some rows; the column itself where that is all of it."""
+    if rows == range(len(column)):
+        return column if isinstance(column, list) else list(column)
+    return [column[row] for row in rows]

@@ -139,7 +139,8 @@ class Leaf:
         Of a file, only the part that `index` takes is read: `leaf.numpy((slice(0, 10), 3))`.
         """
         if isinstance(index, tuple) and not index:
-            return self._ask(lambda home, raw: home.numpy(raw), "its value")
+            value = self.value  # of a file, an array over its memory: nothing is read yet
+            return self._ask(lambda home, raw: self.columns.home(value).read(value), "its value")
         return self._ask(lambda home, raw: home.read(raw, index), "its value")
 
     def write(self, array: Any) -> None:

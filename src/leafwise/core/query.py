@@ -127,7 +127,7 @@ def where(
     def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
         for row in rows:
             if tests:
-                leaf = columns.leaf(row)
+                leaf = columns.leaf_of(row)
                 if not all(test(_fact(columns, leaf, row, fact)) for fact, test in tests.items()):
                     continue
             if of_role is not None and not of_role(columns.row_role(row)[0]):
@@ -203,7 +203,7 @@ def _by_leaf(wanted: Callable[[Leaf], Any]) -> "Callable[[Columns, int, Collecti
         for row in rows:
             leaf = columns.ties.get(row, row)
             if leaf not in answers:
-                answers[leaf] = bool(wanted(columns.leaf(leaf)))
+                answers[leaf] = bool(wanted(columns.leaf_of(leaf)))
             if answers[leaf]:
                 yield row
 

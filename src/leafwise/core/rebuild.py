@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.tree import Tree
 
@@ -18,7 +20,7 @@ def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) ->
             continue
         obj = columns.node_objects[node]
         if id(obj) not in done:
-            done[id(obj)] = columns.home(obj).replaced(obj, changes[node])
+            done[id(obj)] = columns.home(obj).capability(Rebuilding).replace(obj, changes[node])
         if node > below:
             changes.setdefault(columns.node_parents[node], {})[columns.node_names[node]] = done[id(obj)]
         else:
@@ -36,12 +38,12 @@ def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
         op, home, node = columns.row_op(row), columns.home(array), columns.row_nodes[row]
         if op != "same" and home.in_place:
             continue  # a view of what is replaced sees what takes its place
-        value = array if op == "same" else home.seen_through(array, op)
+        value = array if op == "same" else home.capability(Viewing).seen_through(array, op)
         if node in inside:
             changes.setdefault(node, {})[columns.row_names[row]] = value
         elif home.in_place:  # a name outside of this part of the model
             owner = columns.node_objects[node]
-            columns.home(owner).replaced(owner, {columns.row_names[row]: value})
+            columns.home(owner).capability(Rebuilding).replace(owner, {columns.row_names[row]: value})
     return rebuilt(columns, tree.root, changes)
 
 
@@ -58,6 +60,6 @@ def recomputed(columns: Columns, rows: Iterable[int]) -> tuple[dict[int, Any], l
     values = {}
     for home, nodes in by_home.items():
         places = [(columns.lineage(node), [columns.row_names[row] for row in by_node[node]]) for node in nodes]
-        for node, made in zip(nodes, home.recompute(places), strict=True):
+        for node, made in zip(nodes, home.capability(Rebuilding).recompute(places), strict=True):
             values.update({row: made[name] for row in by_node[node] if (name := columns.row_names[row]) in made})
     return values, [row for its in by_node.values() for row in its if row not in values]

@@ -11,7 +11,7 @@ from leafwise.errors import WalkError
 # imported is looked at, so that a walk never imports a framework.
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "leafwise.gluon": ("leafwise.gluon.home", "leafwise.gluon.array_home"),
-    "torch": ("leafwise.homes.torch", "leafwise.homes.optimizer"),
+    "torch": ("leafwise.homes.torch.home", "leafwise.homes.torch.optimizers"),
     "numpy": ("leafwise.homes.numpy",),
     "leafwise.files": ("leafwise.files.home",),
     "builtins": ("leafwise.homes.containers", "leafwise.homes.stateful"),

@@ -9,10 +9,12 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
-from leafwise.core.doc import Shown
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME
+from leafwise.core.outline import Shown
+from leafwise.core.overlaps import bytes_shared
 from leafwise.core.path import Path, escape, quote
 from leafwise.core.query import Query
 from leafwise.core.walk import walk
@@ -105,7 +107,7 @@ class Tree(Shown, kind="tree"):
     def __iter__(self) -> Iterator[Leaf]:
         """Every leaf once, in the framework's own order."""
         columns = self.columns
-        return (columns.leaf(row) for row in self.first_rows)
+        return (columns.leaf_of(row) for row in self.first_rows)
 
     def __len__(self) -> int:
         return len(self.first_rows)
@@ -113,7 +115,7 @@ class Tree(Shown, kind="tree"):
     def items(self) -> list[tuple[Path, Leaf]]:
         """Every leaf once, with its first path in this tree."""
         columns = self.columns
-        return [(columns.row_path(row), columns.leaf(row)) for row in self.first_rows]
+        return [(columns.row_path(row), columns.leaf_of(row)) for row in self.first_rows]
 
     def select(self, where: Any) -> "Tree":
         """The part of the tree whose leaves match; see `lw.where` and `Query`.
@@ -179,7 +181,7 @@ class Tree(Shown, kind="tree"):
         for owner in owners:
             for row in columns.own_rows(owner):
                 if columns.row_names[row] == names[-1] and (self.is_whole or row in self.rows):
-                    return (columns.leaf(row),)
+                    return (columns.leaf_of(row),)
         for child in self._children(owners, names[-1]):
             node = columns.repeats[child] if child in columns.unlisted else child
             return (Tree(columns, node, None if self.is_whole else self._rows_below(node)),)
@@ -261,7 +263,8 @@ class Tree(Shown, kind="tree"):
         objects = [columns.node_objects[node] for node in numbers]
         found: dict[int, str] = {}
         for home in columns.homes_of(objects):
-            reasons = home.unlisted(objects) | (home.saved_otherwise(objects) if saved else {})
+            vetting = home.capability(Vetting)
+            reasons = vetting.unlisted(objects) | (vetting.saved_otherwise(objects) if saved else {})
             found |= {numbers[number]: reason for number, reason in reasons.items()}
         return {node: reason for node, reason in found.items() if columns.node_parents[node] not in found}
 
@@ -276,14 +279,13 @@ class Tree(Shown, kind="tree"):
         values = (
             columns.row_values if rows == range(len(columns.row_values)) else [columns.row_values[row] for row in rows]
         )
-        if not any(home.may_be_foreign(values) for home in columns.homes_of(values)):
+        if not any(home.capability(Vetting).may_be_foreign(values) for home in columns.homes_of(values)):
             return {}
-        values = [columns.current(row) for row in rows]
-        found: dict[int, str] = {}
-        for home, numbers in columns.by_home(values).items() if values else ():
-            reasons = home.not_understood([values[number] for number in numbers])
-            found |= {rows[numbers[number]]: reason for number, reason in reasons.items()}
-        return found
+        reasons_by_row: dict[int, str] = {}
+        for batch in columns.batches(rows):
+            reasons = batch.home.capability(Vetting).not_understood(batch.values)
+            reasons_by_row |= {batch.rows[number]: reason for number, reason in reasons.items()}
+        return reasons_by_row
 
     def node_numbers(self) -> Sequence[int]:
         columns = self.columns
@@ -307,7 +309,7 @@ class Tree(Shown, kind="tree"):
             if leaf in columns.further_rows:
                 names = tuple(columns.name(row) for row in columns.rows_of(leaf))
                 op = next((name.op for name in names if name.op != "same"), SAME)
-                ties.append(Tie(columns.leaf(leaf), names, op))
+                ties.append(Tie(columns.leaf_of(leaf), names, op))
         return ties
 
     @property
@@ -317,7 +319,7 @@ class Tree(Shown, kind="tree"):
         here = self._leaves if columns.overlaps else set()
         return [
             SharedMemory(
-                tuple(columns.leaf(leaf) for leaf in members if leaf in here),
+                tuple(columns.leaf_of(leaf) for leaf in members if leaf in here),
                 "shared memory, separate gradients" if separate else "partly shared memory",
             )
             for members, separate in columns.overlaps
@@ -370,7 +372,7 @@ class Tree(Shown, kind="tree"):
         )
 
     def bytes_shared(self) -> int:
-        return self.columns.bytes_shared(self._leaves) if self.columns.overlaps else 0
+        return bytes_shared(self.columns, self._leaves) if self.columns.overlaps else 0
 
     # -- files -------------------------------------------------------------------------------------------
 
@@ -395,4 +397,4 @@ class Tree(Shown, kind="tree"):
 
     def text(self, *, depth: int | None = None, full: bool = False) -> str:
         """The picture as plain text: `depth` levels, or `full` with nothing folded or left out."""
-        return self._text(depth=depth, full=full)
+        return self.render_text(depth=depth, full=full)

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from leafwise.core import registry as homes
+from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
-from leafwise.core.home import LeafKind, Visit
+from leafwise.core.home import LeafKind, Visit, offer
+from leafwise.core.overlaps import find_overlaps, find_undone
 from leafwise.core.path import Path, quote
 from leafwise.errors import Error, WalkError
 
@@ -25,7 +27,7 @@ def walk(root: Any) -> Columns:
         paths = naming.found_later()
         if paths:
             columns, _ = _walk(root, paths)
-    columns.find_undone()
+    find_undone(columns)
     return columns
 
 
@@ -162,7 +164,8 @@ def _visitor(columns: Columns, cls: type, naming: _Naming) -> Callable[[Any], Vi
     child = home.wrapped_child(cls)
     if child is not None:
         columns.wrapped[cls] = child
-    views = home.view_names(cls)
+    viewing = offer(home, Viewing)
+    views = viewing.view_names(cls) if viewing is not None else None
     if views:
         columns.views[cls] = views
     return home.visitor(cls, naming)
@@ -194,7 +197,7 @@ def _find_ties(columns: Columns) -> None:
         _tie_views(columns, first_rows)
     if columns.views or set(columns.row_kinds) - {"parameter"}:
         # Only arrays without a gradient of their own can be a second name of somebody else.
-        columns.find_overlaps(merge=True)
+        find_overlaps(columns, merge=True)
         for leaf, rows in columns.further_rows.items():
             # A buffer that is saved under any of its names is saved.
             if columns.row_kinds[leaf] == "transient" and {columns.row_kinds[row] for row in rows} - {"transient"}:
@@ -207,7 +210,7 @@ def _tie_views(columns: Columns, first_rows: dict[int, int]) -> None:
         owner = columns.node_objects[node]
         if columns.row_names[row] not in columns.views.get(type(owner), ()):
             continue
-        source = columns.home(owner).view_source(owner, columns.row_names[row])
+        source = columns.home(owner).capability(Viewing).view_source(owner, columns.row_names[row])
         if source is not None and id(source[0]) in first_rows:
             columns.tie([row], first_rows[id(source[0])])
             columns.row_ops[row] = source[1]

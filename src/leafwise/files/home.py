@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.flat import Group, split
-from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec, Visit
+from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Spec, Visit
 from leafwise.core.memory import Op
 from leafwise.core.moments import Moments
 from leafwise.core.path import Entry
@@ -72,8 +76,78 @@ class _FileGroup(Group):
         self.record = record
 
 
+class FileMeasuring(Measuring):
+    def cannot_measure(self, value: Stored) -> str:
+        from leafwise.files import measuring
+
+        return self.home.cannot_read(value) or measuring.cannot_measure(value)
+
+    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+        from leafwise.files import measuring
+
+        moments = measuring.measure(values, histogram, count)
+        return lambda: moments
+
+    def reads_parts(self, value: Stored) -> bool:
+        # What is unpacked from its beginning for each part is rather held, unless it is large.
+        return value.reads_parts and not (isinstance(value, Inflated) and value.spec.nbytes <= _HELD)
+
+
+class FileComparing(Comparing):
+    def contiguous_run(self, value: Stored) -> Run | None:
+        lies = value.plain_run()
+        if lies is None or not isinstance(lies[0].source, LocalSource):
+            return None
+        storage, start, _ = lies
+        descriptor = storage.source.descriptor()  # type: ignore[attr-defined]
+        return Run(storage.start + start, value.spec.size, value.spec.dtype, storage.source, descriptor)
+
+    def same_bits(self, first: Stored, second: Stored) -> bool:
+        if first.spec[:2] != second.spec[:2]:
+            return False
+        return all(as_bytes(one) == as_bytes(other) for one, other in zip(first.parts(), second.parts(), strict=True))
+
+    def fingerprint(self, value: Stored) -> tuple[int, bool] | None:
+        import numpy as np
+
+        if isinstance(value, Unreadable) or not value.spec.size:
+            return None
+        total, first, constant = 0, None, True
+        for part in value.parts():
+            array = np.ascontiguousarray(part).reshape(-1)
+            first = array[0] if first is None else first
+            constant = constant and bool((array == first).all())
+            bits = array.view({1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(array.itemsize, "u1"))
+            total += int(bits.sum(dtype=np.uint64))
+        return total % 2**64, constant
+
+
+class FileSaving(Saving):
+    def pieces(self, value: Stored) -> Iterator[Any]:
+        return value.chunks()
+
+    def snapshot(self, values: list[Stored]) -> list[Stored]:
+        return values  # a file does not change under who reads it, or says so
+
+    def check_unchanged(self, values: list[Stored]) -> None:
+        unchanged({id(one.source): one.source for value in values for one in value.storages()}.values())
+
+
+class FileViewing(Viewing):
+    def seen_through(self, value: Stored, op: Op) -> Stored:
+        seen = value.read(op.slices or ())
+        seen = seen if op.order is None else seen.transpose(op.order)
+        return InMemory(value.spec._replace(shape=seen.shape, size=seen.size, nbytes=seen.nbytes), lambda: seen)
+
+
 class FilesHome(Home):
     name = "a file"
+    capabilities: ClassVar[Capabilities] = {
+        Comparing: FileComparing,
+        Measuring: FileMeasuring,
+        Saving: FileSaving,
+        Viewing: FileViewing,
+    }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, Stored):
@@ -122,98 +196,28 @@ class FilesHome(Home):
     def spec(self, value: Stored) -> Spec:
         return value.spec
 
+    def specs(self, values: list[Stored]) -> list[Spec]:
+        return [value.spec for value in values]
+
     def value(self, value: Stored) -> Any:
         return value.view()
-
-    def numpy(self, value: Stored) -> Any:
-        return value.view()
-
-    def read(self, value: Stored, index: Any) -> Any:
-        return value.read(index)
-
-    def reads_parts(self, value: Stored) -> bool:
-        # What is unpacked from its beginning for each part is rather held, unless it is large.
-        return value.reads_parts and not (isinstance(value, Inflated) and value.spec.nbytes <= _HELD)
-
-    def write(self, value: Any, array: Any) -> None:
-        raise Unsupported(self.name, "be written in place", "load it, change it, and save it")
-
-    # -- saving ------------------------------------------------------------------------------------------
-
-    def pieces(self, value: Stored) -> Iterator[Any]:
-        return value.chunks()
 
     def cannot_read(self, value: Stored) -> str:
         return value.why if isinstance(value, Unreadable) else ""
 
-    def snapshot(self, values: list[Stored]) -> list[Stored]:
-        return values  # a file does not change under who reads it, or says so
+    def read(self, value: Stored, index: Any = ()) -> Any:
+        return value.read(index)
 
-    # -- statistics ------------------------------------------------------------------------------------
+    def write(self, value: Any, array: Any) -> None:
+        raise Unsupported(self.name, "be written in place", "load it, change it, and save it")
 
-    def cannot_measure(self, value: Stored) -> str:
-        from leafwise.files import measuring
-
-        return self.cannot_read(value) or measuring.cannot_measure(value)
-
-    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
-        from leafwise.files import measuring
-
-        found = measuring.measure(values, histogram, count)
-        return lambda: found
-
-    # -- comparing -------------------------------------------------------------------------------------
-
-    def run(self, value: Stored) -> Run | None:
-        lies = value.plain_run()
-        if lies is None or not isinstance(lies[0].source, LocalSource):
-            return None
-        storage, start, _ = lies
-        descriptor = storage.source.descriptor()  # type: ignore[attr-defined]
-        return Run(storage.start + start, value.spec.size, value.spec.dtype, storage.source, descriptor)
-
-    def unchanged(self, values: list[Stored]) -> None:
-        unchanged({id(one.source): one.source for value in values for one in value.storages()}.values())
-
-    # -- sharing ---------------------------------------------------------------------------------------
-
-    def specs(self, values: list[Stored]) -> list[Spec]:
-        return [value.spec for value in values]
-
-    def storage(self, value: Stored) -> object | None:
-        return id(value.storage) if isinstance(value, Strided) and value.storage.shared else None
+    # -- memory ----------------------------------------------------------------------------------------
 
     def storages(self, values: list[Stored]) -> list[object | None]:
-        if not any(isinstance(value, Strided) and value.storage.shared for value in values):
-            return [None] * len(values)
-        return [self.storage(value) for value in values]
+        return [id(value.storage) if isinstance(value, Strided) and value.storage.shared else None for value in values]
 
     def memory(self, value: Stored) -> Memory | None:
         return value.tied_memory() if isinstance(value, Strided) else None
-
-    def same_bits(self, a: Stored, b: Stored) -> bool:
-        if a.spec[:2] != b.spec[:2]:
-            return False
-        return all(as_bytes(one) == as_bytes(other) for one, other in zip(a.parts(), b.parts(), strict=True))
-
-    def fingerprint(self, value: Stored) -> tuple[int, bool] | None:
-        import numpy as np
-
-        if isinstance(value, Unreadable) or not value.spec.size:
-            return None
-        total, first, constant = 0, None, True
-        for part in value.parts():
-            array = np.ascontiguousarray(part).reshape(-1)
-            first = array[0] if first is None else first
-            constant = constant and bool((array == first).all())
-            bits = array.view({1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(array.itemsize, "u1"))
-            total += int(bits.sum(dtype=np.uint64))
-        return total % 2**64, constant
-
-    def seen_through(self, value: Stored, op: Op) -> Stored:
-        seen = value.read(op.slices or ())
-        seen = seen if op.order is None else seen.transpose(op.order)
-        return InMemory(value.spec._replace(shape=seen.shape, size=seen.size, nbytes=seen.nbytes), lambda: seen)
 
 
 def _by_kind(group: _FileGroup) -> Visit:

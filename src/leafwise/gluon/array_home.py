@@ -1,52 +1,88 @@
 """How leafwise reaches arrays in containers: as the tensors beneath, whose methods arrays do not have."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from leafwise.core.home import Spec
+from leafwise.core.capabilities import Capability
+from leafwise.core.capabilities.averaging import Averaging
+from leafwise.core.capabilities.clipping import Clipping
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.filling import Filling
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.packing import Packing
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.viewing import Viewing
+from leafwise.core.home import Capabilities, Memory, Spec
 from leafwise.errors import Unsupported
 from leafwise.gluon.array import ndarray, plain
-from leafwise.homes.torch import TorchHome
+from leafwise.homes.torch.averaging import TorchAveraging
+from leafwise.homes.torch.clipping import TorchClipping
+from leafwise.homes.torch.comparing import TorchComparing
+from leafwise.homes.torch.filling import TorchFilling
+from leafwise.homes.torch.freezing import TorchFreezing
+from leafwise.homes.torch.home import TorchHome
+from leafwise.homes.torch.loading import TorchLoading
+from leafwise.homes.torch.measuring import TorchMeasuring
+from leafwise.homes.torch.packing import TorchPacking
+from leafwise.homes.torch.rebuilding import TorchRebuilding
+from leafwise.homes.torch.saving import TorchSaving
+from leafwise.homes.torch.viewing import TorchViewing
 
-# What is asked about values and memory; for all of it, the tensor beneath answers.
-_OF_VALUES = (
-    "buffer",
-    "cannot_compare",
-    "cannot_fill",
-    "cannot_measure",
-    "cannot_read",
-    "cannot_write",
-    "clone_many",
-    "copy_many",
-    "draw",
-    "drawn_at_a_time",
-    "fill",
-    "fingerprint",
-    "first_of_other_shape",
-    "lerp_many",
-    "lies_at",
-    "local_parts",
-    "measure",
-    "memory",
-    "norms",
-    "numpy",
-    "pieces",
-    "read",
-    "reads_parts",
-    "run",
-    "same_bits",
-    "scale_many",
-    "seen_through",
-    "snapshot",
-    "storage",
-    "storages",
-    "write",
-    "wrote",
-)
+
+def _over_tensors(capability: type[Capability]) -> type[Capability]:
+    """A capability of tensors for arrays: every method is given the tensors beneath them."""
+
+    def method(name: str) -> Callable[..., Any]:
+        def over(self: Any, *args: Any, **kwargs: Any) -> Any:
+            tensors = [[*map(plain, arg)] if isinstance(arg, list) else plain(arg) for arg in args]
+            return getattr(super(made, self), name)(*tensors, **kwargs)
+
+        return over
+
+    names = [name for name in dir(capability) if not name.startswith("_") and callable(getattr(capability, name))]
+    made = type(capability.__name__.replace("Torch", "Array"), (capability,), {name: method(name) for name in names})
+    return made
+
+
+class ArrayClipping(_over_tensors(TorchClipping)):  # type: ignore[misc]
+    def clip_together(self, values: list[Any], max_norm: float) -> list[float] | None:
+        return None
+
+
+class ArrayFreezing(TorchFreezing):
+    def cannot_train(self, value: Any, trainable: bool) -> str:
+        return "it is an array; use attach_grad() and drop_grad()"
+
+
+class ArrayPacking(TorchPacking):
+    def cannot_pack(self, value: Any) -> str:
+        return "it is an array; pack the Block that has parameters"
+
+
+class ArrayRebuilding(TorchRebuilding):
+    def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
+        raise Unsupported(self.home.name, "give a new array of another shape", "np.zeros does")
 
 
 class ArrayHome(TorchHome):
     name = "gluon arrays"
+    capabilities: ClassVar[Capabilities] = {
+        **TorchHome.capabilities,
+        Averaging: _over_tensors(TorchAveraging),
+        Clipping: ArrayClipping,
+        Comparing: _over_tensors(TorchComparing),
+        Filling: _over_tensors(TorchFilling),
+        Freezing: ArrayFreezing,
+        Loading: _over_tensors(TorchLoading),
+        Measuring: _over_tensors(TorchMeasuring),
+        Packing: ArrayPacking,
+        Rebuilding: ArrayRebuilding,
+        Saving: _over_tensors(TorchSaving),
+        Viewing: _over_tensors(TorchViewing),
+    }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         return "leaf" if issubclass(cls, ndarray) else None
@@ -60,32 +96,23 @@ class ArrayHome(TorchHome):
     def grads(self, values: list[Any]) -> list[Any]:
         return [value.grad for value in values]
 
+    def cannot_read(self, value: Any) -> str:
+        return super().cannot_read(plain(value))
+
+    def read(self, value: Any, index: Any = ()) -> Any:
+        return super().read(plain(value), index)
+
+    def write(self, value: Any, array: Any) -> None:
+        super().write(plain(value), plain(array))
+
+    def storages(self, values: list[Any]) -> list[object | None]:
+        return super().storages([*map(plain, values)])
+
+    def memory(self, value: Any) -> Memory:
+        return super().memory(plain(value))
+
     def own_gradient(self, value: Any) -> bool:
         return bool(value.requires_grad and value.is_leaf)
 
-    def cannot_train(self, value: Any, trainable: bool) -> str:
-        return "it is an array; use attach_grad() and drop_grad()"
-
-    def clip_together(self, values: list[Any], max_norm: float) -> list[float] | None:
-        return None
-
-    def cannot_pack(self, value: Any) -> str:
-        return "it is an array; pack the Block that has parameters"
-
-    def blank(self, value: Any, shape: tuple[int, ...]) -> Any:
-        raise Unsupported(self.name, "give a new array of another shape", "np.zeros does")
-
-
-def _beneath(name: str) -> Callable[..., Any]:
-    def method(self: ArrayHome, *args: Any, **kwargs: Any) -> Any:
-        tensors = [[plain(one) for one in arg] if isinstance(arg, list) else plain(arg) for arg in args]
-        return getattr(TorchHome, name)(self, *tensors, **kwargs)
-
-    method.__name__ = name
-    return method
-
-
-for _name in _OF_VALUES:
-    setattr(ArrayHome, _name, _beneath(_name))
 
 HOME = ArrayHome()

@@ -1,19 +1,37 @@
 """How leafwise reaches the leaves of a Block: as those of the module that it is, through Gluon's own words."""
 
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from leafwise.core.capabilities.tying import Keep, Place, TiedPlaces, Tying
+from leafwise.core.home import Capabilities
 from leafwise.core.memory import Op
 from leafwise.core.path import Entry
-from leafwise.core.sharing import Group, Keep, Place
 from leafwise.errors import Unsupported
 from leafwise.gluon.block import Block
 from leafwise.gluon.nn import Sequential
-from leafwise.homes.torch import TorchHome
+from leafwise.homes.torch.home import TorchHome
+from leafwise.homes.torch.tying import TorchTying
+
+
+class GluonTying(TorchTying):
+    def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
+        raise Unsupported(self.home.name, "tie", "share_parameters() of a Block does")
+
+    def untie(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
+        raise Unsupported(self.home.name, "untie", "the parameters of a Block are shared by share_parameters()")
+
+    def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
+        raise Unsupported(self.home.name, "untie", "the parameters of a Block are shared by share_parameters()")
+
+    def keep_ties(self, root: Any, objects: list[Any], groups: list[TiedPlaces], keep: Keep | None) -> Any:
+        reason = "Blocks share Parameter objects, which hold on to their tensors"
+        raise Unsupported(self.home.name, "keep ties", reason)
 
 
 class GluonHome(TorchHome):
     name = "gluon"
+    capabilities: ClassVar[Capabilities] = {**TorchHome.capabilities, Tying: GluonTying}
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         return "node" if issubclass(cls, Block) else None
@@ -24,18 +42,6 @@ class GluonHome(TorchHome):
         if isinstance(owner, Sequential) and name.isdecimal():
             return Entry(name, "index", list(owner._modules).index(name))
         return super().entry(owner, name, value)
-
-    def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
-        raise Unsupported(self.name, "tie", "share_parameters() of a Block does")
-
-    def unbind(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
-        raise Unsupported(self.name, "untie", "the parameters of a Block are shared by share_parameters()")
-
-    def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
-        raise Unsupported(self.name, "untie", "the parameters of a Block are shared by share_parameters()")
-
-    def guard_ties(self, root: Any, objects: list[Any], groups: list[Group], keep: Keep | None) -> Any:
-        raise Unsupported(self.name, "keep ties", "Blocks share Parameter objects, which hold on to their tensors")
 
 
 def _tensor_at(name: str, block: Block) -> Any:

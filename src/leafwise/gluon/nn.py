@@ -10,7 +10,7 @@ from leafwise.gluon.array import ndarray, through_torch
 from leafwise.gluon.base import MXNetError, missing
 from leafwise.gluon.block import Block, HybridBlock
 from leafwise.gluon.parameter import Parameter
-from leafwise.homes.roles import add_roles
+from leafwise.homes.torch.roles import add_roles
 
 __all__ = ["Activation", "Block", "Dense", "HybridBlock", "HybridSequential", "Sequential"]
 

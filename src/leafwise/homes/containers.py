@@ -1,18 +1,58 @@
 """Plain containers: dicts, lists, tuples and dataclasses that hold models, optimizers or arrays."""
 
 from collections.abc import Collection, Mapping, MutableMapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from leafwise.core import registry as homes
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.flat import Group, split
-from leafwise.core.home import Home, Visit
+from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry
 
 _PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None)})
 
 
+class ContainerRebuilding(Rebuilding):
+    def is_container(self, obj: Any) -> bool:
+        return not isinstance(obj, Group)
+
+    def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
+        if isinstance(owner, Group):
+            return owner  # what it stands for is changed where it is held
+        if isinstance(owner, Mapping):
+            return _changed_mapping(owner, changes)
+        if _is_sequence(owner):
+            return _changed_sequence(owner, changes)
+        if all(value is getattr(owner, name) for name, value in changes.items()):
+            return owner
+        if hasattr(owner, "_replace"):
+            return owner._replace(**changes)
+        if type(owner).__dataclass_params__.frozen:
+            from copy import copy
+
+            owner = copy(owner)
+        for name, value in changes.items():
+            object.__setattr__(owner, name, value)
+        return owner
+
+
+class ContainerSaving(Saving):
+    def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
+        if isinstance(obj, Group):
+            return None
+        kind = type(obj)
+        name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        if not isinstance(obj, Mapping):
+            return name, None
+        if all(type(key) is str and "." not in key for key in obj):
+            return None if kind is dict else (name, None)
+        return name, tuple(_keys_by_name(obj).items())
+
+
 class ContainersHome(Home):
     name = "containers"
+    capabilities: ClassVar[Capabilities] = {Rebuilding: ContainerRebuilding, Saving: ContainerSaving}
     _last_keys: tuple[tuple[int, int], dict[str, Any]] = (0, 0), {}
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
@@ -58,39 +98,6 @@ class ContainersHome(Home):
 
     def type_name(self, obj: Any) -> str:
         return "" if isinstance(obj, Group) else type(obj).__name__
-
-    def is_container(self, obj: Any) -> bool:
-        return not isinstance(obj, Group)
-
-    def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        if isinstance(obj, Group):
-            return None
-        kind = type(obj)
-        name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        if not isinstance(obj, Mapping):
-            return name, None
-        if all(type(key) is str and "." not in key for key in obj):
-            return None if kind is dict else (name, None)
-        return name, tuple(_keys_by_name(obj).items())
-
-    def replaced(self, owner: Any, changes: dict[str, Any]) -> Any:
-        if isinstance(owner, Group):
-            return owner  # what it stands for is changed where it is held
-        if isinstance(owner, Mapping):
-            return _changed_mapping(owner, changes)
-        if _is_sequence(owner):
-            return _changed_sequence(owner, changes)
-        if all(value is getattr(owner, name) for name, value in changes.items()):
-            return owner
-        if hasattr(owner, "_replace"):
-            return owner._replace(**changes)
-        if type(owner).__dataclass_params__.frozen:
-            from copy import copy
-
-            owner = copy(owner)
-        for name, value in changes.items():
-            object.__setattr__(owner, name, value)
-        return owner
 
 
 def _changed_mapping(owner: Mapping[Any, Any], changes: dict[str, Any]) -> Any:

@@ -1,11 +1,17 @@
 """NumPy arrays as leaves of containers."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from leafwise.core.home import Home, Memory, Spec
+from leafwise.core.capabilities.averaging import Averaging
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.filling import Filling
+from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.saving import Saving
+from leafwise.core.home import Capabilities, Home, Memory, Spec
 from leafwise.core.moments import Moments
 from leafwise.core.runs import Run
 from leafwise.errors import Unsupported, WriteError
@@ -16,8 +22,93 @@ from leafwise.kernels.dtypes import unknown_dtype
 _PIECE = 8 << 20  # how many bytes are copied at a time
 
 
+class NumpySaving(Saving):
+    def pieces(self, value: Any) -> Iterator[Any]:
+        if isinstance(value, np.ma.MaskedArray):
+            raise Unsupported(self.home.name, "be saved", "a masked array; save its data and its mask")
+        value = np.asarray(value)
+        if value.flags.c_contiguous and value.dtype.isnative:
+            yield value.reshape(-1).view(np.uint8).data if value.size else b""
+            return
+        native = value.dtype.newbyteorder("=")
+        rows = max(1, _PIECE // max(value[:1].nbytes, 1)) if value.ndim else 1
+        for start in range(0, len(value) if value.ndim else 1, rows):
+            part = value[start : start + rows] if value.ndim else value
+            yield np.ascontiguousarray(part, native).reshape(-1).view(np.uint8).data
+
+    def snapshot(self, values: list[Any]) -> list[Any]:
+        return [value.copy() for value in values]
+
+
+class NumpyLoading(Loading):
+    def cannot_write(self, value: Any) -> str:
+        return "" if value.flags.writeable else "the array is read-only"
+
+    def writable_bytes(self, value: Any) -> memoryview | None:
+        if not (value.flags.c_contiguous and value.flags.writeable and value.dtype.isnative):
+            return None
+        return value.reshape(-1).view(np.uint8).data if value.size else memoryview(bytearray())
+
+    def location(self, value: Any) -> tuple[object, Memory] | None:
+        return ("cpu", _memory(value)) if value.size else None
+
+
+class NumpyAveraging(Averaging):
+    def clone_many(self, values: list[Any], precise: bool) -> list[Any]:
+        narrow = [precise and value.dtype.itemsize < 4 and value.dtype.kind in "fV" for value in values]
+        return [
+            value.astype(np.float32) if is_narrow else value.copy()
+            for value, is_narrow in zip(values, narrow, strict=True)
+        ]
+
+    def copy_many(self, targets: list[Any], values: list[Any]) -> list[Any]:
+        for target, value in zip(targets, values, strict=True):
+            target[...] = value
+        return targets
+
+    def lerp_many(self, targets: list[Any], values: list[Any], weight: float) -> list[Any]:
+        for target, value in zip(targets, values, strict=True):
+            target += weight * (value.astype(target.dtype) - target)
+        return targets
+
+
+class NumpyFilling(Filling):
+    def fill(self, value: Any, start: int, rows: Any) -> None:
+        np.atleast_1d(value)[start : start + len(rows)] = rows
+
+
+class NumpyMeasuring(Measuring):
+    def cannot_measure(self, value: Any) -> str:
+        if isinstance(value, np.ma.MaskedArray):
+            return "it is a masked array; give its data"
+        return unknown_dtype(value.dtype.name)
+
+    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+        moments = cpu.measure_arrays(values, histogram, count)
+        return lambda: moments
+
+
+class NumpyComparing(Comparing):
+    def cannot_compare(self, value: Any) -> str:
+        if isinstance(value, np.ma.MaskedArray):
+            return "it is a masked array; give its data"
+        is_number = value.dtype.kind in "biufc" or value.dtype.type.__module__ == "ml_dtypes"
+        return "" if is_number else f"there are no numbers in an array of {value.dtype.name}"
+
+    def contiguous_run(self, value: Any) -> Run | None:
+        return cpu.run_of(value) if value.flags.c_contiguous and value.dtype.isnative else None
+
+
 class NumpyHome(Home):
     name = "numpy"
+    capabilities: ClassVar[Capabilities] = {
+        Averaging: NumpyAveraging,
+        Comparing: NumpyComparing,
+        Filling: NumpyFilling,
+        Loading: NumpyLoading,
+        Measuring: NumpyMeasuring,
+        Saving: NumpySaving,
+    }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         return "leaf" if issubclass(cls, np.ndarray) else None
@@ -25,8 +116,8 @@ class NumpyHome(Home):
     def spec(self, value: Any) -> Spec:
         return Spec(value.shape, value.dtype.name, "cpu", value.size, value.nbytes)
 
-    def numpy(self, value: Any) -> Any:
-        return value
+    def read(self, value: Any, index: Any = ()) -> Any:
+        return value if isinstance(index, tuple) and not index else value[index]
 
     def write(self, value: Any, array: Any) -> None:
         try:
@@ -49,80 +140,21 @@ class NumpyHome(Home):
             raise WriteError("the array is read-only")
         value[...] = given
 
-    def pieces(self, value: Any) -> Iterator[Any]:
-        if isinstance(value, np.ma.MaskedArray):
-            raise Unsupported(self.name, "be saved", "a masked array; save its data and its mask")
-        value = np.asarray(value)
-        if value.flags.c_contiguous and value.dtype.isnative:
-            yield value.reshape(-1).view(np.uint8).data if value.size else b""
-            return
-        native = value.dtype.newbyteorder("=")
-        rows = max(1, _PIECE // max(value[:1].nbytes, 1)) if value.ndim else 1
-        for start in range(0, len(value) if value.ndim else 1, rows):
-            part = value[start : start + rows] if value.ndim else value
-            yield np.ascontiguousarray(part, native).reshape(-1).view(np.uint8).data
-
-    def cannot_write(self, value: Any) -> str:
-        return "" if value.flags.writeable else "the array is read-only"
-
-    def snapshot(self, values: list[Any]) -> list[Any]:
-        return [value.copy() for value in values]
-
-    def buffer(self, value: Any) -> memoryview | None:
-        if not (value.flags.c_contiguous and value.flags.writeable and value.dtype.isnative):
-            return None
-        return value.reshape(-1).view(np.uint8).data if value.size else memoryview(bytearray())
-
-    def clone_many(self, values: list[Any], precise: bool) -> list[Any]:
-        narrow = [precise and value.dtype.itemsize < 4 and value.dtype.kind in "fV" for value in values]
+    def storages(self, values: list[Any]) -> list[object | None]:
+        # A mask makes other values of the same memory.
         return [
-            value.astype(np.float32) if is_narrow else value.copy()
-            for value, is_narrow in zip(values, narrow, strict=True)
+            id(_owner(value)) if value.size and not isinstance(value, np.ma.MaskedArray) else None for value in values
         ]
 
-    def copy_many(self, targets: list[Any], values: list[Any]) -> list[Any]:
-        for target, value in zip(targets, values, strict=True):
-            target[...] = value
-        return targets
-
-    def lerp_many(self, targets: list[Any], values: list[Any], weight: float) -> list[Any]:
-        for target, value in zip(targets, values, strict=True):
-            target += weight * (value.astype(target.dtype) - target)
-        return targets
-
-    def fill(self, value: Any, start: int, rows: Any) -> None:
-        np.atleast_1d(value)[start : start + len(rows)] = rows
-
-    def cannot_measure(self, value: Any) -> str:
-        if isinstance(value, np.ma.MaskedArray):
-            return "it is a masked array; give its data"
-        return unknown_dtype(value.dtype.name)
-
-    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
-        found = cpu.measure_arrays(values, histogram, count)
-        return lambda: found
-
-    def cannot_compare(self, value: Any) -> str:
-        if isinstance(value, np.ma.MaskedArray):
-            return "it is a masked array; give its data"
-        is_number = value.dtype.kind in "biufc" or value.dtype.type.__module__ == "ml_dtypes"
-        return "" if is_number else f"there are no numbers in an array of {value.dtype.name}"
-
-    def run(self, value: Any) -> Run | None:
-        return cpu.run_of(value) if value.flags.c_contiguous and value.dtype.isnative else None
-
-    def storage(self, value: Any) -> object | None:
-        # A mask makes other values of the same memory.
-        return id(_owner(value)) if value.size and not isinstance(value, np.ma.MaskedArray) else None
-
-    def lies_at(self, value: Any) -> tuple[object, Memory] | None:
-        return ("cpu", self.memory(value)) if value.size else None
-
     def memory(self, value: Any) -> Memory:
-        address = value.__array_interface__["data"][0]
-        # The same bytes are other numbers in the other order of bytes.
-        dtype = value.dtype.name if value.dtype.isnative else f"{value.dtype.name} swapped"
-        return Memory(address, value.shape, value.strides, value.itemsize, dtype)
+        return _memory(value)
+
+
+def _memory(value: Any) -> Memory:
+    address = value.__array_interface__["data"][0]
+    # The same bytes are other numbers in the other order of bytes.
+    dtype = value.dtype.name if value.dtype.isnative else f"{value.dtype.name} swapped"
+    return Memory(address, value.shape, value.strides, value.itemsize, dtype)
 
 
 def _owner(array: Any) -> Any:

@@ -1,13 +1,25 @@
 """Whatever keeps its state in a dict of its own making: schedulers, gradient scalers, data loaders that can go on."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from leafwise.core.home import Home, Visit
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry
+
+
+class StatefulRebuilding(Rebuilding):
+    def shows_copies(self, obj: Any) -> bool:
+        return True
+
+    def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
+        state = owner.state_dict()
+        owner.load_state_dict({key: changes.get(str(key), value) for key, value in state.items()})
+        return owner
 
 
 class StatefulHome(Home):
     name = "an object with a state dict"
+    capabilities: ClassVar[Capabilities] = {Rebuilding: StatefulRebuilding}
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         both = callable(getattr(cls, "state_dict", None)) and callable(getattr(cls, "load_state_dict", None))
@@ -21,14 +33,6 @@ class StatefulHome(Home):
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         return Entry(name, "step", raw=_Item(name), spelling=f"{{root}}.state_dict()[{name!r}]")
-
-    def takes_back(self, obj: Any) -> bool:
-        return True
-
-    def replaced(self, owner: Any, changes: dict[str, Any]) -> Any:
-        state = owner.state_dict()
-        owner.load_state_dict({key: changes.get(str(key), value) for key, value in state.items()})
-        return owner
 
 
 class _Item:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import Any, overload
 
-from leafwise.core.bars import bar
-from leafwise.core.doc import Shown
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.leaf_pairs import LeafPair, LeafPairs
 from leafwise.core.match import Prefix
+from leafwise.core.outline import Shown
 from leafwise.core.pairing import NamedArray, Pairing, Side
 from leafwise.core.path import shown_url
 from leafwise.core.plain_pairs import PlainPairs, compare_plain
+from leafwise.core.progress import bar
 from leafwise.core.proposals import Proposal
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
@@ -93,7 +94,7 @@ class Diff(Shown, Sequence[Change], kind="diff"):
         leaf, also those that are the same."""
         if depth is not None and (type(depth) is not int or depth < 0):
             raise QueryError(f"a depth is a whole number from 0 on, not {depth!r}")
-        return self._text(depth=depth, full=full)
+        return self.render_text(depth=depth, full=full)
 
 
 def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: bool = False) -> Diff:
@@ -288,7 +289,7 @@ def _check_unchanged(arrays: list[NamedArray]) -> None:
     for array in arrays:
         by_home.setdefault(array.home, []).append(array.value)
     for home, values in by_home.items():
-        home.unchanged(values)
+        home.capability(Saving).check_unchanged(values)
 
 
 def _nothing_to_compare(path: str, reason: str) -> WalkError:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, overload
 
-from leafwise.core.doc import Shown
+from leafwise.core.outline import Shown
 from leafwise.core.path import escape
 
 Level = Literal["error", "warning", "note"]
@@ -84,4 +84,4 @@ class Findings(Shown, Sequence[Finding], kind="findings"):
 
     def text(self, *, full: bool = False) -> str:
         """The table as plain text; `full` shows every finding."""
-        return self._text(full=full)
+        return self.render_text(full=full)

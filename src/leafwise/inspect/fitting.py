@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from leafwise.core.iterating import Draw
+from leafwise.core.capabilities.filling import Draw
 from leafwise.inspect.rows import Row
 
 _CUT = math.erf(2 / math.sqrt(2))  # a normal distribution that ends at two standard deviations

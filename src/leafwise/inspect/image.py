@@ -6,6 +6,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from leafwise.core import registry
+from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.path import Path, listed, spelled
@@ -208,7 +209,7 @@ def _no_picture(home: Home, array: Any) -> str:
         return f"it is empty, of shape {shape_text(shape)}"
     if "complex" in dtype:
         return f"{dtype} has no scale about zero; draw its real or its imaginary part"
-    return home.cannot_measure(array)
+    return home.capability(Measuring).cannot_measure(array)
 
 
 def _called(name: str) -> str:

@@ -8,8 +8,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from leafwise.core.doc import Shown
 from leafwise.core.leaf import shape_text
+from leafwise.core.outline import Shown
 from leafwise.core.path import escape
 from leafwise.errors import FileError, QueryError
 
@@ -37,33 +37,33 @@ class Image(Shown, kind="image"):
         self.of: str = facts["of"]
         self.style: str = facts["style"]
         self._size: int = facts["size"]
-        self._grid = grid
+        self.grid = grid  # the cells, and where there are gaps between them
         largest = float(abs(grid.cells).max(initial=0, where=_finite(grid.cells)))
         self.limit = largest if limit is None else limit
-        self._beyond = int((_finite(grid.cells) & (abs(grid.cells) > self.limit)).sum())
+        self.beyond = int((_finite(grid.cells) & (abs(grid.cells) > self.limit)).sum())  # cells outside of the scale
 
     @property
     def cells(self) -> Any:
         """The numbers that are drawn, row by row."""
-        return self._grid.cells
+        return self.grid.cells
 
     @property
     def width(self) -> int:
         """How many pixels the picture is wide."""
-        return self._side(1, self._zoom[1], self._gaps)
+        return self._side(1, self.zoom[1], self.gaps)
 
     @property
     def height(self) -> int:
         """How many pixels the picture is high."""
-        return self._side(0, self._zoom[0], self._gaps)
+        return self._side(0, self.zoom[0], self.gaps)
 
     @property
-    def _zoom(self) -> tuple[int, int]:
+    def zoom(self) -> tuple[int, int]:
         """How many pixels high and wide a cell is: as many the one as the other, unless that would be a sliver."""
         zoom = self._even_zoom
         if self.style == "strip":
             return max(zoom, _STRIP), zoom
-        high, wide = (self._side(axis, zoom, self._gaps) for axis in (0, 1))
+        high, wide = (self._side(axis, zoom, self.gaps) for axis in (0, 1))
         least = min(_SHORT, max(high, wide) // 4)
         return self._stretched(0, zoom, least), self._stretched(1, zoom, least)
 
@@ -71,7 +71,7 @@ class Image(Shown, kind="image"):
     def _even_zoom(self) -> int:
         from leafwise.inspect.bins import gaps
 
-        goal, levels = min(_GOAL, self._size), len(self._grid.across)
+        goal, levels = min(_GOAL, self._size), len(self.grid.across)
         for zoom in range(_MOST_ZOOM, 1, -1):
             if max(self._side(axis, zoom, gaps(levels, zoom)) for axis in (0, 1)) <= goal:
                 return zoom
@@ -79,46 +79,57 @@ class Image(Shown, kind="image"):
 
     def _stretched(self, axis: int, zoom: int, least: int) -> int:
         """The next zoom with which a side has so many pixels."""
-        while self._side(axis, zoom, self._gaps) < least:
+        while self._side(axis, zoom, self.gaps) < least:
             zoom += 1
         return zoom
 
     def _side(self, axis: int, zoom: int, gaps: tuple[int, int]) -> int:
         from leafwise.inspect.bins import side
 
-        every = (self._grid.down, self._grid.across)[axis]
-        return side(self._grid.cells.shape[axis], every, zoom, gaps[axis])
+        every = (self.grid.down, self.grid.across)[axis]
+        return side(self.grid.cells.shape[axis], every, zoom, gaps[axis])
 
     @property
-    def _gaps(self) -> tuple[int, int]:
+    def gaps(self) -> tuple[int, int]:
         """How many pixels the narrowest gap has, down and across."""
         from leafwise.inspect.bins import gaps
 
-        return gaps(len(self._grid.across), self._even_zoom)
+        return gaps(len(self.grid.across), self._even_zoom)
 
     @property
     def caption(self) -> str:
         """Which leaf it is, what is drawn and how, and the scale."""
-        return escape(" · ".join([self._title, *self._grid.said, *self._grid.dead, self._scale, *self._wrong]))
+        return escape(
+            " · ".join([self.title, *self.grid.said, *self.grid.dead, self.scale_text, *self.nonfinite_texts])
+        )
 
     @property
-    def _title(self) -> str:
+    def title(self) -> str:
+        """Which leaf it is, with its shape and dtype: the first words of the caption."""
         what = "" if self.of == "value" else "gradient of "
         return f"{what}{self.path} {shape_text(self.shape)} {self.dtype}".strip()
 
     @property
-    def _signed(self) -> bool:
-        return bool((_finite(self.cells) & (self.cells < 0)).any())
+    def finite(self) -> Any:
+        """Which cells hold a finite number."""
+        return _finite(self.cells)
 
     @property
-    def _scale(self) -> str:
-        low = -self.limit if self._signed else 0
-        beyond = f", {self._beyond:,} beyond" if self._beyond else ""
+    def signed(self) -> bool:
+        """Whether any cell is negative, so that the scale has two arms."""
+        return bool((self.finite & (self.cells < 0)).any())
+
+    @property
+    def scale_text(self) -> str:
+        """The values at the ends of the scale, and how many cells are beyond them."""
+        low = -self.limit if self.signed else 0
+        beyond = f", {self.beyond:,} beyond" if self.beyond else ""
         return f"{low:.3g} … {self.limit:.3g}{beyond}"
 
     @property
-    def _wrong(self) -> list[str]:
-        counts = (("NaN", self._grid.nan), ("infinite", self._grid.infinite))
+    def nonfinite_texts(self) -> list[str]:
+        """How many values are NaN, and how many infinite; nothing where none are."""
+        counts = (("NaN", self.grid.nan), ("infinite", self.grid.infinite))
         return [f"{count:,} {what}" for what, count in counts if count]
 
     def png(self) -> bytes:
@@ -174,7 +185,7 @@ class Image(Shown, kind="image"):
         count = whole_number(width)
         if count is None or count < 1:
             raise QueryError(f"a width is a whole number from 1 on, not {width!r}")
-        return self._text(width=count)
+        return self.render_text(width=count)
 
 
 def must_be_png(path: "str | os.PathLike[str]") -> str:

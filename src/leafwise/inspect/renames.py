@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.moments import Moments
 from leafwise.core.pairing import NamedArray
 
@@ -64,7 +65,11 @@ def _crossed(left: Left, prove: Prove, mapped: dict[str, str]) -> Pairs:
 def _candidates(ones: list[NamedArray], others: list[NamedArray]) -> tuple[list[NamedArray], list[NamedArray]]:
     """Those that have a dtype and a shape, turned or not, in common with one of the other side, and values."""
     readable = [
-        [one for one in side if one.spec.shape is not None and not one.home.cannot_measure(one.value)]
+        [
+            one
+            for one in side
+            if one.spec.shape is not None and not one.home.capability(Measuring).cannot_measure(one.value)
+        ]
         for side in (ones, others)
     ]
     common = {_facts(one) for one in readable[0]} & {_facts(one) for one in readable[1]}
@@ -90,7 +95,7 @@ def _with_moments(side: list[NamedArray], count: Callable[[int], None]) -> list[
         by_home.setdefault(held.home, []).append(number)
     moments: dict[int, Moments] = {}
     for home, numbers in by_home.items():
-        wait = home.measure([side[number].value for number in numbers], False, count)
+        wait = home.capability(Measuring).measure([side[number].value for number in numbers], False, count)
         moments.update(zip(numbers, wait(), strict=True))
     return [_Found(held, moments[number]) for number, held in enumerate(side)]
 

@@ -32,7 +32,7 @@ class Seen:
 
     @property
     def handle(self) -> Leaf:
-        return self._looked.columns.leaf(self.leaf)
+        return self._looked.columns.leaf_of(self.leaf)
 
     @property
     def held(self) -> NamedArray:

@@ -6,13 +6,14 @@ from importlib import import_module
 from threading import Lock
 from typing import Any, Literal
 
-from leafwise.core.bars import bar
+from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.columns import Columns
-from leafwise.core.doc import Shown
 from leafwise.core.home import Home, Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.moments import Moments, together
+from leafwise.core.outline import Shown
 from leafwise.core.path import Path, listed
+from leafwise.core.progress import bar
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.rows import Row
@@ -129,7 +130,7 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
         leaf."""
         if depth is not None and (type(depth) is not int or depth < 0):
             raise QueryError(f"a depth is a whole number from 0 on, not {depth!r}")
-        return self._text(depth=depth, full=full)
+        return self.render_text(depth=depth, full=full)
 
     def pandas(self) -> Any:
         """The same as a DataFrame of pandas, a row for each path, without the histograms."""
@@ -193,7 +194,7 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
             its = home.grads(its)
         for number, array in zip(numbers, its, strict=True):
             arrays[number] = array
-            reason = home.cannot_measure(array) if array is not None else "it has no gradient"
+            reason = home.capability(Measuring).cannot_measure(array) if array is not None else "it has no gradient"
             if reason:
                 skipped[leaves[number]] = reason
     if leaves and len(skipped) == len(leaves):
@@ -232,7 +233,7 @@ class _Waiting:
         self, home: Home, leaves: list[int], arrays: list[Any], histogram: bool, count: Callable[[int], None]
     ) -> None:
         try:
-            self._pending.append((leaves, home.measure(arrays, histogram, count)))
+            self._pending.append((leaves, home.capability(Measuring).measure(arrays, histogram, count)))
         except Error:
             raise
         except Exception as error:

@@ -7,7 +7,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core import registry as homes
-from leafwise.core.home import Home, Spec
+from leafwise.core.capabilities.stepping import Stepping, is_optimizer
+from leafwise.core.home import Spec
 from leafwise.core.query import where
 from leafwise.core.tree import Tree
 from leafwise.core.walk import walk
@@ -36,7 +37,7 @@ class Stepped:
 
     def _in_tree(self) -> list[Any]:
         t = self._looked.tree
-        nodes = self.columns.nodes_where(lambda home, obj: home.steps(obj), t.root) if t.is_whole else []
+        nodes = self.columns.nodes_where(is_optimizer, t.root) if t.is_whole else []
         return [self.columns.node_objects[node] for node in nodes]
 
     @cached_property
@@ -49,7 +50,7 @@ class Stepped:
     @cached_property
     def _held(self) -> Counter[int]:
         """The identities of what the optimizers step, each with how many of them do."""
-        each = [{id(value) for _, value in self._home_of(one).held_by(one)} for one in self.optimizers]
+        each = [{id(value) for _, value in self._stepping_of(one).held_by(one)} for one in self.optimizers]
         return Counter(chain.from_iterable(each))
 
     def steps(self, seen: Seen) -> bool:
@@ -65,7 +66,7 @@ class Stepped:
     def elsewhere(self) -> list[Spec]:
         """The specs of what optimizers step and the tree does not have."""
         here = set(map(id, self.columns.row_values))
-        values = (value for one in self.optimizers for _, value in self._home_of(one).held_by(one))
+        values = (value for one in self.optimizers for _, value in self._stepping_of(one).held_by(one))
         return [self.columns.home(value).spec(value) for value in values if id(value) not in here]
 
     def part_apart(self, seen: Seen) -> str | None:
@@ -91,14 +92,14 @@ class Stepped:
     def reached(self, seen: Seen) -> Any:
         """What an optimizer keeps of a leaf that is zero where no step has reached it; None where there is nothing."""
         value = self.columns.row_values[seen.leaf]
-        found = (self._home_of(one).reached(one, value) for one in self.optimizers)
+        found = (self._stepping_of(one).reached(one, value) for one in self.optimizers)
         return next((one for one in found if one is not None), None)
 
-    def _home_of(self, optimizer: Any) -> Home:
-        found = homes.find(type(optimizer))
-        if found is None or not found[0].steps(optimizer):
+    def _stepping_of(self, optimizer: Any) -> Stepping:
+        handled = homes.find(type(optimizer))
+        if handled is None or not is_optimizer(handled[0], optimizer):
             raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")
-        return found[0]
+        return handled[0].capability(Stepping)
 
     @cached_property
     def state_rows(self) -> list[tuple[str, Row]]:

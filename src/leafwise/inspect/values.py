@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.comparing import Comparison
 from leafwise.core.pairing import NamedArray
 from leafwise.core.reading import reader
@@ -36,7 +38,9 @@ def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: Counted) -
     runs: dict[int, tuple[Run, Run]] = {}
     others: list[int] = []
     for number, (one, other) in enumerate(pairs):
-        reason = one.home.cannot_compare(one.value) or other.home.cannot_compare(other.value)
+        reason = one.home.capability(Comparing).cannot_compare(one.value) or other.home.capability(
+            Comparing
+        ).cannot_compare(other.value)
         if reason and (one.spec.size == other.spec.size or None in (one.spec.shape, other.spec.shape)):
             verdicts[number] = Verdict.of("unknown", reason=reason)
         elif one.spec.size != other.spec.size:
@@ -62,7 +66,7 @@ def _lying(one: NamedArray, other: NamedArray) -> tuple[Run, Run] | None:
     """Where both lie as runs that can be compared bit by bit."""
     if one.spec.dtype != other.spec.dtype or _is_turned(one, other) or not streams.knows(one.spec.dtype):
         return None
-    run, partner = one.home.run(one.value), other.home.run(other.value)
+    run, partner = (held.home.capability(Comparing).contiguous_run(held.value) for held in (one, other))
     return None if run is None or partner is None else (run, partner)
 
 
@@ -97,7 +101,7 @@ def _of_runs(
             return compare(own, count)
         except UnreadError as error:
             held = pairs[numbers[error.number]][error.side]
-            for _ in held.home.pieces(held.value):
+            for _ in held.home.capability(Saving).pieces(held.value):
                 pass  # which says what is wrong, if it still is
             raise FileError(f"{held.name!r} cannot be read to its end; was the file cut off?") from error
 
@@ -139,7 +143,7 @@ def _arrays(held: NamedArray) -> Iterator[Any]:
 
 
 def _pieces(held: NamedArray) -> Iterator[Any]:
-    return held.home.pieces(held.value)
+    return held.home.capability(Saving).pieces(held.value)
 
 
 def _may_be_turned(one: NamedArray, other: NamedArray) -> bool:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
+from leafwise.core.capabilities.averaging import Averaging
+from leafwise.core.capabilities.loading import Loading
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.path import escape
@@ -103,19 +105,25 @@ class Average:
         if not all(part.home.in_place for part in self._parts):
             new: dict[int, Any] = {}
             for part, held in zip(self._parts, values, strict=True):
-                new.update(zip(found.leaves(part.leaves), part.home.copy_many(held, part.arrays), strict=True))
+                new.update(
+                    zip(
+                        found.leaves(part.leaves),
+                        part.averaging.copy_many(held, part.arrays),
+                        strict=True,
+                    )
+                )
             yield with_leaves(found.tree, new)
             return
-        own = [part.home.clone_many(held, False) for part, held in zip(self._parts, values, strict=True)]
+        own = [part.averaging.clone_many(held, False) for part, held in zip(self._parts, values, strict=True)]
         _applied.update(id(value) for held in values for value in held)
         try:
             for part, held in zip(self._parts, values, strict=True):
-                part.home.copy_many(held, part.arrays)
+                part.averaging.copy_many(held, part.arrays)
             yield found.root
         finally:
             _applied.difference_update(id(value) for held in values for value in held)
             for part, held, before in zip(self._parts, values, own, strict=True):
-                part.home.copy_many(held, before)
+                part.averaging.copy_many(held, before)
 
     # -- saving and loading ------------------------------------------------------------------------------
 
@@ -175,7 +183,8 @@ class _Part:
         self.leaves, self.is_averaged = leaves, is_averaged
         held = [columns.current(leaf) for leaf in leaves]
         self.home: Home = columns.home(held[0])
-        self.arrays: list[Any] = self.home.clone_many(held, True)
+        self.averaging = self.home.capability(Averaging)
+        self.arrays: list[Any] = self.averaging.clone_many(held, True)
 
     def checked(self, found: _Found) -> list[Any]:
         """The arrays as they are now; raises where one does not fit its average."""
@@ -185,7 +194,7 @@ class _Part:
         return values
 
     def check(self, columns: Columns, leaves: list[int], values: list[Any]) -> None:
-        differing = self.home.first_of_other_shape(self.arrays, values)
+        differing = self.averaging.first_of_other_shape(self.arrays, values)
         if differing is not None:
             now, then = (self.home.spec(one[differing]).shape for one in (values, self.arrays))
             name = columns.row_text(leaves[differing])
@@ -193,9 +202,9 @@ class _Part:
 
     def move(self, values: list[Any], weight: float) -> None:
         if weight == 1:
-            self.arrays = self.home.copy_many(self.arrays, values)
+            self.arrays = self.averaging.copy_many(self.arrays, values)
         else:
-            self.arrays = self.home.lerp_many(self.arrays, values, weight)
+            self.arrays = self.averaging.lerp_many(self.arrays, values, weight)
 
 
 def _is_alike(a: Columns, b: Columns) -> bool:
@@ -222,7 +231,7 @@ def _sorted_leaves(t: Tree, buffers: str) -> tuple[dict[str, int], list[_Part]]:
         leaf = columns.ties.get(row, row)
         value = columns.current(leaf)
         home = columns.home(value)
-        if reason := home.cannot_read(value) or (home.cannot_write(value) if home.in_place else ""):
+        if reason := home.cannot_read(value) or (home.capability(Loading).cannot_write(value) if home.in_place else ""):
             raise WalkError(f"cannot average {columns.row_text(row)}: {reason}")
         if key in keys:
             raise WalkError(f"cannot average {columns.row_text(row)}: another leaf is called {key!r}, too")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import Columns
 from leafwise.core.glob import Glob
 from leafwise.core.home import Home
@@ -35,7 +36,7 @@ def depths(tree: Tree, rows: Sequence[int], blocks: str | None) -> Depths:
     if blocks is not None:
         search = _Search(columns, rows, [])
         return _by_stages(columns, rows, [[block] for block in _named(search, tree, blocks)], [], blocks)
-    advising = advisers(columns, tree.root, lambda home, cls: home.depths_by(cls))
+    advising = advisers(columns, tree.root, lambda home, cls: home.capability(Grouping).depths_by(cls))
     silent = ""
     while True:
         search = _Search(columns, rows, advising)
@@ -70,7 +71,7 @@ def _by_model(columns: Columns, node: int, rows: Sequence[int]) -> Depths | None
     """What the model says; None where it says nothing about any of its leaves. All of its leaves count, so that the
     depth of one does not depend on which others are asked for."""
     obj = columns.node_objects[node]
-    ask = columns.home(obj).depths_by(type(obj))
+    ask = columns.home(obj).capability(Grouping).depths_by(type(obj))
     assert ask is not None
     first, last = columns.row_ranges[node]
     below = [row for row in range(first, last) if columns.row_kinds[row] in ("parameter", "array")]

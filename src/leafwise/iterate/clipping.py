@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
+from leafwise.core.capabilities.clipping import Clipping
+from leafwise.core.capabilities.loading import Loading
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import escape, listed
@@ -116,12 +118,12 @@ class _Gradients:
         self.holder = self.columns.node_objects[t.root]
         ties = self.columns.ties
         leaves = [ties.get(row, row) for row in t.first_rows] if ties else t.first_rows
-        found = _asked(self.columns, list(map(value_at, leaves)))
-        self.leaves = [leaf for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None]
-        self._arrays = [gradient for gradient in found if gradient is not None]
+        gradients = _gradients_at(self.columns, leaves, list(map(value_at, leaves)))
+        self.leaves = [leaf for leaf, gradient in zip(leaves, gradients, strict=True) if gradient is not None]
+        self._arrays = [gradient for gradient in gradients if gradient is not None]
         if not self.leaves:
             raise WalkError("no leaf has a gradient; call lw.clip after backward()")
-        self._homes = self.columns.by_home(self._arrays)
+        self._batches = self.columns.batches(self.leaves, self._arrays)
 
     def lie_in(self, flattened: Flat) -> bool:
         """Whether these are just the gradients that a Flat has in its vectors."""
@@ -132,44 +134,46 @@ class _Gradients:
 
     def clip_together(self, max_norm: float) -> list[float] | None:
         """The norms, if their home can clip all at once; nothing was changed where they are not finite."""
-        return next(iter(self._homes)).clip_together(self._arrays, max_norm) if len(self._homes) == 1 else None
+        if len(self._batches) != 1:
+            return None
+        return self._batches[0].home.capability(Clipping).clip_together(self._arrays, max_norm)
 
     def norms(self) -> list[float]:
         norms = [0.0] * len(self._arrays)
-        for home, numbers in self._homes.items():
-            for number, norm in zip(numbers, home.norms([self._arrays[one] for one in numbers]), strict=True):
-                norms[number] = norm
+        for batch in self._batches:
+            batch_norms = batch.home.capability(Clipping).norms(batch.values)
+            for position, norm in zip(batch.positions, batch_norms, strict=True):
+                norms[position] = norm
         return norms
 
     def scale(self, factors: Sequence[float]) -> Any:
         """Multiplies gradients, each by its factor or all by one; gives what holds them."""
         new: dict[int, Any] = {}
-        for home, numbers in self._homes.items():
-            its = [one for one in numbers if len(factors) == 1 or factors[one] != 1]
-            each = [factors[0]] if len(factors) == 1 else [factors[one] for one in its]
+        for home, positions in ((batch.home, batch.positions) for batch in self._batches):
+            scaled_ones = [at for at in positions if len(factors) == 1 or factors[at] != 1]
+            each = [factors[0]] if len(factors) == 1 else [factors[at] for at in scaled_ones]
             try:
-                scaled = home.scale_many([self._arrays[one] for one in its], each)
+                scaled = home.capability(Clipping).scale_many([self._arrays[at] for at in scaled_ones], each)
             except RuntimeError as error:
-                wrong = [(one, home.cannot_write(self._arrays[one])) for one in its]
-                one, reason = next((found for found in wrong if found[1]), (its[0], str(error)))
-                name = self.columns.row_text(self.leaves[one])
+                reasons = [(at, home.capability(Loading).cannot_write(self._arrays[at])) for at in scaled_ones]
+                culprit, reason = next((pair for pair in reasons if pair[1]), (scaled_ones[0], str(error)))
+                name = self.columns.row_text(self.leaves[culprit])
                 raise WriteError(f"cannot clip the gradient of {name}: {reason}") from error
             if not home.in_place:
-                new.update({self.leaves[one]: array for one, array in zip(its, scaled, strict=True)})
+                new.update({self.leaves[at]: array for at, array in zip(scaled_ones, scaled, strict=True)})
         return with_leaves(self.tree, new) if new else self.holder
 
 
-def _asked(columns: Columns, values: list[Any]) -> list[Any]:
+def _gradients_at(columns: Columns, leaves: Sequence[int], values: list[Any]) -> list[Any]:
     """The gradient of each array, None where there is none."""
-    found: list[Any] = [None] * len(values)
-    for home, numbers in columns.by_home(values).items():
-        its = [values[one] for one in numbers]
-        gradients = home.grads(its) if home.in_place else its
-        if len(its) == len(values):
-            return gradients
-        for number, gradient in zip(numbers, gradients, strict=True):
-            found[number] = gradient
-    return found
+    gradients: list[Any] = [None] * len(values)
+    for batch in columns.batches(leaves, values):
+        of_batch = batch.home.grads(batch.values) if batch.home.in_place else batch.values
+        if len(of_batch) == len(values):
+            return of_batch
+        for position, gradient in zip(batch.positions, of_batch, strict=True):
+            gradients[position] = gradient
+    return gradients
 
 
 class _FlatGradients(_Gradients):

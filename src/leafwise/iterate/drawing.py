@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.core.iterating import Draw
+from leafwise.core.capabilities.filling import Draw
 
 _WORDS = 8  # of 32 bits, in a block
 

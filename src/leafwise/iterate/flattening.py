@@ -4,9 +4,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from leafwise.core.capabilities.packing import DictSlot, PackedPart, Packing
+from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home
-from leafwise.core.iterating import PackedPart, Slot
+from leafwise.core.home import Home, offer
 from leafwise.core.memory import Op
 from leafwise.core.path import escape
 from leafwise.core.tree import Tree, tree
@@ -143,44 +144,42 @@ def flat(model: Any) -> Flat:
         for row, facts in zip(t.first_rows, columns.facts(t.first_rows), strict=True)
         if facts.kind == "parameter" and facts.spec.trainable
     ]
-    by_home = _checked(t, leaves)
+    _check(t, leaves)
     parts = []
     followers = _followers(t, leaves)
-    for home, its in by_home.items():
-        slots = [_slots(columns, leaf) for leaf in its]
-        for numbers, packed in home.pack([columns.current(leaf) for leaf in its], slots):
-            parts.append(FlatPart(columns, [its[number] for number in numbers], packed))
+    for batch in columns.batches(leaves):
+        slots = [_slots(columns, leaf) for leaf in batch.rows]
+        for numbers, packed in batch.home.capability(Packing).pack(batch.values, slots):
+            parts.append(FlatPart(columns, [batch.rows[number] for number in numbers], packed))
     _follow(columns, followers)
     made = _flats[id(columns.node_objects[t.root])] = Flat(t, parts, followers)
     return made
 
 
-def _slots(columns: Columns, leaf: int) -> list[Slot]:
+def _slots(columns: Columns, leaf: int) -> list[DictSlot]:
     """Where a leaf stands, under each of its names, and every node above it."""
     found = []
     for row in columns.rows_of(leaf):
         node, name = columns.row_nodes[row], columns.row_names[row]
         while node >= 0:
             owner = columns.node_objects[node]
-            slot = columns.home(owner).slot(owner, name)
+            packing = offer(columns.home(owner), Packing)
+            slot = packing.slot(owner, name) if packing is not None else None
             if slot is not None:
                 found.append(slot)
             node, name = columns.node_parents[node], columns.node_names[node]
     return found
 
 
-def _checked(t: Tree, leaves: list[int]) -> dict[Home, list[int]]:
-    """The leaves by home; raises, before anything is changed, where one cannot be a view of a vector."""
+def _check(t: Tree, leaves: list[int]) -> None:
+    """Raises, before anything is changed, if a leaf cannot be a view of a vector."""
     columns = t.columns
     if not leaves:
         raise WalkError("there is nothing to flatten: no leaf is trained")
-    by_home: dict[Home, list[int]] = {}
     for leaf in leaves:
         value = columns.current(leaf)
-        home = columns.home(value)
-        if reason := home.cannot_pack(value):
+        if reason := columns.home(value).capability(Packing).cannot_pack(value):
             raise WalkError(f"cannot flatten {columns.row_text(leaf)}: {reason}; nothing was changed")
-        by_home.setdefault(home, []).append(leaf)
     packed = set(leaves)
     for members, _ in columns.overlaps:
         if packed.intersection(members):
@@ -194,7 +193,6 @@ def _checked(t: Tree, leaves: list[int]) -> dict[Home, list[int]]:
                     f"cannot flatten {columns.row_text(leaf)}: {columns.row_text(row)} lies in it in a way that no "
                     "slice says; nothing was changed"
                 )
-    return by_home
 
 
 class _Follower(NamedTuple):
@@ -213,7 +211,7 @@ def _followers(t: Tree, leaves: list[int]) -> list[_Follower]:
         for row in columns.further_rows.get(leaf, ()):
             owner, name = columns.node_objects[columns.row_nodes[row]], columns.row_names[row]
             value = columns.current(row)
-            if value is not first and columns.home(owner).view_source(owner, name) is None:
+            if value is not first and not _is_view(columns.home(owner), owner, name):
                 found.append(_Follower(value, first, columns.row_op(row)))
     return found
 
@@ -222,4 +220,10 @@ def _follow(columns: Columns, followers: list[_Follower]) -> None:
     """Leads arrays to where the leaf that they see lies now."""
     for array, of, op in followers:
         home = columns.home(array)
-        home.repoint(array, home.seen_through(of, op))
+        home.capability(Packing).repoint(array, home.capability(Viewing).seen_through(of, op))
+
+
+def _is_view(home: Home, owner: Any, name: str) -> bool:
+    """Whether a home knows a leaf to be a view of a leaf elsewhere."""
+    viewing = offer(home, Viewing)
+    return viewing is not None and viewing.view_source(owner, name) is not None

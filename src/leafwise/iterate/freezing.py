@@ -3,8 +3,9 @@
 import logging
 from typing import Any
 
+from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home
+from leafwise.core.home import offer
 from leafwise.core.path import listed
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
@@ -57,15 +58,11 @@ def _set(model: Any, where: Any, trainable: bool) -> Any:
     _check(columns, leaves, parameters, drifting, verb)
     if not trainable:
         _check_memory(columns, set(parameters))
-    by_home: dict[Home, list[Any]] = {}
-    for leaf in parameters:
-        value = columns.current(leaf)
-        by_home.setdefault(columns.home(value), []).append(value)
-    for home, values in by_home.items():
-        home.set_trainable(values, trainable)
+    for batch in columns.batches(parameters):
+        batch.home.capability(Freezing).set_trainable(batch.values, trainable)
     owners = {id(owner): owner for owner in (_owner(columns, leaf) for leaf in drifting)}
     for owner in owners.values():
-        columns.home(owner).hold_still(owner, not trainable)
+        columns.home(owner).capability(Freezing).hold_buffers(owner, not trainable)
     _log.info("%s", _said(t, "thawed" if trainable else "frozen", parameters, drifting))
     return columns.node_objects[t.root]
 
@@ -80,7 +77,8 @@ def _owner(columns: Columns, leaf: int) -> Any:
 
 def _drifts(columns: Columns, leaf: int) -> bool:
     owner = _owner(columns, leaf)
-    return columns.home(owner).drifts(owner, columns.row_names[leaf])
+    freezing = offer(columns.home(owner), Freezing)
+    return freezing is not None and freezing.drifts(owner, columns.row_names[leaf])
 
 
 def _check(columns: Columns, leaves: list[int], parameters: list[int], drifting: list[int], verb: str) -> None:
@@ -90,7 +88,7 @@ def _check(columns: Columns, leaves: list[int], parameters: list[int], drifting:
         raise RuleError(f"cannot {verb} {some}: no parameter, and no buffer that training is known to change")
     for leaf in parameters:
         value = columns.current(leaf)
-        if reason := columns.home(value).cannot_train(value, verb == "thaw"):
+        if reason := columns.home(value).capability(Freezing).cannot_train(value, verb == "thaw"):
             raise RuleError(f"cannot {verb} {columns.row_text(leaf)}: {reason}; nothing was changed")
 
 

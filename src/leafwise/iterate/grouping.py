@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import Columns, Facts
-from leafwise.core.doc import Shown
 from leafwise.core.home import Home
+from leafwise.core.outline import Shown
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import RuleError
@@ -124,7 +125,7 @@ class _Grouping:
     def _check_options(self, optimizer: Any, options: dict[str, Any]) -> None:
         value = self.columns.current(next(iter(self.trained)))
         home: Home = self.columns.home(value)
-        known = home.optimizer_options(optimizer)
+        known = home.capability(Grouping).optimizer_options(optimizer)
         who = getattr(optimizer, "__name__", type(optimizer).__name__) if optimizer is not None else ""
         given = [(None, options), *((rule, rule.options) for rule in self.rules)]
         for rule, name in [(rule, name) for rule, names in given for name in names]:

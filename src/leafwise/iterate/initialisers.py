@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.filling import Draw, Filling
 from leafwise.core.columns import Columns
 from leafwise.core.home import Spec
-from leafwise.core.iterating import Draw
 from leafwise.core.leaf import Leaf
 from leafwise.core.tree import Tree
 from leafwise.iterate.drawing import constant, normal, uniform
@@ -312,14 +312,14 @@ class Defaults(Rule):
         transformers = [
             columns.row_ranges[node]
             for node in columns.nodes_where(
-                lambda home, obj: home.type_name(obj) == "Transformer" and home.is_stock(obj)
+                lambda home, obj: home.type_name(obj) == "Transformer" and home.capability(Filling).is_stock(obj)
             )
         ]
         rows = list(rows)
         for row, (role, _) in zip(rows, columns.row_roles(rows), strict=True):
             owner = columns.node_objects[columns.row_nodes[row]]
             if type(owner) not in stock:
-                stock[type(owner)] = columns.home(owner).is_stock(owner)
+                stock[type(owner)] = columns.home(owner).capability(Filling).is_stock(owner)
             if not stock[type(owner)]:
                 continue
             if role is not None and any(first <= row < last for first, last in transformers):

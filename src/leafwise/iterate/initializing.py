@@ -7,11 +7,12 @@ from functools import partial
 from operator import index
 from typing import Any, NamedTuple
 
-from leafwise.core.bars import bar
+from leafwise.core.capabilities.filling import Draw, Filling
+from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
-from leafwise.core.iterating import Draw
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import escape, listed
+from leafwise.core.progress import bar
 from leafwise.core.rebuild import recomputed, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, RuleError
@@ -28,7 +29,7 @@ from leafwise.iterate.initialisers import (
     checked_array,
     drawn_by,
 )
-from leafwise.iterate.placing import Filling, key_of
+from leafwise.iterate.placing import LeafFiller, key_of
 from leafwise.iterate.rules import Cascade, Rule, checked_rules, matches_nothing
 from leafwise.iterate.walked import tied_names
 
@@ -211,7 +212,7 @@ class _Initialising:
         for node, jobs in lazy.items():
             owner = columns.node_objects[node]
             later = _Later(self.seed, jobs, [columns.row_names[job.leaf] for job in jobs])
-            columns.home(owner).when_shaped(owner, later)
+            columns.home(owner).capability(Filling).when_shaped(owner, later)
         self._recompute()
         _log.info("initialised %s of %s leaves; the others when their shape is known", len(now), len(self.jobs))
         return root
@@ -226,10 +227,10 @@ class _Initialising:
             return value, True
         if spec.device == "meta":
             try:
-                return home.blank(value, spec.shape or ()), True
+                return home.capability(Rebuilding).allocate(value, spec.shape or ()), True
             except Error as error:
                 raise RuleError(f"cannot initialise {job.path}: {error}; nothing was changed") from error
-        if reason := home.cannot_fill(value):
+        if reason := home.capability(Filling).cannot_fill(value):
             raise RuleError(f"cannot initialise {job.path} by {job.rule}: {reason}; nothing was changed")
         return value, False
 
@@ -239,7 +240,7 @@ class _Initialising:
         values, left = recomputed(self.columns, rows)
         for row, value in values.items():
             owner = self.columns.node_objects[self.columns.row_nodes[row]]
-            self.columns.home(owner).replaced(owner, {self.columns.row_names[row]: value})
+            self.columns.home(owner).capability(Rebuilding).replace(owner, {self.columns.row_names[row]: value})
         if left:
             names = listed([self.columns.row_text(row) for row in left])
             warnings.warn(
@@ -266,7 +267,7 @@ class _Filler:
             value, takes_place = self._targets[job.leaf]
             axes = self._columns.row_role(job.leaf)[1]
             key = Key.of(self._seed, job.key)
-            made = Filling(self._columns.home(value), value, axes, key, self._count).fill(drawn)
+            made = LeafFiller(self._columns.home(value), value, axes, key, self._count).fill(drawn)
             if takes_place:
                 new[job.leaf] = made
         return new
@@ -300,7 +301,7 @@ class _Others(Mapping[str, Leaf]):
         return {columns.row_names[row]: row for row in rows if row != self._row}
 
     def __getitem__(self, name: str) -> Leaf:
-        return self._columns.leaf(self._rows()[name])
+        return self._columns.leaf_of(self._rows()[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows())
@@ -331,7 +332,7 @@ def _drawn(columns: Columns, job: _Job) -> Any:
         if isinstance(drawn, Draw | Padded | Orthogonal):
             check_fits(drawn, spec)
             return drawn
-        return checked_array(columns.home(columns.current(job.leaf)).as_numpy(drawn), spec)
+        return checked_array(columns.home(columns.current(job.leaf)).capability(Filling).as_numpy(drawn), spec)
     except (Error, InitialiserError) as error:
         raise RuleError(f"{who}: {error}; the leaves before it are initialised") from error
     except Exception as error:

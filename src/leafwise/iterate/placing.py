@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from leafwise.core.capabilities.filling import Draw, Filling, Stretch
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
-from leafwise.core.iterating import Draw, Stretch
 from leafwise.core.memory import Op
 from leafwise.iterate.drawing import Key, normal, numbers, words
 from leafwise.iterate.initialisers import Orthogonal, Padded
@@ -40,18 +42,19 @@ def canonical_order(axes: Sequence[str] | None) -> tuple[int, ...] | None:
     return None if order == tuple(range(len(axes))) else order
 
 
-class Filling:
+class LeafFiller:
     """Fills one leaf. Elements are numbered with its axes in canonical order."""
 
     def __init__(
         self, home: Home, value: Any, axes: Sequence[str] | None, key: Key, count: Callable[[int], None]
     ) -> None:
         self.home, self.value, self.key, self.count = home, value, key, count
+        self.filling = home.capability(Filling)
         self.order = canonical_order(axes)
         spec = home.spec(value)
         self.shape, self.dtype = spec.shape or (), spec.dtype
         self.whole = self._turned(self.shape) or (1,)
-        self.at_a_time = home.drawn_at_a_time(value)
+        self.at_a_time = self.filling.draw_size(value)
 
     def _turned(self, sizes: Sequence[int]) -> tuple[int, ...]:
         return tuple(sizes) if self.order is None else tuple(sizes[at] for at in self.order)
@@ -68,9 +71,13 @@ class Filling:
             array = self._back(numbers(drawn, words(self.key, 0, math.prod(self.whole))))
             if zero_row is not None:
                 array[zero_row] = 0
-            return self.home.made(self.value, array.astype(self.dtype))
-        for local, starts in self.home.local_parts(self.value):
-            seen = local if self.order is None else self.home.seen_through(local, Op("view", None, self.order))
+            return self.home.capability(Rebuilding).from_numpy(self.value, array.astype(self.dtype))
+        for local, starts in self.filling.local_parts(self.value):
+            seen = (
+                local
+                if self.order is None
+                else self.home.capability(Viewing).seen_through(local, Op("view", None, self.order))
+            )
             own = self._turned(self.home.spec(local).shape or ()) or (1,)
             self._draw(seen, drawn, 0, self.whole, self._turned(starts) if starts else (0,) * len(own), own)
             if zero_row is not None:
@@ -87,13 +94,13 @@ class Filling:
         home = self.home
         array = np.broadcast_to(array, self.shape)
         if not home.in_place:
-            return home.made(self.value, array.astype(self.dtype))
-        for local, starts in home.local_parts(self.value):
+            return home.capability(Rebuilding).from_numpy(self.value, array.astype(self.dtype))
+        for local, starts in self.filling.local_parts(self.value):
             part = array
             if starts is not None:
                 sizes = home.spec(local).shape or ()
                 part = array[tuple(slice(a, a + n) for a, n in zip(starts, sizes, strict=True))]
-            home.fill(local, 0, part.reshape(part.shape or (1,)))
+            self.filling.fill(local, 0, part.reshape(part.shape or (1,)))
         return self.value
 
     def _draw(
@@ -113,19 +120,19 @@ class Filling:
         for start in range(0, own[0], rows):
             some = min(rows, own[0] - start)
             if not draw.scale:
-                self.home.fill(view, start, np.full((some, *own[1:]), draw.shift))
+                self.filling.fill(view, start, np.full((some, *own[1:]), draw.shift))
             else:
                 at, shape = base + (first[0] + start) * size, (some, *whole[1:])
                 stretch = Stretch(self.key, at, shape, inside, partial(_words, self.key, at, shape, inside))
-                if not self.home.draw(view, start, stretch, draw):
-                    self.home.fill(view, start, numbers(draw, stretch.words()))
+                if not self.filling.draw(view, start, stretch, draw):
+                    self.filling.fill(view, start, numbers(draw, stretch.words()))
             self.count(some * math.prod(own[1:]))
 
     def _zero(self, local: Any, starts: tuple[int, ...] | None, row: int) -> None:
         shape = self.home.spec(local).shape or ()
         at = row % self.shape[0] - (starts[0] if starts else 0)
         if 0 <= at < shape[0]:
-            self.home.fill(local, at, np.zeros((1, *shape[1:])))
+            self.filling.fill(local, at, np.zeros((1, *shape[1:])))
 
 
 def _words(key: Key, first: int, shape: tuple[int, ...], inside: tuple[slice, ...]) -> Any:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import Columns
 from leafwise.core.path import escape, listed
 from leafwise.core.query import Query
@@ -79,9 +80,9 @@ def _rows_by_role(columns: Columns, rows: Collection[int]) -> list[int]:
 def _rows_wished(columns: Columns, node: int, rows: Collection[int]) -> set[int]:
     """The rows of leaves that the model, or a model inside of it, wants without decay, under any of their names."""
     leaves: set[int] = set()
-    for adviser in advisers(columns, node, lambda home, cls: home.undecayed_by(cls)):
+    for adviser in advisers(columns, node, lambda home, cls: home.capability(Grouping).undecayed_by(cls)):
         obj = columns.node_objects[adviser]
-        ask = columns.home(obj).undecayed_by(type(obj))
+        ask = columns.home(obj).capability(Grouping).undecayed_by(type(obj))
         assert ask is not None
         below = [row for row in range(*columns.row_ranges[adviser]) if columns.row_kinds[row] in ("parameter", "array")]
         try:

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from html import escape as html_escape
 from itertools import zip_longest
 
-from leafwise.core.doc import Doc, Line, Span, Style
+from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import escape
 from leafwise.render.text import width_of
 
-# Colours that hold on white and on near-black; the text itself has the colour of the page.
+# Colours that can be read on white and on near-black; the text itself has the colour of the page.
 _CSS = """
 .leafwise{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-x:auto;text-align:left}
 .leafwise details{margin:0}
@@ -37,18 +37,14 @@ _CSS = """
 [data-jp-theme-light="false"] .leafwise .lw-warn{color:#f0a95b}
 """
 
-# Levels that stand open at first.
-_OPEN = 2
-
-
-# How far each level is moved to the right, and the marker in front of a label, in characters.
-_INDENT = 2
+_OPEN = 2  # levels that are open at first
+_INDENT = 2  # characters by which each level is indented, and those of the marker in front of a label
 
 
 def html(doc: Doc) -> str:
     """The outline as nested `<details>`, with its style beside it."""
     parts = [f'<div class="leafwise"><style>{_CSS}</style>']
-    row_of = _Rows(doc)
+    row_of = _HtmlRows(doc)
     levels: list[int] = []  # those of the lines whose `<details>` is open
     for line, following in zip_longest(doc.lines, doc.lines[1:]):
         while levels and levels[-1] >= line.level:
@@ -67,8 +63,8 @@ def html(doc: Doc) -> str:
     return "".join(parts)
 
 
-class _Rows:
-    """Lines as rows of cells that align, however deep each line stands."""
+class _HtmlRows:
+    """Lines as rows of cells that align, at whatever level each line is."""
 
     def __init__(self, doc: Doc) -> None:
         self.right = doc.right
@@ -93,7 +89,7 @@ def _spans(spans: Iterable[Span] | Sequence[Span]) -> str:
 
 
 def styled(words: str, style: Style) -> str:
-    """Words as HTML; here all that files, models and URLs are called passes on its way out.
+    """Words as HTML, escaped; every name of a file, a model or a URL passes through here.
 
     >>> styled("<b>\\x1b", "name")
     '<span class="lw-name">&lt;b&gt;\\\\u001b</span>'

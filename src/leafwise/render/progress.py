@@ -1,21 +1,21 @@
-"""A bar for long work, on a terminal only."""
+"""A progress bar for long work, on a terminal only."""
 
 import sys
 import time
 from typing import TextIO
 
-from leafwise.render.outline import bytes_text
+from leafwise.render.phrases import bytes_text
 
 
 class Progress:
-    """Counts bytes, and shows how far it is, how fast, and how long still. Silent where nobody watches.
+    """Counts bytes, and shows how much is done, how fast, and the time left. Silent where there is no terminal.
 
     >>> bar = Progress(100, "reading", stream=None)
     >>> bar(50); bar.done()
     """
 
-    def __init__(self, total: int, what: str, stream: TextIO | None = sys.stderr) -> None:
-        self._total, self._what = max(total, 1), what
+    def __init__(self, total: int, label: str, stream: TextIO | None = sys.stderr) -> None:
+        self._total, self._label = max(total, 1), label
         self._at = 0
         self._started = self._shown = time.monotonic()
         try:
@@ -38,7 +38,7 @@ class Progress:
         left = (self._total - self._at) / max(speed, 1e-9)
         filled = int(24 * share)
         text = (
-            f"{self._what} [{'#' * filled}{'.' * (24 - filled)}] {share:4.0%}  "
+            f"{self._label} [{'#' * filled}{'.' * (24 - filled)}] {share:4.0%}  "
             f"{bytes_text(self._at)} of {bytes_text(self._total)}  {bytes_text(int(speed))}/s  {left:,.0f} s left"
         )
         self._stream.write("\r" + text.ljust(self._width))

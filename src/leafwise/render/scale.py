@@ -36,10 +36,10 @@ def _between(anchors: list[tuple[int, ...]], share: float) -> Color:
 
 def numbers(cells: Any, limit: float) -> Any:
     """The number of the colour of each value; what is beyond the limit has the colour of the end."""
-    found = (np.rint(shares(cells, limit) * STEPS) + STEPS).astype(np.uint8)
-    found[np.isnan(cells)] = NAN
-    found[np.isinf(cells)] = INFINITE
-    return found
+    colors = (np.rint(shares(cells, limit) * STEPS) + STEPS).astype(np.uint8)
+    colors[np.isnan(cells)] = NAN
+    colors[np.isinf(cells)] = INFINITE
+    return colors
 
 
 def shares(cells: Any, limit: float) -> Any:

@@ -1,4 +1,4 @@
-"""What the place that text goes to can show."""
+"""What a terminal, or whatever text is written to, can show."""
 
 import os
 import shutil

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 from unicodedata import combining, east_asian_width
 
-from leafwise.core.doc import Doc, Line, Span, Style
+from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import escape
 from leafwise.render.terminal import Terminal
 
@@ -25,7 +25,7 @@ _INDENT = " " * 8  # of notes that go on below
 
 
 def in_ascii(text: str) -> str:
-    """The characters that leafwise draws with, and writes, in those that every terminal has.
+    """Text with the characters that leafwise draws with replaced by ASCII.
 
     >>> in_ascii("2×3 … → 4")
     '2x3 ... -> 4'
@@ -41,7 +41,8 @@ def text(doc: Doc, terminal: Terminal) -> str:
         rows = _laid_out(doc, columns, terminal.ascii)
         if terminal.width is None or not drop or max(map(width_of, rows), default=0) <= terminal.width:
             break
-        columns.remove(drop.pop(0))
+        dropped = drop.pop(0)
+        columns = [column for column in columns if column != dropped]  # it may not be there: a table without bars
     if doc.wraps and terminal.width is not None and max(map(width_of, rows), default=0) > terminal.width:
         rows = _wrapped(doc, columns, terminal)
     footer = [_spelled(line, terminal.ascii) for line in doc.footer]
@@ -77,8 +78,8 @@ def _laid_out(doc: Doc, columns: Sequence[int], ascii_only: bool) -> list[list[S
 
 
 def _wrapped(doc: Doc, columns: Sequence[int], terminal: Terminal) -> list[list[Span]]:
-    """Each line without its note, and that below it, in as many lines as it needs. Where names leave no room for the
-    cells, names are cut."""
+    """Each line without its note, and the note below it, in as many lines as it needs. Names that leave no room for
+    the cells are cut."""
     assert terminal.width is not None
     bare = doc._replace(lines=[line._replace(note=()) for line in doc.lines])
     laid_out = _laid_out(bare, columns, terminal.ascii)
@@ -90,12 +91,12 @@ def _wrapped(doc: Doc, columns: Sequence[int], terminal: Terminal) -> list[list[
         rows.append(row)
         words = "".join(span.text for span in _spelled(line.note, terminal.ascii))
         lines = wrap(words, max(terminal.width - len(_INDENT), 20), break_on_hyphens=False)
-        rows += [[Span(_INDENT), Span(one, line.note[0].style)] for one in lines]
+        rows += [[Span(_INDENT), Span(part, line.note[0].style)] for part in lines]
     return rows
 
 
 def _with_short_names(doc: Doc, over: int, ascii_only: bool) -> Doc:
-    """The same with names that take so many columns less, where those that have cells are the longest."""
+    """The same with names cut, so that the lines with cells are narrower by so many columns."""
     longest = max((_BRANCH * line.level + width_of(line.label) for line in doc.lines if line.cells), default=0)
     lines = []
     for line in doc.lines:
@@ -110,17 +111,17 @@ def _folded(line: list[Span], width: int) -> list[list[Span]]:
     if width_of(line) <= width:
         return [line]
     words = "".join(span.text for span in line)
-    return [[Span(one, line[0].style)] for one in wrap(words, max(width, 20), break_on_hyphens=False)]
+    return [[Span(part, line[0].style)] for part in wrap(words, max(width, 20), break_on_hyphens=False)]
 
 
 def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
-    """The branch in front of each line; found from below, where it is known whether a level goes on."""
+    """The branch in front of each line; made from the last line up, so that it is known whether a level goes on."""
     branches = []
     goes_on: set[int] = set()
     for line in reversed(lines):
         level = line.level
-        goes_on = {other for other in goes_on if other <= level}
-        above = "".join("│  " if other in goes_on else "   " for other in range(1, level))
+        goes_on = {upper for upper in goes_on if upper <= level}
+        above = "".join("│  " if upper in goes_on else "   " for upper in range(1, level))
         own = ("├─ " if level in goes_on else "└─ ") if level else ""
         branches.append((above + own).translate(_ASCII) if ascii_only else above + own)
         goes_on.add(level)
@@ -128,7 +129,7 @@ def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
 
 
 def _spelled(spans: Sequence[Span], ascii_only: bool) -> list[Span]:
-    """The words as they are written; here all that files, models and URLs are called passes on its way out."""
+    """Words with whatever cannot be printed escaped; every name of a file, a model or a URL passes through here."""
     if not ascii_only:
         return [span if span.text.isprintable() else Span(escape(span.text), span.style) for span in spans]
     return [

@@ -3,12 +3,14 @@
 import builtins
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.tying import Keep, Place, TiedPlaces, Tying
+from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home, Spec
+from leafwise.core.home import Home, Spec, offer
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory import SAME, Op
 from leafwise.core.path import Path
-from leafwise.core.sharing import Group, Keep, Place
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import PathError, TieError
 from leafwise.share.places import (
@@ -105,7 +107,7 @@ def check_wishes(columns: Columns, wishes: list[Wish], keep: "Keep | None") -> l
 def bind(t: Tree, wishes: list[Wish], keep: "Keep | None") -> Any:
     """Makes ties, all of them or none, and has them kept. Returns the model."""
     columns = t.columns
-    by_home: dict[Home, list[Group]] = {}
+    by_home: dict[Home, list[TiedPlaces]] = {}
     for op, new in check_wishes(columns, wishes, keep):
         for leaf, rows in new.items():
             group = group_of(columns, [leaf, *rows])
@@ -113,7 +115,7 @@ def bind(t: Tree, wishes: list[Wish], keep: "Keep | None") -> Any:
             by_home.setdefault(home_of(columns, leaf), []).append(group)
     root = columns.node_objects[0]
     for home, groups in by_home.items():
-        root = home.rebind(root, groups, keep)
+        root = home.capability(Tying).tie(root, groups, keep)
     again = tree(root)
     touched = {columns.row_text(wish.target) for wish in wishes}
     tied = (row for row in again.columns.ties if again.columns.row_text(row) in touched)
@@ -262,7 +264,9 @@ def _checked(columns: Columns, pairs: list[_Pair], op: Op, keep: Keep | None) ->
 def _tied_outside_of_the_tree(columns: Columns, row: int) -> list[str]:
     """The names that a row is kept tied to, and that lie outside of the tree."""
     rows = columns.rows_of(columns.ties.get(row, row))
-    return home_of(columns, row).tied_elsewhere(place(columns, row), [place(columns, other) for other in rows])
+    tying = offer(home_of(columns, row), Tying)
+    known = [place(columns, other) for other in rows]
+    return tying.tied_elsewhere(place(columns, row), known) if tying is not None else []
 
 
 def _check_already(columns: Columns, target: int, source: int, op: Op) -> None:
@@ -282,10 +286,12 @@ def _check_pair(columns: Columns, target: int, source: int, op: Op, names: str) 
     if theirs.kind != ours.kind:
         raise TieError(f"{names}: one is a {theirs.kind}, the other a {ours.kind}")
     for row in (source, target):
-        why = home.cannot_tie(place(columns, row), columns.current(row), op if row == target else SAME)
+        why = home.capability(Tying).cannot_tie(
+            place(columns, row), columns.current(row), op if row == target else SAME
+        )
         if why:
             raise TieError(f"{names}: {columns.row_text(row)} {why}")
-    seen = home.spec(home.seen_through(columns.current(source), op))
+    seen = home.spec(home.capability(Viewing).seen_through(columns.current(source), op))
     _check_specs(theirs.spec, ours.spec, seen, columns.row_text(target), columns.row_text(source), names)
 
 
@@ -324,8 +330,9 @@ def _check_values(columns: Columns, source: int, targets: list[int], op: Op, kee
     if keep == "source":
         return
     home = home_of(columns, source)
-    seen = home.seen_through(columns.current(source), op)
-    differing = [row for row in targets if not home.same_bits(seen, columns.current(row))]
+    seen = home.capability(Viewing).seen_through(columns.current(source), op)
+    same_bits = home.capability(Comparing).same_bits
+    differing = [row for row in targets if not same_bits(seen, columns.current(row))]
     if not differing:
         return
     first = columns.row_text(differing[0])
@@ -335,7 +342,7 @@ def _check_values(columns: Columns, source: int, targets: list[int], op: Op, kee
             'keep="source" takes those of the one it is tied to, keep="target" its own, keep="mean" their mean'
         )
     values = [columns.current(row) for row in targets]
-    if keep == "target" and any(not home.same_bits(values[0], value) for value in values[1:]):
+    if keep == "target" and any(not same_bits(values[0], value) for value in values[1:]):
         raise TieError(
             f'cannot tie {len(targets)} leaves to {columns.row_text(source)} with keep="target": their values differ '
             f'among themselves, {columns.row_text(targets[0])} and others; use keep="source" or keep="mean"'
@@ -378,12 +385,12 @@ def untie(model: Any, where: Any) -> Any:
     for node in repeated:
         parent = objects[columns.node_parents[node]]
         here = Place(parent, columns.node_names[node], columns.node_text(node))
-        root = columns.home(parent).separate(root, objects, [here])
+        root = columns.home(parent).capability(Tying, "untie").separate(root, objects, [here])
     by_home: dict[Home, list[Place]] = {}
     for row in rows:
         by_home.setdefault(home_of(columns, row), []).append(place(columns, row))
     for home, places in by_home.items():
-        root = home.unbind(root, objects, places)
+        root = home.capability(Tying, "untie").untie(root, objects, places)
     return root
 
 

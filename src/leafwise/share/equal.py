@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.columns import Columns
 from leafwise.core.memory import SAME, Op
 from leafwise.core.reading import reader
@@ -68,7 +69,8 @@ def how_equal(columns: Columns, first: int, second: int) -> Op | None:
     a, b = columns.current(first), columns.current(second)
     home, second_home = columns.home(a), columns.home(b)
     shape, second_shape = _shape(columns, first), _shape(columns, second)
-    if shape == second_shape and streams.same_bytes(home.pieces(a), second_home.pieces(b)):
+    pieces = home.capability(Saving).pieces(a), second_home.capability(Saving).pieces(b)
+    if shape == second_shape and streams.same_bytes(*pieces):
         return SAME
     if len(shape) != 2 or shape[::-1] != second_shape:
         return None

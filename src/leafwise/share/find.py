@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
 from leafwise.core import registry as homes
-from leafwise.core.doc import Shown
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import Op
+from leafwise.core.outline import Shown
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import WalkError
 from leafwise.share.equal import equal_leaves
@@ -106,7 +108,7 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
     for leaf in t:
         row = leaf.row
         value = columns.current(row)
-        fingerprint = columns.home(value).fingerprint(value)
+        fingerprint = columns.home(value).capability(Comparing, "compare values").fingerprint(value)
         spec = columns.facts([row])[0].spec
         if fingerprint is None or not spec.size:
             continue
@@ -118,7 +120,7 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
     for first, ops in equal_leaves(columns, candidates.values()):
         for name in ("same", "transpose"):
             rows = [row for row, op in ops.items() if op == name]
-            leaves = tuple(columns.leaf(row) for row in (first, *rows))
+            leaves = tuple(columns.leaf_of(row) for row in (first, *rows))
             if rows and frozenset(leaves) not in shared:
                 groups.append(EqualUntied(leaves, ops[rows[0]], first in constants))
     return groups
@@ -130,7 +132,7 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
     if found_home is None or found_home[1] != "node":
         raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")
     columns = t.columns
-    held = found_home[0].held_by(optimizer)
+    held = found_home[0].capability(Stepping).held_by(optimizer)
     rows = {id(value): row for row, value in reversed(list(enumerate(columns.row_values)))}
     problems: list[HeldWrongly] = []
     where: dict[int, list[str]] = {}

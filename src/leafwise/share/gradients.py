@@ -5,10 +5,10 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any
 
+from leafwise.core.capabilities.uses import TrackingUses, Use
 from leafwise.core.home import Home
 from leafwise.core.path import Path, escape
 from leafwise.core.query import Query
-from leafwise.core.sharing import Use
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import PathError, TieError
 
@@ -80,7 +80,7 @@ class Uses(Mapping[Path, UseGradients]):
         if not leaves:
             raise TieError("there is no trainable parameter here whose uses could be told apart")
         for home, its in leaves.items():
-            capture: AbstractContextManager[Any] = home.capture_uses(nodes, its)
+            capture: AbstractContextManager[Any] = home.capability(TrackingUses).capture(nodes, its)
             self._read.append(self._stack.enter_context(capture))
         return self
 

@@ -3,7 +3,8 @@
 import warnings
 from typing import Any
 
-from leafwise.core.sharing import Keep
+from leafwise.core.capabilities.tying import Keep, Tying
+from leafwise.core.home import offer
 from leafwise.core.tree import tree
 from leafwise.errors import TieWarning
 from leafwise.share.places import check_keep, guard
@@ -32,7 +33,8 @@ def keep_ties(model: Any, on: bool = True, *, keep: "Keep | None" = None) -> Any
     root = columns.node_objects[0]
     if not on:
         for home in {columns.home(obj) for obj in {type(obj): obj for obj in columns.node_objects}.values()}:
-            root = home.release_ties(root, columns.node_objects)
+            if (tying := offer(home, Tying)) is not None:
+                root = tying.release_ties(root, columns.node_objects)
         return root
     leaves = []
     for leaf, rows in sorted(columns.further_rows.items()):

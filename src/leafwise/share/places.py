@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
+from leafwise.core.capabilities.tying import Place, TiedPlaces, Tying
 from leafwise.core.columns import Columns
 from leafwise.core.glob import Glob
 from leafwise.core.home import Home
 from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
-from leafwise.core.sharing import Group, Place
 from leafwise.core.tree import Tree
 from leafwise.errors import PathError, TieError
 
@@ -46,7 +46,7 @@ def nothing_matches(tree: Tree, where: Any) -> PathError:
     return PathError(f"no leaf matches {where!r}")
 
 
-def group_of(columns: Columns, rows: Iterable[int]) -> Group:
+def group_of(columns: Columns, rows: Iterable[int]) -> TiedPlaces:
     """The tie of these rows, the first of them the source."""
     rows = list(rows)
     places: list[Place] = []
@@ -65,7 +65,7 @@ def group_of(columns: Columns, rows: Iterable[int]) -> Group:
         for node in _upwards(columns, columns.row_nodes[row]):
             below.setdefault(node, []).append((number, _key(columns, node, row)))
     above = [(columns.node_objects[node], tuple(keys)) for node, keys in below.items() if len(keys) > 1]
-    return Group(tuple(places), tuple(ops), tuple(names), tuple(above))
+    return TiedPlaces(tuple(places), tuple(ops), tuple(names), tuple(above))
 
 
 def _upwards(columns: Columns, node: int) -> list[int]:
@@ -88,11 +88,11 @@ def _key(columns: Columns, above: int, row: int) -> str:
 def guard(tree: Tree, leaves: Iterable[int], keep: Any = None) -> None:
     """Has the ties of these leaves kept by their home."""
     columns = tree.columns
-    groups: dict[Home, list[Group]] = {}
+    groups: dict[Home, list[TiedPlaces]] = {}
     for leaf in leaves:
         groups.setdefault(home_of(columns, leaf), []).append(group_of(columns, columns.rows_of(leaf)))
     for home, its in groups.items():
-        home.guard_ties(columns.node_objects[0], columns.node_objects, its, keep)
+        home.capability(Tying, "keep ties").keep_ties(columns.node_objects[0], columns.node_objects, its, keep)
 
 
 def check_keep(keep: Any) -> None:

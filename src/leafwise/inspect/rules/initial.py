@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from leafwise.core.iterating import Draw
+from leafwise.core.capabilities.filling import Draw
 from leafwise.inspect.findings import Level
 from leafwise.inspect.fitting import is_off, moments, nearest, shape_of
 from leafwise.inspect.looking import Looked

@@ -1,0 +1,23 @@
+"""What a home may offer beyond the small interface of `core.home.Home`: one file each.
+
+Each file holds one class, with the methods that verbs call, and the records that they exchange. A home lists what it
+offers in `Home.capabilities`, and verbs ask for it by `home.capability(Measuring)`. A capability with `has_defaults`
+works in every home, over `read` and `write`; a home that lists it adds speed, or what only it knows.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from leafwise.core.home import Home
+
+
+class Capability:
+    """The base of every capability. `action` and `why` complete the error of a home that lacks it: "`home` cannot
+    `action`: `why`"."""
+
+    action: ClassVar[str] = ""
+    why: ClassVar[str] = ""
+    has_defaults: ClassVar[bool] = False
+
+    def __init__(self, home: "Home") -> None:
+        self.home = home

@@ -1,0 +1,26 @@
+"""Norms of many arrays, and scaling them. See `lw.clip`."""
+
+import math
+from typing import Any
+
+from leafwise.core.capabilities import Capability
+from leafwise.core.capabilities.rebuilding import Rebuilding
+
+
+class Clipping(Capability):
+    has_defaults = True
+
+    def norms(self, values: list[Any]) -> list[float]:
+        """The Euclidean norm of each array."""
+        return [math.sqrt((abs(self.home.read(value)) ** 2).sum()) for value in values]
+
+    def clip_together(self, values: list[Any], max_norm: float) -> list[float] | None:
+        """Scales arrays so that together they are no longer than that, unless they are not finite; gives their norms as
+        they were. None where that is not faster than asking for the norms and then scaling."""
+        return None
+
+    def scale_many(self, values: list[Any], factors: list[float]) -> list[Any]:
+        """The arrays, each multiplied by its factor; by one for all, where there is one."""
+        each = factors * len(values) if len(factors) == 1 else factors
+        new = self.home.capability(Rebuilding).from_numpy
+        return [new(value, self.home.read(value) * factor) for value, factor in zip(values, each, strict=True)]

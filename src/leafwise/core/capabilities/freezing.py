@@ -1,0 +1,30 @@
+"""Which leaves training changes. See `lw.freeze` and `lw.thaw`."""
+
+from typing import Any
+
+from leafwise.core.capabilities import Capability
+
+
+class Freezing(Capability):
+    action = "freeze"
+    why = "nothing in its arrays says whether they are trained"
+
+    def set_trainable(self, values: list[Any], trainable: bool) -> None:
+        """Has arrays trained from now on, or not."""
+        raise NotImplementedError
+
+    def cannot_train(self, value: Any, trainable: bool) -> str:
+        """Why an array cannot be thawed, or frozen; empty where it can."""
+        return ""
+
+    def drifts(self, owner: Any, name: str) -> bool:
+        """Whether training changes a buffer, as it does running statistics."""
+        return False
+
+    def hold_buffers(self, owner: Any, on: bool) -> None:
+        """Keeps the drifting buffers of a node as they are; or lets go of them."""
+        raise NotImplementedError
+
+    def is_held(self, owner: Any, name: str) -> bool:
+        """Whether a buffer is kept as it is."""
+        return False

@@ -1,0 +1,31 @@
+"""Statistics of arrays. See `lw.stats`."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from leafwise.core.capabilities import Capability
+from leafwise.core.moments import Moments
+from leafwise.errors import Unsupported
+
+
+class Measuring(Capability):
+    has_defaults = True
+
+    def cannot_measure(self, value: Any) -> str:
+        """Why there are no statistics of an array; empty where there are."""
+        return self.home.cannot_read(value)
+
+    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+        """Starts measuring arrays, in one pass; what it gives waits until that is done. `count` is told how many bytes
+        are done."""
+        arrays = [self.home.read(value) for value in values]
+        handled = import_module("leafwise.core.registry").find(type(arrays[0])) if arrays else None
+        if handled is None:
+            raise Unsupported(self.home.name, "be measured")
+        measuring: Measuring = handled[0].capability(Measuring)
+        return measuring.measure(arrays, histogram, count)
+
+    def reads_parts(self, value: Any) -> bool:
+        """Whether `home.read` reads a part without the rest. If not, whoever wants many parts reads the whole, once."""
+        return False

@@ -1,0 +1,41 @@
+"""The gradient of a shared parameter, use by use. See `lw.uses`."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from leafwise.core.capabilities import Capability
+from leafwise.core.path import escape
+
+UNATTRIBUTED = "unattributed"
+
+
+class Use(NamedTuple):
+    """One place where a parameter entered an operation.
+
+    `path` is the module in whose forward that happened, `call` the how manieth call of that module it was, and
+    `operation` what it entered; `turn` counts where one call has several such. What could not be told from
+    anything is a use of its own, whose operation is "unattributed".
+    """
+
+    path: str
+    call: int
+    operation: str
+    turn: int = 0
+
+    def __str__(self) -> str:
+        if self.operation == UNATTRIBUTED:
+            return UNATTRIBUTED
+        turn = f" ({self.turn + 1})" if self.turn else ""
+        return escape(f"{self.path or '(root)'} call {self.call}: {self.operation}{turn}")
+
+
+class TrackingUses(Capability):
+    action = "tell uses apart"
+
+    def capture(
+        self, nodes: dict[int, list[str]], leaves: dict[str, Any]
+    ) -> AbstractContextManager[Callable[[], dict[str, dict[Use, Any]]]]:
+        """While entered, records the gradient of each of the arrays `leaves`, use by use. `nodes` are the paths of each
+        node by its identity. What is entered gives the gradients so far."""
+        raise NotImplementedError

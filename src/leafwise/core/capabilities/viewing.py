@@ -1,0 +1,24 @@
+"""Arrays that are views of other arrays: a transpose, a slice."""
+
+from typing import Any
+
+from leafwise.core.capabilities import Capability
+from leafwise.core.memory import Op
+
+
+class Viewing(Capability):
+    """Making views, and knowing which leaves are some by construction."""
+
+    action = "make views"
+
+    def seen_through(self, value: Any, op: Op) -> Any:
+        """The array as a name with this op sees it."""
+        raise NotImplementedError
+
+    def view_names(self, cls: type) -> frozenset[str]:
+        """The leaves of a node of this type that are views of a leaf elsewhere; see `view_source`."""
+        return frozenset()
+
+    def view_source(self, owner: Any, name: str) -> tuple[Any, Op] | None:
+        """The array that the leaf `name` is a view of, and how it sees it; None if it is not a view."""
+        return None

@@ -1,0 +1,99 @@
+"""Leaves over common memory, and ties that were declared and hold no longer."""
+
+from math import prod
+
+from leafwise.core.capabilities.tying import Tying
+from leafwise.core.columns import Columns
+from leafwise.core.home import Memory, offer
+from leafwise.core.leaf import UndoneTie, asking_raised
+from leafwise.core.memory import Overlap, Region, compare, extent
+from leafwise.core.path import Entry, Path
+
+
+def find_overlaps(columns: Columns, merge: bool) -> list[Overlap]:
+    """Compares the memory of leaves; with `merge`, makes further names of those that are not leaves."""
+    every = range(len(columns.row_values))
+    keys = columns.ask(every, columns.row_values, "its memory", lambda home, values: home.storages(values))
+    storages: dict[object, list[int]] = {}
+    for row, storage in enumerate(keys) if any(keys) else ():
+        if storage is not None and row not in columns.ties:
+            storages.setdefault(storage, []).append(row)
+    overlaps: list[Overlap] = []
+    for leaves in storages.values():
+        if len(leaves) < 2:
+            continue
+        regions = []
+        for leaf in leaves:
+            memory, own_gradient = _memory(columns, leaf)
+            if memory is not None:
+                regions.append(Region(leaf, memory, own_gradient))
+        seconds, meeting = compare(regions)
+        overlaps.extend(meeting)
+        for leaf, (target, op) in seconds.items() if merge else ():
+            rows = columns.rows_of(leaf)
+            columns.further_rows.pop(leaf, None)
+            columns.tie(rows, target)
+            columns.row_ops.update(dict.fromkeys(rows, op))
+    return overlaps
+
+
+def _memory(columns: Columns, row: int) -> tuple[Memory | None, bool]:
+    value = columns.row_values[row]
+    home = columns.home(value)
+    try:
+        return home.memory(value), home.own_gradient(value)
+    except Exception as error:
+        raise asking_raised(columns.row_text(row), "its memory", error) from error
+
+
+def find_undone(columns: Columns) -> None:
+    """Looks for declared ties that hold no longer."""
+    for tying in [offer(home, Tying) for home in columns.homes]:
+        for node, declared in tying.declared(columns.node_objects) if tying is not None else ():
+            places = [(key, op, _row_at(columns, node, key)) for key, op in declared.keys]
+            rows = [row for _, _, row in places if row is not None]
+            if not rows:
+                continue
+            source = columns.row_path(rows[0])
+            leaf = columns.ties.get(rows[0], rows[0])
+            for key, op, row in places:
+                if row is None:
+                    # A name that is gone is not a loss where the leaf has another name instead.
+                    lost = leaf not in columns.further_rows and len(rows) == 1
+                    path = Path((*columns.node_entries(node), *(Entry(name, "any") for name in key.split("."))))
+                else:
+                    lost, path = columns.ties.get(row, row) != leaf, columns.row_path(row)
+                if lost:
+                    # Declared at every node above, and told once.
+                    columns.undone[UndoneTie(path, source, op, row is None)] = (
+                        rows[0],
+                        rows[0] if row is None else row,
+                    )
+
+
+def _row_at(columns: Columns, node: int, key: str) -> int | None:
+    """The row that dotted names lead to from a node; None where they lead nowhere any more."""
+    names = key.split(".")
+    for name in names[:-1]:
+        child = next((child for child in columns.children(node) if columns.node_names[child] == name), None)
+        if child is None:
+            return None
+        node = columns.repeats[child] if child in columns.unlisted else child
+    return next((row for row in columns.own_rows(node) if columns.row_names[row] == names[-1]), None)
+
+
+def bytes_shared(columns: Columns, leaves: set[int]) -> int:
+    """How many bytes a sum over these leaves counts more than once."""
+    extra = 0
+    for members, _ in columns.overlaps:
+        spans = []
+        for leaf in leaves.intersection(members):
+            memory, _ = _memory(columns, leaf)
+            assert memory is not None
+            spans.append((*extent(memory), prod(memory.shape) * memory.itemsize))
+        covered = reached = 0
+        for start, stop, _ in sorted(spans):
+            covered += max(0, stop - max(start, reached))
+            reached = max(reached, stop)
+        extra += max(0, sum(nbytes for _, _, nbytes in spans) - covered)
+    return extra

@@ -1,0 +1,1 @@
+"""PyTorch: its modules and tensors, and its optimizers; one file for each capability."""

@@ -1,0 +1,38 @@
+"""Values of tensors beside each other, bit by bit."""
+
+import torch
+from torch import nn
+
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.runs import Run
+from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory
+from leafwise.homes.torch.values import same_bits
+
+
+class TorchComparing(Comparing):
+    def cannot_compare(self, value: torch.Tensor) -> str:
+        return cannot_read(value) or has_no_memory(value)
+
+    def contiguous_run(self, value: torch.Tensor) -> Run | None:
+        """Where the elements of a tensor lie in the memory of this machine, in C order; None where they do not."""
+        if value.device.type != "cpu" or not value.is_contiguous() or value.is_neg() or value.is_conj():
+            return None
+        return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype), value)
+
+    def same_bits(self, first: torch.Tensor, second: torch.Tensor) -> bool:
+        return same_bits(first, second)
+
+    def fingerprint(self, value: torch.Tensor) -> tuple[int, bool] | None:
+        # The sum of the elements as whole numbers does not depend on their order.
+        if cannot_read(value):
+            return None
+        plain = value.detach()
+        if plain.layout != torch.strided or plain.is_quantized or type(plain) not in (torch.Tensor, nn.Parameter):
+            return None
+        if plain.is_complex():
+            plain = torch.view_as_real(plain.resolve_conj())
+        if plain.numel() == 0:
+            return 0, True
+        words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.element_size()]
+        bits = plain.view(words) if plain.dtype != torch.bool else plain.to(torch.uint8)
+        return int(bits.sum(dtype=torch.int64)), bool((bits == bits[(0,) * bits.dim()]).all())

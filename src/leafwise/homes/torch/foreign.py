@@ -1,0 +1,116 @@
+"""Tensors and modules whose values are not where PyTorch says, or are not all there is to them.
+
+Libraries that shard, offload or quantise a model leave `nn.Parameter`s in it that hold a piece, nothing, or packed
+bits. Each is known here by the marks that its library leaves, and refused with what to call instead.
+"""
+
+import sys
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+
+# What leaves its marks on plain parameters; where none of these is imported, a plain parameter is just that.
+_MARKING = ("torch.distributed.fsdp", "deepspeed")
+
+_FSDP1 = (
+    "a parameter of FSDP1, which keeps a piece of it in each process; save and compare what FSDP gives with "
+    "FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT): model.state_dict(), or use FSDP2 (fully_shard)"
+)
+_ZERO3 = (
+    "a parameter of DeepSpeed ZeRO-3, which keeps a piece of it in each process; work inside "
+    "deepspeed.zero.GatheredParameters(model.parameters()), or use engine.save_16bit_model and engine.load_checkpoint"
+)
+DTENSOR = (
+    "a DTensor is spread over the processes of a mesh; use its full_tensor(), or "
+    "torch.distributed.checkpoint.state_dict.get_model_state_dict and set_model_state_dict with full_state_dict=True"
+)
+_FUNCTORCH = (
+    "a tensor inside of a function transform (vmap, grad, …) has no values of its own; call leafwise outside of it"
+)
+_FAKE = "a FakeTensor has a shape and no values; call leafwise outside of FakeTensorMode"
+_BITSANDBYTES = (
+    "bitsandbytes keeps it packed, and its scales outside of the tree; save with model.save_pretrained, or make it a "
+    "plain tensor with bitsandbytes.functional.dequantize_4bit or int8_vectorwise_dequant"
+)
+_MASTERS = (
+    "DeepSpeed keeps a copy of it in full precision, from which the next step takes it again; use "
+    "engine.load_checkpoint, or load into the model before deepspeed.initialize"
+)
+
+
+def may_be_marked() -> bool:
+    """Whether there may be plain parameters that are something else."""
+    return any(name in sys.modules for name in _MARKING)
+
+
+def not_understood(value: torch.Tensor) -> str:
+    """What a tensor is, where its bytes in this process are not its values; empty where they are."""
+    kind = type(value)
+    if kind is nn.Parameter and not value.__dict__:
+        return ""
+    if getattr(value, "_fsdp_flattened", False) or getattr(value, "_is_flat_param", False):
+        return _FSDP1
+    if is_partitioned(value):
+        return _ZERO3
+    if is_packed(value):
+        return _BITSANDBYTES
+    if kind not in (torch.Tensor, nn.Parameter):
+        return _of_a_subclass(value)
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
+        return _FUNCTORCH
+    return ""
+
+
+def _of_a_subclass(value: torch.Tensor) -> str:
+    kind = type(value)
+    if kind.__name__ == "FakeTensor":
+        return _FAKE
+    if hasattr(value, "device_mesh") and hasattr(value, "to_local"):
+        return DTENSOR
+    if hasattr(value, "__tensor_flatten__"):  # which says how it is taken apart
+        return f"{kind.__name__} is a tensor made of other tensors; make it a plain one first"
+    return ""
+
+
+def is_partitioned(value: torch.Tensor) -> bool:
+    """Whether DeepSpeed has taken away all but a piece of a parameter."""
+    return hasattr(value, "ds_id") and getattr(getattr(value, "ds_status", None), "name", "") != "AVAILABLE"
+
+
+def is_packed(value: torch.Tensor) -> bool:
+    """Whether bitsandbytes has packed a parameter; one that it will pack on its way to a GPU is still plain."""
+    if type(value).__name__ == "Int8Params" and value.dtype == torch.int8:
+        return True  # after a forward, the scales are in the layer
+    return any(getattr(value, name, None) is not None for name in ("quant_state", "SCB", "CB"))
+
+
+def cannot_be_changed(value: torch.Tensor) -> str:
+    """Why what is written into a parameter would not last; empty where it does."""
+    return _MASTERS if hasattr(value, "ds_id") or getattr(value, "_hp_mapping", None) is not None else ""
+
+
+def facts(value: torch.Tensor) -> tuple[tuple[int, ...], str | None, int, int] | None:
+    """Shape, dtype, number of elements and of bytes, where a tensor says other things of itself than it should; the
+    dtype is None where it tells the truth. None where all of it is true."""
+    if is_partitioned(value) and hasattr(value, "ds_shape"):
+        shape = tuple(value.ds_shape)
+        return shape, None, prod(shape), prod(shape) * value.element_size()
+    state = getattr(value, "quant_state", None)
+    if state is not None:
+        shape = tuple(state.shape)
+        return shape, str(state.quant_type), prod(shape), value.nbytes
+    if hasattr(value, "__tensor_flatten__") and not hasattr(value, "device_mesh"):
+        nbytes = _inner_bytes(value)
+        if nbytes != value.numel() * value.element_size():
+            return tuple(value.shape), type(value).__name__, value.numel(), nbytes
+    return None
+
+
+def _inner_bytes(value: Any) -> int:
+    """How many bytes the tensors have that a tensor is made of."""
+    if not hasattr(value, "__tensor_flatten__"):
+        return int(value.nbytes)
+    names, _ = value.__tensor_flatten__()
+    return sum(_inner_bytes(getattr(value, name)) for name in names)

@@ -1,0 +1,74 @@
+"""Tensors that training leaves as they are: parameters without gradients, and buffers that stand still.
+
+Layers that keep running statistics update them in their own forward whenever they are in training mode, and `train()`
+on the model puts them there. So what stands before their own `train` keeps them in `eval()`. A hook before the forward
+would do as well, but compiled models do not look again whether there are hooks.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.homes.torch.roles import role_of
+from leafwise.homes.torch.tensors import is_lazy
+
+_STATISTICS = ("norm.mean", "norm.variance", "norm.count")
+
+
+class StayInEval:
+    """In the place of the `train` of one module: keeps it in `eval()`, and remembers what was asked for. A class, so
+    that it is copied and pickled with the module, and found again."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.asked = module.training
+        module.training = False
+
+    def __call__(self, mode: bool = True) -> nn.Module:
+        self.asked = mode
+        self.module.training = False
+        for child in self.module.children():
+            child.train(mode)
+        return self.module
+
+
+class TorchFreezing(Freezing):
+    def cannot_train(self, value: torch.Tensor, trainable: bool) -> str:
+        """Why a tensor cannot be frozen or thawed; empty where it can."""
+        if not value.is_leaf:
+            return "it is computed from other tensors"
+        if not is_lazy(value) and value.is_inference():
+            return "it was made in inference mode, and has no gradient"
+        if not trainable or value.is_floating_point() or value.is_complex():
+            return ""
+        return f"only floating point can be trained, and it is {str(value.dtype).removeprefix('torch.')}"
+
+    def set_trainable(self, values: list[torch.Tensor], trainable: bool) -> None:
+        for value in values:
+            value.requires_grad = trainable  # which a lazy one has, too, unlike the method
+            if not trainable:
+                value.grad = None  # an optimizer steps whatever has one
+
+    def drifts(self, owner: nn.Module, name: str) -> bool:
+        """Whether a buffer changes in training: running statistics, and the vectors of spectral norm."""
+        # By `in` and brackets, which is all that the dicts of a scripted module know.
+        buffer = owner._buffers[name] if name in owner._buffers else None  # noqa: SIM401
+        if buffer is None:
+            return False
+        ndim = None if is_lazy(buffer) else buffer.dim()
+        if type(owner).__name__ == "_SpectralNorm" or role_of(type(owner), name, ndim)[0] in _STATISTICS:
+            return True
+        return name[-2:] in ("_u", "_v") and f"{name[:-2]}_orig" in owner._parameters
+
+    def is_held(self, owner: Any, name: str) -> bool:
+        return isinstance(getattr(owner, "__dict__", {}).get("train"), StayInEval) and self.drifts(owner, name)
+
+    def hold_buffers(self, owner: nn.Module, on: bool) -> None:
+        held = owner.__dict__.get("train")
+        if on and not isinstance(held, StayInEval):
+            owner.__dict__["train"] = StayInEval(owner)
+        elif not on and isinstance(held, StayInEval):
+            del owner.__dict__["train"]
+            owner.training = held.asked

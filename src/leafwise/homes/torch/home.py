@@ -1,0 +1,290 @@
+"""PyTorch modules and tensors.
+
+Names are PyTorch's own, in PyTorch's own order: the parameters of a module, its buffers, its children.
+"""
+
+import sys
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from math import prod
+from operator import methodcaller
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import nn
+
+from leafwise.core.capabilities.averaging import Averaging
+from leafwise.core.capabilities.clipping import Clipping
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.filling import Filling
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.capabilities.grouping import Grouping
+from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.packing import Packing
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.tying import Tying
+from leafwise.core.capabilities.uses import TrackingUses
+from leafwise.core.capabilities.vetting import Vetting
+from leafwise.core.capabilities.viewing import Viewing
+from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Pairs, Spec, Visit
+from leafwise.core.path import Entry, Path
+from leafwise.homes.torch.foreign import facts, may_be_marked
+from leafwise.homes.torch.roles import role_of
+from leafwise.homes.torch.state import EXTRA, extras, has_extra_state, writes_its_own
+from leafwise.homes.torch.tensors import cannot_read, dtype_name, is_lazy, read, write
+from leafwise.homes.torch.views import is_view, plain_class, view_names, views_of
+
+_FORWARD = "_forward_module"
+# Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
+# that live in modules of their own are found where the program has imported those.
+_WRAPPERS = (
+    ("torch.nn.parallel", "DataParallel", "module"),
+    ("torch.nn.parallel", "DistributedDataParallel", "module"),
+    ("torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod"),
+    ("torch.distributed.fsdp", "FullyShardedDataParallel", "_fsdp_wrapped_module"),
+    ("lightning.fabric.wrappers", "_FabricModule", _FORWARD),
+    ("lightning_fabric.wrappers", "_FabricModule", _FORWARD),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine", "module"),
+    (
+        "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
+        "ActivationWrapper",
+        "_checkpoint_wrapped_module",
+    ),
+)
+
+
+class TorchHome(Home):
+    name = "torch"
+    capabilities: ClassVar[Capabilities] = {
+        Averaging: "leafwise.homes.torch.averaging:TorchAveraging",
+        Clipping: "leafwise.homes.torch.clipping:TorchClipping",
+        Comparing: "leafwise.homes.torch.comparing:TorchComparing",
+        Filling: "leafwise.homes.torch.filling:TorchFilling",
+        Freezing: "leafwise.homes.torch.freezing:TorchFreezing",
+        Grouping: "leafwise.homes.torch.grouping:TorchGrouping",
+        Loading: "leafwise.homes.torch.loading:TorchLoading",
+        Measuring: "leafwise.homes.torch.measuring:TorchMeasuring",
+        Packing: "leafwise.homes.torch.packing:TorchPacking",
+        Rebuilding: "leafwise.homes.torch.rebuilding:TorchRebuilding",
+        Saving: "leafwise.homes.torch.saving:TorchSaving",
+        TrackingUses: "leafwise.homes.torch.uses:TorchTrackingUses",
+        Tying: "leafwise.homes.torch.tying:TorchTying",
+        Vetting: "leafwise.homes.torch.vetting:TorchVetting",
+        Viewing: "leafwise.homes.torch.viewing:TorchViewing",
+    }
+    _last_owner: tuple[int, int, str, str] | None = None
+    _last_positions: dict[str, int]
+
+    def handles(self, cls: type) -> Literal["node", "leaf"] | None:
+        if issubclass(cls, nn.Module):
+            return "node"
+        return "leaf" if issubclass(cls, torch.Tensor) else None
+
+    def visit(self, obj: nn.Module) -> Visit:
+        # The inner loop of every walk: most modules have no buffers, and almost all have no None child.
+        try:
+            parameters, buffers, children = obj._parameters, obj._buffers, obj._modules
+        except AttributeError as error:
+            if "_parameters" in vars(obj):
+                raise
+            raise TypeError(f"{type(obj).__name__}.__init__ does not call super().__init__()") from error
+        if children and None in children.values():
+            children = {name: child for name, child in children.items() if child is not None}
+        if not buffers:
+            return (("parameter", parameters.items()),), children.items(), None
+        transient = obj._non_persistent_buffers_set
+        if not transient:
+            return (("parameter", parameters.items()), ("buffer", buffers.items())), children.items(), None
+        leaves: list[tuple[LeafKind, Pairs]] = [("parameter", parameters.items())]
+        for name, buffer in buffers.items():
+            leaves.append(("transient" if name in transient else "buffer", ((name, buffer),)))
+        return tuple(leaves), children.items(), None
+
+    def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+        visit = self._visit_with_views if view_names(cls) else self.visit
+        if self.wrapped_child(cls) == _FORWARD:
+            visit = self._visit_forward
+        has_extra, writes = has_extra_state(cls), writes_its_own(cls)
+        if not has_extra and not writes:
+            return visit
+
+        def visit_all(obj: Any) -> Visit:
+            leaves, children, _ = visit(obj)
+            more = [(EXTRA, obj.get_extra_state())] if has_extra else []
+            if writes:
+                more += extras(obj).items()
+            return leaves, [*children, *more], "buffer"
+
+        return visit_all
+
+    def _visit_forward(self, obj: Any) -> Visit:
+        # Fabric keeps the model twice: as it was, and as it is called.
+        leaves, _, below = self.visit(obj)
+        return leaves, [(_FORWARD, obj._modules[_FORWARD])], below
+
+    def _visit_with_views(self, obj: Any) -> Visit:
+        ((kind, parameters), *others), children, below = self.visit(obj)
+        views = views_of(obj)
+        shown = [(name, views[name].shown() if held is None and name in views else held) for name, held in parameters]
+        return ((kind, shown), *others), children, below
+
+    def type_name(self, obj: Any) -> str:
+        return plain_class(type(obj)).__name__
+
+    def wrapped_child(self, cls: type) -> str | None:
+        for module, name, child in _WRAPPERS:
+            wrapper = getattr(sys.modules.get(module), name, None)
+            if wrapper is not None and issubclass(cls, wrapper):
+                return child
+        return None
+
+    def current(self, owner: Any, name: str, value: Any) -> Any:
+        # Moving a module replaces its buffers, and `to_empty` or `assign=True` its parameters.
+        # By `in` and brackets, which is all that the dicts of a scripted module know.
+        held = owner._parameters[name] if name in owner._parameters else None  # noqa: SIM401
+        if held is None:
+            held = owner._buffers[name] if name in owner._buffers else None  # noqa: SIM401
+        if held is None and is_view(owner, name):
+            held = getattr(owner, name)
+        return value if held is None else held
+
+    def entry(self, owner: Any, name: str, value: Any) -> Entry:
+        if name == EXTRA:
+            return Entry(name, "step", raw=methodcaller("get_extra_state"), spelling="{root}.get_extra_state()")
+        if isinstance(owner, nn.ModuleList | nn.ParameterList) and name.isdecimal():
+            return Entry(name, "index", int(name))
+        if isinstance(owner, nn.Sequential) and name.isdecimal():
+            return Entry(name, "index", self._positions(owner)[name])
+        if isinstance(owner, nn.ModuleDict | nn.ParameterDict):
+            return Entry(name, "key", name)
+        return Entry(name, "attribute")
+
+    def _positions(self, owner: nn.Sequential) -> dict[str, int]:
+        """Where each child stands, since a slice of a Sequential keeps the old names.
+
+        Paths are asked for one child after another, so the last answer is kept.
+        """
+        modules = owner._modules
+        which = id(owner), len(modules), next(iter(modules)), next(reversed(modules))
+        if which != self._last_owner:
+            self._last_positions = {name: position for position, name in enumerate(modules)}
+            self._last_owner = which
+        return self._last_positions
+
+    def role(
+        self, owner: Any, name: str, value: torch.Tensor, lineage: Callable[[], tuple[Any, ...]]
+    ) -> tuple[str | None, Axes]:
+        ndim = None if is_lazy(value) else value.dim()
+        if name.startswith("original") and type(owner).__name__ == "ParametrizationList":
+            return _parametrized_role(lineage(), name, ndim)
+        return role_of(type(owner), _before_hooks(owner, name), ndim)
+
+    def role_key(self, owner: Any, name: str, value: torch.Tensor) -> Hashable | None:
+        if name.startswith("original") or name.endswith(("_orig", "_v")):
+            return None  # of what is computed from them
+        return type(owner), name, None if is_lazy(value) else value.dim()
+
+    # -- a leaf ----------------------------------------------------------------------------------------
+
+    def spec(self, value: torch.Tensor) -> Spec:
+        trainable = True if value.requires_grad else False if isinstance(value, nn.Parameter) else None
+        if is_lazy(value):
+            return Spec(None, dtype_name(value.dtype), str(value.device), 0, 0, trainable)
+        if value.is_nested:
+            size = value.numel()
+            return Spec(None, dtype_name(value.dtype), str(value.device), size, size * value.element_size(), trainable)
+        if (true_facts := facts(value)) is not None:
+            shape, dtype, size, nbytes = true_facts
+            return Spec(shape, dtype or dtype_name(value.dtype), str(value.device), size, nbytes, trainable)
+        # Models repeat a few shapes thousands of times over.
+        return _spec(value.shape, value.dtype, value.device, trainable)
+
+    def specs(self, values: list[torch.Tensor]) -> list[Spec]:
+        # A plain parameter needs none of the questions that other tensors do.
+        marked = may_be_marked()
+        return [
+            _spec(value.shape, value.dtype, value.device, value.requires_grad)
+            if type(value) is nn.Parameter and not (marked and value.__dict__)
+            else self.spec(value)
+            for value in values
+        ]
+
+    def grads(self, values: list[torch.Tensor]) -> list[Any]:
+        # Asking a computed tensor makes PyTorch warn; it has no gradient of its own. A Parameter is never computed, and
+        # its type is sooner told than whether it is.
+        return [
+            value.grad if type(value) is nn.Parameter or value.is_leaf or value.retains_grad else None
+            for value in values
+        ]
+
+    def cannot_read(self, value: torch.Tensor) -> str:
+        return cannot_read(value)
+
+    def read(self, value: torch.Tensor, index: Any = ()) -> Any:
+        return read(value, index)
+
+    def write(self, value: torch.Tensor, array: Any) -> None:
+        write(value, array)
+
+    # -- memory ----------------------------------------------------------------------------------------
+
+    def storages(self, values: list[torch.Tensor]) -> list[object | None]:
+        # Nothing is asked of the many that are on meta; and what may not even be asked that has no memory to compare.
+        try:
+            return [None if value.is_meta else _storage(value) for value in values]
+        except Exception:
+            return [_storage(value) for value in values]
+
+    def memory(self, value: torch.Tensor) -> Memory:
+        itemsize = value.element_size()
+        # A conjugated or negated view shows other numbers than its memory holds.
+        bits = f"{value.dtype} {value.is_conj()} {value.is_neg()}"
+        strides = tuple([stride * itemsize for stride in value.stride()])
+        return Memory(int(value.storage_offset()) * itemsize, tuple(value.shape), strides, itemsize, bits)
+
+    def own_gradient(self, value: torch.Tensor) -> bool:
+        # What is computed, as a view of a parameter is, has none: it passes it on.
+        return isinstance(value, nn.Parameter) or (value.requires_grad and value.is_leaf)
+
+
+def _storage(value: torch.Tensor) -> object | None:
+    try:
+        if not value.numel() or value.is_meta:
+            return None
+        pointer = value.untyped_storage().data_ptr()
+    except Exception:
+        return None  # lazy, sparse, fake and wrapping tensors have no memory to compare, each in its own words
+    return (value.get_device(), pointer) if pointer else None
+
+
+@lru_cache(maxsize=10_000)
+def _spec(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, trainable: bool | None) -> Spec:
+    size = prod(shape)
+    return Spec(tuple(shape), dtype_name(dtype), str(device), size, size * dtype.itemsize, trainable)
+
+
+def _parametrized_role(lineage: tuple[Any, ...], name: str, ndim: int | None) -> tuple[str | None, Axes]:
+    """`layer.parametrizations.weight.original` is the weight of the layer, seen before its parametrization."""
+    parametrization, _, layer = lineage[:3]
+    direction = type(parametrization[0]).__name__ == "_WeightNorm" and name == "original1"
+    if name != "original" and not direction:
+        return None, None
+    for tensor_name, module in layer.parametrizations.items():
+        if module is parametrization:
+            return role_of(type(layer), tensor_name, ndim)
+    return None, None
+
+
+def _before_hooks(owner: Any, name: str) -> str:
+    """The tensor that a hook computes from this one: pruning and spectral norm keep `weight_orig`, the older
+    weight norm `weight_v` beside `weight_g`."""
+    if name.endswith("_orig"):
+        return name.removesuffix("_orig")
+    if name.endswith("_v") and name.removesuffix("v") + "g" in owner._parameters:
+        return name.removesuffix("_v")
+    return name
+
+
+HOME = TorchHome()

@@ -1,0 +1,179 @@
+"""How ties of PyTorch modules survive what PyTorch does to modules.
+
+A **plain tie** is one Parameter in several modules, as PyTorch has it. Whatever replaces the Parameter in one of them
+(`to_empty`, a load with `assign=True`, a move to another kind of device) would leave the others behind. A `Keeper` on
+each module that holds a tied name stands before the methods through which PyTorch replaces parameters, and lets the
+other names follow. It sits in the instance's `__dict__`: the type of the module, and its forward, stay as they are.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from leafwise.errors import TieError
+from leafwise.homes.torch.bonds import KEEPER, Bond, Member, Settled, Slot
+from leafwise.homes.torch.checks import Check
+
+# Modules that have keepers, by their identity; while there are none, no walk looks for declared ties.
+_kept: "weakref.WeakValueDictionary[int, nn.Module]" = weakref.WeakValueDictionary()
+
+_REPLACED = {"_apply": "apply", "_load_from_state_dict": "load", "load_state_dict": "load_state_dict"}
+
+
+class Keeper:
+    """Stands before the methods that replace the tensors of one module."""
+
+    def __init__(self, owner: nn.Module) -> None:
+        self.owner = weakref.ref(owner)
+        self.parameters: dict[str, Any] = owner._parameters
+        self.buffers: dict[str, Any] = owner._buffers
+        self.bonds: list[tuple[Bond, int]] = []
+        self.checks: list[Check] = []
+        self.before: dict[str, Any] = {}  # what somebody else had put before the same methods
+        self.agreed: dict[str, list[str]] = {}  # view → the load in which it was found to agree with its source
+        self._filled: tuple[Any, list[str]] = (None, [])  # a load, and the names that were given in it though missing
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: getattr(self, name) for name in ("parameters", "buffers", "bonds", "checks", "before")}
+        return {**state, "owner": self.owner(), "settled": Settled([bond for bond, _ in self.bonds])}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        owner = state["owner"]
+        self.owner = weakref.ref(owner)
+        self.parameters, self.buffers = state["parameters"], state["buffers"]
+        self.bonds, self.checks, self.before = state["bonds"], state["checks"], state["before"]
+        self.agreed, self._filled = {}, (None, [])
+        _kept[id(owner)] = owner
+        for check in self.checks:
+            check.bond.checkers.append(self.owner)
+        for bond, number in self.bonds:
+            if number in bond.members:
+                bond.join(number, self.slot(bond.members[number]))
+
+    def slot(self, member: Member) -> Slot:
+        tensors = self.buffers if member.in_buffers else self.parameters
+        return Slot(tensors, member.in_buffers, member.name, self.owner)
+
+    def install(self) -> None:
+        owner: Any = self.owner()
+        owner.__dict__[KEEPER] = self
+        for theirs, mine in _REPLACED.items():
+            if theirs in owner.__dict__:
+                self.before[theirs] = owner.__dict__[theirs]
+            owner.__dict__[theirs] = getattr(self, mine)
+        _kept[id(owner)] = owner
+
+    def remove_if_idle(self) -> None:
+        owner = self.owner()
+        if owner is None or self.bonds or self.checks or owner.__dict__.get(KEEPER) is not self:
+            return
+        del owner.__dict__[KEEPER]
+        for name in _REPLACED:
+            owner.__dict__.pop(name, None)
+        owner.__dict__.update(self.before)
+        _kept.pop(id(owner), None)
+
+    def _behind(self, name: str) -> Callable[..., Any]:
+        """The method that this stands before."""
+        if name in self.before:
+            found: Callable[..., Any] = self.before[name]
+            return found
+        owner = self.owner()
+        if owner is None:
+            raise TieError(
+                "this is a shallow copy of a module whose ties are kept, and the module itself is gone; "
+                "use copy.deepcopy, or let go first: lw.keep_ties(model, False)"
+            )
+        bound: Callable[..., Any] = getattr(type(owner), name).__get__(owner)
+        return bound
+
+    def apply(self, fn: Callable[[torch.Tensor], torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        """`Module._apply`: moves and casts."""
+        with self._following():
+            result = self._behind("_apply")(fn, *args, **kwargs)
+            for bond, number in self.bonds:
+                if number in bond.members and bond.is_buffer_view(number) and bond.source in bond.slots:
+                    bond.apply_to_source(fn)
+        return result
+
+    def load(
+        self, state: dict[str, Any], prefix: str, metadata: Any, strict: bool, missing: list[str], *rest: Any
+    ) -> None:
+        """`Module._load_from_state_dict`: every load, of this module or of one above it."""
+        owner: Any = self.owner()
+        load = self._behind("_load_from_state_dict")
+
+        def reconcile(state: dict[str, Any], prefix: str, *_: Any) -> None:
+            self._filled = missing, []
+            for check in self.checks:
+                filled, agreed = check.reconcile(owner, state, prefix)
+                self._filled[1].extend(filled)
+                for slot in agreed:
+                    view_owner: Any = slot.owner()
+                    keeper_of(view_owner).agreed[slot.name] = missing
+
+        # As the last of the hooks, since others may rename keys.
+        hooks = owner._load_state_dict_pre_hooks
+        hooks[KEEPER] = reconcile
+        try:
+            with self._following():
+                load(state, prefix, metadata, strict, missing, *rest)
+        finally:
+            hooks.pop(KEEPER, None)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """`Module.load_state_dict`, of this module itself, whatever arguments its class has given it."""
+        result = self._behind("load_state_dict")(*args, **kwargs)
+        missing = getattr(result, "missing_keys", None)
+        strict = kwargs.get("strict", args[1] if len(args) > 1 else True)
+        if not strict and isinstance(missing, list) and self._filled[0] is missing:
+            # A name that was not given is missing, for whoever asks; only a strict load has no quarrel with it.
+            missing.extend(key for key in self._filled[1] if key not in missing)
+        return result
+
+    @contextmanager
+    def _following(self) -> Iterator[None]:
+        before = []
+        for bond, number in self.bonds:
+            if number in bond.slots:
+                held = bond.slots[number].held()
+                before.append((bond, number, held, bond.holders(held), bond.buffer_views()))
+        try:
+            yield
+        finally:
+            for bond, number, held, holders, views in before:
+                # Those that held it before: one module may hold several names, and replace each.
+                if number in holders and number in bond.slots and bond.slots[number].held() is not held:
+                    bond.follow(number, holders)
+                bond.renew_buffer_views(views)
+
+
+def keeper_of(module: nn.Module) -> Keeper:
+    """The keeper of a module, which is made where there is none."""
+    keeper: Keeper | None = module.__dict__.get(KEEPER)
+    if keeper is None or keeper.owner() is not module:
+        keeper = Keeper(module)
+        keeper.install()
+    return keeper
+
+
+def is_any_kept() -> bool:
+    """Whether a tie is kept anywhere in this process."""
+    return bool(_kept)
+
+
+def keepers(objects: list[Any]) -> list[Keeper]:
+    """The keepers that there are, each once."""
+    found = (obj.__dict__.get(KEEPER) for obj in objects if isinstance(obj, nn.Module))
+    return list({id(keeper): keeper for keeper in found if keeper is not None}.values())
+
+
+def bonds_at(owner: nn.Module, name: str) -> list[tuple[Bond, int]]:
+    """The bonds that a name of a module belongs to."""
+    keeper: Keeper | None = owner.__dict__.get(KEEPER)
+    held = keeper.bonds if keeper is not None else []
+    return [(bond, n) for bond, n in held if n in bond.slots and bond.slots[n].name == name]

@@ -1,0 +1,62 @@
+"""Values that are written over those of tensors."""
+
+from typing import Any
+
+import torch
+
+from leafwise.core.capabilities.loading import Loading
+from leafwise.core.home import Memory
+from leafwise.homes.torch.foreign import cannot_be_changed, not_understood
+from leafwise.homes.torch.state import run_load_hooks
+from leafwise.homes.torch.tensors import cannot_read, dtype_name
+
+
+class TorchLoading(Loading):
+    def cannot_write(self, value: torch.Tensor) -> str:
+        """Why values cannot be written into a tensor; empty where they can."""
+        if reason := not_understood(value) or cannot_be_changed(value):
+            return reason
+        if value.is_inference() and not torch.is_inference_mode_enabled():
+            return "it was made in inference mode, outside of which it cannot be written; load inside of it"
+        if value.layout != torch.strided or value.is_nested or value.is_quantized:
+            return "it is sparse, nested or quantised, and values cannot be written into it"
+        if any(size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)):
+            return (
+                "it is expanded: several of its elements lie in one place; give it memory of its own with .contiguous()"
+            )
+        return ""
+
+    def writable_bytes(self, value: torch.Tensor) -> memoryview | None:
+        """The memory of a tensor as writable bytes in C order; None where it lies otherwise, or elsewhere."""
+        if cannot_read(value) or value.device.type != "cpu" or not value.is_contiguous():
+            return None
+        plain = value.detach()
+        if plain.is_conj() or plain.is_neg():
+            return None
+        if not plain.numel():
+            return memoryview(bytearray())
+        # By its strides: a tensor of one element may have any.
+        flat = plain.as_strided((plain.numel(),), (1,))
+        return flat.view(torch.uint8).numpy().data
+
+    def location(self, value: torch.Tensor) -> tuple[object, Memory] | None:
+        (storage,) = self.home.storages([value])
+        if not isinstance(storage, tuple):
+            return None
+        marks = " conj" * value.is_conj() + " neg" * value.is_neg()
+        memory = self.home.memory(value)
+        assert memory is not None
+        memory = memory._replace(dtype=dtype_name(value.dtype) + marks)
+        # Addresses of the CPU, and of all GPUs of CUDA, are each one space; those of other devices say nothing.
+        kind = value.device.type
+        if kind in ("cpu", "cuda"):
+            return kind, memory._replace(offset=memory.offset + storage[1])
+        return storage, memory
+
+    def mark_written(self, values: list[torch.Tensor]) -> None:
+        """Tells autograd that tensors were written to, as it would notice by itself if PyTorch had done it."""
+        changed = [value for value in values if not value.is_inference()]
+        torch.autograd.graph.increment_version(changed)
+
+    def after_load(self, objects: list[Any]) -> None:
+        run_load_hooks(objects)

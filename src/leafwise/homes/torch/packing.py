@@ -1,0 +1,225 @@
+"""Tensors as views of one vector, with their gradients in another."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import attrgetter, getitem, is_
+from typing import Any
+
+import torch
+from torch import nn
+
+from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.packing import DictSlot, PackedPart, Packing
+from leafwise.homes.torch.norms import SMALL, foreach_norms, is_dense, norm_in_full, segment_norms
+from leafwise.homes.torch.tensors import cannot_read
+
+# So many tensors are all looked at whenever the vectors are asked for; of more, some each time.
+_ALL, _WINDOW = 1024, 128
+_ALIGNED = 16  # bytes; below that, matrix products on GPUs are slow
+_grad = attrgetter("grad")
+_trained = attrgetter("requires_grad")
+_pointer = torch.Tensor.data_ptr
+
+
+class PackedTensors:
+    """The tensors of one dtype on one device, in two vectors: their values, and their gradients.
+
+    `order` says which tensor stands at which place: those whose size keeps the next one aligned come first. `slots` are
+    the dicts and names under which the modules hold the tensors, and below them the modules themselves.
+    """
+
+    def __init__(self, tensors: list[torch.Tensor], slots: list[DictSlot]) -> None:
+        itemsize = tensors[0].element_size()
+        self.order = sorted(range(len(tensors)), key=lambda one: tensors[one].numel() * itemsize % _ALIGNED != 0)
+        self._tensors = [tensors[one] for one in self.order]
+        self.sizes = [tensor.numel() for tensor in self._tensors]
+        self.starts = [0, *accumulate(self.sizes[:-1])]
+        self._values = torch.empty(sum(self.sizes), dtype=tensors[0].dtype, device=tensors[0].device)
+        self._grads = torch.zeros_like(self._values)
+        self.views: list[torch.Tensor] = []
+        with torch.no_grad():
+            for tensor, start in zip(self._tensors, self.starts, strict=True):
+                place = self._place(self._values, tensor, start)
+                place.copy_(tensor)
+                view = self._place(self._grads, tensor, start)
+                if tensor.grad is not None:
+                    view.copy_(_dense(tensor.grad))
+                tensor.data = place
+                tensor.grad = view
+                self.views.append(view)
+        self._at = {id(view): number for number, view in enumerate(self.views)}
+        self._holders, self._names, self._held = ([slot[part] for slot in slots] for part in range(3))
+        self._pointers = list(map(_pointer, self._tensors))
+        self._grad_pointers = list(map(_pointer, self.views))
+        self._turns = {"values": 0, "grads": 0}
+
+    @staticmethod
+    def _place(vector: torch.Tensor, tensor: torch.Tensor, start: int) -> torch.Tensor:
+        """Where a tensor lies in a vector; with its axes in the order in which they lay before."""
+        strides = tensor.stride() if is_dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
+        return vector.as_strided(tensor.shape, strides, start)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._values.dtype
+
+    # -- whether everything lies where it should -----------------------------------------------------------
+
+    def _window(self, what: str, count: int, full: bool) -> list[slice]:
+        """What is looked at now: everything, or of very much the ends and each time another stretch."""
+        if full or count <= _ALL:
+            return [slice(0, count)]
+        start = self._turns[what] % count
+        return [slice(0, 1), slice(start, start + _WINDOW), slice(count - 1, count)]
+
+    def _gone(self, what: str, full: bool) -> int | None:
+        """The number of a tensor that the model has no longer; of those looked at."""
+        for part in self._window(what, len(self._held), full):
+            try:
+                if all(map(is_, map(getitem, self._holders[part], self._names[part]), self._held[part])):
+                    continue
+            except KeyError:
+                pass
+            return self._of_slot(part)
+        return None
+
+    def _moved(self, what: str, full: bool) -> int | None:
+        """The number of a tensor that lies elsewhere by now, or is no longer trained; of those looked at."""
+        for part in self._window(what, len(self._tensors), full):
+            tensors = self._tensors[part]
+            if list(map(_pointer, tensors)) != self._pointers[part] or not all(map(_trained, tensors)):
+                pairs = zip(tensors, self._pointers[part], strict=True)
+                wrong = (at for at, (one, pointer) in enumerate(pairs) if _pointer(one) != pointer or not _trained(one))
+                return self.order[(part.start or 0) + next(wrong)]
+        return None
+
+    def _of_slot(self, part: slice) -> int:
+        """The first tensor that is no longer in the model because of a slot in this part."""
+        for holder, name, held in zip(self._holders[part], self._names[part], self._held[part], strict=True):
+            if holder.get(name) is not held:
+                gone = {id(one) for one in _tensors_of(held)}
+                return next((self.order[at] for at, one in enumerate(self._tensors) if id(one) in gone), self.order[0])
+        raise AssertionError("every slot holds what it held")
+
+    def values(self, moved: Callable[[int], Exception], full: bool = False) -> torch.Tensor:
+        """The values; raises what `moved` makes of a tensor that lies elsewhere by now, or is no longer trained."""
+        wrong = self._gone("values", full)
+        wrong = self._moved("values", full) if wrong is None else wrong
+        self._turns["values"] += _WINDOW
+        if wrong is not None:
+            raise moved(wrong)
+        return self._values
+
+    def grads(self, moved: Callable[[int], Exception], full: bool = False) -> torch.Tensor:
+        """The gradients; where some were replaced since, as `zero_grad` does, they are fetched back."""
+        wrong = self._gone("grads", full)
+        if wrong is not None:
+            raise moved(wrong)
+        for part in self._window("grads", len(self._tensors), full):
+            views = self.views[part]
+            if (
+                not all(map(is_, map(_grad, self._tensors[part]), views))
+                or list(map(_pointer, views)) != self._grad_pointers[part]
+            ):
+                # Gradients are elsewhere; perhaps since everything is.
+                wrong = self._moved("grads", full=True)
+                if wrong is not None:
+                    raise moved(wrong)
+                self._fetch_back()
+                break
+        self._turns["grads"] += _WINDOW
+        return self._grads
+
+    def _fetch_back(self) -> None:
+        with torch.no_grad():
+            for number, (tensor, start) in enumerate(zip(self._tensors, self.starts, strict=True)):
+                grad, view = tensor.grad, self.views[number]
+                if grad is view and view.data_ptr() == self._grad_pointers[number]:
+                    continue
+                if grad is view:  # the view itself was led elsewhere
+                    del self._at[id(view)]
+                    view = self.views[number] = self._place(self._grads, tensor, start)
+                    self._at[id(view)] = number
+                if grad is None:
+                    view.zero_()
+                else:
+                    view.copy_(_dense(grad))
+                tensor.grad = view
+
+    def is_intact(self) -> bool:
+        return (
+            self._gone("grads", full=True) is None
+            and self._moved("grads", full=True) is None
+            and all(map(is_, map(_grad, self._tensors), self.views))
+            and list(map(_pointer, self.views)) == self._grad_pointers
+        )
+
+    def holds(self, gradients: list[torch.Tensor]) -> bool:
+        """Whether these are all the gradients, in the order of the tensors, and lie in the vector."""
+        if len(gradients) != len(self.order):
+            return False
+        found = [self._at.get(id(gradient)) for gradient in gradients]
+        expected = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return found == expected and list(map(_pointer, self.views)) == self._grad_pointers
+
+    # -- arithmetic on the gradients -----------------------------------------------------------------------
+
+    def norms(self) -> list[float]:
+        """The norm of the gradient of each tensor, in the order in which they were given."""
+        small = max(self.sizes) <= SMALL
+        norms = segment_norms(self._grads, self.sizes) if small else foreach_norms(self.views)
+        found = [0.0] * len(self.order)
+        for one, norm, view in zip(self.order, norms, self.views, strict=True):
+            found[one] = norm if math.isfinite(norm) else norm_in_full(view)
+        return found
+
+    def scale(self, factors: Sequence[float]) -> None:
+        """Multiplies the gradient of each tensor; by one factor, where there is only one."""
+        if len(factors) == 1:
+            self._grads.mul_(factors[0])
+        else:
+            torch._foreach_mul_(self.views, [factors[one] for one in self.order])
+
+    def undo(self) -> None:
+        """Gives every tensor, and its gradient, memory of its own again."""
+        with torch.no_grad():
+            for tensor in self._tensors:
+                tensor.data = tensor.data.clone(memory_format=torch.preserve_format)
+                if tensor.grad is not None:
+                    tensor.grad = tensor.grad.clone(memory_format=torch.preserve_format)
+
+
+def _tensors_of(held: Any) -> list[Any]:
+    return list(held.parameters()) if isinstance(held, nn.Module) else [held]
+
+
+def _dense(grad: torch.Tensor) -> torch.Tensor:
+    return grad.to_dense() if grad.layout != torch.strided else grad
+
+
+class TorchPacking(Packing):
+    def cannot_pack(self, value: torch.Tensor) -> str:
+        """Why a tensor cannot become a view of a vector; empty where it can."""
+        reason = cannot_read(value) or self.home.capability(Loading).cannot_write(value)
+        return reason or ("" if value.is_leaf else "it is computed from other tensors")
+
+    def pack(self, values: list[torch.Tensor], slots: list[list[DictSlot]]) -> list[tuple[list[int], PackedPart]]:
+        # As few vectors as there are dtypes and devices.
+        members: dict[Any, list[int]] = {}
+        for number, value in enumerate(values):
+            members.setdefault((value.dtype, value.device), []).append(number)
+        parts: list[tuple[list[int], PackedPart]] = []
+        for numbers in members.values():
+            leading = {(id(holder), name): (holder, name, held) for one in numbers for holder, name, held in slots[one]}
+            parts.append((numbers, PackedTensors([values[one] for one in numbers], list(leading.values()))))
+        return parts
+
+    def slot(self, owner: Any, name: str) -> DictSlot | None:
+        for holder in (owner._parameters, owner._buffers, owner._modules):
+            if name in holder:
+                return holder, name, holder[name]
+        return None
+
+    def repoint(self, value: torch.Tensor, view: torch.Tensor) -> None:
+        value.data = view.detach()

@@ -1,0 +1,65 @@
+"""New tensors in the place of those without memory, and what modules hold besides tensors."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.errors import Unsupported
+from leafwise.homes.torch.foreign import not_understood
+from leafwise.homes.torch.keepers import bonds_at
+from leafwise.homes.torch.state import EXTRA, give_back, has_extra_state, writes_its_own
+
+
+class TorchRebuilding(Rebuilding):
+    def allocate(self, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """A tensor with memory, in place of one that has none; on the device that PyTorch would choose now."""
+        if reason := not_understood(value):
+            raise Unsupported("torch", "be given memory", reason)
+        made = torch.empty(shape, dtype=value.dtype)
+        if isinstance(value, nn.Parameter):
+            made = nn.Parameter(made, requires_grad=value.requires_grad)
+            made.__dict__.update(value.__dict__)  # what others wrote down about it
+        return made
+
+    def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
+        own: dict[str, Any] = {}
+        writes = writes_its_own(type(owner))
+        for name, value in changes.items():
+            if name == EXTRA:
+                owner.set_extra_state(value)
+            elif writes and not any(name in held for held in (owner._parameters, owner._buffers, owner._modules)):
+                own[name] = value
+            elif isinstance(value, torch.Tensor):
+                _put(owner, name, value)
+        if own:
+            give_back(owner, own)
+        return owner
+
+    def recompute(self, places: list[tuple[tuple[Any, ...], list[str]]]) -> list[dict[str, Any]]:
+        from leafwise.homes.torch.recompute import recompute  # torch.overrides is a second of importing that few need
+
+        return [*recompute(places)]
+
+    def shows_copies(self, obj: Any) -> bool:
+        cls: Any = type(obj)
+        return has_extra_state(cls) or writes_its_own(cls)
+
+
+def _put(owner: nn.Module, name: str, new: torch.Tensor) -> None:
+    """Lets a tensor take the place of one that had no memory, with everybody who is kept tied to it."""
+    held: Any = owner._parameters.get(name)
+    if held is None:
+        held = owner._buffers.get(name)
+    if held is new:
+        return
+    if held is not None and nn.parameter.is_lazy(held):
+        held.materialize(new.shape, device=new.device, dtype=new.dtype)
+        held.data = new.detach()
+        return
+    for bond, number in bonds_at(owner, name):
+        if number == bond.source:
+            bond.replace_source(new)
+            return
+    setattr(owner, name, new)

@@ -1,0 +1,168 @@
+"""Buffers that no checkpoint holds, and that are on meta: computed as the model does when it is built.
+
+Nothing that was loaded is touched. Models of Hugging Face are built once more from their config, with their parameters
+on meta; the buffers of that copy are the model's own. Where that cannot be done, `_init_weights` is asked, while all
+parameters and all other buffers of the model are out of its reach.
+"""
+
+import copy
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from leafwise.homes.torch.values import same_bits
+from leafwise.homes.torch.views import plain_class
+
+Buffers = dict[str, torch.Tensor]
+
+# What parameters are made by; drawn at random, a buffer would not be the one that the model was trained with.
+_MADE_FOR_PARAMETERS = {torch.empty, torch.rand, torch.randn, torch.empty_strided}
+_UNLIKELY = {True: float("nan"), False: 111}
+
+
+def recompute(places: list[tuple[tuple[Any, ...], list[str]]]) -> list[Buffers]:
+    """For each place, a module with its parents and the names of its buffers on meta: those that could be computed."""
+    copies = _Copies()
+    found = []
+    for lineage, names in places:
+        computed = _by_constructor(lineage, names, copies)
+        left = [name for name in names if name not in computed]
+        found.append(computed | (_by_init_weights(lineage, left) if left else {}))
+    return found
+
+
+# -- by the constructor ----------------------------------------------------------------------------------------------
+
+
+class _Copies:
+    """The buffers of a second copy of each model that was asked for, by the path of their module and their name."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, dict[str, Buffers]] = {}
+        self._paths: dict[int, dict[int, str]] = {}
+
+    def buffers(self, model: nn.Module, module: nn.Module) -> Buffers:
+        if id(model) not in self._buffers:
+            self._buffers[id(model)] = _buffers_of_a_copy(model)
+            self._paths[id(model)] = {id(one): path for path, one in model.named_modules()}
+        path = self._paths[id(model)].get(id(module))
+        return {} if path is None else self._buffers[id(model)].get(path, {})
+
+
+def _by_constructor(lineage: tuple[Any, ...], names: list[str], copies: _Copies) -> Buffers:
+    module = lineage[0]
+    computed: Buffers = {}
+    # The whole model first: it may hand other values to its parts than their own configs say.
+    for model in reversed([above for above in lineage if _config(above) is not None]):
+        buffers = copies.buffers(model, module)
+        for name in [name for name in names if name not in computed and name in buffers]:
+            held, made = module._buffers[name], buffers[name]
+            if held.shape == made.shape and held.dtype.is_floating_point == made.dtype.is_floating_point:
+                computed[name] = made.to(device=torch.empty(0).device, dtype=held.dtype, copy=True)
+    return computed
+
+
+def _config(module: Any) -> Any:
+    """What a model of Hugging Face is made from; None of others."""
+    is_model = any(base.__name__ in ("PreTrainedModel", "ModelMixin") for base in type(module).__mro__)
+    return getattr(module, "config", None) if is_model else None
+
+
+def _buffers_of_a_copy(model: nn.Module) -> dict[str, Buffers]:
+    """The buffers that the model has when it is built; but not those that are random."""
+    try:
+        one, other = _copy(model, 0), _copy(model, 1)
+    except Exception:
+        return {}  # a constructor that needs more than a config
+    return {
+        path: {name: made for name, made in buffers.items() if _is_same(made, other.get(path, {}).get(name))}
+        for path, buffers in one.items()
+    }
+
+
+def _copy(model: nn.Module, seed: int) -> dict[str, Buffers]:
+    cls: Any = plain_class(type(model))
+    config = copy.deepcopy(_config(model))
+    build = cls.from_config if hasattr(cls, "load_config") else cls  # diffusers, transformers
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), _ParametersOnMeta(), torch.no_grad():
+        torch.default_generator.manual_seed(seed)  # not those of GPUs, whose state would be lost
+        made = build(config)
+    return {
+        path: {name: one for name, one in module._buffers.items() if one is not None and not one.is_meta}
+        for path, module in made.named_modules()
+    }
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    return other is not None and same_bits(one, other)
+
+
+class _ParametersOnMeta(TorchFunctionMode):
+    """While a model is built, its parameters take neither memory nor time."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _MADE_FOR_PARAMETERS and kwargs.get("device") is None:
+            kwargs = {**kwargs, "device": "meta"}
+        return func(*args, **kwargs)
+
+
+# -- by `_init_weights` ----------------------------------------------------------------------------------------------
+
+
+def _by_init_weights(lineage: tuple[Any, ...], names: list[str]) -> Buffers:
+    """All of the buffers, or none."""
+    module = lineage[0]
+    model = next((above for above in lineage if inspect.ismethod(getattr(above, "_init_weights", None))), None)
+    if model is None:
+        return {}
+    with _out_of_reach(model, module):
+        for name in names:
+            held = module._buffers[name]
+            module._buffers[name] = torch.full(
+                held.shape, _UNLIKELY[held.dtype.is_floating_point], dtype=held.dtype, device=torch.empty(0).device
+            )
+        try:
+            with torch.no_grad():
+                model._init_weights(module)
+            made = {name: module._buffers[name] for name in names}
+        except Exception:
+            return {}  # a model with manners of its own
+    return made if all(map(_was_filled, made.values())) else {}
+
+
+@contextmanager
+def _out_of_reach(*models: nn.Module) -> Iterator[None]:
+    """Puts tensors without values in the place of all parameters and buffers, and those back again afterwards."""
+    modules = list({id(module): module for model in models for module in model.modules()}.values())
+    before = [(module, dict(module._parameters), dict(module._buffers)) for module in modules]
+    try:
+        for module, parameters, buffers in before:
+            for name, held in parameters.items():
+                if held is not None and not nn.parameter.is_lazy(held):
+                    module._parameters[name] = nn.Parameter(held.detach().to("meta"), requires_grad=held.requires_grad)
+            for name, value in buffers.items():
+                if value is not None and not nn.parameter.is_lazy(value):
+                    module._buffers[name] = value.detach().to("meta")
+        yield
+    finally:
+        for module, parameters, buffers in before:
+            module._parameters.clear()
+            module._parameters.update(parameters)
+            module._buffers.clear()
+            module._buffers.update(buffers)
+
+
+def _was_filled(tensor: torch.Tensor) -> bool:
+    if tensor.is_meta:
+        return False
+    if not tensor.numel():
+        return True
+    if tensor.dtype.is_floating_point:
+        return not bool(torch.isnan(tensor).any())
+    return not bool((tensor == _UNLIKELY[False]).all())

@@ -1,0 +1,308 @@
+"""Sharing as verbs, over PyTorch modules: see `keepers` for how ties are kept, `views` for views."""
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from leafwise.core.capabilities.tying import DeclaredTie, Keep, Place, TiedPlaces, Tying
+from leafwise.core.memory import Op
+from leafwise.errors import TieWarning
+from leafwise.homes.torch.bonds import KEEPER, Bond, Member
+from leafwise.homes.torch.checks import Check
+from leafwise.homes.torch.keepers import Keeper, bonds_at, is_any_kept, keeper_of, keepers
+from leafwise.homes.torch.values import choose, seen_through
+from leafwise.homes.torch.views import View, attach_view, can_be_tied, detach_view, is_view, plain_class, views_of
+
+# -- keeping -----------------------------------------------------------------------------------------------
+
+
+class TorchTying(Tying):
+    def declared(self, objects: list[Any]) -> list[tuple[int, DeclaredTie]]:
+        """The ties that are kept, by the number of a module that has all their names below it."""
+        if not is_any_kept():
+            return []
+        found = []
+        for number, obj in enumerate(objects):
+            keeper = obj.__dict__.get(KEEPER) if isinstance(obj, nn.Module) else None
+            complete = [check for check in keeper.checks if check.complete] if keeper is not None else []
+            for check in complete:
+                keys = tuple((key, op) for which, key, op in check.keys if which in check.bond.members)
+                found.append((number, DeclaredTie(keys)))
+        return found
+
+    def cannot_tie(self, place: Place, value: torch.Tensor, op: Op) -> str:
+        """Why what stands here cannot be tied; an empty string where it can."""
+        owner = place.owner
+        kind = plain_class(type(owner)).__name__
+        if nn.parameter.is_lazy(value):
+            return "has no shape until the first forward of its lazy layer; run one, then tie"
+        if value.is_quantized or hasattr(value, "quant_state") or hasattr(value, "SCB"):
+            return "is quantised: its values mean nothing without their scales; tie before quantising"
+        if type(owner).__name__ == "ParametrizationList":
+            layer, _, rest = place.path.rpartition(".parametrizations.")
+            return (
+                "is inside a parametrization; remove it first: "
+                f'torch.nn.utils.parametrize.remove_parametrizations(model.{layer}, "{rest.partition(".")[0]}")'
+            )
+        if value.layout == torch.strided and any(
+            n > 1 and not s for n, s in zip(value.shape, value.stride(), strict=True)
+        ):
+            return "is expanded: several of its elements lie in one place; give it memory of its own with .contiguous()"
+        if op == "same":
+            return ""
+        if isinstance(owner, nn.RNNBase):
+            return f"belongs to a {kind}, which hands its weights over as a list; only a plain tie can be made"
+        if isinstance(owner, nn.ParameterList | nn.ParameterDict):
+            return f"belongs to a {kind}, which looks into its own dict; only a plain tie can be made"
+        if type(value) not in (nn.Parameter, torch.Tensor):
+            return f"is a {type(value).__name__}, of which no view can be made"
+        if parametrize.is_parametrized(owner):
+            return "belongs to a module that is parametrized; tie first, then parametrize"
+        try:
+            can_be_tied(type(owner), place.name)
+        except Exception as error:
+            return f"belongs to a {kind}, of which no subclass can be made ({type(error).__name__}: {error})"
+        return ""
+
+    def tied_elsewhere(self, place: Place, known: list[Place]) -> list[str]:
+        """The names that this one is kept tied to, and that are not among those here."""
+        known_slots = {(id(other.owner), other.name) for other in known}
+        paths = []
+        for bond, number in bonds_at(place.owner, place.name):
+            for other in bond.others(number):
+                slot = bond.slots[other]
+                if (id(slot.owner()), slot.name) not in known_slots:
+                    paths.append(bond.members[other].path)
+        return paths
+
+    def tie(self, root: Any, groups: list[TiedPlaces], keep: Keep | None) -> Any:
+        """Makes the further places of each group names of its source; all of it, or nothing."""
+        undo: list[Callable[[], None]] = []
+        try:
+            for group in groups:
+                _rebind(group, keep, undo)
+        except BaseException:
+            for step in reversed(undo):
+                step()
+            raise
+        return root
+
+    def untie(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
+        """Gives each place an independent tensor with equal values."""
+        for place in places:
+            owner, name = place.owner, place.name
+            if is_view(owner, name):
+                detach_view(owner, name)
+                _leave_bonds(place)
+            elif not _views_became_independent(place) and _leave_bonds(place):
+                tensor = held(place)
+                copied = tensor.detach().clone(memory_format=torch.preserve_format)
+                setattr(
+                    owner,
+                    name,
+                    nn.Parameter(copied, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copied,
+                )
+        _tidy(objects)
+        return root
+
+    def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
+        """Gives each place, which holds a module that is used elsewhere too, a copy of it."""
+        for owner, name, _ in places:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", TieWarning)  # to be untied is what was asked for
+                owner._modules[name] = copy.deepcopy(owner._modules[name])
+            for keeper in keepers(objects):
+                for check in keeper.checks:
+                    check.keys = [one for one in check.keys if not _leads_through(keeper, one[1], owner, name)]
+        _tidy(objects)
+        return root
+
+    def keep_ties(self, root: Any, objects: list[Any], groups: list[TiedPlaces], keep: Keep | None) -> Any:
+        """Keeps each tie from now on. One that is kept already is kept on, with what has come to it since."""
+        known = keepers(objects)
+        for group in groups:
+            bond = _bond_of(group)
+            new = bond is None
+            bond = bond or Bond(keep)
+            if keep is not None:
+                bond.keep = keep
+            if not new and is_view(group.places[0].owner, group.places[0].name):
+                continue  # views of a source that is outside of this tree, and kept from there
+            for keeper in known:
+                keeper.checks = [check for check in keeper.checks if check.bond is not bond]
+            numbers = [_enter(bond, place, op) for place, op in zip(group.places, group.ops, strict=True)]
+            if new or bond.source not in bond.slots:
+                bond.source = numbers[0]
+            for above, names in group.above:
+                if isinstance(above, nn.Module):
+                    keys = [
+                        (numbers[group.names[n]], key, bond.members[numbers[group.names[n]]].op) for n, key in names
+                    ]
+                    keeper = keeper_of(above)
+                    keeper.checks.append(Check(bond, keys, complete=len(names) == len(group.names)))
+                    bond.checkers.append(keeper.owner)
+        _tidy(objects)
+        return root
+
+    def release_ties(self, root: Any, objects: list[Any]) -> Any:
+        """Lets go of plain ties among these modules. A view is a view until it is untied."""
+        for keeper in keepers(objects):
+            keeper.checks = [check for check in keeper.checks if _has_views(check.bond)]
+            for bond, _ in list(keeper.bonds):
+                if not _has_views(bond):
+                    bond.dissolve()
+        _tidy(objects)
+        return root
+
+
+def _bond_of(group: TiedPlaces) -> Bond | None:
+    """The bond that holds some of the places already; where two do, one that takes in the other."""
+    found: list[Bond] = []
+    for place in group.places:
+        for bond, _ in bonds_at(place.owner, place.name):
+            if bond not in found:
+                found.append(bond)
+    for other in found[1:]:
+        other.dissolve()
+    return found[0] if found else None
+
+
+def _enter(bond: Bond, place: Place, op: Op) -> int:
+    owner, name = place.owner, place.name
+    number = bond.number_of(owner, name)
+    if number is None:
+        keeper = keeper_of(owner)
+        member = Member(place, op, in_buffers=name in owner._buffers, viewed=is_view(owner, name))
+        number = bond.add(member, keeper.slot(member))
+        keeper.bonds.append((bond, number))
+    return number
+
+
+def _tidy(objects: list[Any]) -> None:
+    """Drops what has become of no use: checks of names that are gone, bonds of one, keepers with nothing to do."""
+    for keeper in keepers(objects):
+        for check in keeper.checks:
+            check.keys = [one for one in check.keys if one[0] in check.bond.members]
+        keeper.checks = [check for check in keeper.checks if len(check.keys) > 1]
+    checked = {id(check.bond) for keeper in keepers(objects) for check in keeper.checks}
+    for keeper in keepers(objects):
+        for bond, _ in list(keeper.bonds):
+            if len(bond.members) < 2 and id(bond) not in checked:
+                bond.dissolve()
+        keeper.remove_if_idle()
+
+
+def _has_views(bond: Bond) -> bool:
+    return any(member.viewed for member in bond.members.values())
+
+
+# -- tying -------------------------------------------------------------------------------------------------
+
+
+def _rebind(group: TiedPlaces, keep: Keep | None, undo: list[Callable[[], None]]) -> None:
+    source, *targets = group.places
+    tensor = held(source)
+    chosen = choose(tensor, [(held(place), op) for place, op in zip(targets, group.ops[1:], strict=True)], keep)
+    if chosen is not tensor:
+        before = tensor.detach().clone()
+        undo.append(lambda: _write(tensor, before))
+        _write(tensor, chosen)
+    for place, op in zip(targets, group.ops[1:], strict=True):
+        if is_view(place.owner, place.name):
+            _leave_bonds(place)
+            detach_view(place.owner, place.name)
+        undo.append(_Restore(place))
+        if op == "same":
+            setattr(place.owner, place.name, tensor)
+        elif place.name in place.owner._buffers:
+            place.owner._buffers[place.name] = seen_through(tensor.detach(), op)
+        else:
+            attach_view(place.owner, place.name, View(source.owner, source.name, op, place.path, source.path))
+    for place in targets:
+        _leave_bonds(place)
+
+
+def _write(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    with torch.no_grad():
+        tensor.copy_(values)
+
+
+class _Restore:
+    """Puts back what stood at a place."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.tensor = held(place)
+        self.kind = type(place.owner)
+
+    def __call__(self) -> None:
+        owner, name = self.place.owner, self.place.name
+        views_of(owner).pop(name, None)
+        owner.__class__ = self.kind
+        (owner._buffers if name in owner._buffers else owner._parameters)[name] = self.tensor
+
+
+def held(place: Place) -> Any:
+    """The tensor that stands at a place."""
+    if is_view(place.owner, place.name):
+        return getattr(place.owner, place.name)
+    found = place.owner._parameters.get(place.name)
+    return place.owner._buffers[place.name] if found is None else found
+
+
+# -- untying -----------------------------------------------------------------------------------------------
+
+
+def _views_became_independent(place: Place) -> bool:
+    """Before a source leaves: its views see another plain name of the same leaf; where there is none, they become
+    independent, which leaves the source alone as well."""
+    independent = False
+    for bond, number in bonds_at(place.owner, place.name):
+        if number != bond.source:
+            continue
+        heirs = [n for n in bond.slots if n != number and bond.is_plain(n) and bond.intact(n)]
+        for other, member in list(bond.members.items()):
+            module = bond.slots[other].owner() if other in bond.slots else None
+            if module is None or not is_view(module, member.name):
+                continue
+            if heirs:
+                heir = bond.slots[heirs[0]]
+                view = views_of(module)[member.name]
+                view.parameters, view.name, view.owner = heir.tensors, heir.name, heir.owner
+                view.source = bond.members[heirs[0]].path
+            else:
+                detach_view(module, member.name)
+                _leave_bonds(Place(module, member.name, member.path))
+                independent = True
+    return independent
+
+
+def _leave_bonds(place: Place) -> bool:
+    """Takes a place out of every bond; one that is left alone is let go. Says whether the tie still held."""
+    still = True
+    for bond, number in bonds_at(place.owner, place.name):
+        still = bond.intact(number)
+        keeper: Keeper = keeper_of(place.owner)
+        keeper.bonds = [one for one in keeper.bonds if one != (bond, number)]
+        bond.remove(number)
+        if len(bond.members) < 2 or bond.source < 0:
+            bond.dissolve()
+        keeper.remove_if_idle()
+    return still
+
+
+def _leads_through(keeper: Keeper, key: str, owner: nn.Module, name: str) -> bool:
+    """Whether a key, followed from the keeper's module, takes the step `name` from `owner`."""
+    here: Any = keeper.owner()
+    for step in key.split(".")[:-1]:
+        if here is owner and step == name:
+            return True
+        here = here._modules.get(step)
+        if here is None:
+            return False
+    return False

@@ -1,0 +1,62 @@
+"""Values of tensors as ties see them: through an op, bit by bit, and one chosen among several."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from leafwise.core.capabilities.tying import Keep
+from leafwise.core.memory import Op
+
+
+def seen_through(tensor: torch.Tensor, op: Op) -> torch.Tensor:
+    """The tensor as a name with this op sees it."""
+    return seen(tensor, op.slices, op.order)
+
+
+def seen(tensor: torch.Tensor, slices: Any, order: tuple[int, ...] | None) -> torch.Tensor:
+    if slices is not None:
+        tensor = tensor[slices]
+    return tensor if order is None else tensor.permute(order)
+
+
+def put_through(whole: torch.Tensor, op: Op, part: torch.Tensor) -> None:
+    """Writes what a name with this op shows into the whole."""
+    seen_through(whole, op).copy_(part)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and dtype hold the same bits; NaN equals the same NaN."""
+    a, b = a.detach(), b.detach()
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a is b or (a.is_meta and b.is_meta):
+        return True
+    if a.is_meta or b.is_meta:
+        return False
+    if a.layout != torch.strided or type(a) not in (torch.Tensor, nn.Parameter) or a.is_complex():
+        return bool(torch.equal(a, b.to(a.device)))
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride() and a.device == b.device:
+        return True
+    if a.dtype == torch.bool:
+        return bool(torch.equal(a, b.to(a.device)))
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    return bool(torch.equal(a.view(words), b.to(a.device).view(words)))
+
+
+def choose(source: torch.Tensor, targets: list[tuple[torch.Tensor, Op]], keep: Keep | None) -> torch.Tensor:
+    """The values that `keep` chooses for the source, as a tensor of their own unless they are those of the source."""
+    with torch.no_grad():
+        if keep == "target":
+            chosen = source.detach().clone()
+            for target, op in targets:
+                put_through(chosen, op, target)
+            return chosen
+        if keep == "mean":
+            total = source.detach().to(torch.float64, copy=True)
+            count = torch.ones_like(total)
+            for target, op in targets:
+                seen_through(total, op).add_(target.detach())
+                seen_through(count, op).add_(1)
+            return (total / count).to(source.dtype)
+    return source

@@ -1,0 +1,85 @@
+"""What is written about changes: how much values differ, and notes on shapes, dtypes and names."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from leafwise.core.comparing import Comparison, together
+from leafwise.core.leaf import shape_text
+from leafwise.core.outline import Span
+from leafwise.inspect.changes import Change, nonfinite_text
+from leafwise.render.phrases import value_text
+from leafwise.render.stats import share_text
+
+_MAX_REPR = 60  # characters of the repr of an object
+
+
+def figures(changes: list[Change]) -> tuple[Span, ...]:
+    """How much the values of leaves differ, as if they were one leaf; empty cells where none do."""
+    comparisons = _differing(changes)
+    return tuple(map(Span, figure_texts(together(comparisons)) if comparisons else ("", "", "", "")))
+
+
+def figure_texts(comparison: Comparison) -> tuple[str, str, str, str]:
+    """Relative L2, cosine, the largest difference, and the share of values that changed."""
+    cosine = "" if math.isnan(comparison.cosine) else f"{comparison.cosine:.6f}"
+    share = share_text(comparison.changed, comparison.size)
+    return f"{comparison.relative_l2:.3g}", cosine, f"{comparison.largest:.3g}", share
+
+
+def nonfinite(changes: list[Change]) -> tuple[Span, ...]:
+    """How many values are not finite, of leaves that differ; those that changed, where any did."""
+    whole = together(_differing(changes))
+    text = nonfinite_text(whole) if whole.nonfinite_changed else f"{whole.nonfinite:,} not finite"
+    return (Span("  "), Span(text, "warn")) if whole.nonfinite else ()
+
+
+def _differing(changes: list[Change]) -> list[Comparison]:
+    return [change.comparison for change in changes if change.comparison is not None and change.comparison.changed]
+
+
+def notes(changes: list[Change]) -> Iterator[str]:
+    """What there is to say of a change besides figures; of several, what they have in common."""
+    first = changes[0]
+    if len(changes) == 1 and first.other is not None:
+        yield f"→ {first.other}"
+    if first.values is not None:
+        yield _values_text(first) if len(changes) == 1 else "plain values"
+        if len({change.notes for change in changes}) == 1:
+            yield from first.notes
+        return
+    if len({(change.shape, change.other_shape, change.dtype, change.other_dtype) for change in changes}) == 1:
+        yield from _facts(first)
+    if "reshaped" in first.kinds and first.comparison is not None and not first.comparison.changed:
+        yield "same values in order"
+    if len({change.notes for change in changes}) == 1:
+        yield from first.notes
+
+
+def _facts(change: Change) -> Iterator[str]:
+    if change.kind in ("added", "removed"):
+        dtype, shape = change.dtype or change.other_dtype, change.shape if change.dtype else change.other_shape
+        yield f"{shape_text(shape)} {dtype}"
+        return
+    if change.shape != change.other_shape:
+        yield f"{shape_text(change.shape)} → {shape_text(change.other_shape)}"
+    if change.dtype != change.other_dtype:
+        yield f"{change.dtype} → {change.other_dtype}"
+
+
+def _values_text(change: Change) -> str:
+    assert change.values is not None
+    before, after = map(changed_value_text, change.values)
+    return {"added": after, "removed": before}.get(change.kind, f"{before} → {after}")
+
+
+def changed_value_text(value: Any) -> str:
+    """A plain value as in an outline; but an object by its repr, where that is short and can tell two apart."""
+    text = value_text(value)
+    if not text.startswith("<"):
+        return text
+    try:
+        described = repr(value)
+    except Exception:  # raised by whoever wrote the object
+        return text
+    return described if len(described) <= _MAX_REPR and " at 0x" not in described else text

@@ -1,0 +1,183 @@
+"""Changes by the steps of their paths: equal parts close, and neighbours that changed alike fold into one line."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from leafwise.core.outline import Line, Span, Style
+from leafwise.core.path import quote, split_names
+from leafwise.inspect.changes import KINDS, Change
+from leafwise.render.change_text import figures, nonfinite, notes
+from leafwise.render.outline import FOLD_FROM, cut, follows, within
+from leafwise.render.phrases import plural
+
+_HEADER = ("", "relative L2", "cosine", "largest", "changed")
+_STYLES: dict[str, Style] = {"changed": "warn", "removed": "warn", "added": "tie", "unknown": "warn", "same": "dim"}
+
+
+class _PathNode:
+    """A step of paths: the changes whose path ends here, and the nodes below."""
+
+    __slots__ = ("below", "changes", "counts", "look", "name", "plain")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.changes: list[Change] = []
+        self.below: dict[str, _PathNode] = {}
+        self.counts: Counter[str] = Counter()  # of changes here and below, by kind
+        self.plain = 0  # how many of those are plain values
+        self.look: object = None  # equal for nodes that look alike
+
+    @property
+    def is_same(self) -> bool:
+        return self.counts.keys() == {"same"}
+
+    def every_change(self) -> Iterator[Change]:
+        """The changes here and below."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield from node.changes
+            stack += reversed(node.below.values())
+
+
+class _NodeRun(NamedTuple):
+    """Nodes that are drawn as one: siblings that look alike, and, inside of others that do, those of each."""
+
+    siblings: list[_PathNode]
+    nodes: list[_PathNode]
+    front: str = ""
+
+    @property
+    def label(self) -> tuple[Span, ...]:
+        first, last, times = self.siblings[0], self.siblings[-1], len(self.siblings)
+        name = self.front + quote(first.name) + (f" … {quote(last.name)}" if times > 1 else "")
+        if first.is_same:
+            return (Span(name, "dim"),)
+        return (Span(name, "name"), Span(f"  ×{times:,}", "dim"))[: 1 + (times > 1)]
+
+
+class ChangeTree:
+    """Changes as an outline; with `fold`, equal parts close and repeated changes fold."""
+
+    def __init__(self, changes: Iterable[Change], title: str, fold: bool) -> None:
+        self.fold = fold
+        self.title = title
+        self._root = _grown(changes)
+
+    def fitting(self, room: int) -> list[Line]:
+        """As many levels as fit; at least one, cut where even that is too long."""
+        # Every level that opens something adds a line: so there are no more steps than there is room.
+        best, depth = None, 1
+        while (lines := within(self.lines(depth), room)) is not None and (best is None or len(lines) > len(best)):
+            best, depth = lines, depth + 1
+        return cut(self.lines(1), room) if best is None else best
+
+    def lines(self, depth: int | None) -> Iterator[Line]:
+        """The lines down to a depth. Not recursive: containers may be nested thousands deep."""
+        yield Line(0, (Span(self.title, "type"),), tuple(Span(name, "dim") for name in _HEADER))
+        if depth == 0:
+            yield _closed_line(1, (Span("all of it", "name"),), [self._root])
+            return
+        stack = [iter(self._runs([self._root]))]
+        while stack:
+            level = len(stack)
+            for run in stack[-1]:
+                if run.nodes[0].is_same and self.fold:
+                    yield Line(level, run.label, (), (Span(f"{_counted(run.nodes)} same", "dim"),))
+                    continue
+                run = self._through(run)
+                below = self._runs(run.nodes)
+                closed = depth is not None and level >= depth
+                if below:
+                    yield _closed_line(level, run.label, run.nodes) if closed else Line(level, run.label)
+                yield from self._leaf_lines(level, run)
+                if below and not closed:
+                    stack.append(iter(below))
+                    break
+            else:
+                stack.pop()
+
+    def _through(self, run: _NodeRun) -> _NodeRun:
+        """The run to draw: a node that holds nothing but another run, which is not the same, shares its line."""
+        while len(run.nodes) == 1 and not run.nodes[0].changes:
+            below = self._runs(run.nodes)
+            if len(below) != 1 or (below[0].nodes[0].is_same and self.fold):
+                break
+            run = below[0]._replace(front=f"{run.front}{quote(run.nodes[0].name)}.")
+        return run
+
+    def _runs(self, nodes: list[_PathNode]) -> list[_NodeRun]:
+        """What is below nodes that look alike; neighbours that are the same, or that repeat, are one run."""
+        neighbours: list[list[_PathNode]] = []
+        for child in nodes[0].below.values():
+            if neighbours and self.fold and _alike(neighbours[-1][-1], child):
+                neighbours[-1].append(child)
+            else:
+                neighbours.append([child])
+        runs = []
+        for alike in neighbours:
+            folds = len(alike) >= FOLD_FROM or alike[0].is_same
+            parts = [alike] if folds else [[child] for child in alike]
+            runs += [_NodeRun(part, [node.below[child.name] for node in nodes for child in part]) for part in parts]
+        return runs
+
+    def _leaf_lines(self, level: int, run: _NodeRun) -> Iterator[Line]:
+        for number, change in enumerate(run.nodes[0].changes):
+            if change.kinds != ("same",) or not self.fold:
+                yield _leaf_line(level, run.label, [node.changes[number] for node in run.nodes])
+
+
+def _grown(changes: Iterable[Change]) -> _PathNode:
+    """The root of a tree of changes, in which each node has counts of what is below it, and a look."""
+    root = _PathNode("")
+    nodes = [root]
+    for change in changes:
+        node = root
+        for name in split_names(change.path):
+            child = node.below.get(name)
+            if child is None:
+                child = node.below[name] = _PathNode(name)
+                nodes.append(child)
+            node = child
+        node.changes.append(change)
+    looks: dict[object, int] = {}
+    for node in reversed(nodes):  # from the bottom up: what is below a node came after it
+        node.counts.update("same" if change.kinds == ("same",) else change.kind for change in node.changes)
+        node.plain = sum(change.is_plain for change in node.changes)
+        for child in node.below.values():
+            node.counts.update(child.counts)
+            node.plain += child.plain
+        look = (
+            tuple((change.kinds, change.is_plain) for change in node.changes),
+            tuple((child.name, child.look) for child in node.below.values()),
+        )
+        node.look = looks.setdefault(look, len(looks))
+    return root
+
+
+def _alike(a: _PathNode, b: _PathNode) -> bool:
+    return (a.is_same and b.is_same) or (follows(a.name, b.name) and a.look == b.look)
+
+
+def _closed_line(level: int, label: tuple[Span, ...], nodes: list[_PathNode]) -> Line:
+    """The line of nodes that are not opened, with the counts and figures of all that is below."""
+    changes = [change for node in nodes for change in node.every_change()]
+    counts = Counter(change.kind for change in changes)
+    kinds = ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if kind in counts)
+    note = Span(f"▸ {_counted(nodes)}: {kinds}", "dim")
+    return Line(level, label, (Span(""), *figures(changes)), (note, *nonfinite(changes)))
+
+
+def _counted(nodes: list[_PathNode]) -> str:
+    """How many leaves and plain values there are below nodes."""
+    total, plain = sum(node.counts.total() for node in nodes), sum(node.plain for node in nodes)
+    parts = [plural(total - plain, "leaf", "leaves")] if total > plain or not plain else []
+    return ", ".join([*parts, plural(plain, "value", "values")] if plain else parts)
+
+
+def _leaf_line(level: int, label: tuple[Span, ...], changes: list[Change]) -> Line:
+    first = changes[0]
+    cells = (Span(", ".join(first.kinds), _STYLES.get(first.kind, "tie")), *figures(changes))
+    spans = tuple(part for note in notes(changes) for part in (Span("  "), Span(note, "dim")))
+    return Line(level, label, cells, (*spans, *nonfinite(changes))[1:])

@@ -1,0 +1,78 @@
+"""The result of `lw.groups`, as an account and as plain data."""
+
+from typing import Any
+
+from leafwise.core.outline import Doc, Line, Span
+from leafwise.core.path import listed
+from leafwise.iterate.grouping import GroupAccount, Groups
+from leafwise.iterate.rules import option_text
+from leafwise.render.phrases import plural
+
+_DECAY = {True: "decayed", False: "not decayed", None: "decayed as the optimizer is told"}
+
+
+def lower(groups: Groups) -> Doc:
+    """A line for each rule with what it matched, and a line for each group with its options."""
+    lines = []
+    if groups.rules:
+        lines.append(Line(0, (Span("rules", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
+    for rule in groups.rules:
+        frozen = f"and {plural(rule.frozen, 'frozen leaf', 'frozen leaves')}" if rule.frozen else ""
+        notes = [Span(frozen, "warn"), Span("; "), Span(rule.note, "dim")]
+        note = tuple(notes) if frozen and rule.note else tuple(span for span in notes[::2] if span.text)
+        lines.append(_line(rule.rule, rule.leaves, rule.parameters, note))
+    if groups.rules and groups.uncovered:
+        note = (Span(listed(groups.uncovered), "dim"),)
+        lines.append(_line("no rule", len(groups.uncovered), groups.uncovered_parameters, note))
+    lines.append(Line(0, (Span("groups", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
+    for number, group in enumerate(groups.groups):
+        note = (Span(_DECAY[group.decayed], "dim" if group.decayed is None else ""),)
+        lines.append(_line(f"{number}  {_options(group)}", group.leaves, group.parameters, note))
+    return Doc(lines, _footer(groups), right=frozenset({0, 1}))
+
+
+def _line(label: str, leaves: int, parameters: int, note: tuple[Span, ...]) -> Line:
+    return Line(1, (Span(label, "name"),), (Span(f"{leaves:,}"), Span(f"{parameters:,}", "number")), note)
+
+
+def _options(group: GroupAccount) -> str:
+    options = [f"{name}={option_text(value)}" for name, value in group.options.items()]
+    return ", ".join(options) or "the optimizer's defaults"
+
+
+def _footer(groups: Groups) -> list[tuple[Span, ...]]:
+    counts = {True: [0, 0], False: [0, 0], None: [0, 0]}
+    for group in groups.groups:
+        counts[group.decayed][0] += group.leaves
+        counts[group.decayed][1] += group.parameters
+    leaves, parameters = map(sum, zip(*counts.values(), strict=True))
+    parts = [_counted(leaves, parameters)]
+    parts += [f"{count[1]:,} {_DECAY[decayed]}" for decayed, count in counts.items() if count[0]]
+    footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
+    if groups.frozen:
+        frozen = _counted(len(groups.frozen), groups.frozen_parameters)
+        footer.append((Span(f"frozen and left out: {frozen}: {listed(groups.frozen)}", "warn"),))
+    return footer
+
+
+def _counted(leaves: int, parameters: int) -> str:
+    return f"{plural(leaves, 'leaf', 'leaves')}, {plural(parameters, 'parameter', 'parameters')}"
+
+
+def to_json(groups: Groups) -> dict[str, Any]:
+    """The account, and the names in each group."""
+    return {
+        "rules": [{**rule._asdict(), "options": _plain(rule.options)} for rule in groups.rules],
+        "groups": [
+            {**account._asdict(), "options": _plain(account.options), "param_names": list(group["param_names"])}
+            for account, group in zip(groups.groups, groups, strict=True)
+        ],
+        "uncovered": list(groups.uncovered),
+        "frozen": list(groups.frozen),
+    }
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as JSON has them; what JSON does not have, as text."""
+    plain = (str, int, float, bool, type(None))
+    return {name: value if isinstance(value, plain) else option_text(value) for name, value in options.items()}

@@ -1,0 +1,27 @@
+"""The parts of plain data that several results have in common."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leafwise.core.leaf import SharedMemory, UndoneTie
+
+
+def shared_memory_json(shared: "SharedMemory") -> dict[str, Any]:
+    return {"reason": shared.reason, "paths": [str(leaf.path) for leaf in shared.leaves]}
+
+
+def undone_json(undone: "UndoneTie") -> dict[str, Any]:
+    return {"path": str(undone.path), "source": str(undone.source), "op": str(undone.op)}
+
+
+def plain_value(value: Any) -> Any:
+    """A plain value as it is, where JSON has it; anything else by its type."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int):
+        return value if value.bit_length() < 1024 else f"<int of {value.bit_length()} bits>"
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)  # JSON has no inf and no nan
+    if isinstance(value, list | tuple):
+        return [plain_value(item) for item in value]
+    return f"<{type(value).__name__}>"

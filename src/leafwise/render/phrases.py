@@ -1,0 +1,50 @@
+"""Counts, sizes and plain values, as pictures write them."""
+
+from typing import Any
+
+from leafwise.core.path import escape
+
+_VALUE_CHARS = 60
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def plural(count: int, noun: str, nouns: str) -> str:
+    """A number with its noun.
+
+    >>> plural(1, "leaf", "leaves"), plural(1200, "leaf", "leaves")
+    ('1 leaf', '1,200 leaves')
+    """
+    return f"{count:,} {noun if count == 1 else nouns}"
+
+
+def bytes_text(count: int) -> str:
+    """A number of bytes to read; nothing for none.
+
+    >>> bytes_text(484), bytes_text(1536), bytes_text(5_000_000_000)
+    ('484 B', '1.5 KiB', '4.7 GiB')
+    """
+    if count < 1024:
+        return f"{count} B" if count else ""
+    power = min((count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{count / 1024**power:.1f} {_UNITS[power - 1]}"
+
+
+def value_text(value: Any) -> str:
+    """A plain value on one line; an object that the walk does not go into, by its type."""
+    readable = isinstance(value, str | int | float | complex | bool | bytes | list | tuple | range | None)
+    if not readable and not _is_small(value):
+        return f"<{escape(type(value).__name__)}>"
+    if isinstance(value, list | tuple):
+        value = value[:_VALUE_CHARS]
+    try:
+        text = escape(repr(value if not isinstance(value, str | bytes) else value[: 2 * _VALUE_CHARS]))
+    except ValueError:  # Python writes no numbers of more than some thousand digits
+        text = f"<{type(value).__name__}, too long to write>"
+    return text if len(text) <= _VALUE_CHARS else text[: _VALUE_CHARS - 1] + "…"
+
+
+def _is_small(value: Any) -> bool:
+    """Whether a value of another type prints itself in a few words: a scalar of NumPy, a small set."""
+    if type(value) in (set, frozenset, dict):
+        return len(value) < _VALUE_CHARS
+    return type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()

@@ -1,0 +1,156 @@
+"""What `lw.stats` found, as a table with a small picture of magnitudes, and as plain data."""
+
+import math
+from typing import Any
+
+from leafwise.core.moments import Histogram, together
+from leafwise.core.outline import Doc, Line, Span, Style
+from leafwise.core.path import Path, listed, quote
+from leafwise.inspect.rows import Row
+from leafwise.inspect.stats import Stats
+from leafwise.render.outline import MAX_LINES
+from leafwise.render.phrases import plural
+
+_BARS = "▁▂▃▄▅▆▇█"
+_TOO_FEW = 5  # lines for a tree of many leaves
+_EXPONENTS = 20  # so many powers of two are drawn, up to the largest
+
+
+def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
+    """A line for each leaf, or where those are many, for each part; and one for all."""
+    rows = list(stats.values())
+    parts = _parts(rows, depth, full)
+    # Weights are of interest; a buffer of large whole numbers would push them all out of the window.
+    floats = [row for row in rows if "float" in (row.dtype or "")]
+    highest = _highest(floats or rows)
+    lines = [_header(highest, _highest(rows) != highest)] if rows else []
+    for name, members in parts.items():
+        if len(members) == 1:
+            lines.append(_line(members[0].path or "", members[0], highest, ()))
+        else:
+            folded = Row(together([row._moments for row in members]))
+            lines.append(_line(name, folded, highest, (Span(f"{len(members):,} leaves", "dim"),)))
+    if rows and len(parts) != 1:
+        lines.append(_line("total", stats.total, highest, (), "type"))
+    return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(6)), drop=(0, 7, 3, 5, 1))
+
+
+def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row]]:
+    """Rows by the first steps of their paths: so many that the table is not too long, or as many as are asked for."""
+    if depth == 0 and not full:
+        return {}
+    steps = [[quote(name) for name in Path(row.path or "").names] for row in rows]
+    deepest = max(map(len, steps), default=1)
+    chosen = deepest if full else depth
+    if chosen is None:
+        counts = [len({tuple(one[:some]) for one in steps}) for some in range(1, deepest + 1)]
+        chosen = max((some for some, count in enumerate(counts, 1) if count <= MAX_LINES), default=1)
+        if counts and counts[chosen - 1] < _TOO_FEW and chosen < deepest:
+            chosen += 1  # some of many say more than one line for all
+    parts: dict[str, list[Row]] = {}
+    for row, its in zip(rows, steps, strict=True):
+        parts.setdefault(".".join(its[:chosen]), []).append(row)
+    if depth is None and not full and len(parts) > MAX_LINES:
+        # Even the first steps are too many: the last of them share a line.
+        names = list(parts)
+        rest = names[MAX_LINES - 1 :]
+        others = [row for name in rest for row in parts[name]]
+        return {**{name: parts[name] for name in names[: MAX_LINES - 1]}, f"… {len(rest):,} more": others}
+    return parts
+
+
+def _header(highest: int | None, beyond: bool) -> Line:
+    names = ["values", "mean", "std", "min", "max", "zeros", ""]
+    if highest is not None:
+        left, right = f"≤2^{highest - _EXPONENTS + 1}", f"{'≥' * beyond}2^{highest}"
+        names.append(left + right.rjust(_EXPONENTS - len(left)))
+    return Line(0, (Span("", "type"),), tuple(Span(name, "dim") for name in names))
+
+
+def _line(name: str, row: Row, highest: int | None, note: tuple[Span, ...], style: Style = "name") -> Line:
+    cells = [Span(f"{row.count:,}", "number"), *(Span(_number(one)) for one in (row.mean, row.std, row.min, row.max))]
+    cells.append(Span(share_text(row.zeros, row.finite), "dim" if not row.zeros else ""))
+    cells.append(Span(", ".join(f"{count:,} {what}" for what, count in _wrong(row)), "warn"))
+    if highest is not None:
+        cells.append(Span(_bars(row.histogram, highest)))
+    return Line(0, (Span(name, style),), tuple(cells), note)
+
+
+def _wrong(row: Row) -> list[tuple[str, int]]:
+    counts = (("NaN", row.nan), ("+inf", row.posinf), ("-inf", row.neginf))
+    return [(what, count) for what, count in counts if count]
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) < 10**9 else f"{value:.3g}"
+    return "" if math.isnan(value) else f"{value:.3g}"
+
+
+def share_text(part: int, whole: int) -> str:
+    """A share of a whole to read: never 0 where there is some, nor all where there is not."""
+    if not part:
+        return "0"
+    percent = 100 * part / whole
+    if part < whole and percent > 99.5:
+        return f"{percent:.2f}%" if percent < 99.99 else ">99.99%"
+    return f"{percent:.2g}%" if 0.01 <= percent < 10 else f"{percent:.0f}%" if percent >= 10 else "<0.01%"
+
+
+def _highest(rows: list[Row]) -> int | None:
+    """The largest exponent of a magnitude among them."""
+    histograms = [row.histogram for row in rows if row.histogram is not None and row.histogram.counts]
+    return max((one.lowest + len(one.counts) - 1 for one in histograms), default=None)
+
+
+def _bars(histogram: Histogram | None, highest: int) -> str:
+    """A bar for each power of two, as high as it is frequent; the first and the last also for all beyond."""
+    if histogram is None:
+        return " " * _EXPONENTS
+    counts = [0] * _EXPONENTS
+    for exponent, count in enumerate(histogram.counts, histogram.lowest):
+        counts[min(max(exponent - highest + _EXPONENTS - 1, 0), _EXPONENTS - 1)] += count
+    most = max(counts) or 1
+    return "".join(_BARS[(count * 8 - 1) // most] if count else " " for count in counts)
+
+
+def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Span, ...]]:
+    what = "value" if stats.of == "value" else "gradient"
+    said = f"{plural(len(rows), 'leaf', 'leaves')}, {plural(stats.total.count, what, what + 's')}"
+    if highest is not None:
+        said += " · bars count magnitudes by powers of two"
+    footer: list[tuple[Span, ...]] = [(Span(said),)]
+    wrong = [row.path or "" for row in rows if _wrong(row)]
+    if wrong:
+        some = f"not finite in {plural(len(wrong), 'leaf', 'leaves')}: {listed(wrong)}"
+        footer.append((Span(some, "warn"),))
+    return footer + left_out("left out", stats.skipped)
+
+
+def left_out(what: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
+    """A line for each reason why something is left out, with the paths that it holds for."""
+    by_reason: dict[str, list[str]] = {}
+    for path, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(path)
+    return [(Span(f"{what}: {listed(paths)}: {reason}", "warn"),) for reason, paths in by_reason.items()]
+
+
+def to_json(stats: Stats) -> dict[str, Any]:
+    """A row for each leaf, and the total; what is not a number is null."""
+    return {
+        "of": stats.of,
+        "leaves": [{"path": row.path, "shape": row.shape and list(row.shape), **_plain(row)} for row in stats.values()],
+        "total": _plain(stats.total),
+        "skipped": stats.skipped,
+    }
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    numbers = row.numbers()
+    found = {name: value if _is_plain(value) else None for name, value in numbers.items()}
+    histogram = row.histogram
+    return {**found, "histogram": None if histogram is None else histogram._asdict()}
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

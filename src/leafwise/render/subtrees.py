@@ -1,0 +1,157 @@
+"""Which subtrees look alike, so that an outline can fold them, and what the leaves below each node add up to."""
+
+from bisect import bisect_left
+from itertools import chain
+from operator import add
+from typing import TYPE_CHECKING, NamedTuple
+
+from leafwise.core.columns import Facts
+from leafwise.render.phrases import value_text
+
+if TYPE_CHECKING:
+    from leafwise.core.tree import Tree
+
+
+class SubtreeSums(NamedTuple):
+    """What the leaves below a node add up to, each leaf counted once."""
+
+    parameters: int = 0
+    trainable: int = 0
+    frozen: int = 0
+    buffers: int = 0
+    state: int = 0
+    nbytes: int = 0
+    leaves: int = 0
+    unknown: int = 0
+
+    @classmethod
+    def of(cls, facts: Facts) -> "SubtreeSums":
+        spec, kind, _ = facts
+        trainable = spec.trainable if kind == "parameter" else None
+        return cls(
+            parameters=spec.size if kind == "parameter" else 0,
+            trainable=spec.size if trainable else 0,
+            frozen=spec.size if trainable is False else 0,
+            buffers=spec.size if kind == "buffer" else 0,
+            state=spec.size if kind == "state" else 0,
+            nbytes=spec.nbytes,
+            leaves=1,
+            unknown=int(spec.shape is None),
+        )
+
+    def plus(self, sums: "SubtreeSums") -> "SubtreeSums":
+        return SubtreeSums(*map(add, self, sums))
+
+
+class Subtrees:
+    """The nodes and rows of a tree, compared with one another.
+
+    `facts` are those of each row, `distinct_facts` the same without repetition. A leaf with several names is counted
+    where it comes first; `counted_elsewhere` are the rows of its further names.
+    """
+
+    def __init__(self, tree: "Tree") -> None:
+        self.columns = columns = tree.columns
+        self.nodes = tree.node_numbers()
+        self.facts = dict(zip(tree.rows, columns.facts(tree.rows), strict=True))
+        self.counted_elsewhere = self.facts.keys() - set(tree.first_rows) if columns.ties else set()
+        self._selected = None if tree.is_whole else set(self.nodes)
+        self._tied_rows = sorted(columns.ties)
+        self._tied_nodes = sorted({columns.row_nodes[row] for row in self._tied_rows})
+        self._distinct: dict[int, Facts] = {}  # by identity, in the order in which they come up
+        self._looks, self._sums = self._compare()
+        self.distinct_facts = list(self._distinct.values())
+
+    @property
+    def root(self) -> int:
+        return self.nodes[0]
+
+    def sums(self, node: int) -> SubtreeSums:
+        """What the leaves below a node add up to."""
+        return self._sums[self._looks[node]]
+
+    def children(self, node: int) -> list[int]:
+        """The children that belong to this tree, which may be a selection."""
+        children = self.columns.children(node)
+        return list(children) if self._selected is None else [child for child in children if child in self._selected]
+
+    def own_rows(self, node: int) -> list[int]:
+        """The rows of a node itself that belong to this tree."""
+        return [row for row in self.columns.own_rows(node) if row in self.facts]
+
+    def points_back(self, node: int) -> bool:
+        """Whether a node is drawn as a reference: the same object came before in this tree."""
+        first = self.columns.repeats.get(node)
+        if first is None or node == self.root:
+            return False
+        if node in self.columns.unlisted:
+            return True
+        a, b = self.columns.row_ranges[node]
+        return a < b and first >= self.root
+
+    def rows_alike(self, a: int, b: int) -> bool:
+        """Whether two rows may be drawn as one: equal facts, and no further names."""
+        ties, further = self.columns.ties, self.columns.further_rows
+        return self.facts[a] is self.facts[b] and not any(row in ties or row in further for row in (a, b))
+
+    def nodes_alike(self, a: int, b: int) -> bool:
+        """Whether two nodes may be drawn as one: equal below, and tied to the same leaves or to the same places
+        inside."""
+        if self._looks[a] != self._looks[b]:
+            return False
+        first_tied = bisect_left(self._tied_nodes, a)
+        if first_tied == len(self._tied_nodes) or self._tied_nodes[first_tied] >= self.columns.node_ends[a]:
+            return True
+        start_a, stop_a = self.columns.row_ranges[a]
+        start_b, _ = self.columns.row_ranges[b]
+        ties = self.columns.ties
+        at = bisect_left(self._tied_rows, start_a)
+        while at < len(self._tied_rows) and self._tied_rows[at] < stop_a:
+            row = self._tied_rows[at]
+            leaf_a, leaf_b = ties[row], ties[row - start_a + start_b]
+            if leaf_a != leaf_b and leaf_a - start_a != leaf_b - start_b:
+                return False
+            at += 1
+        return True
+
+    def _compare(self) -> tuple[list[int], list[SubtreeSums]]:
+        """A number for each node, the same for subtrees that look alike; and the sums of what is below, by that number.
+
+        A node's number starts from its type and takes in, one after another, its leaves, its plain values
+        and its children. Chained like that it needs no list for each node, of which there may be a million;
+        and sums are made once for each look, not once for each node.
+        """
+        columns, counted_elsewhere = self.columns, self.counted_elsewhere
+        types = {cls: number for number, cls in enumerate(set(map(type, columns.node_objects)))}
+        looks = [types[type(obj)] for obj in columns.node_objects]
+        sums = [SubtreeSums()] * len(types)
+        row_nodes, row_names = columns.row_nodes, columns.row_names
+        names, parents = columns.node_names, columns.node_parents
+        chained: dict[tuple[int, str, object], int] = {}
+        for node, name, look, added in chain(
+            # A leaf that is counted elsewhere looks different from one that is counted here.
+            (
+                (row_nodes[row], row_names[row], ~id(facts), None)
+                if row in counted_elsewhere
+                else (row_nodes[row], row_names[row], id(facts), facts)
+                for row, facts in self.facts.items()
+            ),
+            ((row_nodes[row], row_names[row], "shared", None) for row in columns.further_rows),
+            ((node, name, value_text(value), None) for node, name, value in columns.scalars),
+            ((node, "", first, None) for node, first in columns.repeats.items() if self.points_back(node)),
+            # From the bottom up, each node when all that is below it has been taken in.
+            ((parents[node], names[node], looks[node], looks[node]) for node in reversed(self.nodes[1:])),
+        ):
+            key = looks[node], name, look
+            number = chained.get(key)
+            if number is None:
+                number = chained[key] = len(sums)
+                sums.append(sums[looks[node]].plus(sums[added] if isinstance(added, int) else self._sums_of(added)))
+            looks[node] = number
+        return looks, sums
+
+    def _sums_of(self, facts: Facts | None) -> SubtreeSums:
+        if facts is None:
+            return SubtreeSums()
+        self._distinct[id(facts)] = facts
+        return SubtreeSums.of(facts)

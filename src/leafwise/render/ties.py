@@ -1,0 +1,106 @@
+"""The result of `lw.ties`, as a table and as plain data."""
+
+from typing import TYPE_CHECKING, Any
+
+from leafwise.core.leaf import shape_text
+from leafwise.core.outline import Doc, Line, Span
+from leafwise.core.path import listed
+from leafwise.render.json import shared_memory_json, undone_json
+from leafwise.render.phrases import bytes_text, plural
+from leafwise.share.find import Ties, bytes_saved
+
+if TYPE_CHECKING:
+    from leafwise.core.leaf import Leaf
+    from leafwise.core.memory import Op
+
+_MAX_LISTED = 20  # of equal but untied leaves, which may be many
+
+
+def lower(ties: Ties) -> Doc:
+    """A line for each tied leaf, below it its further names with how each sees it."""
+    lines = []
+    for tie in ties:
+        leaf = tie.leaf
+        cells = (Span(""), Span(shape_text(leaf.shape)), Span(leaf.dtype, "dim"), Span(bytes_text(leaf.nbytes), "dim"))
+        lines.append(Line(0, (Span(str(leaf.path), "name"),), cells))
+        for name, saved in zip(tie.names[1:], bytes_saved(ties.tree, tie), strict=True):
+            how = Span(_op_text(name.op), "tie")
+            lines.append(
+                Line(
+                    1,
+                    (Span(str(name.path), "name"),),
+                    (how, Span(""), Span(""), Span("")),
+                    (Span(f"saves {bytes_text(saved) or '0 B'}", "dim"),),
+                )
+            )
+    return Doc(lines, _footer(ties), right=frozenset({3}), drop=(2,))
+
+
+def _op_text(op: "Op") -> str:
+    return f"{op} {op.describe().strip()}".rstrip() if op != "same" else "same"
+
+
+def _footer(ties: Ties) -> list[tuple[Span, ...]]:
+    if len(ties):
+        names = sum(len(tie.names) for tie in ties)
+        words = f"{plural(len(ties), 'tie', 'ties')}, {names:,} names · {bytes_text(ties.bytes_saved) or '0 B'} saved"
+    else:
+        words = "no ties"
+    footer: list[tuple[Span, ...]] = [(Span(words),)]
+    footer += [(Span(f"{undone}; {undone.repair()}", "warn"),) for undone in ties.undone]
+    for shared in ties.shared_memory:
+        footer.append((Span(f"{shared.reason}: {_listed(shared.leaves)}", "warn"),))
+    if ties.equal_untied is not None:
+        telling = [equal for equal in ties.equal_untied if not equal.constant]
+        for equal in telling[:_MAX_LISTED]:
+            how = f" ({_op_text(equal.op)})" if equal.op != "same" else ""
+            footer.append((Span(f"equal but untied{how}: {_listed(equal.leaves)}", "warn"),))
+        if len(telling) > _MAX_LISTED:
+            footer.append((Span(f"… and {len(telling) - _MAX_LISTED:,} more groups that are equal but untied", "dim"),))
+        constant = sum(len(equal.leaves) for equal in ties.equal_untied if equal.constant)
+        if constant:
+            footer.append((Span(f"{constant:,} leaves are equal because each is one value throughout", "dim"),))
+        if not ties.equal_untied:
+            footer.append((Span("no leaves are equal but untied", "dim"),))
+    for held in ties.optimizer or ():
+        footer.append((Span(f"optimizer: {held.message}", "warn"),))
+    if ties.optimizer == []:
+        footer.append((Span("the optimizer steps every leaf it holds once, and none that is gone", "dim"),))
+    return footer
+
+
+def _listed(leaves: "tuple[Leaf, ...]") -> str:
+    return listed([str(leaf.path) for leaf in leaves], 6)
+
+
+def to_json(ties: Ties) -> dict[str, Any]:
+    """Ties, undone ties, shared memory, and what else was asked for."""
+    data: dict[str, Any] = {
+        "ties": [
+            {
+                "leaf": str(tie.leaf.path),
+                "op": str(tie.op),
+                "names": [
+                    {"path": str(name.path), "op": str(name.op)}
+                    | ({"view": name.op.describe().strip()} if name.op != "same" else {})
+                    for name in tie.names
+                ],
+                "shape": None if tie.leaf.shape is None else list(tie.leaf.shape),
+                "dtype": tie.leaf.dtype,
+                "bytes": tie.leaf.nbytes,
+                "bytes_saved": sum(bytes_saved(ties.tree, tie)),
+            }
+            for tie in ties
+        ],
+        "bytes_saved": ties.bytes_saved,
+        "undone": [undone_json(undone) for undone in ties.undone],
+        "shared_memory": [shared_memory_json(shared) for shared in ties.shared_memory],
+    }
+    if ties.equal_untied is not None:
+        data["equal_untied"] = [
+            {"paths": [str(leaf.path) for leaf in equal.leaves], "op": str(equal.op), "constant": equal.constant}
+            for equal in ties.equal_untied
+        ]
+    if ties.optimizer is not None:
+        data["optimizer"] = [held._asdict() for held in ties.optimizer]
+    return data

@@ -1,0 +1,218 @@
+"""The state of an optimizer goes with the parameter it belongs to: through renames, casts, transposes
+and other orders."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import leafwise as lw
+
+
+def net(classes: int = 2) -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, classes))
+
+
+def stepped(model: nn.Module, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    optimizer.zero_grad()
+    model(torch.ones(5, 3, dtype=next(model.parameters()).dtype)).square().mean().backward()
+    optimizer.step()
+    return optimizer
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    model = net()
+    optimizer = stepped(model, torch.optim.AdamW(model.parameters()))
+    return str(lw.save({"model": model, "optimizer": optimizer}, tmp_path / "run.safetensors"))
+
+
+def wrapped(layer: nn.Module) -> Any:
+    module: Any = nn.Module()
+    module.fc = layer
+    return module
+
+
+def adam(model: nn.Module, kind: Any = torch.optim.Adam, **options: Any) -> Any:
+    optimizer = kind(model.parameters(), **options)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    return optimizer
+
+
+def test_a_new_head_gets_no_state(saved: str) -> None:
+    model = net(7)
+    optimizer = torch.optim.AdamW(model.parameters())
+    lw.load({"model": model, "optimizer": optimizer}, saved, allow={"shape"})
+    assert len(optimizer.state) == 2
+    stepped(model, optimizer)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.RMSprop, torch.optim.SGD])
+def test_another_kind_of_optimizer_is_an_error(kind: Any, saved: str) -> None:
+    model = net()
+    with pytest.raises(lw.LoadError, match=r"the option betas, which optimizer does not have; is it another kind"):
+        lw.load({"model": model, "optimizer": kind(model.parameters(), lr=0.1)}, saved)
+
+
+def test_a_parameter_that_the_source_does_not_step_is_missing(saved: str, tmp_path: Path) -> None:
+    model = net()
+    path = lw.save(
+        {"model": model, "optimizer": stepped(model, torch.optim.SGD(model[0].parameters(), lr=0.1, momentum=0.9))},
+        tmp_path / "part.safetensors",
+    )
+    target = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)}
+    assert lw.plan(target, path).missing == ["optimizer.state.model.2.weight", "optimizer.state.model.2.bias"]
+
+
+def test_state_that_the_source_does_not_have_is_kept(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    optimizer = adam(model)
+    lw.load({"m": model, "o": optimizer}, lw.save({"m": model}, tmp_path / "a.safetensors"), allow={"missing"})
+    assert len(optimizer.state) == 2
+
+
+def test_state_is_cast_with_its_parameter(saved: str) -> None:
+    model = net().bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters())
+    lw.load({"model": model, "optimizer": optimizer}, saved, cast=True)
+    state = optimizer.state[model[0].weight]
+    assert state["exp_avg"].dtype == torch.bfloat16
+    stepped(model, optimizer)
+
+
+def test_step_counts_are_not_cast_and_state_that_would_overflow_is_refused(tmp_path: Path) -> None:
+    a = nn.Linear(2, 2)
+    optimizer = adam(a)
+    optimizer.state[a.weight]["step"].fill_(100_001)
+    path = lw.save({"m": a, "o": optimizer}, tmp_path / "a.safetensors")
+    b = nn.Linear(2, 2, dtype=torch.bfloat16)
+    target = torch.optim.Adam(b.parameters())
+    lw.load({"m": b, "o": target}, path, cast=True)
+    assert target.state[b.weight]["step"].item() == 100_001
+    assert target.state[b.weight]["exp_avg"].dtype == torch.bfloat16
+    optimizer.state[a.weight]["exp_avg_sq"].fill_(1e6)
+    path = lw.save({"m": a, "o": optimizer}, tmp_path / "a.safetensors")
+    c = nn.Linear(2, 2, dtype=torch.float16)
+    before = c.weight.detach().clone()
+    with pytest.raises(lw.LoadError, match=r"weight.exp_avg_sq: some values do not fit into float16"):
+        lw.load({"m": c, "o": torch.optim.Adam(c.parameters())}, path, cast=True)
+    assert torch.equal(c.weight, before)
+
+
+@pytest.mark.parametrize("size", [(4, 4), (4, 3)])
+def test_state_is_transposed_with_its_parameter(size: tuple[int, int], tmp_path: Path) -> None:
+    from transformers.pytorch_utils import Conv1D
+
+    a, b = wrapped(nn.Linear(*size)), wrapped(Conv1D(size[1], size[0]))
+    optimizer, target = adam(a), torch.optim.Adam(b.parameters())
+    lw.load({"m": b, "o": target}, lw.save({"m": a, "o": optimizer}, tmp_path / "a.safetensors"))
+    assert torch.equal(a.fc.weight.T, b.fc.weight)
+    for key in ("exp_avg", "exp_avg_sq"):
+        assert torch.equal(optimizer.state[a.fc.weight][key].T, target.state[b.fc.weight][key])
+
+
+def test_state_follows_its_parameter_through_a_rename(tmp_path: Path) -> None:
+    def pair() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU(), nn.Linear(3, 3, bias=False))
+
+    model = pair()
+    optimizer = stepped(model, torch.optim.AdamW(model.parameters()))
+    path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
+    other = pair()
+    target = torch.optim.AdamW(other.parameters())
+    lw.load({"net": other, "opt": target}, path, rename={"model.0": "net.2", "model.2": "net.0", "optimizer": "opt"})
+    for here, there in ((0, 2), (2, 0)):
+        assert torch.equal(other[here].weight, model[there].weight)
+        moved = target.state[other[here].weight]["exp_avg"]
+        assert torch.equal(moved, optimizer.state[model[there].weight]["exp_avg"])
+
+
+@pytest.mark.parametrize("rename", [[("encoder", "backbone")], lambda name: name.replace("encoder", "backbone")])
+def test_state_is_renamed_with_its_parameter_by_patterns_and_functions(rename: Any, tmp_path: Path) -> None:
+    a, b = nn.ModuleDict({"encoder": nn.Linear(3, 3)}), nn.ModuleDict({"backbone": nn.Linear(3, 3)})
+    optimizer, target = adam(a), torch.optim.Adam(b.parameters())
+    lw.load({"m": b, "o": target}, lw.save({"m": a, "o": optimizer}, tmp_path / "a.safetensors"), rename=rename)
+    assert len(target.state) == 2
+
+
+def test_state_of_a_tied_parameter_is_found_by_any_of_its_names(tmp_path: Path) -> None:
+    def build(*names: str) -> Any:
+        model: Any = nn.Module()
+        for name in names:
+            setattr(model, name, nn.Linear(4, 4, bias=False))
+        model.head.weight = model.emb.weight
+        return model
+
+    a, b = build("emb", "head"), build("head", "emb")
+    optimizer, target = adam(a), torch.optim.Adam(b.parameters())
+    lw.load({"m": b, "o": target}, lw.save({"m": a, "o": optimizer}, tmp_path / "a.safetensors"))
+    assert torch.equal(target.state[b.emb.weight]["exp_avg"], optimizer.state[a.emb.weight]["exp_avg"])
+
+
+def test_numbered_state_whose_shapes_contradict_the_order_is_an_error(tmp_path: Path) -> None:
+    model = nn.Linear(3, 4)
+    optimizer = torch.optim.AdamW([model.weight, model.bias])
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "a.pt")
+    swapped = torch.optim.AdamW([model.bias, model.weight])
+    with pytest.raises(lw.LoadError, match=r"exp_avg of model.bias is 4×3, and model.bias is 4"):
+        lw.load({"model": model, "optimizer": swapped}, tmp_path / "a.pt")
+    right = torch.optim.AdamW([model.weight, model.bias])
+    lw.load({"model": model, "optimizer": right}, tmp_path / "a.pt")
+    assert torch.equal(right.state[model.weight]["exp_avg"], optimizer.state[model.weight]["exp_avg"])
+    alone = torch.optim.AdamW([model.weight, model.bias])
+    run = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
+    lw.load(alone, lw.open(run)["optimizer"])
+    assert torch.equal(alone.state[model.bias]["exp_avg"], optimizer.state[model.bias]["exp_avg"])
+
+
+def test_an_optimizer_of_a_model_on_meta_steps_what_was_loaded(saved: str) -> None:
+    with torch.device("meta"):
+        model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    lw.load({"model": model, "optimizer": optimizer}, saved)
+    assert all(a is b for a, b in zip(optimizer.param_groups[0]["params"], model.parameters(), strict=True))
+    stepped(model, optimizer)
+
+
+def test_a_learning_rate_stays_a_tensor_or_a_number(saved: str, tmp_path: Path) -> None:
+    model = net()
+    tensor = torch.optim.AdamW(model.parameters(), lr=torch.tensor(5.0), foreach=False)
+    lw.load({"model": model, "optimizer": tensor}, saved)
+    assert tensor.param_groups[0]["lr"].item() == pytest.approx(0.001)
+    path = lw.save({"model": model, "optimizer": tensor}, tmp_path / "a.safetensors")
+    number = torch.optim.AdamW(model.parameters(), lr=5.0)
+    lw.load({"model": model, "optimizer": number}, path)
+    assert number.param_groups[0]["lr"] == pytest.approx(0.001)
+
+
+def test_the_state_of_adam_loaded_into_adamw_leaves_it_adamw(tmp_path: Path) -> None:
+    a, b = nn.Linear(2, 2), nn.Linear(2, 2)
+    path = lw.save({"m": a, "o": adam(a, weight_decay=0.1)}, tmp_path / "a.safetensors")
+    target = torch.optim.AdamW(b.parameters())
+    lw.load({"m": b, "o": target}, path)
+    assert target.param_groups[0]["decoupled_weight_decay"]
+    assert target.param_groups[0]["weight_decay"] == 0.1
+
+
+def test_lbfgs_after_its_first_step_and_groups_without_parameters_come_back(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1)
+    x = torch.randn(4, 2)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    lw.load({"m": model, "o": optimizer}, lw.save({"m": model, "o": optimizer}, tmp_path / "a.safetensors"))
+    optimizer.step(closure)
+    empty = torch.optim.SGD([{"params": []}, {"params": model.parameters()}], lr=0.1)
+    lw.load({"m": model, "o": empty}, lw.save({"m": model, "o": empty}, tmp_path / "a.safetensors"))

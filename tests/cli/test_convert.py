@@ -1,0 +1,107 @@
+"""`leafwise convert`, as a shell would use it."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from leafwise.cli import main
+
+OLD = b"old" * 1000
+
+
+def test_convert_selects_renames_and_casts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weight = torch.randn(60, 40)
+    state = {
+        "model": {"embed.weight": weight, "head.weight": weight, "turned": weight.T, "n": torch.arange(3)},
+        "step": 3,
+    }
+    torch.save(state, tmp_path / "a.pt")
+    source, target = str(tmp_path / "a.pt"), str(tmp_path / "b.safetensors")
+    assert main(["convert", source, target, "--only", "model.**", "--rename", r"^model\.="]) == 0
+    assert "4 arrays" in capsys.readouterr().err
+    from safetensors.torch import load_file
+
+    loaded = load_file(target)
+    model: Any = state["model"]
+    assert loaded.keys() == model.keys()
+    assert all(torch.equal(loaded[name], value) for name, value in model.items())
+    assert stat.S_IMODE(os.stat(target).st_mode) == 0o666 & ~_umask()
+    assert main(["convert", target, str(tmp_path / "c.npz"), "--dtype", "float16"]) == 0
+    arrays_ = np.load(tmp_path / "c.npz")
+    assert np.array_equal(arrays_["turned"], weight.T.numpy().astype(np.float16))
+    assert arrays_["n"].dtype == np.int64
+    assert (
+        main(["convert", source, str(tmp_path / "d.safetensors"), "--dtype", "bfloat16", "--only", "model.turned"]) == 0
+    )
+    assert torch.equal(load_file(tmp_path / "d.safetensors")["model.turned"], weight.T.bfloat16())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_what_cannot_be_converted_is_an_error_that_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"a": torch.ones(2), "b": torch.ones(2), "f8": torch.ones(2).to(torch.float8_e5m2)}, tmp_path / "a.pt")
+    torch.save({"m": torch.ones(2, device="meta")}, tmp_path / "meta.pt")
+    (tmp_path / "old.npz").write_bytes(OLD)
+    for arguments, cause in (
+        (["a.pt", "b.txt"], "let it end in .safetensors or .npz"),
+        (["a.pt", "b.npz", "--dtype", "float7"], "there is no dtype 'float7'"),
+        (["a.pt", "b.npz", "--rename", "x"], "takes PATTERN=TEXT"),
+        (["a.pt", "b.npz", "--rename", "(=x"], "is not a regular expression"),
+        (["a.pt", "b.npz", "--rename", r"a=\9"], "cannot take the place"),
+        (["a.pt", "b.npz", "--rename", "^[ab]$=c"], "would both be called 'c'"),
+        (["a.pt", "b.npz", "--only", "z.*"], "has no leaf that matches 'z.*'"),
+        (["a.pt", "old.npz"], "npz has no float8_e5m2, which 'f8' is"),
+        (["meta.pt", "b.npz"], "cannot be converted: it was on meta"),
+        (["none.pt", "b.npz"], "No such file"),
+        (["a.pt", "no/such/b.npz", "--only", "a"], "No such file or directory"),
+    ):
+        paths = [str(tmp_path / argument) for argument in arguments[:2]]
+        assert main(["convert", *paths, *arguments[2:]]) == 1
+        assert cause in capsys.readouterr().err, arguments
+    assert (tmp_path / "old.npz").read_bytes() == OLD
+    assert not (tmp_path / "b.npz").exists()
+
+
+def test_only_names_that_match_are_converted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weight = torch.ones(3)
+    torch.save({"model": {"w": weight}, "copy": {"w": weight}}, tmp_path / "a.pt")
+    source, target = str(tmp_path / "a.pt"), str(tmp_path / "b.safetensors")
+    assert main(["convert", source, target, "--only", "model.**", "--rename", r"^model\.="]) == 0
+    assert list(load_file(target)) == ["w"]
+    for name, suffix in (
+        ("__metadata__", ".safetensors"),
+        ("a\0b", ".npz"),
+        ("s\ud800", ".safetensors"),
+        ("s\ud800", ".npz"),
+    ):
+        torch.save({name: weight, "other": weight + 1}, tmp_path / "odd.pt")
+        destination = tmp_path / f"good{suffix}"
+        destination.write_bytes(b"good")
+        assert main(["convert", str(tmp_path / "odd.pt"), str(destination)]) == 1
+        assert "cannot be a name in" in capsys.readouterr().err
+        assert destination.read_bytes() == b"good"
+    torch.save({"step": 3}, tmp_path / "none.pt")
+    assert main(["convert", str(tmp_path / "none.pt"), target]) == 1
+    assert "holds no arrays" in capsys.readouterr().err
+
+
+def test_compressed_arrays_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "a.npz", big=np.zeros((3000, 1000)), row=np.zeros((1, 3_000_000)))
+    times = []
+    from leafwise.files.source import InflatedSource
+
+    begin = InflatedSource._rewind
+    monkeypatch.setattr(InflatedSource, "_rewind", lambda self: times.append(1) or begin(self))
+    assert main(["convert", str(tmp_path / "a.npz"), str(tmp_path / "b.safetensors")]) == 0
+    assert len(times) == 2
+    assert load_file(tmp_path / "b.safetensors")["row"].shape == (1, 3_000_000)

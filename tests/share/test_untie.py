@@ -1,0 +1,103 @@
+"""`lw.untie`: what becomes independent, and what stays tied."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from tests.share.models import Parts, names, tied_autoencoder, undone_names, view_model
+from tools.tie_table import LanguageModel, SharedLayers
+from torch import nn
+
+import leafwise as lw
+
+
+def test_untie_gives_an_independent_copy_with_equal_values() -> None:
+    model, x = view_model()
+    expected = model(x)
+    source = model.encoder.weight
+    assert lw.untie(model, "decoder.weight") is model
+    assert type(model.decoder) is nn.Linear
+    assert names(model) == []
+    assert torch.equal(model(x), expected)
+    assert model.encoder.weight is source
+    assert list(model.state_dict()) == ["encoder.weight", "encoder.bias", "decoder.weight", "decoder.bias"]
+    assert not any(key.startswith("_leafwise") for module in model.modules() for key in vars(module))
+    model.decoder.weight = nn.Parameter(torch.zeros(4, 3))
+    assert lw.tree(model).undone == []
+
+
+def test_untying_one_of_three_leaves_the_others_tied() -> None:
+    model = nn.Sequential(*[nn.Linear(3, 3, bias=False) for _ in range(3)])
+    lw.tie(model, "{1,2}.weight", to="0.weight", keep="source")
+    lw.untie(model, "0.weight")
+    assert names(model) == [["1.weight", "2.weight"]]
+    assert torch.equal(model[0].weight, model[1].weight)
+    model.to("meta").to_empty(device="cpu")
+    assert names(model) == [["1.weight", "2.weight"]]
+    state = {f"{n}.weight": torch.full((3, 3), float(n > 0)) for n in range(3)}
+    model.load_state_dict(state)
+    assert not model[0].weight.any()
+
+
+def test_untying_a_source_hands_its_views_on() -> None:
+    model: Any = nn.ModuleDict({name: nn.Linear(3, 3, bias=False) for name in "abc"})
+    lw.tie(model, "b.weight", to="a.weight", keep="source")
+    lw.tie(model, "c.weight", to="a.weight", transpose=True, keep="source")
+    lw.untie(model, "a.weight")
+    assert names(model) == [["b.weight", "c.weight.T"]]
+    assert names(copy.deepcopy(model).to("meta").to_empty(device="cpu")) == names(model)
+    b = model["b"].weight
+    lw.untie(model, "b.weight")
+    assert names(model) == []
+    assert model["b"].weight is b
+
+
+def test_modules_are_untied_leaf_by_leaf() -> None:
+    shared = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    model: Any = nn.ModuleDict({"a": shared, "b": shared})
+    with pytest.raises(lw.TieError, match=r'one parameter of one module, .* lw.untie\(model, "b"\)'):
+        lw.untie(model, "b.0.weight")
+    lw.keep_ties(model)
+    lw.untie(model, "b")
+    assert model["a"] is shared
+    assert names(model) == []
+    assert torch.equal(model["a"][0].weight, model["b"][0].weight)
+    assert lw.tree(model).undone == []
+    layers = lw.tie(SharedLayers(), "layers.*.attn", to="layers.0.attn", keep="source")
+    lw.untie(layers, "layers.1.attn")
+    assert names(layers)[0] == ["layers.0.attn.0.weight", "layers.2.attn.0.weight"]
+    lw.untie(layers, "**")
+    assert names(layers) == []
+
+
+def test_what_is_not_tied_cannot_be_untied() -> None:
+    model = LanguageModel()
+    with pytest.raises(lw.TieError, match=r'cannot untie "block.weight": it is not tied to anything'):
+        lw.untie(model, "block.weight")
+    with pytest.raises(lw.PathError, match=r'did you mean "head.weight"'):
+        lw.untie(model, "head.wieght")
+
+
+def test_a_tie_to_a_name_outside_is_not_torn_away() -> None:
+    model = lw.tie(Parts(), "part.a.weight", to="src.weight", keep="source")
+    with pytest.raises(lw.TieError, match=r"it is tied to src.weight already"):
+        lw.tie(model.part, "a.weight", to="b.weight", keep="source")
+    lw.untie(model.part, "a.weight")
+    assert model.part["a"].weight is not model.src.weight
+    assert undone_names(model) == []
+    view = tied_autoencoder()
+    lw.untie(view.decoder, "weight")
+    assert type(view.decoder) is nn.Linear
+    assert undone_names(view) == []
+
+
+def test_a_module_inside_one_that_is_shared_is_untied_from_the_outside() -> None:
+    shared = nn.Sequential(nn.Linear(3, 3))
+    weight = shared[0].weight
+    model = nn.ModuleDict({"a": shared, "b": shared})
+    with pytest.raises(lw.TieError, match=r'lies in a, which is used in several places itself; lw.untie\(model, "a"\)'):
+        lw.untie(model, "a.0")
+    assert shared[0].weight is weight
+    lw.untie(model, "a")
+    assert len(lw.ties(model)) == 0

@@ -1,0 +1,7 @@
+"""Short forms of questions that tests ask of trees."""
+
+import leafwise as lw
+
+
+def paths(tree: lw.Tree) -> list[str]:
+    return [str(path) for path, _ in tree.items()]
