@@ -23,7 +23,7 @@ ALLOWED = {
     "kernels": {"core", "errors"},
     "homes": {"kernels", "core", "errors"},
     "files": {"kernels", "core", "errors"},
-    "share": {"core", "errors"},
+    "share": {"kernels", "core", "errors"},
     "checkpoint": {"share", "files", "core", "errors"},
     "iterate": {"share", "core", "errors"},
     "inspect": {"iterate", "share", "kernels", "core", "errors"},

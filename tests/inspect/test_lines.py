@@ -96,7 +96,7 @@ def test_short_lines_are_reported_only_if_all_are_the_same() -> None:
 
 
 def test_more_than_a_band_is_looked_at_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leafwise.inspect.reader.BAND", 1000)
+    monkeypatch.setattr("leafwise.core.reader.BAND", 1000)
     matrix = random(300, 64)
     matrix[299], matrix[:, 9] = matrix[4], matrix[:, 60]
     matrix[299, 9] = matrix[299, 60] = matrix[4, 60]

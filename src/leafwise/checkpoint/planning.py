@@ -6,14 +6,15 @@ from copy import deepcopy
 from typing import Any, Literal
 
 from leafwise.checkpoint.leaves import plan_leaves
-from leafwise.checkpoint.names import Match
 from leafwise.checkpoint.optimizers import plan_optimizers
 from leafwise.checkpoint.plans import ALLOWABLE, Plan, Problem
 from leafwise.checkpoint.restoring import plan_ties
+from leafwise.checkpoint.saved_optimizers import OptimizerFronts
 from leafwise.checkpoint.values import PlainValue, PlainValues
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
-from leafwise.core.match import match
+from leafwise.core.match import Renaming, is_auto, match_keys
+from leafwise.core.pairing import Pairing, Side, saved_rows
 from leafwise.core.path import listed
 from leafwise.core.rebuild import recomputed
 from leafwise.core.tree import Tree, tree
@@ -55,8 +56,9 @@ def is_several(source: Any) -> bool:
     """Whether a source is a dict of files, each for a part of the target."""
     if not isinstance(source, Mapping) or not source:
         return False
-    kinds = {isinstance(one, str | os.PathLike) or (isinstance(one, Tree) and one.is_file) for one in source.values()}
-    return kinds == {True}
+    return all(
+        isinstance(part, str | os.PathLike) or (isinstance(part, Tree) and part.is_file) for part in source.values()
+    )
 
 
 def opened(source: Any, verify: bool = True) -> Tree:
@@ -79,51 +81,80 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
         raise QueryError(f'ties= takes "restore" or "ignore", not {ties!r}')
     plan = Plan(t, s, allowed)
     plan.saturate = checked_cast(cast) == "saturate"
-    found = Match(plan, rename)
-    plan_leaves(plan, found, bool(cast))
-    _plan_scalars(plan, found)
-    plan.optimizers = plan_optimizers(plan, found)
+    optimizers = OptimizerFronts(t, s, Renaming(rename))
+    pairing = _pair(plan, optimizers, rename)
+    plan_leaves(plan, pairing, bool(cast))
+    _plan_scalars(plan, pairing, optimizers)
+    plan.optimizers = plan_optimizers(plan, pairing, optimizers)
     if ties == "restore":
-        plan_ties(plan, found)
+        plan_ties(plan, pairing, optimizers.nodes)
     _plan_unsaved(plan)
     _refuse_foreign(plan)
-    _conclude(plan, found)
+    _conclude(plan, wanted=bool(pairing.target.rows) or bool(plan.scalars) or bool(plan.optimizers))
     return plan
+
+
+def _pair(plan: Plan, optimizers: OptimizerFronts, rename: Any) -> Pairing:
+    """Pairs the leaves of both sides; without the state of optimizers, which goes by the names of parameters."""
+    target, source = Side(plan.target, saved_rows(plan.target)), Side(plan.source, saved_rows(plan.source))
+    if optimizers.nodes:
+        target = Side(plan.target, [row for row in target.rows if not optimizers.has_target_row(row)])
+    if optimizers.source_of:
+        rows_and_names = zip(source.rows, source.names, strict=True)
+        source = Side(plan.source, [row for row, name in rows_and_names if not optimizers.has_source_name(name)])
+    pairing = Pairing(source, target, rename, once_per_leaf=True)
+    plan.prefixes, plan.proposals, plan.applied = pairing.prefixes, pairing.proposals, pairing.applied
+    if is_auto(rename) and plan.proposals:
+        plan.notes.append(_not_applied_note(plan))
+    plan.notes += [f"rename: {rule!r} fits no name of the source" for rule in pairing.idle]
+    if pairing.left_out:
+        count = len(pairing.left_out)
+        plan.notes.append(f"rename left out {count:,} {'leaf' if count == 1 else 'leaves'} of the source")
+    return pairing
+
+
+def _not_applied_note(plan: Plan) -> str:
+    count = sum(len(proposal.pairs) for proposal in plan.proposals)
+    names = "1 rename is" if count == 1 else f"{count:,} renames are"
+    return f'{names} not certain, and rename="auto" did not apply {"it" if count == 1 else "them"}'
 
 
 # -- plain values ------------------------------------------------------------------------------------------
 
 
-def _plan_scalars(plan: Plan, found: Match) -> None:
-    ours = PlainValues(plan.target)
-    wanted = _values_of(plan.target, ours, found.target_nodes)
-    nodes = ours.node_keys()
-    theirs = PlainValues(plan.source, apart=lambda key: found.give(key) in nodes)
-    values = {key: one.value for key, one in _values_of(plan.source, theirs).items() if not found.is_optimizers(key)}
-    given: dict[str, Any] = {}
-    for key, value in values.items():
-        new = found.give(key)
+def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> None:
+    new_name = pairing.new_name
+    target_values = PlainValues(plan.target)
+    wanted = _values_of(plan.target, target_values, optimizers.nodes)
+    nodes = target_values.node_keys()
+    source_values = PlainValues(plan.source, apart=lambda key: new_name(key) in nodes)
+    given: dict[str, Any] = {}  # values of the source by the names that they get
+    for key, plain in _values_of(plan.source, source_values).items():
+        if optimizers.has_source_name(key):
+            continue
+        new = new_name(key)
         if new in given:
             raise QueryError(f"rename= would call two values {new!r}")
         if new is not None:
-            given[new] = value if plan.source.is_file else deepcopy(value)  # not the very list that the source has
-    keys, their_keys = list(wanted), list(given)
-    sources = match(keys, their_keys).sources if keys else {}
-    is_known = _known_in_pieces(plan, found, theirs)
+            # Not the very list that the source has.
+            given[new] = plain.value if plan.source.is_file else deepcopy(plain.value)
+    source_of = match_keys(wanted, given)
+    is_in_pieces = _in_pieces(plan.source, new_name, source_values)
     taken: set[str] = set()
-    for number, (key, (_, node, name, now)) in enumerate(wanted.items()):
-        if number in sources:
-            taken.add(their_keys[sources[number]])
-            plan.scalars[node, name] = given[their_keys[sources[number]]]
+    for key, (_, node, name, now) in wanted.items():
+        if key in source_of:
+            taken.add(source_of[key])
+            plan.scalars[node, name] = given[source_of[key]]
             continue
-        inside = {one[len(key) + 1 :]: value for one, value in given.items() if one.startswith(f"{key}.")}
-        if inside and not is_known(key) and set(inside) == (parts := _parts(now)).keys():
+        front = f"{key}."
+        inside = {name[len(front) :]: value for name, value in given.items() if name.startswith(front)}
+        if inside and not is_in_pieces(key) and set(inside) == (parts := _parts(now)).keys():
             # A container that is in pieces in the source, as earlier versions of leafwise saved it, and whole here.
-            taken.update(f"{key}.{one}" for one in inside)
-            plan.scalars[node, name] = _with_parts(now, {parts[one]: value for one, value in inside.items()})
+            taken.update(front + part for part in inside)
+            plan.scalars[node, name] = _with_parts(now, {parts[part]: value for part, value in inside.items()})
         elif inside:
-            taken.update(f"{key}.{one}" for one in inside)
-            plan.found("missing", key, _in_pieces_message(key, now, list(inside), is_known(key)))
+            taken.update(front + part for part in inside)
+            plan.found("missing", key, _in_pieces_message(key, now, list(inside), is_in_pieces(key)))
         else:
             plan.found("missing", key, f"no value in the source for {key}")
     _refuse_contradictions(plan, wanted)
@@ -138,27 +169,27 @@ def _refuse_contradictions(plan: Plan, wanted: dict[str, PlainValue]) -> None:
         if (node, name) not in plan.scalars:
             continue
         value = plan.scalars[node, name]
-        other, earlier = first.setdefault((id(columns.node_objects[node]), name), (key, value))
-        if other != key and not identical(value, earlier):
-            message = f"{other} and {key} are one place in the target, and the source has two values for it"
+        first_key, first_value = first.setdefault((id(columns.node_objects[node]), name), (key, value))
+        if first_key != key and not identical(value, first_value):
+            message = f"{first_key} and {key} are one place in the target, and the source has two values for it"
             plan.found("unsupported", key, message)
 
 
-def _known_in_pieces(plan: Plan, found: Match, theirs: PlainValues) -> Callable[[str], bool]:
+def _in_pieces(source: Tree, new_name: Renaming, values: PlainValues) -> Callable[[str], bool]:
     """Whether the source says of a container that it holds arrays, or is of a type that no file can make."""
-    known = [*theirs.node_types(), *found_names(plan.source)]
-    renamed = [new for key in known if (new := found.give(key)) is not None]
-    return lambda key: any(one == key or one.startswith(f"{key}.") for one in renamed)
+    keys = [*values.node_types(), *_names_of(source)]
+    new_keys = [new for key in keys if (new := new_name(key)) is not None]
+    return lambda container: any(key == container or key.startswith(f"{container}.") for key in new_keys)
 
 
-def _in_pieces_message(key: str, now: Any, parts: list[str], known: bool) -> str:
-    some = ", ".join(f"{key}.{part}" for part in parts[:3]) + (", …" if len(parts) > 3 else "")
-    why = (
+def _in_pieces_message(key: str, now: Any, parts: list[str], is_known: bool) -> str:
+    names = ", ".join(f"{key}.{part}" for part in parts[:3]) + (", …" if len(parts) > 3 else "")
+    reason = (
         "because it held arrays, or was of a type that a file cannot make; the target needs one like it"
-        if known
+        if is_known
         else "and nothing says what it was; the target needs a value with just these pieces"
     )
-    return f"{key} is in pieces in the source ({some}), {why}, and has {now!r:.60}"
+    return f"{key} is in pieces in the source ({names}), {reason}, and has {now!r:.60}"
 
 
 Steps = tuple[Any, ...]
@@ -167,15 +198,15 @@ _NEVER_IN_PIECES = frozenset({str, int, float, complex, bool, bytes, type(None)}
 
 def _parts(value: Any, steps: Steps = (), names: tuple[str, ...] = ()) -> dict[str, Steps]:
     """The steps to each value inside a container, by their names joined with dots, as a walk would name them."""
-    items: Iterable[tuple[str, Any, Any]] = ()
+    items: Iterable[tuple[Any, Any]] = ()
     if type(value) is dict:
-        items = [(str(key), key, one) for key, one in value.items()]
+        items = value.items()
     elif type(value) in (list, tuple) and not _NEVER_IN_PIECES.issuperset(map(type, value)):
-        items = [(str(number), number, one) for number, one in enumerate(value)]
-    found: dict[str, Steps] = {}
-    for name, step, one in items:
-        found |= _parts(one, (*steps, step), (*names, name))
-    return found or {".".join(names): steps}
+        items = enumerate(value)
+    parts: dict[str, Steps] = {}
+    for step, item in items:
+        parts |= _parts(item, (*steps, step), (*names, str(step)))
+    return parts or {".".join(names): steps}
 
 
 def _with_parts(value: Any, new: dict[Steps, Any], steps: Steps = ()) -> Any:
@@ -183,8 +214,8 @@ def _with_parts(value: Any, new: dict[Steps, Any], steps: Steps = ()) -> Any:
     if steps in new:
         return new[steps]
     if type(value) is dict:
-        return {key: _with_parts(one, new, (*steps, key)) for key, one in value.items()}
-    return type(value)(_with_parts(one, new, (*steps, number)) for number, one in enumerate(value))
+        return {key: _with_parts(item, new, (*steps, key)) for key, item in value.items()}
+    return type(value)(_with_parts(item, new, (*steps, number)) for number, item in enumerate(value))
 
 
 def _tell_unused(plan: Plan, unused: list[str]) -> None:
@@ -201,8 +232,10 @@ def _tell_unused(plan: Plan, unused: list[str]) -> None:
         plan.found("unexpected", key, f"the source has a value {key}, which the target has no place for")
     unused = [key for key in unused if key not in set(lost)] if lost else unused
     if unused:
-        some = ", ".join(unused[:4]) + (", …" if len(unused) > 4 else "")
-        plan.notes.append(f"{len(unused):,} plain value{'s' if len(unused) > 1 else ''} of the source not used: {some}")
+        names = ", ".join(unused[:4]) + (", …" if len(unused) > 4 else "")
+        plan.notes.append(
+            f"{len(unused):,} plain value{'s' if len(unused) > 1 else ''} of the source not used: {names}"
+        )
 
 
 def _must_be_whole(columns: Columns, node: int) -> bool:
@@ -243,21 +276,21 @@ def _plan_unsaved(plan: Plan) -> None:
 def _refuse_foreign(plan: Plan) -> None:
     """What leafwise does not understand, a problem for each reason: leaves that would get values, or give them, and
     nodes that keep what is theirs where no walk finds it."""
-    for t, whose, foreign in ((plan.target, "", plan.foreign), (plan.source, " of the source", plan.foreign_sources)):
+    for t, side, foreign in ((plan.target, "", plan.foreign), (plan.source, " of the source", plan.foreign_sources)):
         # What is foreign is refused already, and its state dict may need all processes.
         for node, reason in t.unlisted(saved=not foreign).items():
-            plan.refused.setdefault((reason, whose), []).append(t.columns.node_text(node) or "the model")
-    for (reason, whose), names in plan.refused.items():
-        plan.found("unsupported", names[0], f"{listed(names, 4)}{whose}: {reason}")
+            plan.refused.setdefault((reason, side), []).append(t.columns.node_text(node) or "the model")
+    for (reason, side), names in plan.refused.items():
+        plan.found("unsupported", names[0], f"{listed(names, 4)}{side}: {reason}")
 
 
-def _conclude(plan: Plan, found: Match) -> None:
-    wanted = bool(found.rows) or bool(plan.scalars) or bool(plan.optimizers)
-    restored = any(one.states or one.options for one in plan.optimizers)
+def _conclude(plan: Plan, wanted: bool) -> None:
+    """`wanted` is whether the target has anything to fill."""
+    restored = any(optimizer.states or optimizer.options for optimizer in plan.optimizers)
     unsupported = any(problem.kind == "unsupported" for problem in plan.problems)  # which says it all
     if not (plan.feeds or plan.scalars or restored or unsupported) and wanted:
-        why = "".join(f"; {reason}" for reason in {*plan.foreign.values(), *plan.foreign_sources.values()})
-        plan.problems.append(Problem("nothing", "", f"nothing in the source fits anything in the target{why}"))
+        reasons = "".join(f"; {reason}" for reason in {*plan.foreign.values(), *plan.foreign_sources.values()})
+        plan.problems.append(Problem("nothing", "", f"nothing in the source fits anything in the target{reasons}"))
         plan.notes += _hints(plan)
     elif plan.problems:
         plan.notes += _hints(plan)
@@ -267,7 +300,7 @@ def _hints(plan: Plan) -> list[str]:
     """Where the source is a checkpoint of several things, how to name the one that is meant."""
     if not plan.unexpected:
         return []
-    tops = dict.fromkeys(name.partition(".")[0] for name in found_names(plan.source))
+    tops = dict.fromkeys(name.partition(".")[0] for name in _names_of(plan.source))
     theirs = {prefix.source.partition(".")[0] for prefix in plan.prefixes if prefix.source}
     for top in theirs & tops.keys():
         if len(tops) > 1:
@@ -277,5 +310,5 @@ def _hints(plan: Plan) -> list[str]:
     return []
 
 
-def found_names(t: Tree) -> list[str]:
+def _names_of(t: Tree) -> list[str]:
     return t.columns.keys(t.rows, t.root)

@@ -3,46 +3,47 @@
 from collections.abc import Callable
 
 from leafwise.checkpoint.leaves import is_same_leaf
-from leafwise.checkpoint.names import Match
 from leafwise.checkpoint.plans import Back, Plan
 from leafwise.core.capabilities.stepping import Stepping
+from leafwise.core.columns import Columns
 from leafwise.core.memory import Op
+from leafwise.core.pairing import Pairing
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, Unsupported
 from leafwise.files.stored_file import StoredFile
 from leafwise.share.binding import Wish, check_wishes
 
 
-def plan_ties(plan: Plan, found: Match) -> None:
-    """Finds ties of the source whose names the target holds as separate leaves."""
+def plan_ties(plan: Plan, pairing: Pairing, optimizers: list[int]) -> None:
+    """Finds ties of the source whose names the target holds as separate leaves. `optimizers`: nodes of the target."""
     theirs = plan.source.columns
-    wishing = _Wishing(plan, found)
+    restoring = _Restoring(plan, pairing, optimizers)
     for leaf, rows in theirs.further_rows.items():
-        base = leaf if leaf in found.target_of else next((r for r in rows if theirs.row_op(r) == "same"), None)
+        base = leaf if leaf in pairing.target_of else next((r for r in rows if theirs.row_op(r) == "same"), None)
         for row in rows if base is not None else ():
             if row != base:
-                wishing.wish(row, base, theirs.row_op(row), None)
+                restoring.restore(row, base, theirs.row_op(row), None)
     claimed = _claimed(plan.source)
-    rows_by_name = {name: row for row, name in found.source_name_of.items()} if claimed else {}
+    rows_by_name = {name: row for row, name in pairing.source.name_of.items()} if claimed else {}
     for name, of, op in claimed:
         second, first = rows_by_name.get(name), rows_by_name.get(of)
         if second is not None and first is not None and not is_same_leaf(theirs, first, second, op):
-            wishing.wish(second, first, op, (first, second))
+            restoring.restore(second, first, op, (first, second))
 
 
-class _Wishing:
+class _Restoring:
     """Enters ties into the plan, or why they cannot be."""
 
-    def __init__(self, plan: Plan, found: Match) -> None:
-        self._plan, self._found = plan, found
+    def __init__(self, plan: Plan, pairing: Pairing, optimizers: list[int]) -> None:
+        self._plan, self._pairing = plan, pairing
         self._columns = plan.target.columns
         self._fed = {feed.row for feed in plan.feeds}
-        self._is_stepped = _stepped(plan, found)
+        self._is_stepped = _stepped_by(self._columns, optimizers)
 
-    def wish(self, row: int, base_row: int | None, op: Op, rows: tuple[int, int] | None) -> None:
-        """That what `row` of the source fills be tied to what `base_row` fills."""
-        columns, found = self._columns, self._found
-        target, base = found.target_of.get(row), found.target_of.get(-1 if base_row is None else base_row)
+    def restore(self, row: int, base_row: int | None, op: Op, rows: tuple[int, int] | None) -> None:
+        """Ties what `row` of the source fills to what `base_row` fills."""
+        columns, pairing = self._columns, self._pairing
+        target, base = pairing.target_of.get(row), pairing.target_of.get(-1 if base_row is None else base_row)
         if target is None or base is None or columns.row_op(base) != "same" or not op.is_told:
             return
         leaf, base_leaf = columns.ties.get(target, target), columns.ties.get(base, base)
@@ -50,7 +51,7 @@ class _Wishing:
             return
         if not columns.home(columns.node_objects[columns.row_nodes[target]]).in_place:
             return
-        name, to = found.name_of[target], found.name_of[base]
+        name, to = pairing.target.name_of[target], pairing.target.name_of[base]
         if self._is_stepped(target):
             self._plan.found(
                 "tie",
@@ -59,7 +60,8 @@ class _Wishing:
                 'model first and make the optimizer after that, or give ties="ignore"',
             )
             return
-        homes = {columns.home(columns.node_objects[columns.row_nodes[one]]).name for one in (target, base_leaf)}
+        owners = [columns.node_objects[columns.row_nodes[place]] for place in (target, base_leaf)]
+        homes = {columns.home(owner).name for owner in owners}
         if len(homes) > 1:
             self._plan.notes.append(f"{name} is tied to {to} in the source, and stays by itself: they live apart here")
             return
@@ -92,11 +94,10 @@ def _claimed(s: Tree) -> list[tuple[str, str, Op]]:
     ]
 
 
-def _stepped(plan: Plan, found: Match) -> Callable[[int], bool]:
-    """Whether an optimizer in the target steps what stands at a row."""
-    columns = plan.target.columns
-    held: set[int] = set()
-    for node in found.target_nodes:
+def _stepped_by(columns: Columns, optimizers: list[int]) -> Callable[[int], bool]:
+    """Whether one of the optimizers, given by their nodes, steps what stands at a row."""
+    parameters: set[int] = set()
+    for node in optimizers:
         optimizer = columns.node_objects[node]
-        held.update(id(value) for _, value in columns.home(optimizer).capability(Stepping).held_by(optimizer))
-    return lambda row: id(columns.current(row)) in held
+        parameters.update(id(value) for _, value in columns.home(optimizer).capability(Stepping).held_by(optimizer))
+    return lambda row: id(columns.current(row)) in parameters

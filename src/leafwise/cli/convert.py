@@ -35,7 +35,7 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.match import renamer
+    from leafwise.core.match import Renaming
     from leafwise.core.query import Query
     from leafwise.core.tree import open as open_checkpoint
     from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     dtype = checked_dtype(options.dtype, ITEM_BYTES)
     if options.cast is not None and dtype is None:
         raise Error("--cast says how to cast to --dtype, which is not given")
-    give, _ = renamer(renames(options.rename))
+    new_name = Renaming(renames(options.rename))
     with open_checkpoint(target.file(options.source)) as whole:
         columns = whole.columns
         rows = whole.rows if options.only is None else Query.of(options.only).names(columns, 0, whole.rows)
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
             if not isinstance(array, Stored):
                 continue
             path = columns.row_path(row)
-            name = give(".".join(path.names)) or ""
+            name = new_name(".".join(path.names)) or ""
             if isinstance(array, Unreadable):
                 raise Error(f"{path} cannot be converted: {array.why}; leave it out with --only")
             if name in entries:

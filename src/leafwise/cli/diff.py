@@ -34,8 +34,7 @@ def add_to(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from leafwise.core.tree import tree
-    from leafwise.inspect.diff.difference import diff
-    from leafwise.inspect.pairing import RENAME_HINT
+    from leafwise.inspect.diff.difference import RENAME_HINT, diff
 
     rename = rename_argument(options)
     models = [target.resolve(name) for name in (options.a, options.b)]

@@ -7,11 +7,11 @@ from typing import NamedTuple
 from leafwise.core.families import Family, Pair, common_end
 from leafwise.core.words import contradicts
 
-_MAX_RULES = 20_000  # pairs of names in a group whose difference is tried on all names
+_MAX_CHANGES = 20_000  # pairs of names in a group whose difference is tried on all names
 Steps = tuple[str, ...]
 
 
-class _Rule(NamedTuple):
+class _StepChange(NamedTuple):
     """Consecutive steps of names that others take the place of."""
 
     old: Steps
@@ -26,35 +26,35 @@ class _Rule(NamedTuple):
 
 def by_one_change(targets: list[Family], sources: list[Family], keys: dict[int, Hashable]) -> list[Pair]:
     """What one change makes equal, where it does so for every name that it concerns, and no other change would."""
-    ours, theirs = _Index(targets, keys), _Index(sources, keys)
+    ours, theirs = _FamiliesBySteps(targets, keys), _FamiliesBySteps(sources, keys)
     valid = []
-    for rule in _candidates(ours, theirs):
-        pairs = _applied(rule, ours, theirs)
+    for change in _candidates(ours, theirs):
+        pairs = _applied(change, ours, theirs)
         if pairs and not _has_rivals(pairs, ours, theirs):
-            valid.append((rule, pairs))
-    valid.sort(key=lambda found: -len(found[1]))
+            valid.append((change, pairs))
+    valid.sort(key=lambda change_and_pairs: -len(change_and_pairs[1]))
     partners: dict[int, set[int]] = {}
-    kept: list[tuple[_Rule, dict[int, tuple[Family, Family]]]] = []
+    kept: list[tuple[_StepChange, dict[int, tuple[Family, Family]]]] = []
     covered: list[tuple[set[int], set[int]]] = []
-    for rule, pairs in valid:
-        some = set(pairs), {id(target) for _, target in pairs.values()}
+    for change, pairs in valid:
+        both_sides = set(pairs), {id(target) for _, target in pairs.values()}
         # A change of more steps for fewer names does not compete with the one that explains all of them.
-        if any(some[0] < wide[0] and some[1] < wide[1] for wide in covered):
+        if any(both_sides[0] < wide[0] and both_sides[1] < wide[1] for wide in covered):
             continue
-        covered.append(some)
-        kept.append((rule, pairs))
+        covered.append(both_sides)
+        kept.append((change, pairs))
         for source, target in pairs.values():
             partners.setdefault(id(source), set()).add(id(target))
             partners.setdefault(id(target), set()).add(id(source))
-    found: dict[int, Pair] = {}
-    for rule, pairs in kept:
-        if all(len(partners[id(one)]) == 1 for pair in pairs.values() for one in pair):
+    certain: dict[int, Pair] = {}
+    for change, pairs in kept:
+        if all(len(partners[id(family)]) == 1 for pair in pairs.values() for family in pair):
             for number, (source, target) in pairs.items():
-                found.setdefault(number, Pair(source, target, rule.describe()))
-    return list(found.values())
+                certain.setdefault(number, Pair(source, target, change.describe()))
+    return list(certain.values())
 
 
-class _Index:
+class _FamiliesBySteps:
     """Families by their names, and by the steps that occur in these."""
 
     def __init__(self, families: list[Family], keys: dict[int, Hashable]) -> None:
@@ -78,66 +78,68 @@ class _Index:
                     yield steps, at, family
 
 
-def _candidates(ours: _Index, theirs: _Index) -> list[_Rule]:
+def _candidates(ours: _FamiliesBySteps, theirs: _FamiliesBySteps) -> list[_StepChange]:
     """Differences between names that could be one another, and that may be one change. Steps that are put in or left
     out are; if not wherever they occur, then below a step of a name that several layers have. Steps in the place of
     others are if several layers below bear it out: two changes that happen to stand side by side are not one."""
-    behind: dict[_Rule, set[Steps]] = {}
-    below: dict[_Rule, set[Steps]] = {}
+    behind: dict[_StepChange, set[Steps]] = {}
+    below: dict[_StepChange, set[Steps]] = {}
     for key, sources in theirs.groups.items():
         targets = ours.groups.get(key, [])
-        if len(targets) * len(sources) > _MAX_RULES:
+        if len(targets) * len(sources) > _MAX_CHANGES:
             continue
         for old, _ in sources:
             for new, _ in targets:
-                rule, layer = _difference(old, new)
-                behind.setdefault(rule, set()).add(layer)
-                at = len(old) - len(layer) - 1 - len(rule.old)
-                if at and not (rule.old and rule.new):
+                change, layer = _difference(old, new)
+                behind.setdefault(change, set()).add(layer)
+                at = len(old) - len(layer) - 1 - len(change.old)
+                if at and not (change.old and change.new):
                     step = old[at - 1 : at]
-                    below.setdefault(_Rule(step + rule.old, step + rule.new), set()).add(old[:at])
-    return [rule for rule, layers in behind.items() if _is_one_change(rule, layers)] + [
-        rule for rule, layers in below.items() if len(layers) > 1
+                    below.setdefault(_StepChange(step + change.old, step + change.new), set()).add(old[:at])
+    return [change for change, layers in behind.items() if _is_one_change(change, layers)] + [
+        change for change, layers in below.items() if len(layers) > 1
     ]
 
 
-def _is_one_change(rule: _Rule, layers: set[Steps]) -> bool:
-    if not rule.old or not rule.new:
-        return len(rule.old + rule.new) == 1 or len(layers) > 1
-    if len(layers - {()}) < 2 or set(rule.old) & set(rule.new) or any(map(str.isdigit, rule.old + rule.new)):
+def _is_one_change(change: _StepChange, layers: set[Steps]) -> bool:
+    if not change.old or not change.new:
+        return len(change.old + change.new) == 1 or len(layers) > 1
+    if len(layers - {()}) < 2 or set(change.old) & set(change.new) or any(map(str.isdigit, change.old + change.new)):
         return False
-    return not contradicts(".".join(rule.old), ".".join(rule.new))
+    return not contradicts(".".join(change.old), ".".join(change.new))
 
 
-def _difference(old: Steps, new: Steps) -> tuple[_Rule, Steps]:
+def _difference(old: Steps, new: Steps) -> tuple[_StepChange, Steps]:
     """The steps in which two names differ, and the layer below them that both have.
 
     >>> _difference(("a", "b", "c", "weight"), ("a", "x", "y", "c", "weight"))
-    (_Rule(old=('b',), new=('x', 'y')), ('c',))
+    (_StepChange(old=('b',), new=('x', 'y')), ('c',))
     """
     start, stop, least = 0, 0, min(len(old), len(new))
     while start < least and old[start] == new[start]:
         start += 1
     while stop < least - start and old[-1 - stop] == new[-1 - stop]:
         stop += 1
-    return _Rule(old[start : len(old) - stop], new[start : len(new) - stop]), old[len(old) - stop : -1]
+    return _StepChange(old[start : len(old) - stop], new[start : len(new) - stop]), old[len(old) - stop : -1]
 
 
-def _applied(rule: _Rule, ours: _Index, theirs: _Index) -> dict[int, tuple[Family, Family]]:
-    """The pairs that a rule makes, by the source; nothing where it does not fit every name that it concerns."""
+def _applied(change: _StepChange, ours: _FamiliesBySteps, theirs: _FamiliesBySteps) -> dict[int, tuple[Family, Family]]:
+    """The pairs that a change makes, by the source; nothing where it does not fit every name that it concerns."""
     pairs: dict[int, tuple[Family, Family]] = {}
     partner: dict[int, int] = {}
-    for part, other, here, there in ((rule.old, rule.new, theirs, ours), (rule.new, rule.old, ours, theirs)):
+    directions = ((change.old, change.new, theirs, ours), (change.new, change.old, ours, theirs))
+    for part, replacement, index, partner_index in directions:
         if not part:
             continue
         concerned: dict[int, bool] = {}
-        for steps, at, family in here.having(part):
+        for steps, at, family in index.having(part):
             concerned.setdefault(id(family), False)
-            found, key = there.by_steps.get(steps[:at] + other + steps[at + len(part) :], (None, None))
-            if found is None or key != here.by_steps[steps][1]:
+            changed = steps[:at] + replacement + steps[at + len(part) :]
+            match, key = partner_index.by_steps.get(changed, (None, None))
+            if match is None or key != index.by_steps[steps][1]:
                 continue
             concerned[id(family)] = True
-            source, target = (family, found) if here is theirs else (found, family)
+            source, target = (family, match) if index is theirs else (match, family)
             if partner.setdefault(id(source), id(target)) != id(target):
                 return {}
             if partner.setdefault(id(target), id(source)) != id(source):
@@ -148,8 +150,8 @@ def _applied(rule: _Rule, ours: _Index, theirs: _Index) -> dict[int, tuple[Famil
     return pairs
 
 
-def _has_rivals(pairs: dict[int, tuple[Family, Family]], ours: _Index, theirs: _Index) -> bool:
-    """Whether something that a rule does not concern fits one of its pairs as well: it has all the steps of a name
+def _has_rivals(pairs: dict[int, tuple[Family, Family]], ours: _FamiliesBySteps, theirs: _FamiliesBySteps) -> bool:
+    """Whether something that a change does not concern fits one of its pairs as well: it has all the steps of a name
     from which steps were left out, or as many steps at its end as a name of which some were replaced."""
     covered = {id(family) for pair in pairs.values() for family in pair}
     for source, target in pairs.values():

@@ -37,11 +37,11 @@ class Family:
 
     def key(self) -> Hashable:
         """What two families have in common if one can be the other."""
-        forms = tuple(sorted((numbers, repr(one.form)) for numbers, one in self.members.items()))
+        forms = tuple(sorted((numbers, repr(member.form)) for numbers, member in self.members.items()))
         return forms, sort_of(self.last)
 
     def templates(self) -> list[str]:
-        return [self.template, *(other.template for other in self.also)]
+        return [self.template, *(family.template for family in self.also)]
 
     def first(self) -> str:
         return next(iter(self.members.values())).name
@@ -51,15 +51,16 @@ def families_of(named: Sequence[Unmatched], number: re.Pattern[str], together: b
     """The names by what they are without numbers. Names of the same leaves may be put together: whichever of them gets
     a value, all do."""
     families: dict[str, Family] = {}
-    for one in named:
-        family = families.setdefault(template := number.sub("#", one.meant), Family(template, number))
-        family.members[tuple(number.findall(one.meant))] = one
+    for member in named:
+        family = families.setdefault(template := number.sub("#", member.meant), Family(template, number))
+        family.members[tuple(number.findall(member.meant))] = member
     if number is DIGITS:
         families = _without_fixed_digits(families)
     distinct: dict[Hashable, Family] = {}
     for family in families.values():
-        leaves = tuple(sorted((numbers, one.leaf) for numbers, one in family.members.items() if one.leaf is not None))
-        is_known = together and len(leaves) == len(family.members)
+        members = family.members.items()
+        leaves = tuple(sorted((numbers, member.leaf) for numbers, member in members if member.leaf is not None))
+        is_known = together and len(leaves) == len(members)
         first = distinct.setdefault(leaves if is_known else family.template, family)
         if first is not family:
             first.also.append(family)
@@ -68,17 +69,17 @@ def families_of(named: Sequence[Unmatched], number: re.Pattern[str], together: b
 
 def _without_fixed_digits(families: dict[str, Family]) -> dict[str, Family]:
     """Digits in a word number something only where they count: the 4 of dense_4h is part of its name."""
-    found: dict[str, Family] = {}
+    counting: dict[str, Family] = {}
     for family in families.values():
         name = next(iter(family.members.values())).meant
         steps = {match.start() for match in STEPS.finditer(name)}
         places = [place for place, match in enumerate(DIGITS.finditer(name)) if match.start() not in steps]
         if all(len({numbers[place] for numbers in family.members}) > 1 for place in places):
-            found[family.template] = family
+            counting[family.template] = family
         else:
             members = list(family.members.values())
-            found |= {one.template: one for one in families_of(members, STEPS, together=False)}
-    return found
+            counting |= {parted.template: parted for parted in families_of(members, STEPS, together=False)}
+    return counting
 
 
 def sort_of(last: str) -> str:

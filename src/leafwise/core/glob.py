@@ -28,7 +28,7 @@ class _Step(dict[str, "_Step"]):
         super().__init__()
         self.machine = machine
         self.positions = positions
-        self.accepts = any(at == len(machine.patterns[which]) for which, at in positions)
+        self.accepts = any(at == len(machine.patterns[number]) for number, at in positions)
 
     def __missing__(self, name: str) -> "_Step":
         step = self[name] = self.machine.after(self.positions, name)
@@ -39,7 +39,7 @@ class Glob:
     """A glob, ready to run down a tree."""
 
     def __init__(self, text: str) -> None:
-        self.patterns = [_words(one) for one in _alternatives(text)]
+        self.patterns = [_words(pattern) for pattern in _alternatives(text)]
         self._steps: dict[frozenset[tuple[int, int]], _Step] = {}
 
     def rows(self, columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
@@ -55,7 +55,7 @@ class Glob:
 
     def _run(self, columns: "Columns", node: int) -> dict[int, _Step]:
         """The state in which the automaton reaches each node from `node` down."""
-        start = self._step(self._close({(which, 0) for which in range(len(self.patterns))}))
+        start = self._step(self._close({(number, 0) for number in range(len(self.patterns))}))
         steps = {node: start}
         parents, names = columns.node_parents, columns.node_names
         hidden = columns.hidden if columns.wrapped else None
@@ -66,24 +66,24 @@ class Glob:
 
     def after(self, positions: Iterable[tuple[int, int]], name: str) -> _Step:
         reached: set[tuple[int, int]] = set()
-        for which, at in positions:
-            pattern = self.patterns[which]
+        for number, at in positions:
+            pattern = self.patterns[number]
             if at == len(pattern):
                 continue
             word = pattern[at]
             if word is _DEEP:
-                reached.add((which, at))
+                reached.add((number, at))
             elif word.fullmatch(name):
-                reached.add((which, at + 1))
+                reached.add((number, at + 1))
         return self._step(self._close(reached))
 
     def _close(self, positions: set[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         """Adds where one gets without a name: `**` may stand for no entry at all."""
-        for which, at in tuple(positions):
-            pattern = self.patterns[which]
+        for number, at in tuple(positions):
+            pattern = self.patterns[number]
             while at < len(pattern) and pattern[at] is _DEEP:
                 at += 1
-                positions.add((which, at))
+                positions.add((number, at))
         return frozenset(positions)
 
     def _step(self, positions: frozenset[tuple[int, int]]) -> _Step:
@@ -109,10 +109,10 @@ def _alternatives(text: str) -> list[str]:
         options = _split(text[start + 1 : end], ",")
         if all(_RANGE.fullmatch(option) or len(_split(option, ".")) == 1 for option in options):
             continue
-        found = [one for option in options for one in _alternatives(text[:start] + option + text[end + 1 :])]
-        if len(found) > _MAX_ALTERNATIVES:
+        patterns = [pattern for option in options for pattern in _alternatives(text[:start] + option + text[end + 1 :])]
+        if len(patterns) > _MAX_ALTERNATIVES:
             raise QueryError(f"the glob {text!r} stands for more than {_MAX_ALTERNATIVES} patterns")
-        return found
+        return patterns
     return [text]
 
 
@@ -201,10 +201,10 @@ def _braces(text: str) -> list[tuple[int, int]]:
 
 
 def _quoted_end(text: str, start: int) -> int:
-    found = re.compile(r'"(?:[^"\\]|\\.)*"').match(text, start)
-    if found is None:
+    quoted = re.compile(r'"(?:[^"\\]|\\.)*"').match(text, start)
+    if quoted is None:
         raise QueryError(f"cannot read the glob {text!r}: a quote is not closed")
-    return found.end() - 1
+    return quoted.end() - 1
 
 
 def _unquoted(word: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from leafwise.errors import QueryError
 
-Rename = Any  # {old: new}, [(pattern, replacement), …], or a function from name to name
+Rename = Any  # {old: new}, [(pattern, replacement), …], a function from name to name, "auto", or None
 
 # Steps that wrappers put before the names of what they wrap, also in the middle, and steps under which programs keep
 # a model in what they save.
@@ -39,14 +39,13 @@ class Prefix(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """Positions in the lists that were given: for each target its source; what is left on either side; what a rename
-    left out; and the new names of what it renamed."""
+    """Positions in the lists that were given: for each target its source; what is left on either side; and what a
+    rename left out."""
 
     sources: dict[int, int]
     targets_left: list[int]
     sources_left: list[int]
     left_out: list[int]
-    renamed: dict[int, str]
     prefixes: list[Prefix]
     idle: list[str]  # renames that fitted no name
     fronts: tuple[str, str] = ("", "")  # the front that all sources have too much, and the one that they lack, if known
@@ -61,14 +60,14 @@ class Matching(NamedTuple):
         )
 
 
-def match(targets: Sequence[str], sources: Sequence[str], rename: Rename | None = None) -> Matching:
+def match(targets: Sequence[str], sources: Sequence[str], rename: Rename = None) -> Matching:
     """Finds the source of each target.
 
-    >>> found = match(["0.weight", "0.bias"], ["module.0.weight", "module.0.bias", "extra"])
-    >>> found.sources, found.sources_left, found.prefixes[0].describe()
+    >>> matching = match(["0.weight", "0.bias"], ["module.0.weight", "module.0.bias", "extra"])
+    >>> matching.sources, matching.sources_left, matching.prefixes[0].describe()
     ({0: 0, 1: 1}, [2], 'prefix "module." left off 2 names')
     """
-    names, renamed, left_out, idle = _renamed(sources, rename)
+    names, left_out, idle = _renamed(sources, rename)
     fronts, prefixes = _common_fronts(targets, names)
     if fronts != ("", ""):
         names = {number: fronts[1] + name.removeprefix(fronts[0]) for number, name in names.items()}
@@ -78,56 +77,83 @@ def match(targets: Sequence[str], sources: Sequence[str], rename: Rename | None 
         from_ = [sources[number] for number, name in names.items() if name == twice]
         raise QueryError(f"{' and '.join(map(repr, from_[:3]))} would both be {twice!r}; rename= must tell them apart")
     get = by_name.get
-    found = {target: source for target, name in enumerate(targets) if (source := get(name)) is not None}
-    targets_left = [target for target in range(len(targets)) if target not in found]
-    taken = set(found.values())
+    matches = {target: source for target, name in enumerate(targets) if (source := get(name)) is not None}
+    targets_left = [target for target in range(len(targets)) if target not in matches]
+    taken = set(matches.values())
     sources_left = [source for source in names if source not in taken]
     if targets_left and sources_left:
         pairs, further = _by_prefix(targets, names, targets_left, sources_left)
         prefixes += further
     else:
         pairs = {}
-    if not found and not pairs:  # nothing says which front is too much: those that one knows
+    if not matches and not pairs:  # nothing says which front is too much: those that one knows
         fronts = _shared_fronts(names.values())[-1], _shared_fronts(targets)[-1]
-    return Matching(found, targets_left, sources_left, left_out, renamed, prefixes, idle, fronts).joined(pairs)
+    return Matching(matches, targets_left, sources_left, left_out, prefixes, idle, fronts).joined(pairs)
 
 
-def _renamed(
-    sources: Sequence[str], rename: Rename | None
-) -> tuple[dict[int, str], dict[int, str], list[int], list[str]]:
-    """The names of sources that take part, those that are new, those left out, and what fitted none."""
-    if rename is None:
-        return dict(enumerate(sources)), {}, [], []
-    give, idle = renamer(rename)
+def match_keys(targets: Iterable[str], sources: Iterable[str]) -> dict[str, str]:
+    """For each target its source, by their names.
+
+    >>> match_keys(["step", "lr"], ["module.step", "module.epoch"])
+    {'step': 'module.step'}
+    """
+    targets, sources = list(targets), list(sources)
+    if not targets or not sources:
+        return {}
+    return {targets[target]: sources[source] for target, source in match(targets, sources).sources.items()}
+
+
+def _renamed(sources: Sequence[str], rename: Rename) -> tuple[dict[int, str], list[int], list[str]]:
+    """The names of sources that take part, by position; those left out; and the renames that fitted no name."""
+    if rename is None or is_auto(rename):
+        return dict(enumerate(sources)), [], []
+    new_name = Renaming(rename)
     names: dict[int, str] = {}
-    renamed: dict[int, str] = {}
     left_out = []
     for number, name in enumerate(sources):
-        new = new_name(give, name)
+        new = new_name(name)
         if new is None:
             left_out.append(number)
-            continue
-        names[number] = new
-        if new != name:
-            renamed[number] = new
-    return names, renamed, left_out, idle()
+        else:
+            names[number] = new
+    return names, left_out, new_name.idle()
 
 
-def new_name(give: Callable[[str], str | None], name: str) -> str | None:
-    """What a rename makes of a name; None where it leaves it out."""
-    try:
-        new: Any = give(name)
-    except QueryError:
-        raise
-    except Exception as error:
-        raise QueryError(f"rename= raised {type(error).__name__}: {error} for {name!r}") from error
-    if new is not None and not isinstance(new, str):
-        raise QueryError(f"rename= gave {new!r} for {name!r}; it must give a name, or None to leave it out")
-    return new
+class Renaming:
+    """What `rename=` makes of names. Calling it gives the new name, or None where a name is left out; without a rename,
+    and with `"auto"`, names stay as they are.
+
+    >>> new_name = Renaming({"encoder": "enc", "head": None, "tail": "end"})
+    >>> new_name("encoder.0.weight"), new_name("head.bias"), new_name("body"), new_name.idle()
+    ('enc.0.weight', None, 'body', ['tail'])
+    """
+
+    def __init__(self, rename: Rename) -> None:
+        self._new_name, self.idle = _rules_of(rename)  # `idle()` lists the rules that fitted none of the names
+
+    def __call__(self, name: str) -> str | None:
+        try:
+            new: Any = self._new_name(name)
+        except QueryError:
+            raise
+        except Exception as error:
+            raise QueryError(f"rename= raised {type(error).__name__}: {error} for {name!r}") from error
+        if new is not None and not isinstance(new, str):
+            raise QueryError(f"rename= gave {new!r} for {name!r}; it must give a name, or None to leave it out")
+        return new
 
 
-def renamer(rename: Rename) -> tuple[Callable[[str], str | None], Callable[[], list[str]]]:
-    """What gives a name its new one, and, when all are given, what of the rename was of no use."""
+_Rules = tuple[Callable[[str], str | None], Callable[[], list[str]]]  # name → new name, and what fitted no name
+
+
+def is_auto(rename: Rename) -> bool:
+    """Whether renames are to be found rather than given."""
+    return isinstance(rename, str) and rename == "auto"
+
+
+def _rules_of(rename: Rename) -> _Rules:
+    if rename is None or is_auto(rename):
+        return lambda name: name, list
     if callable(rename):
         return rename, list
     if isinstance(rename, Mapping):
@@ -140,13 +166,13 @@ def renamer(rename: Rename) -> tuple[Callable[[str], str | None], Callable[[], l
     )
 
 
-def _mapped(rename: Mapping[Any, Any]) -> tuple[Callable[[str], str | None], Callable[[], list[str]]]:
+def _mapped(rename: Mapping[Any, Any]) -> _Rules:
     for old, new in rename.items():
         if not isinstance(old, str) or not (new is None or isinstance(new, str)):
             raise QueryError(f"rename= maps names to names, not {old!r} to {new!r}")
     used: set[str] = set()
 
-    def give(name: str) -> str | None:
+    def new_name(name: str) -> str | None:
         front = name
         while front not in rename:  # the longest front of the name that is renamed
             front, dot, _ = front.rpartition(".")
@@ -156,10 +182,10 @@ def _mapped(rename: Mapping[Any, Any]) -> tuple[Callable[[str], str | None], Cal
         new: str | None = rename[front]
         return None if new is None else (new + name[len(front) :]).lstrip(".")
 
-    return give, lambda: [str(old) for old in rename if old not in used]
+    return new_name, lambda: [str(old) for old in rename if old not in used]
 
 
-def _substituted(rename: Sequence[Any]) -> tuple[Callable[[str], str | None], Callable[[], list[str]]]:
+def _substituted(rename: Sequence[Any]) -> _Rules:
     rules: list[tuple[re.Pattern[str], str]] = []
     for rule in rename:
         try:
@@ -171,7 +197,7 @@ def _substituted(rename: Sequence[Any]) -> tuple[Callable[[str], str | None], Ca
             ) from error
     used: set[int] = set()
 
-    def give(name: str) -> str:
+    def new_name(name: str) -> str:
         for number, (pattern, replacement) in enumerate(rules):
             try:
                 name, times = pattern.subn(replacement, name)
@@ -181,7 +207,7 @@ def _substituted(rename: Sequence[Any]) -> tuple[Callable[[str], str | None], Ca
                 used.add(number)
         return name
 
-    return give, lambda: [pattern.pattern for number, (pattern, _) in enumerate(rules) if number not in used]
+    return new_name, lambda: [pattern.pattern for number, (pattern, _) in enumerate(rules) if number not in used]
 
 
 # -- prefixes ----------------------------------------------------------------------------------------------
@@ -262,7 +288,7 @@ def _without_common_end(a: str, b: str) -> tuple[str, str]:
     >>> _without_common_end("module.model.", "model.")
     ('module.', '')
     """
-    one, other = a.split("."), b.split(".")
-    while len(one) > 1 and len(other) > 1 and one[-2] == other[-2]:
-        del one[-2], other[-2]
-    return ".".join(one), ".".join(other)
+    steps, partner = a.split("."), b.split(".")
+    while len(steps) > 1 and len(partner) > 1 and steps[-2] == partner[-2]:
+        del steps[-2], partner[-2]
+    return ".".join(steps), ".".join(partner)

@@ -115,22 +115,22 @@ def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[
             else:
                 groups.join(same, region)
             continue
-        active = [other for other in active if other.stop > region.start]
+        active = [earlier for earlier in active if earlier.stop > region.start]
         if work.pairs <= 0 and active:
             # No more are compared: where the extents of two meet, they are called overlapping, and the one that reaches
             # farther stands for both.
-            farthest = max(active, key=lambda other: other.stop)
+            farthest = max(active, key=lambda earlier: earlier.stop)
             groups.join(farthest, region)
-            active = [max(farthest, region, key=lambda other: other.stop)]
+            active = [max(farthest, region, key=lambda reaching: reaching.stop)]
             continue
-        for other in active:
-            how = relation(region.memory, other.memory, work)
+        for earlier in active:
+            how = relation(region.memory, earlier.memory, work)
             if how == "inside" and not region.own_gradient:
-                merged[region.who] = other.who, view_op(region.memory, other.memory)
+                merged[region.who] = earlier.who, view_op(region.memory, earlier.memory)
                 groups.leave(region)
                 break
             if how != "apart":
-                groups.join(other, region)
+                groups.join(earlier, region)
         else:
             active.append(region)
     return merged, groups.overlaps()
@@ -193,10 +193,10 @@ def may_repeat(memory: Memory) -> bool:
     return False
 
 
-def meeting(found: list[tuple[object, Memory]]) -> list[list[int]]:
+def meeting(arrays: list[tuple[object, Memory]]) -> list[list[int]]:
     """Which arrays may have elements in one place, given the space and the place of each: groups of several, and single
     ones that may lie over themselves; numbers in the list."""
-    order = sorted((str(space), *extent(memory), number) for number, (space, memory) in enumerate(found))
+    order = sorted((str(space), *extent(memory), number) for number, (space, memory) in enumerate(arrays))
     groups: list[list[int]] = []
     end: tuple[str, int] = ("", 0)
     for space, start, stop, number in order:
@@ -207,7 +207,7 @@ def meeting(found: list[tuple[object, Memory]]) -> list[list[int]]:
             groups.append([number])
             end = space, stop
     work = Work()
-    return [group for group in groups if not _are_apart([found[number][1] for number in group], work)]
+    return [group for group in groups if not _are_apart([arrays[number][1] for number in group], work)]
 
 
 def _are_apart(memories: list[Memory], work: "Work") -> bool:
@@ -310,7 +310,7 @@ def _position(offset: int, outer: Memory) -> list[int] | None:
 def _axes_along(inner: Memory, outer: Memory, starts: list[int]) -> list[tuple[int, int]] | None:
     """For each axis of `inner`, the axis of `outer` along which it runs, and in what steps."""
     free = sorted(range(len(outer.shape)), key=lambda axis: -outer.strides[axis])
-    found: dict[int, tuple[int, int]] = {}
+    axes: dict[int, tuple[int, int]] = {}
     # Axes that move choose first; those of length one take what is left, in order.
     for mine in sorted(range(len(inner.shape)), key=lambda axis: inner.shape[axis] == 1):
         size, stride = inner.shape[mine], inner.strides[mine]
@@ -320,12 +320,12 @@ def _axes_along(inner: Memory, outer: Memory, starts: list[int]) -> list[tuple[i
                 continue
             step = stride // span if size > 1 else 1
             if starts[axis] + (size - 1) * step < outer.shape[axis]:
-                found[mine] = axis, step
+                axes[mine] = axis, step
                 free.remove(axis)
                 break
         else:
             return None
-    return [found[mine] for mine in range(len(inner.shape))]
+    return [axes[mine] for mine in range(len(inner.shape))]
 
 
 def _strides_agree(a: Memory, b: Memory) -> bool:

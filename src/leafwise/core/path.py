@@ -94,18 +94,20 @@ class Path:
         >>> Path.parse("a.1").fetch({"a": [10, 20]})
         20
         """
-        here = obj
+        value = obj
         depth = 0
         while depth < len(self.entries):
             entry = self.entries[depth]
-            steps = self._dotted_key(here, depth) if entry.kind == "any" else 0
+            steps = self._dotted_key(value, depth) if entry.kind == "any" else 0
             try:
-                here = here[".".join(self.names[depth : depth + steps])] if steps else entry.fetch(here)
+                value = value[".".join(self.names[depth : depth + steps])] if steps else entry.fetch(value)
             except (AttributeError, LookupError, TypeError, ValueError) as error:
                 at = f' below "{Path(self.entries[:depth])}"' if depth else ""
-                raise PathError(f'nothing at "{self}": {type(here).__name__}{at} has no {quote(entry.name)}') from error
+                raise PathError(
+                    f'nothing at "{self}": {type(value).__name__}{at} has no {quote(entry.name)}'
+                ) from error
             depth += steps or 1
-        return here
+        return value
 
     def _dotted_key(self, obj: Any, depth: int) -> int:
         """How many steps from here are one key of a flat mapping; 0 where they are not."""

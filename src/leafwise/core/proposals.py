@@ -16,14 +16,12 @@ Everything else is a guess. Guesses are listed, with what else they could be, an
 
 import re
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from leafwise.core.changes import by_one_change
-from leafwise.core.columns import Columns
 from leafwise.core.families import DIGITS, NOWHERE, STEPS, Family, Pair, Unmatched, families_of, sort_of
-from leafwise.core.leaf import number_kind
 from leafwise.core.words import contradicts, told_apart, words_of
 
 _MAX_COMPARED = 4_000  # pairs of names in a group that are compared letter by letter; beyond, order decides
@@ -47,45 +45,27 @@ class Proposal(NamedTuple):
 def propose(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list[Proposal]:
     """Renames from sources to targets that would fit; those that are certain first.
 
-    >>> (found,) = propose([Unmatched("layers.0.q.weight", (4, 4)), Unmatched("layers.1.q.weight", (4, 4))],
-    ...                    [Unmatched("h.0.query.weight", (4, 4)), Unmatched("h.1.query.weight", (4, 4))])
-    >>> found.pattern, found.replacement, len(found.pairs), found.certain
+    >>> (proposal,) = propose([Unmatched("layers.0.q.weight", (4, 4)), Unmatched("layers.1.q.weight", (4, 4))],
+    ...                       [Unmatched("h.0.query.weight", (4, 4)), Unmatched("h.1.query.weight", (4, 4))])
+    >>> proposal.pattern, proposal.replacement, len(proposal.pairs), proposal.certain
     ('^h\\\\.(\\\\d+)\\\\.query\\\\.weight$', 'layers.\\\\1.q.weight', 2, True)
     """
     certain: list[Proposal] = []
     for numbers in (DIGITS, STEPS, NOWHERE):  # what is numbered otherwise on the two sides is left to the next
         ours = families_of(targets, numbers, together=True)
         theirs = families_of(sources, numbers, together=any(family.also for family in ours))
-        pairs = _Search(ours, theirs).certain()
+        pairs = _EvidenceSearch(ours, theirs).certain()
         certain += [_proposal(pair, certain=True) for pair in pairs]
-        targets = _without(targets, {new for one in certain for _, new in one.pairs})
-        sources = _without(sources, {old for one in certain for old, _ in one.pairs})
+        targets, sources = _left_by(certain, targets, sources)
     return certain + _guesses(targets, sources)
-
-
-def unmatched(
-    columns: Columns,
-    rows: Sequence[int],
-    names: Sequence[str],
-    left: Iterable[int],
-    besides: Container[int],
-    front: tuple[str, str] = ("", ""),
-) -> list[Unmatched]:
-    """Those of some rows that are left, by their places; but not those of some leaves."""
-    left = [place for place in left if columns.ties.get(rows[place], rows[place]) not in besides]
-    found = []
-    for place, facts in zip(left, columns.facts([rows[place] for place in left]), strict=True):
-        row = rows[place]
-        leaf = columns.ties.get(row, row) if columns.row_op(row) == "same" else None
-        found.append(Unmatched(names[place], (facts.spec.shape, number_kind(facts.spec.dtype)), leaf, front))
-    return found
 
 
 def certain_pairs(proposals: Iterable[Proposal], targets: Sequence[str], sources: Sequence[str]) -> dict[int, int]:
     """By the place of the target, that of the source that proposals make of it, where they are certain."""
     ours = {name: place for place, name in enumerate(targets)}
     theirs = {name: place for place, name in enumerate(sources)}
-    return {ours[new]: theirs[old] for one in proposals if one.certain for old, new in one.pairs}
+    pairs = [pair for proposal in proposals if proposal.certain for pair in proposal.pairs]
+    return {ours[new]: theirs[old] for old, new in pairs}
 
 
 def as_renames(proposals: Iterable[Proposal]) -> list[tuple[str, str]]:
@@ -93,16 +73,24 @@ def as_renames(proposals: Iterable[Proposal]) -> list[tuple[str, str]]:
     return [(proposal.pattern, proposal.replacement) for proposal in proposals]
 
 
-def _without(some: Sequence[Unmatched], names: set[str]) -> list[Unmatched]:
+def _left_by(
+    proposals: Sequence[Proposal], targets: Sequence[Unmatched], sources: Sequence[Unmatched]
+) -> tuple[list[Unmatched], list[Unmatched]]:
+    """The targets and the sources that proposals do not pair."""
+    pairs = [pair for proposal in proposals for pair in proposal.pairs]
+    return _without(targets, {new for _, new in pairs}), _without(sources, {old for old, _ in pairs})
+
+
+def _without(unmatched: Sequence[Unmatched], names: set[str]) -> list[Unmatched]:
     """Those that are not taken under any name."""
-    leaves = {one.leaf for one in some if one.leaf is not None and one.name in names}
-    return [one for one in some if one.name not in names and one.leaf not in leaves]
+    leaves = {member.leaf for member in unmatched if member.leaf is not None and member.name in names}
+    return [member for member in unmatched if member.name not in names and member.leaf not in leaves]
 
 
 # -- what is certain ---------------------------------------------------------------------------------------
 
 
-class _Search:
+class _EvidenceSearch:
     """Finds what is certain, one kind of evidence after the other, until none finds more."""
 
     def __init__(self, targets: list[Family], sources: list[Family]) -> None:
@@ -119,11 +107,11 @@ class _Search:
         return _coherent(self.pairs)
 
     def _take(self, pairs: Iterable[Pair]) -> bool:
-        some = list(pairs)
-        self.pairs += some
-        for pair in some:
+        taken = list(pairs)
+        self.pairs += taken
+        for pair in taken:
             self._done |= {id(pair.source), id(pair.target)}
-        return bool(some)
+        return bool(taken)
 
     def _groups(self) -> Iterator[tuple[list[Family], list[Family]]]:
         """What is left on either side that could be one another, where all of it finds a partner."""
@@ -172,16 +160,16 @@ def _balanced(targets: list[Family], sources: list[Family], keys: dict[int, Hash
 
 
 def _forms(families: list[Family]) -> Counter[Hashable]:
-    return Counter((one.form, sort_of(family.last)) for family in families for one in family.members.values())
+    return Counter((member.form, sort_of(family.last)) for family in families for member in family.members.values())
 
 
 def _owners(pairs: Iterable[Pair]) -> dict[str, str]:
     """The layers of the source whose layer in the target is known by what is certain of them."""
-    found: dict[str, set[str]] = {}
+    owners_of: dict[str, set[str]] = {}
     for source, target, _ in pairs:
         if source.last == target.last and source.owner and target.owner:
-            found.setdefault(source.owner, set()).add(target.owner)
-    return {owner: next(iter(owners)) for owner, owners in found.items() if len(owners) == 1}
+            owners_of.setdefault(source.owner, set()).add(target.owner)
+    return {owner: next(iter(owners)) for owner, owners in owners_of.items() if len(owners) == 1}
 
 
 def _coherent(pairs: list[Pair]) -> list[Pair]:
@@ -192,12 +180,13 @@ def _coherent(pairs: list[Pair]) -> list[Pair]:
         if source.last == target.last and source.last in _PARTS:
             theirs.setdefault(source.owner, set()).add(target.owner)
             ours.setdefault(target.owner, set()).add(source.owner)
-    torn = {owner for owner, owners in theirs.items() if len(owners) > 1}
-    torn_here = {owner for owner, owners in ours.items() if len(owners) > 1}
+    torn_sources = {owner for owner, owners in theirs.items() if len(owners) > 1}
+    torn_targets = {owner for owner, owners in ours.items() if len(owners) > 1}
     return [
         pair
         for pair in pairs
-        if pair.source.last not in _PARTS or not (pair.source.owner in torn or pair.target.owner in torn_here)
+        if pair.source.last not in _PARTS
+        or not (pair.source.owner in torn_sources or pair.target.owner in torn_targets)
     ]
 
 
@@ -212,15 +201,14 @@ def _guesses(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list
     proposals: list[Proposal] = []
     for numbers in (STEPS, NOWHERE):
         groups: dict[Hashable, tuple[list[Family], list[Family]]] = {}
-        for some, side in ((targets, 0), (sources, 1)):
-            for family in families_of(some, numbers, together=not side):
+        for unmatched, side in ((targets, 0), (sources, 1)):
+            for family in families_of(unmatched, numbers, together=not side):
                 groups.setdefault(family.key(), ([], []))[side].append(family)
         for ours, theirs in groups.values():
-            old, new = (tuple(one.first() for one in some[:_MAX_LISTED]) for some in (theirs, ours))
+            old, new = (tuple(family.first() for family in families[:_MAX_LISTED]) for families in (theirs, ours))
             guesses = (_proposal(pair, certain=False) for pair in _likely(ours, theirs))
             proposals += [guess._replace(sources=old, targets=new) for guess in guesses]
-        targets = _without(targets, {new for one in proposals for _, new in one.pairs})
-        sources = _without(sources, {old for one in proposals for old, _ in one.pairs})
+        targets, sources = _left_by(proposals, targets, sources)
     return proposals
 
 
@@ -263,9 +251,9 @@ def _likeness(a: str, b: str) -> float:
 def _proposal(pair: Pair, certain: bool) -> Proposal:
     source, target = pair.source, pair.target
     if source.also or target.also:  # names of the same leaves: the two that are most alike
-        choices = [(one, other) for one in (source, *source.also) for other in (target, *target.also)]
+        choices = [(old, new) for old in (source, *source.also) for new in (target, *target.also)]
         source, target = max(choices, key=lambda both: _likeness(both[0].template, both[1].template))
-    pairs = tuple((one.name, target.members[numbers].name) for numbers, one in source.members.items())
+    pairs = tuple((member.name, target.members[numbers].name) for numbers, member in source.members.items())
     old, new = pairs[0]
     pattern = r"(\d+)".join(map(re.escape, source.number.split(old)))
     parts = [part.replace("\\", r"\\") for part in target.number.split(new)]

@@ -83,12 +83,12 @@ class Query:
 
         return Query(f"~{self._text}", rows)
 
-    def _with(self, other: Any, sign: str, join: Callable[[set[int], set[int]], set[int]]) -> "Query":
-        query = Query.of(other)
+    def _with(self, where: Any, sign: str, join: Callable[[set[int], set[int]], set[int]]) -> "Query":
+        query = Query.of(where)
 
         def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
-            found = join(self.leaves(columns, node, rows), query.leaves(columns, node, rows))
-            return (row for row in rows if columns.ties.get(row, row) in found)
+            leaves = join(self.leaves(columns, node, rows), query.leaves(columns, node, rows))
+            return (row for row in rows if columns.ties.get(row, row) in leaves)
 
         return Query(f"({self._text} {sign} {query._text})", rows)
 
@@ -119,9 +119,9 @@ def where(
     >>> [str(path) for path, _ in t.select(lw.where(role=("bias", "norm.*"))).items()]
     ['0.bias', '1.weight', '1.bias']
     """
-    given = {name: value for name, value in locals().items() if value is not _ANY}
-    text = f"where({', '.join(f'{name}={value!r}' for name, value in given.items())})"
-    tests = {fact: _fact_test(fact, wanted) for fact, wanted in given.items()}
+    facts = {name: value for name, value in locals().items() if value is not _ANY}
+    text = f"where({', '.join(f'{name}={value!r}' for name, value in facts.items())})"
+    tests = {fact: _fact_test(fact, wanted) for fact, wanted in facts.items()}
     of_role, of_owner = tests.pop("role", None), tests.pop("owner", None)
 
     def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
@@ -152,7 +152,7 @@ def _fact(columns: "Columns", leaf: Leaf, row: int, fact: str) -> Any:
 def _fact_test(fact: str, wanted: Any) -> Callable[[Any], bool]:
     """Whether a fact is as wanted. The owner comes as the object itself with the name of its type."""
     if isinstance(wanted, tuple | list | set | frozenset):
-        tests = [_fact_test(fact, one) for one in wanted]
+        tests = [_fact_test(fact, alternative) for alternative in wanted]
         return lambda value: any(test(value) for test in tests)
     if fact == "owner" and isinstance(wanted, type):
         return lambda owner: isinstance(owner[0], wanted)

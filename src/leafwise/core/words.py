@@ -78,11 +78,11 @@ def contradicts(old: str, new: str) -> bool:
     ours, theirs = set(words_of(new)), set(words_of(old))
     if any(ours & line and theirs & line and not ours & theirs & line for line in _OPPOSITES):
         return True
-    numbered, others = _numbered(old), _numbered(new)
-    if any(word in others and not others[word] & numbers for word, numbers in numbered.items()):
+    old_numbers, new_numbers = _numbered(old), _numbered(new)
+    if any(word in new_numbers and not new_numbers[word] & numbers for word, numbers in old_numbers.items()):
         return True
-    if len(numbered) > 1 and list(numbered) != list(others):
-        return len(numbered) == len(others) and numbered.keys() == others.keys()
+    if len(old_numbers) > 1 and list(old_numbers) != list(new_numbers):
+        return len(old_numbers) == len(new_numbers) and old_numbers.keys() == new_numbers.keys()
     return False
 
 
@@ -92,19 +92,19 @@ def _numbered(name: str) -> dict[str, set[str]]:
     >>> _numbered("layers.3.block.#.norm1.weight")
     {'layers': {'3'}, 'block': {'#'}, 'norm': {'1'}}
     """
-    found: dict[str, set[str]] = {}
+    numbers: dict[str, set[str]] = {}
     for word, number in re.findall(r"([^.\d#]+)\.?(\d+|#)", name):
-        found.setdefault(word.strip("_"), set()).add(number)
-    return found
+        numbers.setdefault(word.strip("_"), set()).add(number)
+    return numbers
 
 
-class _Common(NamedTuple):
+class _CommonParts(NamedTuple):
     """What two names have in common: which words, and how many steps at the end."""
 
     words: frozenset[str]
     end: int
 
-    def tells_by_word(self, rival: "_Common") -> bool:
+    def tells_by_word(self, rival: "_CommonParts") -> bool:
         """Whether it is more than the rival has, by more than a letter or a place in an order."""
         return any(len(word) > 1 and word not in _ORDER for word in self.words - rival.words)
 
@@ -123,28 +123,32 @@ def told_apart(targets: list[Family], sources: list[Family]) -> list[Pair]:
     rows, columns = set(range(len(sources))), set(range(len(targets)))
     pairs: list[Pair] = []
     while rows:
-        found = {row: one for row in rows if (one := _singled_out(common, row, rows, columns)) is not None}
-        if len(found) < len(rows):
-            found = {row: (column, is_told) for row, (column, is_told) in found.items() if is_told}
-        chosen = {column for column, _ in found.values()}
-        if not found or len(chosen) < len(found):
+        singled_out = {row: choice for row in rows if (choice := _singled_out(common, row, rows, columns)) is not None}
+        if len(singled_out) < len(rows):
+            singled_out = {row: choice for row, choice in singled_out.items() if choice[1]}
+        chosen = {column for column, _ in singled_out.values()}
+        if not singled_out or len(chosen) < len(singled_out):
             return []
-        for row, (column, _) in sorted(found.items()):
+        for row, (column, _) in sorted(singled_out.items()):
             if contradicts(sources[row].template, targets[column].template):
                 return []
             pairs.append(Pair(sources[row], targets[column], "no other name has its words"))
-        rows -= found.keys()
+        rows -= singled_out.keys()
         columns -= chosen
     return pairs
 
 
-def _all_common(targets: list[Family], sources: list[Family]) -> list[list[list[_Common]]]:
+def _all_common(targets: list[Family], sources: list[Family]) -> list[list[list[_CommonParts]]]:
     """What each of the sources, under each of its names, has in common with each of the targets."""
     ours = [[(name.split("."), frozenset(words_of(name))) for name in family.templates()] for family in targets]
     theirs = [[(name.split("."), frozenset(words_of(name))) for name in family.templates()] for family in sources]
     return [
         [
-            [_Common(words & others, common_end(steps, other)) for steps, words in old for other, others in new]
+            [
+                _CommonParts(words & new_words, common_end(steps, new_steps))
+                for steps, words in old
+                for new_steps, new_words in new
+            ]
             for new in ours
         ]
         for old in theirs
@@ -152,22 +156,22 @@ def _all_common(targets: list[Family], sources: list[Family]) -> list[list[list[
 
 
 def _singled_out(
-    common: list[list[list[_Common]]], row: int, rows: set[int], columns: set[int]
+    common: list[list[list[_CommonParts]]], row: int, rows: set[int], columns: set[int]
 ) -> tuple[int, bool] | None:
     """The column with which a row shares all the words that it shares with any other, and more, if no other row shares
     as many with it; and whether that is told by words."""
-    best = max(sorted(columns), key=lambda column: max(len(one.words) for one in common[row][column]))
-    rivals: list[_Common] = []
-    set_aside: list[_Common] = []
-    for column, some in enumerate(common[row]):
+    best = max(sorted(columns), key=lambda column: max(len(parts.words) for parts in common[row][column]))
+    rivals: list[_CommonParts] = []
+    set_aside: list[_CommonParts] = []
+    for column, parts_by_name in enumerate(common[row]):
         if column != best:
-            (rivals if column in columns else set_aside).extend(some)
-    for other, choices in enumerate(common):
-        if other != row:
-            (rivals if other in rows else set_aside).extend(choices[best])
-    for one in common[row][best]:
-        if all(one.words > rival.words for rival in rivals) and all(
-            one.words > rival.words or one.end > max(rival.end, 1) for rival in set_aside
+            (rivals if column in columns else set_aside).extend(parts_by_name)
+    for rival_row, by_column in enumerate(common):
+        if rival_row != row:
+            (rivals if rival_row in rows else set_aside).extend(by_column[best])
+    for parts in common[row][best]:
+        if all(parts.words > rival.words for rival in rivals) and all(
+            parts.words > rival.words or parts.end > max(rival.end, 1) for rival in set_aside
         ):
-            return best, all(one.tells_by_word(rival) for rival in rivals)
+            return best, all(parts.tells_by_word(rival) for rival in rivals)
     return None

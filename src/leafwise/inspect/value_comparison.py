@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.comparing import Comparison
+from leafwise.core.pairing import NamedArray
+from leafwise.core.reader import reader
 from leafwise.core.runs import Run, UnreadError
 from leafwise.errors import Error, FileError, Unsupported, WalkError
-from leafwise.inspect.pairing import Held
-from leafwise.inspect.reader import reader
 from leafwise.kernels import streams
 from leafwise.kernels.comparing import compare
 
@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
         return cls(frozenset(kinds), comparison, reason)
 
 
-def compare_values(pairs: list[tuple[Held, Held]], count: ByteCounter) -> list[Verdict]:
+def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter) -> list[Verdict]:
     """A verdict for each pair; `count` is called with the number of bytes of the first leaves that are done."""
     verdicts: dict[int, Verdict] = {}
     runs: dict[int, tuple[Run, Run]] = {}
@@ -54,17 +54,17 @@ def compare_values(pairs: list[tuple[Held, Held]], count: ByteCounter) -> list[V
     return [verdicts[number] for number in range(len(pairs))]
 
 
-def _cannot_compare(held: Held) -> str:
+def _cannot_compare(held: NamedArray) -> str:
     return held.home.capability(Comparing).cannot_compare(held.value)
 
 
-def _has_transposed_shape(first: Held, second: Held) -> bool:
+def _has_transposed_shape(first: NamedArray, second: NamedArray) -> bool:
     """Whether the shape of a matrix is that of the second one transposed, and not its own."""
     shape, transposed = first.spec.shape, second.spec.shape
     return shape is not None and len(shape) == 2 and shape != transposed and shape[::-1] == transposed
 
 
-def _as_runs(first: Held, second: Held) -> tuple[Run, Run] | None:
+def _as_runs(first: NamedArray, second: NamedArray) -> tuple[Run, Run] | None:
     """Both as runs that can be compared bit by bit; None where they are not."""
     if (
         first.spec.dtype != second.spec.dtype
@@ -76,7 +76,7 @@ def _as_runs(first: Held, second: Held) -> tuple[Run, Run] | None:
     return None if run is None or partner is None else (run, partner)
 
 
-def _verdict(first: Held, second: Held, comparison: Comparison, is_cast: bool = False) -> Verdict:
+def _verdict(first: NamedArray, second: NamedArray, comparison: Comparison, is_cast: bool = False) -> Verdict:
     """`is_cast` is whether casting one of them gives the other."""
     cast = ["cast"] * (first.spec.dtype != second.spec.dtype and is_cast)
     if first.spec.shape != second.spec.shape:
@@ -91,7 +91,7 @@ def _verdict(first: Held, second: Held, comparison: Comparison, is_cast: bool = 
 
 
 def _compare_runs(
-    pairs: list[tuple[Held, Held]], runs: dict[int, tuple[Run, Run]], count: ByteCounter
+    pairs: list[tuple[NamedArray, NamedArray]], runs: dict[int, tuple[Run, Run]], count: ByteCounter
 ) -> list[Comparison]:
     numbers = list(runs)
     with ExitStack() as files:
@@ -115,7 +115,7 @@ def _compare_runs(
 # -- a piece at a time -----------------------------------------------------------------------------------------------
 
 
-def _compare_pieces(first: Held, second: Held, count: ByteCounter) -> Verdict:
+def _compare_pieces(first: NamedArray, second: NamedArray, count: ByteCounter) -> Verdict:
     try:
         return _compare_numbers(first, second, count)
     except Unsupported as error:
@@ -123,7 +123,7 @@ def _compare_pieces(first: Held, second: Held, count: ByteCounter) -> Verdict:
         return _compare_bytes(first, second, str(error))
 
 
-def _compare_bytes(first: Held, second: Held, reason: str) -> Verdict:
+def _compare_bytes(first: NamedArray, second: NamedArray, reason: str) -> Verdict:
     """A verdict by bytes, where it is not known which numbers they are."""
     if (first.spec.dtype, first.spec.shape) != (second.spec.dtype, second.spec.shape):
         return Verdict.of("unknown", reason=reason)
@@ -132,7 +132,7 @@ def _compare_bytes(first: Held, second: Held, reason: str) -> Verdict:
     return Verdict.of("changed", reason=f"by how much is not known: {reason}")
 
 
-def _compare_numbers(first: Held, second: Held, count: ByteCounter) -> Verdict:
+def _compare_numbers(first: NamedArray, second: NamedArray, count: ByteCounter) -> Verdict:
     if _has_transposed_shape(first, second):
         transposed = _transposed(first, second)
         if transposed is not None:
@@ -142,17 +142,17 @@ def _compare_numbers(first: Held, second: Held, count: ByteCounter) -> Verdict:
     return _verdict(first, second, comparison, is_cast)
 
 
-def _arrays(held: Held) -> Iterator[Any]:
+def _arrays(held: NamedArray) -> Iterator[Any]:
     """The values in C order as NumPy arrays: in pieces, or whole where only the home knows the dtype."""
     parts = streams.arrays_of(_pieces(held), held.spec.dtype)
     return iter([held.home.read(held.value, ())]) if parts is None else parts
 
 
-def _pieces(held: Held) -> Iterator[Any]:
+def _pieces(held: NamedArray) -> Iterator[Any]:
     return held.home.capability(Saving).pieces(held.value)
 
 
-def _may_be_transposed(first: Held, second: Held) -> bool:
+def _may_be_transposed(first: NamedArray, second: NamedArray) -> bool:
     """Whether a sample of a square matrix agrees with the second one transposed."""
     shape = first.spec.shape
     if shape is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
@@ -164,14 +164,14 @@ def _may_be_transposed(first: Held, second: Held) -> bool:
     return all(streams.agree(read(box), read_second(box[::-1])) for box in boxes)
 
 
-def _transposed(first: Held, second: Held) -> Verdict | None:
+def _transposed(first: NamedArray, second: NamedArray) -> Verdict | None:
     """The verdict where a matrix is the second one transposed; None where it is not."""
     assert first.spec.shape is not None
     kind = streams.transposed(reader(first.home, first.value), reader(second.home, second.value), first.spec.shape)
     return None if kind is None else Verdict.of("transposed", *["cast"] * (kind == "cast"))
 
 
-def _with_name(pair: tuple[Held, Held], compare_pair: Callable[[Held, Held], Any]) -> Any:
+def _with_name(pair: tuple[NamedArray, NamedArray], compare_pair: Callable[[NamedArray, NamedArray], Any]) -> Any:
     """Compares two leaves; the message of an error gets the name of the leaf."""
     try:
         return compare_pair(*pair)

@@ -6,13 +6,12 @@ from typing import Any, NamedTuple, overload
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.stepping import Stepping
-from leafwise.core.capabilities.viewing import Viewing
-from leafwise.core.columns import Columns
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
-from leafwise.core.memory import SAME, Op
+from leafwise.core.memory import Op
 from leafwise.core.outline import Shown
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import WalkError
+from leafwise.share.equal import equal_leaves
 
 
 class EqualUntied(NamedTuple):
@@ -104,42 +103,27 @@ def ties(model: Any, *, equal_untied: bool = False, optimizer: Any = None) -> Ti
 def _equal_untied(t: Tree) -> list[EqualUntied]:
     """Compared by a sum of bits first, then bit by bit; a transpose of the other counts as equal too."""
     columns = t.columns
-    alike: dict[object, list[tuple[int, bool]]] = {}
+    candidates: dict[object, list[int]] = {}
+    constants: set[int] = set()
     for leaf in t:
         row = leaf.row
         value = columns.current(row)
         fingerprint = columns.home(value).capability(Comparing, "compare values").fingerprint(value)
         spec = columns.facts([row])[0].spec
-        if fingerprint is not None and spec.size:
-            alike.setdefault((spec.dtype, sorted(spec.shape or ()).__repr__(), fingerprint), []).append(
-                (row, fingerprint[1])
-            )
-    shared = {frozenset(one.leaves) for one in t.shared_memory}
-    found: list[EqualUntied] = []
-    for rows in alike.values():
-        while len(rows) > 1:
-            first, constant = rows[0]
-            ops = {row: _how_equal(columns, first, row) for row, _ in rows[1:]}
-            for wanted in ("same", "transpose"):
-                others = [row for row, op in ops.items() if op is not None and op == wanted]
-                leaves = tuple(columns.leaf_of(row) for row in [first, *others])
-                if others and frozenset(leaves) not in shared:
-                    found.append(EqualUntied(leaves, ops[others[0]] or SAME, constant))
-            rows = [one for one in rows[1:] if ops[one[0]] is None]
-    return found
-
-
-def _how_equal(columns: Columns, a: int, b: int) -> Op | None:
-    one, other = columns.current(a), columns.current(b)
-    home = columns.home(one)
-    first, second = columns.facts([a, b])
-    same_bits = home.capability(Comparing).same_bits
-    if first.spec.shape == second.spec.shape and same_bits(one, other):
-        return SAME
-    turned = Op("transpose", order=(1, 0))
-    if len(first.spec.shape or ()) == 2 and same_bits(home.capability(Viewing).seen_through(one, turned), other):
-        return turned
-    return None
+        if fingerprint is None or not spec.size:
+            continue
+        candidates.setdefault((spec.dtype, *sorted(spec.shape or ()), fingerprint), []).append(row)
+        if fingerprint[1]:
+            constants.add(row)
+    shared = {frozenset(memory.leaves) for memory in t.shared_memory}
+    groups: list[EqualUntied] = []
+    for first, ops in equal_leaves(columns, candidates.values()):
+        for name in ("same", "transpose"):
+            rows = [row for row, op in ops.items() if op == name]
+            leaves = tuple(columns.leaf_of(row) for row in (first, *rows))
+            if rows and frozenset(leaves) not in shared:
+                groups.append(EqualUntied(leaves, ops[rows[0]], first in constants))
+    return groups
 
 
 def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from leafwise.core.reader import Reader
 from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf
-from leafwise.inspect.reader import Reader
 
 SHORT = 8  # a line of fewer numbers may equal another by chance
 NEAR = 1e-3  # lines are nearly the same if their distance is below so much of their length

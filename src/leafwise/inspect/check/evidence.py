@@ -1,28 +1,28 @@
 """What the rules of `lw.check` judge by: the leaves of one walk and, once a rule asks, statistics from one pass."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.columns import Columns
+from leafwise.core.reader import bands
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError, WalkError
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
 from leafwise.inspect.check.optimizer_coverage import OptimizerCoverage
 from leafwise.inspect.diff.changes import Change
 from leafwise.inspect.diff.difference import diff
-from leafwise.inspect.reader import bands
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats, stats
 from leafwise.iterate.initialisers import Drawn
 from leafwise.iterate.initializing import declared
+from leafwise.share.equal import equal_leaves
 
 if TYPE_CHECKING:
     from leafwise.inspect.check.duplicate_rows import Duplicates
 
 _THREADS, _LARGE = 2, 1 << 20  # for leaves that have more bytes
-_CORNER = 64  # numbers of a row and a column that are compared before all
 
 
 class Evidence:
@@ -144,18 +144,12 @@ class Evidence:
                 key = leaf.spec.dtype, leaf.spec.device, *sorted(leaf.shape), row.zeros, row.min, row.max, row.histogram
                 by_stats.setdefault(key, []).append(leaf)
         shared = {frozenset(leaf.number for leaf in memory.leaves) for memory in self.tree.shared_memory}
-        equal = []
-        for candidates in _split_by_corner(by_stats.values()):
-            while len(candidates) > 1:
-                first, *rest = candidates
-                kinds_of = {leaf: self.value_kinds(first, leaf) for leaf in rest}
-                copies = {
-                    leaf: "transposed" in kinds for leaf, kinds in kinds_of.items() if kinds & {"same", "transposed"}
-                }
-                if copies and {first.number, *(leaf.number for leaf in copies)} not in shared:
-                    equal.append((first, copies))
-                candidates = [leaf for leaf in rest if leaf not in copies]
-        return equal
+        candidates = [[leaf.number for leaf in group] for group in by_stats.values()]
+        return [
+            (self.by_number[first], {self.by_number[number]: op == "transpose" for number, op in ops.items()})
+            for first, ops in equal_leaves(self.columns, candidates)
+            if {first, *ops} not in shared
+        ]
 
     def value_kinds(self, first: LeafEvidence, second: LeafEvidence) -> frozenset[str]:
         """How the values of two leaves compare, as kinds of change of `lw.diff`."""
@@ -212,18 +206,3 @@ class Evidence:
         before = self.baseline[self.changes[leaf.path].path]
         value = before.columns.current(before.row)
         return bands(before.columns.home(value), value, leaf.shape)
-
-
-def _split_by_corner(groups: Iterable[list[LeafEvidence]]) -> Iterator[list[LeafEvidence]]:
-    """Leaves that may be equal, or each other's transpose. Groups of three or more are split by the values in the first
-    row and column, which copies have in common."""
-    for leaves in groups:
-        if len(leaves) < 3:
-            yield leaves
-            continue
-        by_corner: dict[object, list[LeafEvidence]] = {}
-        for leaf in leaves:
-            read, rest = leaf.reader(), (slice(0, 1),) * (len(leaf.shape) - 1)
-            column, row = read((slice(0, _CORNER), *rest)), read((slice(0, 1), *(slice(0, _CORNER) for _ in rest)))
-            by_corner.setdefault(frozenset((column.tobytes(), row.tobytes())), []).append(leaf)
-        yield from by_corner.values()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from leafwise.core.columns import Facts
 from leafwise.core.home import Axes
 from leafwise.core.leaf import Leaf
+from leafwise.core.pairing import NamedArray
 from leafwise.core.path import spelled
-from leafwise.inspect.pairing import Held
-from leafwise.inspect.reader import Reader, bands, reader
+from leafwise.core.reader import Reader, bands, reader
 from leafwise.inspect.stats.rows import Row
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ class LeafEvidence:
         return self._evidence.columns.leaf_of(self.number)
 
     @property
-    def held(self) -> Held:
+    def held(self) -> NamedArray:
         """Its array, for comparing it with another."""
         value = self._evidence.columns.current(self.number)
-        return Held(self.number, self._evidence.columns.home(value), value, self.spec, self.path)
+        return NamedArray(self.number, self._evidence.columns.home(value), value, self.spec, self.path)
 
     @property
     def shape(self) -> tuple[int, ...]:

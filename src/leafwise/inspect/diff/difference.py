@@ -7,15 +7,19 @@ from functools import cache, cached_property
 from typing import Any, overload
 
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.leaf_pairs import LeafPair, LeafPairs
 from leafwise.core.match import Prefix
 from leafwise.core.outline import Shown
+from leafwise.core.pairing import NamedArray, Pairing, Side
 from leafwise.core.path import shown_url
+from leafwise.core.plain_pairs import PlainPairs, compare_plain
 from leafwise.core.progress import bar
 from leafwise.core.proposals import Proposal
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.diff.changes import KINDS, Change, in_order
-from leafwise.inspect.pairing import Held, Link, Pairing, Side, nothing_in_common, plain_kind
+
+RENAME_HINT = "give rename= what they are called in b"
 
 
 class Diff(Shown, Sequence[Change], kind="diff"):
@@ -26,9 +30,11 @@ class Diff(Shown, Sequence[Change], kind="diff"):
     difference, `proposals` are renames that might be meant.
     """
 
-    def __init__(self, changes: list[Change], names: tuple[str, str], values: bool, pairing: Pairing) -> None:
+    def __init__(
+        self, changes: list[Change], names: tuple[str, str], values: bool, pairing: Pairing, notes: list[str]
+    ) -> None:
         self._changes, self.names, self.values = changes, names, values
-        self.notes: list[str] = list(pairing.notes)
+        self.notes = notes
         self.prefixes: list[Prefix] = pairing.prefixes
         self.proposals: list[Proposal] = pairing.proposals
         self.applied: list[Proposal] = pairing.applied
@@ -124,8 +130,8 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
     except ModuleNotFoundError as error:
         raise Error(f"lw.diff needs {error.name}: pip install {error.name}") from error
     finally:
-        for t, argument in zip(trees, (a, b), strict=False):
-            if t is not argument and t.is_file:
+        for t, given in zip(trees, (a, b), strict=False):
+            if t is not given and t.is_file:
                 t.close()
 
 
@@ -141,112 +147,104 @@ def _tree_name(x: Any, t: Tree) -> str:
 def _compared(a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool) -> Diff:
     for t in (a, b):
         t.check_listed("compare")
-    pairing = Pairing(a, b, rename)
+    pairing = Pairing(Side(a), Side(b), rename)
     leaves = _LeafComparison(pairing)
+    plain = PlainPairs(a, b, rename)
     if values:
         leaves.compare_values(progress)
     else:
         leaves.compare_structure()
-    plain = pairing.scalars
-    changes = leaves.changes() + _plain_changes(pairing)
-    if not leaves.links and not plain.pairs and changes and len(pairing.one.rows) and len(pairing.other.rows):
-        raise nothing_in_common(pairing)
+    changes = leaves.changes() + _plain_changes(plain)
+    if not leaves.pairs and not plain.pairs and changes and len(pairing.source.rows) and len(pairing.target.rows):
+        raise _nothing_in_common(pairing)
     if leaves.renamed:
-        old = {link.one for link in leaves.renamed}
-        left = {pairing.one.name_of[row] for row in pairing.removed if row not in old}
+        old = {pair.source for pair in leaves.renamed}
+        left = {pairing.source.name_of[row] for row in leaves.removed if row not in old}
         pairing.proposals = [
             proposal for proposal in pairing.proposals if left.issuperset(old for old, _ in proposal.pairs)
         ]
-    _note_metadata(pairing)
-    return Diff(changes, names, values, pairing)
+    notes = [*leaves.notes, *(f"rename: {rule!r} fits no name" for rule in pairing.idle), *_metadata_notes(a, b)]
+    return Diff(changes, names, values, pairing, notes)
 
 
 class _LeafComparison:
-    """The pairs of leaves of both sides, and a verdict on each."""
+    """The leaves of both sides that belong together, and what became of each."""
 
     def __init__(self, pairing: Pairing) -> None:
-        self.pairing = pairing
-        self.one, self.other = pairing.one, pairing.other
-        self.links: list[Link] = list(pairing.links)
-        self.renamed: list[Link] = []
+        self.source, self.target = pairing.source, pairing.target
+        leaves = LeafPairs(pairing)
+        self.pairs = leaves.pairs
+        self.removed, self.added, self.notes = leaves.removed, leaves.added, leaves.notes
+        self.renamed: list[LeafPair] = []
         self.verdicts: list[Any] = []
 
-    def _held(self, link: Link) -> tuple[Held, Held]:
-        return self.one.held(link.one), self.other.held(link.other)
-
     def compare_structure(self) -> None:
-        for link in self.links:
-            spec, partner = self.one.spec(link.one), self.other.spec(link.other)
-            shapes = spec.shape, partner.shape
-            shape = "" if spec.shape == partner.shape else "unknown" if None in shapes else "reshaped"
-            self.verdicts.append(_STRUCTURE_VERDICTS[shape, "cast" * (spec.dtype != partner.dtype)])
+        for pair in self.pairs:
+            spec, partner = self.source.spec(pair.source), self.target.spec(pair.target)
+            unknown = None in (spec.shape, partner.shape)
+            shape = "" if spec.shape == partner.shape else "unknown" if unknown else "reshaped"
+            self.verdicts.append(_BY_STRUCTURE[shape, "cast" * (spec.dtype != partner.dtype)])
 
     def compare_values(self, progress: bool) -> None:
         from leafwise.inspect.value_comparison import compare_values
 
-        pairs = [self._held(link) for link in self.links]
-        removed = [self.one.held(row) for row in self.pairing.removed]
-        added = [self.other.held(row) for row in self.pairing.added]
-        unpaired = [*removed, *added] if removed and added else []
-        total = sum(held.spec.nbytes for held in [*(first for first, _ in pairs), *unpaired])
+        pairs = [(self.source.array(pair.source), self.target.array(pair.target)) for pair in self.pairs]
+        removed = [self.source.array(row) for row in self.removed]
+        added = [self.target.array(row) for row in self.added]
+        left = [*removed, *added] if removed and added else []
+        total = sum(array.spec.nbytes for array in [*(array for array, _ in pairs), *left])
         with bar(total, "comparing", progress) as count:
             self.verdicts = list(compare_values(pairs, count))
             if pairs and all("unknown" in verdict.kinds for verdict in self.verdicts):
-                raise _nothing_to_compare(self.one, self.links[0], self.verdicts[0].reason)
-            if unpaired:
+                raise _nothing_to_compare(self.source.text(self.pairs[0].source), self.verdicts[0].reason)
+            if left:
                 self._find_renamed(removed, added, count)
-        _check_unchanged([held for pair in pairs for held in pair] + removed + added)
+        _check_unchanged([array for pair in pairs for array in pair] + removed + added)
 
-    def _find_renamed(self, removed: list[Held], added: list[Held], count: Callable[[int], None]) -> None:
+    def _find_renamed(self, removed: list[NamedArray], added: list[NamedArray], count: Callable[[int], None]) -> None:
         from leafwise.inspect.diff.renames import find_renamed
         from leafwise.inspect.value_comparison import Verdict, compare_values
 
         proven: dict[tuple[int, int], Verdict] = {}
 
-        def prove(pairs: list[tuple[Held, Held]]) -> list[bool]:
+        def prove(pairs: list[tuple[NamedArray, NamedArray]]) -> list[bool]:
             verdicts = compare_values(pairs, lambda count: None)
             proven.update({(old.row, new.row): verdict for (old, new), verdict in zip(pairs, verdicts, strict=True)})
             return [bool(verdict.kinds & {"same", "transposed"}) for verdict in verdicts]
 
         for old, new in find_renamed(removed, added, prove, count):
-            self.renamed.append(Link(old.row, new.row, frozenset({"renamed"})))
+            self.renamed.append(LeafPair(old.row, new.row, frozenset({"renamed"})))
             self.verdicts.append(proven[old.row, new.row])
-        self.links += self.renamed
+        self.pairs += self.renamed
 
     def changes(self) -> list[Change]:
         """In the order of the first tree, then what was added."""
         by_row: dict[int, Change] = {}
-        for link, (kinds, comparison, reason) in zip(self.links, self.verdicts, strict=True):
-            path, new_path = self.one.text(link.one), self.other.text(link.other)
-            all_kinds = kinds | link.kinds if link.kinds else kinds
-            spec, partner = self.one.spec(link.one), self.other.spec(link.other)
+        for pair, (kinds, comparison, reason) in zip(self.pairs, self.verdicts, strict=True):
+            path, other = self.source.text(pair.source), self.target.text(pair.target)
+            every = kinds | pair.kinds if pair.kinds else kinds
+            spec, partner = self.source.spec(pair.source), self.target.spec(pair.target)
             facts = spec.dtype, partner.dtype, spec.shape, partner.shape
-            notes = (*link.notes, reason) if reason else link.notes
-            by_row[link.one] = Change(
-                _kinds_in_order(all_kinds),
-                path,
-                new_path if new_path != path else None,
-                *facts,
-                comparison,
-                None,
-                notes,
+            notes = (*pair.notes, reason) if reason else pair.notes
+            by_row[pair.source] = Change(
+                _in_order(every), path, other if other != path else None, *facts, comparison, None, notes
             )
-        taken = {link.other for link in self.renamed}
-        for row in self.pairing.removed:
+        for row in self.removed:
             if row not in by_row:
-                spec = self.one.spec(row)
-                by_row[row] = Change(("removed",), self.one.text(row), dtype=spec.dtype, shape=spec.shape)
+                spec = self.source.spec(row)
+                by_row[row] = Change(("removed",), self.source.text(row), dtype=spec.dtype, shape=spec.shape)
         changes = [by_row[row] for row in sorted(by_row)]
-        for row in self.pairing.added:
-            if row not in taken:
-                spec = self.other.spec(row)
-                change = Change(("added",), self.other.text(row), other_dtype=spec.dtype, other_shape=spec.shape)
+        renamed = {pair.target for pair in self.renamed}
+        for row in self.added:
+            if row not in renamed:
+                spec = self.target.spec(row)
+                change = Change(("added",), self.target.text(row), other_dtype=spec.dtype, other_shape=spec.shape)
                 changes.append(change)
         return changes
 
 
-# The verdicts on two leaves by shapes and dtypes alone.
-_STRUCTURE_VERDICTS = {
+# What shapes and dtypes alone say of two leaves.
+_BY_STRUCTURE = {
     (shape, dtype): (frozenset(filter(None, (shape, dtype))) or frozenset({"same"}), None, "")
     for shape in ("", "unknown", "reshaped")
     for dtype in ("", "cast")
@@ -254,28 +252,29 @@ _STRUCTURE_VERDICTS = {
 
 
 @cache
-def _kinds_in_order(kinds: frozenset[str]) -> tuple[str, ...]:
+def _in_order(kinds: frozenset[str]) -> tuple[str, ...]:
     return in_order(kinds - {"same"} if len(kinds) > 1 else kinds)
 
 
-def _plain_changes(pairing: Pairing) -> list[Change]:
+def _plain_changes(plain: PlainPairs) -> list[Change]:
     """Plain values that differ; those that are the same too, so that they are counted."""
     changes = []
-    for (path, old), (new_path, new) in pairing.scalars.pairs:
-        kind = "same" if _same_parameters(path, old, new) else plain_kind(old, new)
-        notes = (f"{type(old).__name__} objects do not say whether they are equal",) if kind == "unknown" else ()
-        changes.append(Change((kind,), path, new_path if new_path != path else None, values=(old, new), notes=notes))
-    changes += [Change(("removed",), path, values=(value, None)) for path, value in pairing.scalars.removed]
-    changes += [Change(("added",), path, values=(None, value)) for path, value in pairing.scalars.added]
+    for (path, value), (other_path, partner) in plain.pairs:
+        kind = "same" if _same_parameters(path, value, partner) else compare_plain(value, partner)
+        notes = (f"{type(value).__name__} objects do not say whether they are equal",) if kind == "unknown" else ()
+        place = other_path if other_path != path else None
+        changes.append(Change((kind,), path, place, values=(value, partner), notes=notes))
+    changes += [Change(("removed",), path, values=(value, None)) for path, value in plain.removed]
+    changes += [Change(("added",), path, values=(None, value)) for path, value in plain.added]
     return changes
 
 
-def _same_parameters(path: str, old: Any, new: Any) -> bool:
+def _same_parameters(path: str, value: Any, partner: Any) -> bool:
     """Whether the parameters of a group of an optimizer are named on one side, and numbered in order on the other, as
-    its state dict does: numbers give the order, and nothing else."""
-    if not path.endswith(".params") or not (isinstance(old, list) and isinstance(new, list)):
+    its state dict does: numbers say nothing but which comes after which."""
+    if not path.endswith(".params") or not (isinstance(value, list) and isinstance(partner, list)):
         return False
-    names, numbers = (old, new) if old and isinstance(old[0], str) else (new, old)
+    names, numbers = (value, partner) if value and isinstance(value[0], str) else (partner, value)
     if len(names) != len(numbers) or not all(type(number) is int for number in numbers):
         return False
     if not all(isinstance(name, str) for name in names):
@@ -285,29 +284,38 @@ def _same_parameters(path: str, old: Any, new: Any) -> bool:
     return numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
 
 
-def _check_unchanged(arrays: list[Held]) -> None:
+def _check_unchanged(arrays: list[NamedArray]) -> None:
     """Raises where a file was written to while it was compared."""
     by_home: dict[Any, list[Any]] = {}
-    for held in arrays:
-        by_home.setdefault(held.home, []).append(held.value)
+    for array in arrays:
+        by_home.setdefault(array.home, []).append(array.value)
     for home, values in by_home.items():
         home.capability(Saving).check_unchanged(values)
 
 
-def _nothing_to_compare(side: Side, link: Link, reason: str) -> WalkError:
-    path = side.text(link.one)
+def _nothing_to_compare(path: str, reason: str) -> WalkError:
     return WalkError(
         f"no leaf has values to compare; {path}: {reason}; lw.diff(…, values=False) compares names, shapes and dtypes"
     )
 
 
-def _note_metadata(pairing: Pairing) -> None:
+def _nothing_in_common(pairing: Pairing) -> QueryError:
+    sides = []
+    for side, tree_name in ((pairing.source, "a"), (pairing.target, "b")):
+        names = ", ".join(side.names[:3]) + (", …" if len(side.names) > 3 else "")
+        sides.append(f"{tree_name} has {names}")
+    hint = RENAME_HINT
+    if pairing.proposals:
+        proposal = pairing.proposals[0]
+        hint = f'{RENAME_HINT}, such as [(r"{proposal.pattern}", r"{proposal.replacement}")]'
+    return QueryError(f"the two trees have no leaf in common: {'; '.join(sides)}; {hint}")
+
+
+def _metadata_notes(a: Tree, b: Tree) -> list[str]:
     """Metadata of files is not a difference, but it is mentioned."""
-    first, second = (
-        getattr(side.columns.node_objects[0], "metadata", None) if side.tree.is_file else None
-        for side in (pairing.one, pairing.other)
-    )
-    if isinstance(first, dict) and isinstance(second, dict) and first != second:
-        keys = [str(key) for key in {**first, **second} if first.get(key) != second.get(key)]
-        first_keys = ", ".join(keys[:4]) + (", …" if len(keys) > 4 else "")
-        pairing.notes.append(f"metadata of the files differs: {first_keys}")
+    metadata, partner = (getattr(t.columns.node_objects[0], "metadata", None) if t.is_file else None for t in (a, b))
+    if not isinstance(metadata, dict) or not isinstance(partner, dict) or metadata == partner:
+        return []
+    keys = [str(key) for key in {**metadata, **partner} if metadata.get(key) != partner.get(key)]
+    listed = ", ".join(keys[:4]) + (", …" if len(keys) > 4 else "")
+    return [f"metadata of the files differs: {listed}"]

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.moments import Moments
-from leafwise.inspect.pairing import Held
+from leafwise.core.pairing import NamedArray
 
 # Says of each pair whether its values are the same, transposed or not.
-Prove = Callable[[list[tuple[Held, Held]]], list[bool]]
-Pairs = list[tuple[Held, Held]]
+Prove = Callable[[list[tuple[NamedArray, NamedArray]]], list[bool]]
+Pairs = list[tuple[NamedArray, NamedArray]]
 
 _TRIES = 16  # how often leaves with the same statistics are paired anew
 
@@ -17,7 +17,7 @@ _TRIES = 16  # how often leaves with the same statistics are paired anew
 class _Measured(NamedTuple):
     """An array with its statistics."""
 
-    held: Held
+    held: NamedArray
     moments: Moments
 
 
@@ -25,7 +25,9 @@ class _Measured(NamedTuple):
 Unpaired = tuple[list[_Measured], list[_Measured]]
 
 
-def find_renamed(removed: list[Held], added: list[Held], prove: Prove, count: Callable[[int], None]) -> Pairs:
+def find_renamed(
+    removed: list[NamedArray], added: list[NamedArray], prove: Prove, count: Callable[[int], None]
+) -> Pairs:
     """Pairs of removed and added leaves that hold the same values; no leaf twice. Where several hold the same, as zero
     biases do, those next to leaves that are already paired belong together, then those of one name or order. `count` is
     called with the number of bytes that were read."""
@@ -65,7 +67,7 @@ def _try_rotations(left: Unpaired, prove: Prove, new_ancestors: dict[str, str]) 
     return renamed
 
 
-def _candidates(removed: list[Held], added: list[Held]) -> tuple[list[Held], list[Held]]:
+def _candidates(removed: list[NamedArray], added: list[NamedArray]) -> tuple[list[NamedArray], list[NamedArray]]:
     """Those that have values, and a dtype and a shape, transposed or not, that also occur on the other side."""
     readable = [
         [
@@ -80,16 +82,16 @@ def _candidates(removed: list[Held], added: list[Held]) -> tuple[list[Held], lis
     return first, second
 
 
-def _dtype_and_shape(held: Held) -> tuple[Any, ...]:
+def _dtype_and_shape(held: NamedArray) -> tuple[Any, ...]:
     shape = held.spec.shape or ()
     return held.spec.dtype, tuple(sorted(shape)) if len(shape) == 2 else shape
 
 
-def _measured(removed: list[Held], added: list[Held], count: Callable[[int], None]) -> Unpaired:
+def _measured(removed: list[NamedArray], added: list[NamedArray], count: Callable[[int], None]) -> Unpaired:
     return _with_moments(removed, count), _with_moments(added, count)
 
 
-def _with_moments(side: list[Held], count: Callable[[int], None]) -> list[_Measured]:
+def _with_moments(side: list[NamedArray], count: Callable[[int], None]) -> list[_Measured]:
     by_home: dict[Any, list[int]] = {}
     for number, held in enumerate(side):
         by_home.setdefault(held.home, []).append(number)
@@ -145,7 +147,9 @@ def _ancestors(name: str) -> Iterator[str]:
 
 def _choose_pairs(removed: list[_Measured], added: list[_Measured], new_ancestors: dict[str, str]) -> Pairs:
     """Pairs of leaves that all hold the same."""
-    free: dict[tuple[str, str], dict[int, Held]] = {}  # by a node and the last name, or "" for any name, then by row
+    free: dict[
+        tuple[str, str], dict[int, NamedArray]
+    ] = {}  # by a node and the last name, or "" for any name, then by row
     for new in (leaf.held for leaf in added):
         last = new.name.rpartition(".")[2]
         for node in (*_ancestors(new.name), ""):
@@ -154,7 +158,7 @@ def _choose_pairs(removed: list[_Measured], added: list[_Measured], new_ancestor
     pairs: Pairs = []
     later = []
 
-    def take(old: Held, nodes: Iterable[str], last: str) -> bool:
+    def take(old: NamedArray, nodes: Iterable[str], last: str) -> bool:
         for node in nodes:
             for new in free.get((node, last), {}).values():
                 pairs.append((old, new))
@@ -173,7 +177,7 @@ def _choose_pairs(removed: list[_Measured], added: list[_Measured], new_ancestor
     # The rest, which are below no node that is known, are paired only if there are equally many on both sides: anything
     # else would be a guess. A leaf of several names may be several leaves on the other side.
     rest = free.get(("", ""), {}).values()
-    if len(later) == len(rest) or sum(old.names for old in later) == sum(new.names for new in rest):
+    if len(later) == len(rest) or sum(old.leaf_names for old in later) == sum(new.leaf_names for new in rest):
         for old in later:
             _ = take(old, [""], old.name.rpartition(".")[2]) or take(old, [""], "")
     return pairs

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from leafwise.core.reader import Reader
 from leafwise.inspect.image.bins import Bins, bin_sizes, gaps, joint_norm, largest_of, norm_of, side, wrapped
-from leafwise.inspect.reader import Reader
 
 BAND = 1 << 20  # how many values pass through memory at a time
 _KEEP = 256  # cells that the shorter side of a matrix keeps when the longer one is binned

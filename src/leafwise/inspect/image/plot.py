@@ -10,10 +10,10 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.path import Path, listed, spelled
+from leafwise.core.reader import reader
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.image.picture import Image, whole_number
-from leafwise.inspect.reader import reader
 
 STYLES = ("filters", "matrix", "norms", "strip")
 _SIZE = 1024

@@ -1,0 +1,130 @@
+"""The leaves of two trees that belong together, each once whatever its names; which ties differ; and what is left."""
+
+from typing import NamedTuple
+
+from leafwise.core.memory import SAME
+from leafwise.core.pairing import Pairing, Side
+
+
+class LeafPair(NamedTuple):
+    """A leaf of the source and its partner in the target, each by a row; `kinds` and `notes` say how ties differ."""
+
+    source: int
+    target: int
+    kinds: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+class LeafPairs:
+    """Pairs of leaves, and a row for each leaf that is only in the source (`removed`) or only in the target (`added`).
+
+    `notes` are about further names of paired leaves that only one side has. There, the source is called `a` and the
+    target `b`, as `lw.diff` calls them.
+    """
+
+    def __init__(self, pairing: Pairing) -> None:
+        source, target = _Views(pairing.source), _Views(pairing.target)
+        self.notes: list[str] = []
+        rows = sorted(pairing.target_of.items())
+        self.pairs = _paired(source, target, rows)
+        paired, left_out = {row for row, _ in rows}, set(pairing.left_out)
+        self.removed = self._left(source, [pair.source for pair in self.pairs], "a", paired | left_out)
+        paired = {row for _, row in rows}
+        self.added = self._left(target, [pair.target for pair in self.pairs], "b", paired)
+
+    def _left(self, views: "_Views", compared: list[int], tree_name: str, besides: set[int]) -> list[int]:
+        """The rows whose values have no partner, each values once; but not transient ones. For a further name of
+        values that have a partner, there is a note."""
+        known: dict[int, dict[str, int]] = {}  # by leaf and view, the row that stands for these values
+        for row in compared:
+            known.setdefault(views.leaf(row), {}).setdefault(views.label(row), row)
+        left: set[int] = set()
+        free = [row for row in views.side.rows if row not in besides and not views.side.is_transient(row)]
+        # Those that show all of their leaf first: what shows a part of it is then another name of that.
+        for row in sorted(free, key=lambda row: not views.shows_all(row)):
+            rows_by_view = known.setdefault(views.leaf(row), {})
+            whole = next((first for first in rows_by_view.values() if views.shows_all(first)), None)
+            first = rows_by_view.get(views.label(row), whole)
+            if first is None:
+                rows_by_view[views.label(row)] = row
+                left.add(row)
+            elif first not in left:
+                text = views.side.text(row)
+                self.notes.append(f"{text} is only in {tree_name}, where it is {views.describe(row, first)}")
+        return sorted(left)
+
+
+class _Views:
+    """How the rows of one side see their leaves: as they are, transposed, or a part of them."""
+
+    def __init__(self, side: Side) -> None:
+        self.side, self.leaf, self._op = side, side.leaf, side.columns.row_op
+
+    def shows_all(self, row: int) -> bool:
+        """Whether a row shows every element of its leaf, in whatever order."""
+        op = self._op(row)
+        return op == SAME or (op.slices is None and op.order is not None)
+
+    def is_known(self, row: int) -> bool:
+        """Whether it is known just how a row sees its leaf."""
+        op = self._op(row)
+        return op == SAME or op.slices is not None or op.order is not None
+
+    def label(self, row: int) -> str:
+        """How a row sees its leaf, in words that no other view has; by its number where that is not known."""
+        return self._op(row).describe() if self.is_known(row) else f"row {row}"
+
+    def overlap(self, row: int, first: int | None) -> bool:
+        """Whether one of two rows of a leaf surely shows all that the other shows; parts of a leaf may have nothing in
+        common."""
+        if first is None:
+            return False
+        return self.shows_all(row) or self.shows_all(first) or self.label(row) == self.label(first)
+
+    def describe(self, row: int, first: int) -> str:
+        """A row in words, by another row of the same leaf."""
+        text = self.side.text(first)
+        if self.label(row) == self.label(first):
+            return f"another name of {text}"
+        return f"{text}{self._op(row).describe()}" if self._op(first) == SAME else f"one with {text}"
+
+
+def _paired(source: _Views, target: _Views, rows: list[tuple[int, int]]) -> list[LeafPair]:
+    """Each pair of leaves once, whatever its names. A leaf that meets a second one has been tied, or untied."""
+    if not source.side.columns.ties and not target.side.columns.ties:
+        return [LeafPair(row, partner) for row, partner in rows]
+    views: dict[tuple[int, int], set[str]] = {}  # by both leaves, the views that were compared and are the same
+    first_of_source: dict[int, int] = {}
+    first_of_target: dict[int, int] = {}
+    pairs = []
+    # Those that show all of both leaves first: what shows a part is then another name of that, or not.
+    for a, b in sorted(rows, key=lambda pair: not (source.shows_all(pair[0]) and target.shows_all(pair[1]))):
+        leaf, partner = source.leaf(a), target.leaf(b)
+        known = views.get((leaf, partner))
+        view = _common_view(source, a, target, b)
+        if known and view is not None and known & {"", view}:
+            continue  # another name of both
+        kinds, notes = set(), []
+        # Where it is not known how either sees its leaf, the values say all there is.
+        is_known = source.is_known(a) and target.is_known(b)
+        may_differ = known is None or (is_known and source.label(a) != target.label(b))
+        if may_differ and source.overlap(a, first_of_source.get(leaf)):
+            kinds.add("untied")
+            notes.append(f"in a it is {source.describe(a, first_of_source[leaf])}")
+        if may_differ and target.overlap(b, first_of_target.get(partner)):
+            kinds.add("tied")
+            notes.append(f"in b it is {target.describe(b, first_of_target[partner])}")
+        views.setdefault((leaf, partner), set()).update([] if view is None else [view])
+        first_of_source.setdefault(leaf, a)
+        first_of_target.setdefault(partner, b)
+        pairs.append(LeafPair(a, b, frozenset(kinds), tuple(notes)))
+    return pairs
+
+
+def _common_view(source: _Views, row: int, target: _Views, partner: int) -> str | None:
+    """How two rows see leaves of one shape, where that is surely the same."""
+    label = source.label(row)
+    if not (source.is_known(row) and target.is_known(partner)) or label != target.label(partner):
+        return None
+    is_whole = source.side.columns.row_op(row) == SAME
+    return label if is_whole or source.side.leaf_shape(row) == target.side.leaf_shape(partner) else None

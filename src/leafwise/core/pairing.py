@@ -1,0 +1,173 @@
+"""Which row of one tree is which row of another: by name, by `rename=`, and by renames that are proposed.
+
+The same for every verb that takes two trees. `lw.plan` and `lw.load` pair a checkpoint, the source, with a model, the
+target; `lw.diff` pairs its first tree, the source, with its second, the target. Nothing here looks at values.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+from leafwise.core.families import Unmatched
+from leafwise.core.home import Home, Spec
+from leafwise.core.leaf import number_kind
+from leafwise.core.match import Matching, Prefix, Rename, Renaming, is_auto, match
+from leafwise.core.path import quote
+from leafwise.core.proposals import Proposal, certain_pairs, propose
+from leafwise.core.tree import Tree
+
+_quoted = lru_cache(4096)(quote)  # models repeat a few names
+
+
+class NamedArray(NamedTuple):
+    """An array as it stands at a row: with its home, its spec, and its name seen from the tree."""
+
+    row: int
+    home: Home
+    value: Any
+    spec: Spec
+    name: str
+    leaf_names: int = 1  # how many names its leaf has
+
+
+def saved_rows(t: Tree) -> Sequence[int]:
+    """The rows of a tree that a checkpoint holds."""
+    columns = t.columns
+    if "transient" not in columns.row_kinds:
+        return t.rows
+    return [row for row in t.rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
+
+
+class Side:
+    """The rows of a tree that are paired, and what they are called as seen from the tree."""
+
+    def __init__(self, t: Tree, rows: Sequence[int] | None = None) -> None:
+        self.tree, self.columns = t, t.columns
+        self.rows: Sequence[int] = t.rows if rows is None else rows
+        self.names = self.columns.keys(self.rows, t.root)
+
+    @cached_property
+    def name_of(self) -> dict[int, str]:
+        return dict(zip(self.rows, self.names, strict=True))
+
+    def leaf(self, row: int) -> int:
+        """The leaf that a row names."""
+        return self.columns.ties.get(row, row)
+
+    def is_transient(self, row: int) -> bool:
+        """Whether a row is not part of any checkpoint."""
+        return self.columns.row_kinds[self.leaf(row)] == "transient"
+
+    def spec(self, row: int) -> Spec:
+        return self._specs[row]
+
+    @cached_property
+    def _specs(self) -> dict[int, Spec]:
+        return {row: facts.spec for row, facts in zip(self.rows, self.columns.facts(self.rows), strict=True)}
+
+    def leaf_shape(self, row: int) -> tuple[int, ...] | None:
+        """The shape of the leaf that a row names, even where the leaf is not among the rows."""
+        leaf = self.leaf(row)
+        spec = self._specs.get(leaf) or self.columns.facts([leaf])[0].spec
+        return spec.shape
+
+    def array(self, row: int) -> NamedArray:
+        """What stands at a row now."""
+        value = self.columns.current(row)
+        leaf_names = self._names_of_leaves[self.leaf(row)]
+        return NamedArray(row, self.columns.home(value), value, self.spec(row), self.name_of[row], leaf_names)
+
+    @cached_property
+    def _names_of_leaves(self) -> Counter[int]:
+        return Counter(map(self.leaf, self.rows))
+
+    def text(self, row: int) -> str:
+        """The path of a row as it prints."""
+        return self._fronts[self.columns.row_nodes[row]] + _quoted(self.columns.row_names[row])
+
+    @cached_property
+    def _fronts(self) -> list[str]:
+        """For each node its path as it prints, with a dot; each made from that of its parent."""
+        columns = self.columns
+        fronts = [""]
+        for node in range(1, len(columns.node_names)):
+            above = fronts[columns.node_parents[node]]
+            fronts.append(above if columns.hidden(node) else f"{above}{_quoted(columns.node_names[node])}.")
+        return fronts
+
+
+class Pairing:
+    """The rows of a source and of a target that have the same name, after `rename=` and but for well-known prefixes.
+
+    `source_of` is by the row of the target, `target_of` by that of the source. `sources_left` are rows of the source
+    that have no partner, `left_out` those that the rename dropped. `proposals` are renames that would pair more;
+    with `rename="auto"` those that are certain are `applied`. `idle` are the renames that fitted no name.
+
+    With `once_per_leaf`, a leaf that is paired by one of its names needs no partner for its others, and no rename is
+    proposed for these.
+    """
+
+    def __init__(self, source: Side, target: Side, rename: Rename, once_per_leaf: bool = False) -> None:
+        self.source, self.target = source, target
+        self.new_name = Renaming(rename)
+        self.proposals: list[Proposal] = []
+        self.applied: list[Proposal] = []
+        matching = match(target.names, source.names, rename)
+        if matching.targets_left and matching.sources_left:
+            self.proposals = propose(*self._unmatched(matching, once_per_leaf))
+            if is_auto(rename):
+                self.applied = [proposal for proposal in self.proposals if proposal.certain]
+                self.proposals = [proposal for proposal in self.proposals if not proposal.certain]
+                matching = matching.joined(certain_pairs(self.applied, target.names, source.names))
+        self.prefixes: list[Prefix] = matching.prefixes
+        self.idle: list[str] = matching.idle
+        self.source_of = {target.rows[place]: source.rows[partner] for place, partner in matching.sources.items()}
+        self.sources_left = [source.rows[place] for place in matching.sources_left]
+        self.left_out = [source.rows[place] for place in matching.left_out]
+
+    @cached_property
+    def target_of(self) -> dict[int, int]:
+        return {source: target for target, source in self.source_of.items()}
+
+    def _unmatched(self, matching: Matching, once_per_leaf: bool) -> tuple[list[Unmatched], list[Unmatched]]:
+        """The names of the target and of the source that renames are looked for."""
+        source, target = self.source, self.target
+        targets, sources = matching.targets_left, matching.sources_left
+        if once_per_leaf:
+            filled, spent = self._paired_leaves(matching)
+            targets = [place for place in targets if target.leaf(target.rows[place]) not in filled]
+            sources = [place for place in sources if source.leaf(source.rows[place]) not in spent]
+        return (
+            _unmatched(target, targets, once_per_leaf),
+            _unmatched(source, sources, once_per_leaf, matching.fronts),
+        )
+
+    def _paired_leaves(self, matching: Matching) -> tuple[set[int], set[int]]:
+        """The leaves of the target that have a partner for all of their values, and the leaves of the source that are
+        the partners of tied ones."""
+        filled: set[int] = set()
+        spent: set[int] = set()
+        columns = self.target.columns
+        for place, partner in matching.sources.items():
+            row = self.target.rows[place]
+            if columns.row_op(row).slices is None:
+                leaf = self.target.leaf(row)
+                filled.add(leaf)
+                if leaf in columns.further_rows:
+                    spent.add(self.source.leaf(self.source.rows[partner]))
+        return filled, spent
+
+
+def _unmatched(
+    side: Side, places: Iterable[int], with_leaves: bool, front: tuple[str, str] = ("", "")
+) -> list[Unmatched]:
+    """Names by their places in a side, with what a partner must have, too."""
+    places = list(places)
+    rows = [side.rows[place] for place in places]
+    unmatched = []
+    for place, row, facts in zip(places, rows, side.columns.facts(rows), strict=True):
+        leaf = side.leaf(row) if with_leaves and side.columns.row_op(row) == "same" else None
+        form = facts.spec.shape, number_kind(facts.spec.dtype)
+        unmatched.append(Unmatched(side.names[place], form, leaf, front))
+    return unmatched

@@ -1,0 +1,85 @@
+"""Leaves that hold the same bits: compared a piece at a time, so that memory holds no leaf as a whole."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from leafwise.core.capabilities.saving import Saving
+from leafwise.core.columns import Columns
+from leafwise.core.memory import SAME, Op
+from leafwise.core.reader import reader
+from leafwise.errors import Unsupported
+
+_CORNER = 64  # elements of the first row and column that are compared before all
+_TRANSPOSE = Op("transpose", order=(1, 0))
+
+
+class EqualLeaves(NamedTuple):
+    """A leaf, and those that hold the same bits, each with how it sees the first: `same`, or `transpose`."""
+
+    first: int
+    ops: dict[int, Op]
+
+
+def equal_leaves(columns: Columns, candidates: Iterable[Sequence[int]]) -> Iterator[EqualLeaves]:
+    """Of each group of leaves, given by their rows, those that are equal. The leaves of a group have one dtype, and
+    agree in something that equal values have in common in whatever order they lie."""
+    for group in candidates:
+        equal = [leaves for rows in _by_corner(columns, group) for leaves in _equal_rows(columns, rows)]
+        yield from sorted(equal, key=lambda leaves: leaves.first)
+
+
+def _equal_rows(columns: Columns, rows: Sequence[int]) -> Iterator[EqualLeaves]:
+    while len(rows) > 1:
+        first, *rest = rows
+        ops = {row: op for row in rest if (op := how_equal(columns, first, row)) is not None}
+        if ops:
+            yield EqualLeaves(first, ops)
+        rows = [row for row in rest if row not in ops]
+
+
+def _by_corner(columns: Columns, rows: Sequence[int]) -> list[Sequence[int]]:
+    """Leaves that may be equal, or each other's transpose: of several, those with the same first row and column."""
+    if len(rows) < 3:
+        return [rows]
+    groups: dict[object, list[int]] = {}
+    for row in rows:
+        groups.setdefault(_corner(columns, row), []).append(row)
+    return list(groups.values())
+
+
+def _corner(columns: Columns, row: int) -> object:
+    value = columns.current(row)
+    shape = _shape(columns, row)
+    if not shape:
+        return None
+    try:
+        read = reader(columns.home(value), value)
+        rest = (slice(0, 1),) * (len(shape) - 1)
+        first_column = read((slice(0, _CORNER), *rest))
+        first_row = read((slice(0, 1), *(slice(0, _CORNER) for _ in rest)))
+    except Unsupported:  # there is no NumPy array of it
+        return None
+    return frozenset((first_column.tobytes(), first_row.tobytes()))
+
+
+def how_equal(columns: Columns, first: int, second: int) -> Op | None:
+    """How the second of two leaves of one dtype sees the first, if it holds the same bits."""
+    from leafwise.kernels import streams
+
+    a, b = columns.current(first), columns.current(second)
+    home, second_home = columns.home(a), columns.home(b)
+    shape, second_shape = _shape(columns, first), _shape(columns, second)
+    pieces = home.capability(Saving).pieces(a), second_home.capability(Saving).pieces(b)
+    if shape == second_shape and streams.same_bytes(*pieces):
+        return SAME
+    if len(shape) != 2 or shape[::-1] != second_shape:
+        return None
+    try:
+        turned = streams.transposed(reader(home, a), reader(second_home, b), shape)
+    except Unsupported:  # there is no NumPy array of them
+        return None
+    return None if turned is None else _TRANSPOSE
+
+
+def _shape(columns: Columns, row: int) -> tuple[int, ...]:
+    return columns.facts([row])[0].spec.shape or ()
