@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from leafwise.checkpoint.values import PlainValues, can_be_made
 from leafwise.core.bars import bar
 from leafwise.core.columns import Columns, Facts
+from leafwise.core.dtypes import is_float
 from leafwise.core.memory import SAME, Op
 from leafwise.core.path import escape, shown_file
 from leafwise.core.query import Query
@@ -305,7 +306,7 @@ def _stored(columns: Columns, rows: list[int], copies: bool) -> tuple[list[int],
 
 def _dtype(facts: Facts, asked: str | None) -> str:
     own = facts.spec.dtype
-    return asked if asked is not None and facts.kind != "state" and own.startswith(("float", "bfloat")) else own
+    return asked if asked is not None and facts.kind != "state" and is_float(own) else own
 
 
 def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from leafwise.core.changes import by_one_change
 from leafwise.core.columns import Columns
+from leafwise.core.dtypes import number_kind
 from leafwise.core.families import DIGITS, NOWHERE, STEPS, Family, Pair, Unmatched, families_of, sort_of
-from leafwise.core.leaf import number_kind
 from leafwise.core.words import contradicts, told_apart, words_of
 
 _MAX_COMPARED = 4_000  # pairs of names in a group that are compared letter by letter; beyond, order decides

@@ -6,8 +6,8 @@ from itertools import product
 from math import prod
 from typing import Any, Literal
 
+from leafwise.core.dtypes import WORDS, is_float, stored_itemsizes
 from leafwise.core.home import Memory, Spec
-from leafwise.core.leaf import number_kind
 from leafwise.core.memory import extent
 from leafwise.core.path import escape
 from leafwise.errors import QueryError, Unsupported
@@ -19,12 +19,7 @@ from leafwise.files.source import InflatedSource, Source
 CHUNK = 8 << 20  # how many bytes pass through memory at a time
 _GAP = 1 << 16  # bytes between two rows from which on they are read one by one
 
-# Plain names of dtypes with whole bytes, and how many.
-ITEM_BYTES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "complex64": 8, "complex128": 16,
-    "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
-    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
-}  # fmt: skip
+ITEM_BYTES = stored_itemsizes()
 
 
 def numpy_dtype(name: str) -> Any:
@@ -65,7 +60,7 @@ def checked_cast(cast: Any) -> Cast:
 def checked_dtype(dtype: Any, known: Iterable[str]) -> str | None:
     """The plain name of the dtype that numbers with a fraction are to be cast to."""
     name = None if dtype is None else str(dtype).removeprefix("torch.")
-    fractional = [one for one in known if number_kind(one) == "float"]
+    fractional = [candidate for candidate in known if is_float(candidate)]
     if name is not None and name not in fractional:
         raise QueryError(f"cannot cast to {dtype!r}; numbers with a fraction can be cast to {', '.join(fractional)}")
     return name
@@ -304,7 +299,7 @@ class Strided(Stored):
         import numpy as np
 
         itemsize = dtype.itemsize
-        words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(itemsize)
+        words = WORDS.get(itemsize)
         if self.big_endian and itemsize > 1:
             if words is None or dtype.kind == "c":
                 half = np.dtype(f"u{itemsize // 2}")

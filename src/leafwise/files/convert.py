@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from leafwise.core.dtypes import DTYPES, is_float
 from leafwise.core.path import escape
 from leafwise.errors import FileError, WriteError
 from leafwise.files import filling
@@ -14,8 +15,6 @@ from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes, cast_to
 from leafwise.files.proving import prove
 from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable
-
-_NUMPY = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
 
 
 class Entry(NamedTuple):
@@ -88,14 +87,10 @@ class _Sink:
 
 
 def _npy_header(entry: Entry) -> bytes:
-    kind = entry.dtype.rstrip("0123456789")
-    if entry.dtype == "bool":
-        descr = "|b1"
-    elif kind in _NUMPY:
-        size = ITEM_BYTES[entry.dtype]
-        descr = f"{'|' if size == 1 else '<'}{_NUMPY[kind]}{size}"
-    else:
+    dtype = DTYPES[entry.dtype]
+    if not dtype.is_native:
         raise FileError(f"npz has no {entry.dtype}, which {entry.name!r} is; choose another with --dtype")
+    descr = f"{'|' if dtype.itemsize == 1 else '<'}{dtype.numpy}"
     shape = tuple(entry.array.spec.shape or ())
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
@@ -135,7 +130,7 @@ def _chunks(entry: Entry) -> Iterator[Any]:
 def dtype_for(array: Stored, asked: str | None) -> str:
     """The dtype that an array shall have: what was asked for, for numbers with a fraction; else its own."""
     own = array.spec.dtype
-    fractional = own.startswith(("float", "bfloat")) or own not in ITEM_BYTES
+    fractional = is_float(own) or own not in ITEM_BYTES
     if asked is not None and fractional:
         return asked
     return own if own in ITEM_BYTES else "float32"  # what is quantised is dequantised

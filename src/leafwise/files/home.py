@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, Literal
 
+from leafwise.core.dtypes import WORDS
 from leafwise.core.flat import Group, split
 from leafwise.core.home import Axes, Home, LeafKind, Memory, Spec, Visit
 from leafwise.core.memory import Op
@@ -206,7 +207,7 @@ class FilesHome(Home):
             array = np.ascontiguousarray(part).reshape(-1)
             first = array[0] if first is None else first
             constant = constant and bool((array == first).all())
-            bits = array.view({1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(array.itemsize, "u1"))
+            bits = array.view(WORDS.get(array.itemsize, "uint8"))
             total += int(bits.sum(dtype=np.uint64))
         return total % 2**64, constant
 

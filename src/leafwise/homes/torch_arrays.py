@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from leafwise.core.dtypes import DTYPES
 from leafwise.core.runs import Run
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.torch_filling import cannot_read, holds_nothing, tensor_over
@@ -78,18 +79,11 @@ def write(value: torch.Tensor, array: Any) -> None:
         raise WriteError(f"cannot write: {error}") from error
 
 
-# What NumPy knows through ml_dtypes, and the words that have as many bits.
+# What NumPy knows through ml_dtypes, and the whole numbers that have as many bits.
 _BY_BITS = {
-    getattr(torch, name): words
-    for words, names in (
-        (torch.int16, ("bfloat16",)),
-        (
-            torch.uint8,
-            ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
-        ),
-    )
-    for name in names
-    if hasattr(torch, name)
+    getattr(torch, name): {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
+    for name, dtype in DTYPES.items()
+    if dtype.is_stored and not dtype.is_native and hasattr(torch, name)
 }
 
 

@@ -8,9 +8,9 @@ from math import copysign
 from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns
+from leafwise.core.dtypes import number_kind
 from leafwise.core.families import Unmatched
 from leafwise.core.home import Home, Spec
-from leafwise.core.leaf import number_kind
 from leafwise.core.match import Matching, match, new_name, renamer
 from leafwise.core.memory import SAME
 from leafwise.core.path import quote

@@ -4,22 +4,17 @@ import math
 from numbers import Real
 from typing import Any, NamedTuple
 
-from leafwise.core.moments import Histogram, Moments
+from leafwise.core.dtypes import DTYPES
+from leafwise.core.moments import HIGHEST, Histogram, Moments
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
 
-# As powers of two: what is beyond the largest number of each floating dtype, its smallest normal one, and the smallest
-# that is not zero.
+# The floats that `outside` knows: all that are cast to, whose numbers the bins of a histogram reach. The widest first.
 _RANGES = {
-    "float32": (128, -126, -149), "bfloat16": (128, -126, -133), "float16": (16, -14, -24),
-    "float8_e4m3fn": (9, -6, -9), "float8_e4m3fnuz": (8, -7, -10),
-    "float8_e5m2": (16, -14, -16), "float8_e5m2fnuz": (16, -15, -17),
-}  # fmt: skip
-# From here on, values are rounded beyond the largest number: half a step above it, or just more where that is even.
-_INFINITE_FROM = {
-    "float32": 2.0**128 - 2.0**103, "bfloat16": 2.0**128 - 2.0**119, "float16": 65520.0,
-    "float8_e4m3fn": 464.0 * (1 + 2.0**-52), "float8_e4m3fnuz": 248.0,
-    "float8_e5m2": 61440.0, "float8_e5m2fnuz": 61440.0,
+    dtype.name: dtype.range
+    for dtype in sorted(DTYPES.values(), key=lambda dtype: (-dtype.bits, dtype.name))
+    if dtype.is_stored and dtype.range and dtype.range.smallest_normal is not None
+    and dtype.range.largest_exponent < HIGHEST
 }  # fmt: skip
 
 
@@ -165,9 +160,12 @@ class Row:
         if name not in _RANGES:
             raise QueryError(f"outside() knows the floating dtypes {', '.join(_RANGES)}, not {dtype!r}")
         histogram = self._histogram("outside")
-        above, normal, smallest = _RANGES[name]
+        floats = _RANGES[name]
+        normal = floats.smallest_normal
+        assert normal is not None  # as _RANGES has only those
+        smallest = normal - floats.fraction_bits
         # Values in the last bin that fits may be rounded to infinity, if the largest of all is.
-        partly = above - 1 if self.finite and self.absmax >= _INFINITE_FROM[name] else above
+        partly = floats.largest_exponent + (not self.finite or self.absmax < floats.overflows_from)
         counts = [0, 0, 0]
         for exponent, count in enumerate(histogram.counts, histogram.lowest):
             if exponent >= partly:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.doc import Shown
+from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
@@ -228,7 +229,7 @@ def _is_trained(facts: Facts) -> bool | None:
     if facts.kind != "parameter":
         return None
     if spec.trainable is None:
-        return True if spec.dtype.startswith(("float", "bfloat", "complex")) else None
+        return True if is_inexact(spec.dtype) else None
     return spec.trainable
 
 

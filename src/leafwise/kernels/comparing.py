@@ -13,7 +13,7 @@ from leafwise.core.comparing import Comparison, together
 from leafwise.core.runs import Run, UnreadError
 from leafwise.kernels import cpu, reference
 from leafwise.kernels.cpu import CHUNK, PER_THREAD, of_dtypes, threads_here
-from leafwise.kernels.dtypes import numpy_dtype, unknown_dtype
+from leafwise.kernels.dtypes import item_bytes, numpy_dtype, unknown_dtype
 
 _BUNDLE = 128 << 20  # how many bytes of one side are compared before anybody hears of it
 _RESULT = np.dtype(
@@ -59,7 +59,7 @@ def compare(
         closed = {pair: open_pairs.pop(pair) for pair in done}
         for pair, chunks in _with_norms(pairs, closed, threads):
             found[pair] = together(chunks)
-        count(sum((part.stop - part.start) * _item_bytes(pairs[part.pair][0].dtype) for part in bundle))
+        count(sum((part.stop - part.start) * item_bytes(pairs[part.pair][0].dtype) for part in bundle))
     return found
 
 
@@ -90,10 +90,10 @@ def _bundles(pairs: Sequence[Pair]) -> Iterator[list[_Part]]:
     held = 0
     for number, (one, other) in enumerate(pairs):
         assert (one.size, one.dtype) == (other.size, other.dtype)
-        step = max(_BUNDLE // _item_bytes(one.dtype) // CHUNK, 1) * CHUNK
+        step = max(_BUNDLE // item_bytes(one.dtype) // CHUNK, 1) * CHUNK
         for start in range(0, one.size, step):
             stop = min(start + step, one.size)
-            size = (stop - start) * _item_bytes(one.dtype)
+            size = (stop - start) * item_bytes(one.dtype)
             if held and held + size > _BUNDLE:
                 yield bundle
                 bundle, held = [], 0
@@ -101,11 +101,6 @@ def _bundles(pairs: Sequence[Pair]) -> Iterator[list[_Part]]:
             held += size
     if bundle:
         yield bundle
-
-
-@cache
-def _item_bytes(dtype: str) -> int:
-    return int(numpy_dtype(dtype).itemsize)
 
 
 def _look(pairs: Sequence[Pair], parts: list[_Part], always: bool, threads: int | None) -> list[Looked]:
@@ -146,7 +141,7 @@ def _by_library(
     sides = [[pairs[part.pair][side] for part in parts] for side in (0, 1)]
     dtypes = [run.dtype for run in sides[0]]
     starts = np.fromiter(
-        (part.start * _item_bytes(run.dtype) for part, run in zip(parts, sides[0], strict=True)), np.int64, count
+        (part.start * item_bytes(run.dtype) for part, run in zip(parts, sides[0], strict=True)), np.int64, count
     )
     addresses = [np.fromiter((run.address for run in runs), np.int64, count) + starts for runs in sides]
     files = [np.fromiter((run.file for run in runs), np.int32, count) for runs in sides]

@@ -15,11 +15,11 @@ from leafwise.core.runs import Run, UnreadError
 from leafwise.errors import Unsupported
 from leafwise.kernels import reference
 from leafwise.kernels.dtypes import (
-    BYTE_FLOAT,
-    KINDS,
+    KERNELS,
     byte_values,
     check_known,
     exact_extremes,
+    is_byte_float,
     is_whole,
     numpy_dtype,
     smallest_normal,
@@ -169,11 +169,11 @@ def of_dtypes(dtypes: list[str]) -> tuple[Any, Any, Any, Any]:
     """For each array its kind, and which values its bytes stand for; those values; and the smallest normal number."""
     numbers = {dtype: number for number, dtype in enumerate(dict.fromkeys(dtypes))}
     check_known(numbers)
-    kinds = np.array([KINDS.get(dtype, BYTE_FLOAT) for dtype in numbers], np.int32)
+    kinds = np.array([KERNELS[dtype] for dtype in numbers], np.int32)
     # That of float64 is not float32, and known to the C code.
     tiny = np.array([0 if dtype == "float64" else smallest_normal(dtype) for dtype in numbers], np.float32)
     nothing_at_all = np.zeros(_BINS, np.float32)
-    values = np.stack([nothing_at_all if dtype in KINDS else byte_values(dtype) for dtype in numbers])
+    values = np.stack([byte_values(dtype) if is_byte_float(dtype) else nothing_at_all for dtype in numbers])
     of_array = np.fromiter((numbers[dtype] for dtype in dtypes), np.int32, len(dtypes))
     return kinds[of_array], of_array, values, tiny[of_array]
 

@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from leafwise.core.dtypes import is_float
 from leafwise.core.moments import Moments, none_finite
 from leafwise.core.runs import Run
 from leafwise.kernels.cpu import trimmed
 from leafwise.kernels.dtypes import (
-    BYTE_FLOAT,
-    KINDS,
+    KERNELS,
     byte_values,
     check_known,
     exact_extremes,
+    is_byte_float,
     is_whole,
     item_bytes,
     smallest_normal,
@@ -32,7 +33,6 @@ _BLOCK_WITH_HISTOGRAM, _WARPS_WITH_HISTOGRAM = 256, 4
 _CAREFUL_BLOCK, _CAREFUL_WARPS = 1024, 8
 _CAREFUL_PROGRAMS = 1056  # eight for each of the processors of a large GPU
 _BINS = 256
-_NARROW = ("float32", "bfloat16", "float16")
 
 
 class Table(NamedTuple):
@@ -64,9 +64,9 @@ def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
     if chunk % (8 * max(_BLOCK, _BLOCK_WITH_HISTOGRAM)):
         raise ValueError(f"a chunk is a multiple of eight blocks, and {chunk} is not")
     sizes = np.array([run.size for run in runs], np.int64)
-    kinds = np.array([KINDS.get(run.dtype, BYTE_FLOAT) for run in runs], np.int32)
+    kinds = np.array([KERNELS[run.dtype] for run in runs], np.int32)
     tinies = np.array([smallest_normal(run.dtype) for run in runs], np.float64)
-    narrow = np.array([run.dtype in _NARROW or kind == BYTE_FLOAT for run, kind in zip(runs, kinds, strict=True)], bool)
+    narrow = np.array([is_float(run.dtype) and item_bytes(run.dtype) <= 4 for run in runs], bool)
     per_array = (sizes + chunk - 1) // chunk
     first_chunks = np.concatenate([[0], np.cumsum(per_array)]).astype(np.int64)
     arrays = np.repeat(np.arange(len(runs), dtype=np.int64), per_array)
@@ -75,9 +75,9 @@ def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
     addresses = np.array([run.address for run in runs], np.int64)[arrays] + starts * items[arrays]
     lengths = np.minimum(sizes[arrays] - starts, chunk).astype(np.int32)
     values = np.zeros(1, np.float32)
-    if (kinds == BYTE_FLOAT).any():
+    if any(is_byte_float(run.dtype) for run in runs):
         nothing = np.zeros(_BINS, np.float32)
-        values = np.stack([nothing if run.dtype in KINDS else byte_values(run.dtype) for run in runs])
+        values = np.stack([byte_values(run.dtype) if is_byte_float(run.dtype) else nothing for run in runs])
     quick = narrow[arrays] & (lengths == chunk) & (addresses % 16 == 0)
     whole, careful = np.flatnonzero(quick), np.flatnonzero(~quick)
 

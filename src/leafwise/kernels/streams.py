@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from leafwise.core.comparing import Comparison, together
-from leafwise.core.leaf import number_kind
+from leafwise.core.dtypes import WORDS, number_kind
 from leafwise.errors import WriteError
 from leafwise.kernels import reference
 from leafwise.kernels.casting import cast_to
@@ -142,7 +142,7 @@ def _same(x: Any, y: Any) -> bool:
     """Whether two arrays of one dtype have the same bits, or are both no number: a cast may choose which."""
     if x.tobytes() == y.tobytes():
         return True
-    words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(x.dtype.itemsize)
+    words = WORDS.get(x.dtype.itemsize)
     bits = x == y if words is None else np.ascontiguousarray(x).view(words) == np.ascontiguousarray(y).view(words)
     return bool((bits | ((x != x) & (y != y))).all())
 

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from leafwise.core.doc import Doc, Line, Span, Style
+from leafwise.core.dtypes import is_float
 from leafwise.core.moments import Histogram, together
 from leafwise.core.path import Path, listed, quote
 from leafwise.inspect.rows import Row
@@ -20,7 +21,7 @@ def stats_doc(stats: Stats, *, depth: int | None = None, full: bool = False) -> 
     rows = list(stats.values())
     parts = _parts(rows, depth, full)
     # Weights are of interest; a buffer of large whole numbers would push them all out of the window.
-    floats = [row for row in rows if "float" in (row.dtype or "")]
+    floats = [row for row in rows if is_float(row.dtype or "")]
     highest = _highest(floats or rows)
     lines = [_header(highest, _highest(rows) != highest)] if rows else []
     for name, members in parts.items():

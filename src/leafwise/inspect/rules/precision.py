@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from leafwise.core.dtypes import is_float
 from leafwise.inspect.findings import Level
 from leafwise.inspect.looking import Looked
 from leafwise.inspect.rows import Row
@@ -74,8 +75,7 @@ def mixed_dtypes(looked: Looked) -> Found:
     """Parameters of one layer with different floating dtypes."""
     layers: dict[int, list[Seen]] = {}
     for seen in looked.leaves:
-        plain = seen.spec.dtype.startswith(("float", "bfloat"))  # and not the name of something quantised
-        if seen.kind == "parameter" and plain and seen.role is not None:
+        if seen.kind == "parameter" and is_float(seen.spec.dtype) and seen.role is not None:
             for row in looked.columns.rows_of(seen.leaf):
                 layers.setdefault(looked.columns.row_nodes[row], []).append(seen)
     for its in layers.values():
