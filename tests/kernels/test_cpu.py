@@ -101,7 +101,7 @@ def test_memory_at_any_address() -> None:
 def test_empty_arrays_between_full_ones() -> None:
     full, empty = np.ones(10, np.float32), np.zeros(0, np.float32)
     found = cpu.measure([cpu.run_of(array) for array in (empty, full, empty, empty, full, empty)])
-    assert [moments.size for moments in found] == [0, 10, 0, 0, 10, 0]
+    assert [moments.count for moments in found] == [0, 10, 0, 0, 10, 0]
     assert [moments.l1 for moments in found] == [0, 10, 0, 0, 10, 0]
     assert cpu.measure([]) == []
 

@@ -5,7 +5,7 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from leafwise.core.dtypes import DTYPES
-from leafwise.core.moments import HIGHEST, Histogram, Moments
+from leafwise.core.moments import FIELDS, HIGHEST, Histogram, Moments
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
 
@@ -29,93 +29,18 @@ class Outside(NamedTuple):
     vanish: int
 
 
-class Row:
+class Row(Moments):
     """Statistics of one leaf, or of many as one, which have no path, dtype and shape; see `lw.stats`."""
 
-    __slots__ = ("_moments", "dtype", "path", "shape")
+    __slots__ = ("dtype", "path", "shape")
 
     def __init__(
         self, moments: Moments, path: str | None = None, dtype: str | None = None, shape: tuple[int, ...] | None = None
     ) -> None:
-        self._moments = moments
+        super().__init__(*(getattr(moments, name) for name in FIELDS))
         self.path = path
         self.dtype = dtype
         self.shape = shape
-
-    @property
-    def count(self) -> int:
-        """How many values there are, whatever they are."""
-        return self._moments.size
-
-    @property
-    def nan(self) -> int:
-        """How many are no number."""
-        return self._moments.nan
-
-    @property
-    def posinf(self) -> int:
-        """How many are plus infinity."""
-        return self._moments.posinf
-
-    @property
-    def neginf(self) -> int:
-        """How many are minus infinity."""
-        return self._moments.neginf
-
-    @property
-    def finite(self) -> int:
-        """How many are neither; all that follows is about these."""
-        return self._moments.finite
-
-    @property
-    def zeros(self) -> int:
-        """How many are zero."""
-        return self._moments.zeros
-
-    @property
-    def subnormals(self) -> int:
-        """How many are so small, in their own dtype, that they have fewer digits than others."""
-        return self._moments.subnormals
-
-    @property
-    def min(self) -> float:
-        """The smallest value; of whole numbers, exactly."""
-        return self._moments.min
-
-    @property
-    def max(self) -> float:
-        """The largest value; of whole numbers, exactly."""
-        return self._moments.max
-
-    @property
-    def absmax(self) -> float:
-        """The largest magnitude."""
-        return max(abs(self.min), abs(self.max))
-
-    @property
-    def mean(self) -> float:
-        """The mean."""
-        return self._moments.mean
-
-    @property
-    def std(self) -> float:
-        """The standard deviation of these very values: the root of their mean squared distance from the mean."""
-        return self._moments.std if self.finite else math.nan
-
-    @property
-    def l1(self) -> float:
-        """The sum of magnitudes."""
-        return self._moments.l1
-
-    @property
-    def l2(self) -> float:
-        """The Euclidean norm."""
-        return self._moments.l2
-
-    @property
-    def histogram(self) -> Histogram | None:
-        """How many values have which magnitude, by powers of two."""
-        return self._moments.histogram
 
     def quantile(self, q: float) -> float:
         """The magnitude that this share of the values does not exceed, read from the histogram: within the bin of the
@@ -182,17 +107,13 @@ class Row:
         return self.histogram
 
     def numbers(self) -> dict[str, Any]:
-        """All but the histogram, by name."""
-        names = (
-            "dtype", "count", "finite", "nan", "posinf", "neginf", "zeros", "subnormals",
-            "min", "max", "mean", "std", "l1", "l2", "absmax",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        """The dtype, and all statistics but the histogram, by name."""
+        return {"dtype": self.dtype, **self.statistics()}
 
     def _key(self) -> tuple[Any, ...]:
         # nan is nothing's equal, and here it is.
-        numbers = tuple(None if number != number else number for number in self._moments)
-        return self.path, self.dtype, self.shape, numbers
+        values = [getattr(self, name) for name in FIELDS]
+        return self.path, self.dtype, self.shape, *(None if value != value else value for value in values)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Row) and self._key() == other._key()
@@ -202,9 +123,8 @@ class Row:
 
     def __repr__(self) -> str:
         what = f"{self.path}: " if self.path else ""
-        counts = {"NaN": self.nan, "+inf": self.posinf, "-inf": self.neginf}
-        wrong = "".join(f", {count:,} {name}" for name, count in counts.items() if count)
+        nonfinite = "".join(f", {count:,} {label}" for label, count in self.nonfinite_counts().items())
         return escape(
             f"<{what}{self.count:,} value{'s' * (self.count != 1)}, mean {self.mean:.4g}, std {self.std:.4g}, "
-            f"from {self.min:.4g} to {self.max:.4g}{wrong}>"
+            f"from {self.min:.4g} to {self.max:.4g}{nonfinite}>"
         )

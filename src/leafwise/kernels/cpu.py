@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.core.moments import LOWEST, NOTHING, Histogram, Moments, none_finite, nothing, together
+from leafwise.core.moments import COUNTS, LOWEST, NOTHING, NUMBERS, Histogram, Moments, none_finite, nothing, together
 from leafwise.core.runs import Run, UnreadError
 from leafwise.errors import Unsupported
 from leafwise.kernels import reference
@@ -31,13 +31,9 @@ PER_THREAD = 1 << 18  # fewer elements than that are not worth a thread
 
 _AT_ONCE = 4096  # arrays, each of which has room for a histogram meanwhile
 _BINS = 256
-_RESULT = np.dtype(
-    [
-        *((name, np.int64) for name in ("nan", "posinf", "neginf", "zeros", "subnormals", "finite")),
-        *((name, np.int64) for name in ("whole_least", "whole_largest")),
-        *((name, np.float64) for name in ("least", "largest", "mean", "mean_rest", "std", "l1", "l2")),
-    ]
-)
+# What the C code finds in a chunk, its `struct result`. The extremes of whole numbers are in fields of their own.
+_WHOLE_NUMBERS = (*COUNTS[1:], "finite", "whole_min", "whole_max")
+_RESULT = np.dtype([*((name, np.int64) for name in _WHOLE_NUMBERS), *((name, np.float64) for name in NUMBERS)])
 
 
 def run_of(array: Any) -> Run:
@@ -50,7 +46,7 @@ def measure(runs: Sequence[Run], histogram: bool = True, *, threads: int | None 
 
     >>> run = run_of(np.array([1.0, -3.0, 0.0, np.nan], np.float32))
     >>> [found] = measure([run])
-    >>> found.size, found.nan, found.zeros, found.min, found.max, found.l1
+    >>> found.count, found.nan, found.zeros, found.min, found.max, found.l1
     (4, 1, 1, -3.0, 1.0, 4.0)
     """
     return list(map(together, look(runs, histogram, threads=threads)))
@@ -73,7 +69,8 @@ def loaded() -> Any:
     library = _load()
     if library is None:
         _say_once()
-    return library
+        return None
+    return library if _is_of_this_version(library) else None
 
 
 @cache
@@ -91,6 +88,17 @@ def _load() -> Any:
     library.leafwise_compare.argtypes = [long, long, *[pointer] * 10, number, number, number]
     library.leafwise_compare.restype = long
     return library
+
+
+@cache
+def _is_of_this_version(library: Any) -> bool:
+    """Whether the C code and Python agree on what is found in a chunk."""
+    if getattr(library, "leafwise_result_bytes", lambda: 0)() == _RESULT.itemsize:
+        return True
+    warnings.warn(
+        "leafwise's C library is of another version: statistics are made by NumPy, many times slower", stacklevel=2
+    )
+    return False
 
 
 @cache
@@ -190,12 +198,13 @@ def trimmed(histograms: Any) -> list[Histogram]:
 
 
 def _of_chunk(row: Any, size: int, dtype: str, bins: Histogram | None) -> Moments:
-    *counts, finite, whole_least, whole_largest, least, largest, mean, mean_rest, std, l1, l2 = row
+    *counts, finite, whole_min, whole_max = row[: len(_WHOLE_NUMBERS)]
     if not finite:
         return none_finite((size, *counts), bins)
+    numbers = row[len(_WHOLE_NUMBERS) :]
     if is_whole(dtype):
-        least, largest = exact_extremes(dtype, whole_least, whole_largest)
-    return Moments._make((size, *counts, least, largest, mean, mean_rest, std, l1, l2, bins))
+        numbers = (*exact_extremes(dtype, whole_min, whole_max), *numbers[2:])
+    return Moments.of((size, *counts), numbers, bins)
 
 
 def _by_reference(run: Run, histogram: bool) -> list[Moments]:

@@ -22,7 +22,7 @@ from leafwise.kernels.dtypes import (
     item_bytes,
     smallest_normal,
 )
-from leafwise.kernels.triton_kernels import COUNTS, FIELDS, fold_chunks, measure_carefully, measure_whole_chunks
+from leafwise.kernels.triton_kernels import COUNTED, FIELDS, WHOLE, fold_chunks, measure_carefully, measure_whole_chunks
 
 CHUNK = 1 << 16  # a multiple of eight blocks
 # Elements that a program looks at at a time, and by how many warps; fewer with the histogram, which needs more
@@ -162,9 +162,9 @@ def _pinned(table: Table, words: int) -> Any:
 def _moments(table: Table, results: Any, histogram: bool) -> list[Moments]:
     arrays = len(table.runs)
     rows = results[: FIELDS * arrays].reshape(FIELDS, arrays)
-    counts = rows[:COUNTS].T.tolist()
-    numbers = rows[COUNTS : COUNTS + 6].view(np.float64).T.tolist()
-    exponents, least_whole, largest_whole = rows[COUNTS + 6 :].tolist()
+    counts = rows[: len(COUNTED)].T.tolist()
+    numbers = rows[len(COUNTED) : -len(WHOLE)].view(np.float64).T.tolist()
+    exponents, whole_mins, whole_maxes = rows[-len(WHOLE) :].tolist()
     bins: Any = [None] * arrays
     if histogram:
         rest = results[FIELDS * arrays + 1 :]
@@ -176,13 +176,14 @@ def _moments(table: Table, results: Any, histogram: bool) -> list[Moments]:
         if not finite:
             found.append(none_finite((run.size, *counted), its))
             continue
-        least, largest, mean, deviation, l1, square = numbers[number]
+        least, largest, mean, deviation, l1, square, *others = numbers[number]
         if is_whole(run.dtype):
-            least, largest = exact_extremes(run.dtype, least_whole[number], largest_whole[number])
+            least, largest = exact_extremes(run.dtype, whole_mins[number], whole_maxes[number])
         else:
             least, largest = least + 0.0, largest + 0.0  # zero has no sign
-        std, l2 = (_scaled(math.sqrt(one), exponents[number]) for one in (deviation / finite, square))
-        found.append(Moments._make((run.size, *counted, least, largest, mean, 0.0, std, l1, l2, its)))
+        std, l2 = (_scaled(math.sqrt(mean_square), exponents[number]) for mean_square in (deviation / finite, square))
+        values = (least, largest, mean, 0.0, std, l1, l2, *others)
+        found.append(Moments.of((run.size, *counted), values, its))
     return found
 
 

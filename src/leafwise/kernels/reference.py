@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from leafwise.core.comparing import Comparison
-from leafwise.core.moments import HIGHEST, LOWEST, Histogram, Moments, none_finite
+from leafwise.core.moments import COUNTS, HIGHEST, LOWEST, NUMBERS, Histogram, Moments, none_finite
 from leafwise.kernels.dtypes import smallest_normal
 
 
@@ -14,7 +14,7 @@ def measure(array: Any, histogram: bool = True) -> Moments:
     """The moments of a NumPy array.
 
     >>> found = measure(np.array([1.0, -3.0, 0.0, np.nan, np.inf], np.float32))
-    >>> found.size, found.nan, found.posinf, found.zeros, found.min, found.max, found.l1
+    >>> found.count, found.nan, found.posinf, found.zeros, found.min, found.max, found.l1
     (5, 1, 1, 1, -3.0, 1.0, 4.0)
     >>> found.histogram
     Histogram(lowest=0, counts=(1, 1))
@@ -27,17 +27,17 @@ def measure(array: Any, histogram: bool = True) -> Moments:
     x = every if whole or finite.all() else every[finite]
     zeros = int(np.count_nonzero(x == 0))
     small = int(np.count_nonzero(np.abs(x) < smallest_normal(array.dtype.name)))
-    counts = [
-        array.size,
-        int(np.count_nonzero(np.isnan(every))),
-        int(np.count_nonzero(every == np.inf)),
-        int(np.count_nonzero(every == -np.inf)),
-        zeros,
-        0 if whole else small - zeros,
-    ]
+    counts = {
+        "count": array.size,
+        "nan": int(np.count_nonzero(np.isnan(every))),
+        "posinf": int(np.count_nonzero(every == np.inf)),
+        "neginf": int(np.count_nonzero(every == -np.inf)),
+        "zeros": zeros,
+        "subnormals": 0 if whole else small - zeros,
+    }
     bins = _histogram(array if whole else x) if histogram else None
     if not x.size:
-        return none_finite(counts, bins)
+        return none_finite((counts[name] for name in COUNTS), bins)
     least, largest = (int(array.min()), int(array.max())) if whole else (float(x.min()) + 0.0, float(x.max()) + 0.0)
     # By a power of two, so that squares neither overflow nor vanish.
     magnitude = max(-float(x.min()), float(x.max()))
@@ -47,19 +47,16 @@ def measure(array: Any, histogram: bool = True) -> Moments:
     rest = (x - rounded).mean()  # as the sum of large numbers was rounded
     mean = rounded + rest
     with np.errstate(over="ignore"):  # a sum may be larger than any number
-        return Moments._make(
-            (
-                *counts,
-                least,
-                largest,
-                float(mean * scale),
-                float(((rounded - mean) + rest) * scale),
-                float(np.sqrt(np.mean((x - rounded - rest) ** 2)) * scale),
-                float(np.sum(np.abs(x)) * scale),
-                float(np.sqrt(np.sum(x * x)) * scale),
-                bins,
-            )
-        )
+        numbers = {
+            "min": least,
+            "max": largest,
+            "mean": float(mean * scale),
+            "mean_rest": float(((rounded - mean) + rest) * scale),
+            "std": float(np.sqrt(np.mean((x - rounded - rest) ** 2)) * scale),
+            "l1": float(np.sum(np.abs(x)) * scale),
+            "l2": float(np.sqrt(np.sum(x * x)) * scale),
+        }
+    return Moments.of((counts[name] for name in COUNTS), (numbers[name] for name in NUMBERS), bins)
 
 
 def _histogram(x: Any) -> Histogram:

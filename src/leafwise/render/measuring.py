@@ -5,13 +5,14 @@ from typing import Any
 
 from leafwise.core.doc import Doc, Line, Span, Style
 from leafwise.core.dtypes import is_float
-from leafwise.core.moments import Histogram, together
+from leafwise.core.moments import STATISTICS, Histogram, TableColumn, together
 from leafwise.core.path import Path, listed, quote
 from leafwise.inspect.rows import Row
 from leafwise.inspect.stats import Stats
 from leafwise.render.outline import MAX_LINES, plural
 
 _BARS = "▁▂▃▄▅▆▇█"
+_HISTOGRAM_DROP = 2  # after the first column that goes where room is short
 _TOO_FEW = 5  # lines for a tree of many leaves
 _EXPONENTS = 20  # so many powers of two are drawn, up to the largest
 
@@ -28,11 +29,21 @@ def stats_doc(stats: Stats, *, depth: int | None = None, full: bool = False) -> 
         if len(members) == 1:
             lines.append(_line(members[0].path or "", members[0], highest, ()))
         else:
-            folded = Row(together([row._moments for row in members]))
+            folded = Row(together(members))
             lines.append(_line(name, folded, highest, (Span(f"{len(members):,} leaves", "dim"),)))
     if rows and len(parts) != 1:
         lines.append(_line("total", stats.total, highest, (), "type"))
-    return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(6)), drop=(0, 7, 3, 5, 1))
+    columns = _columns()
+    drops = {place: column.drop for place, (_, column) in enumerate(columns) if column.drop}
+    drops[len(columns) + 1] = _HISTOGRAM_DROP
+    drop = sorted(drops, key=lambda place: drops[place])
+    return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(len(columns))), drop=tuple(drop))
+
+
+def _columns() -> list[tuple[str, TableColumn]]:
+    """The statistics that are printed, from left to right. What is not finite follows, then the histogram."""
+    columns = [(statistic.name, statistic.column) for statistic in STATISTICS if statistic.column is not None]
+    return sorted(columns, key=lambda column: column[1].place)
 
 
 def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row]]:
@@ -60,7 +71,7 @@ def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row
 
 
 def _header(highest: int | None, beyond: bool) -> Line:
-    names = ["values", "mean", "std", "min", "max", "zeros", ""]
+    names = [*(column.heading for _, column in _columns()), ""]
     if highest is not None:
         left, right = f"≤2^{highest - _EXPONENTS + 1}", f"{'≥' * beyond}2^{highest}"
         names.append(left + right.rjust(_EXPONENTS - len(left)))
@@ -68,17 +79,21 @@ def _header(highest: int | None, beyond: bool) -> Line:
 
 
 def _line(name: str, row: Row, highest: int | None, note: tuple[Span, ...], style: Style = "name") -> Line:
-    cells = [Span(f"{row.count:,}", "number"), *(Span(_number(one)) for one in (row.mean, row.std, row.min, row.max))]
-    cells.append(Span(share_text(row.zeros, row.finite), "dim" if not row.zeros else ""))
-    cells.append(Span(", ".join(f"{count:,} {what}" for what, count in _wrong(row)), "warn"))
+    cells = [_cell(row, getattr(row, statistic), column) for statistic, column in _columns()]
+    cells.append(Span(", ".join(f"{count:,} {label}" for label, count in row.nonfinite_counts().items()), "warn"))
     if highest is not None:
         cells.append(Span(_bars(row.histogram, highest)))
     return Line(0, (Span(name, style),), tuple(cells), note)
 
 
-def _wrong(row: Row) -> list[tuple[str, int]]:
-    counts = (("NaN", row.nan), ("+inf", row.posinf), ("-inf", row.neginf))
-    return [(what, count) for what, count in counts if count]
+def _cell(row: Row, value: Any, column: TableColumn) -> Span:
+    match column.form:
+        case "count":
+            return Span(f"{value:,}", "number")
+        case "number":
+            return Span(_number(value))
+        case "share":
+            return Span(share_text(value, row.finite), "dim" if not value else "")
 
 
 def _number(value: float) -> str:
@@ -120,10 +135,10 @@ def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Sp
     if highest is not None:
         said += " · bars count magnitudes by powers of two"
     footer: list[tuple[Span, ...]] = [(Span(said),)]
-    wrong = [row.path or "" for row in rows if _wrong(row)]
-    if wrong:
-        some = f"not finite in {plural(len(wrong), 'leaf', 'leaves')}: {listed(wrong)}"
-        footer.append((Span(some, "warn"),))
+    nonfinite = [row.path or "" for row in rows if row.nonfinite_counts()]
+    if nonfinite:
+        text = f"not finite in {plural(len(nonfinite), 'leaf', 'leaves')}: {listed(nonfinite)}"
+        footer.append((Span(text, "warn"),))
     return footer + left_out("left out", stats.skipped)
 
 

@@ -39,8 +39,7 @@ def gradient_not_finite(looked: Looked) -> Found:
 
 
 def _wrong(row: Row) -> str:
-    counts = ((row.nan, "NaN"), (row.posinf, "+inf"), (row.neginf, "-inf"))
-    return " and ".join(f"{count:,} {what}" for count, what in counts if count)
+    return " and ".join(f"{count:,} {label}" for label, count in row.nonfinite_counts().items())
 
 
 @rule("LW103", "all zero")
