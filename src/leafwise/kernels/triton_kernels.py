@@ -31,9 +31,9 @@ from leafwise.kernels.triton_values import (
 # what it is worked out from: `deviation` and `square`, in units of 4 to the power of `exponent`, and the extremes of
 # whole numbers, which doubles do not hold.
 COUNTED = ("nan", "posinf", "neginf", "zeros", "subnormals", "finite")
-_DOUBLES = ("min", "max", "mean", "deviation", "l1", "square")  # by their bits
+DOUBLES = ("min", "max", "mean", "deviation", "l1", "square")  # by their bits
 WHOLE = ("exponent", "whole_min", "whole_max")
-_ROWS = (*COUNTED, *_DOUBLES, *WHOLE)
+_ROWS = (*COUNTED, *DOUBLES, *WHOLE)
 FIELDS = len(_ROWS)
 _NAN = tl.constexpr(_ROWS.index("nan"))
 _POSINF = tl.constexpr(_ROWS.index("posinf"))
