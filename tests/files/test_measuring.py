@@ -39,15 +39,15 @@ def test_whoever_closes_the_tree_meanwhile_gives_us_no_other_file(
 ) -> None:
     path = lw.save({"a": torch.zeros(1_000)}, tmp_path / "a.safetensors")
     other = lw.save({"a": torch.ones(1_000)}, tmp_path / "b.safetensors")
-    look = cpu.look
+    measure_chunks = cpu.measure_chunks
     opened = []
 
     def meanwhile(*given: Any, **more: Any) -> Any:
         tree.close()
         opened.append(os.open(other, os.O_RDONLY))  # takes the number that was set free
-        return look(*given, **more)
+        return measure_chunks(*given, **more)
 
-    monkeypatch.setattr(cpu, "look", meanwhile)
+    monkeypatch.setattr(cpu, "measure_chunks", meanwhile)
     tree = lw.open(path)
     with pytest.raises(lw.FileError, match="is closed"):
         lw.stats(tree)
@@ -75,9 +75,11 @@ def test_many_small_arrays_are_bundled(tmp_path: Path, monkeypatch: pytest.Monke
     model = {f"layers.{number}": torch.full((7,), float(number)) for number in range(3_000)}
     path = lw.save(model, tmp_path / "model.safetensors")
     calls = []
-    look = cpu.look
+    measure_chunks = cpu.measure_chunks
     monkeypatch.setattr(
-        cpu, "look", lambda runs, *rest, **more: (calls.append(len(runs)), look(runs, *rest, **more))[1]
+        cpu,
+        "measure_chunks",
+        lambda runs, *rest, **more: (calls.append(len(runs)), measure_chunks(runs, *rest, **more))[1],
     )
     s = lw.stats(path)
     assert len(calls) == 1

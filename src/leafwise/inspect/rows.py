@@ -2,6 +2,7 @@
 
 import math
 from numbers import Real
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from leafwise.core.dtypes import DTYPES
@@ -9,6 +10,7 @@ from leafwise.core.moments import FIELDS, HIGHEST, Histogram, Moments
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
 
+_VALUES = attrgetter(*FIELDS)
 # The floats that `outside` knows: all that are cast to, whose numbers the bins of a histogram reach. The widest first.
 _RANGES = {
     dtype.name: dtype.range
@@ -37,7 +39,7 @@ class Row(Moments):
     def __init__(
         self, moments: Moments, path: str | None = None, dtype: str | None = None, shape: tuple[int, ...] | None = None
     ) -> None:
-        super().__init__(*(getattr(moments, name) for name in FIELDS))
+        super().__init__(*_VALUES(moments))
         self.path = path
         self.dtype = dtype
         self.shape = shape
@@ -112,8 +114,7 @@ class Row(Moments):
 
     def _key(self) -> tuple[Any, ...]:
         # nan is nothing's equal, and here it is.
-        values = [getattr(self, name) for name in FIELDS]
-        return self.path, self.dtype, self.shape, *(None if value != value else value for value in values)
+        return self.path, self.dtype, self.shape, *(None if value != value else value for value in _VALUES(self))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Row) and self._key() == other._key()

@@ -214,10 +214,10 @@ def _converted(array: Any, dtype: str) -> Any:
     for number, block in enumerate(_blocks(np.ascontiguousarray(array))):
         single = _to_odd(block) if block.dtype.itemsize > 4 else block
         if wanted.itemsize == 2:
-            found = single.astype(wanted).view(np.uint16)
+            codes = single.astype(wanted).view(np.uint16)
         else:
-            found = np.take(_byte_codes(dtype), _upper_half_to_odd(single))
-        flat[number * _BLOCK : number * _BLOCK + len(found)] = found
+            codes = np.take(_byte_codes(dtype), _upper_half_to_odd(single))
+        flat[number * _BLOCK : number * _BLOCK + len(codes)] = codes
     return made
 
 
@@ -243,9 +243,9 @@ def _to_odd(wide: Any) -> Any:
 def _upper_half_to_odd(single: Any) -> Any:
     """The upper sixteen bits of each float32, with a last bit of one where the others are not all zero."""
     bits = single.view(np.uint32)
-    found = bits >> np.uint32(16)
-    found |= (bits & np.uint32(0xFFFF)) != 0
-    return found
+    upper = bits >> np.uint32(16)
+    upper |= (bits & np.uint32(0xFFFF)) != 0
+    return upper
 
 
 @cache

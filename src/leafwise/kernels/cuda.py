@@ -106,7 +106,7 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
     """Has the arrays of a table measured; waits for it only when what is returned is called."""
     arrays, chunks = len(table.runs), table.chunks
     device = table.addresses.device
-    found = torch.empty((FIELDS + 1) * chunks, dtype=torch.int64, device=device)
+    by_chunk = torch.empty((FIELDS + 1) * chunks, dtype=torch.int64, device=device)
     # Results, a counter and the histograms lie in one piece of memory, so that they are cleared and copied at once.
     at = FIELDS * arrays
     words = at + 1 + (_BINS * arrays // (1 if table.is_long else 2) if histogram else 0)
@@ -116,19 +116,19 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
     options = {"KINDS": table.kinds, "HISTOGRAM": histogram}
     if table.whole_count:
         measure_whole_chunks[(table.whole_count,)](
-            table.whole, table.addresses, table.arrays, *table.of_arrays, found, bins, counter, chunks,
+            table.whole, table.addresses, table.arrays, *table.of_arrays, by_chunk, bins, counter, chunks,
             CHUNK=table.chunk, BLOCK=_BLOCK_WITH_HISTOGRAM if histogram else _BLOCK,
             num_warps=_WARPS_WITH_HISTOGRAM if histogram else _WARPS, enable_fp_fusion=True, **options,
         )  # fmt: skip
     if chunks:
         measure_carefully[(min(chunks, _CAREFUL_PROGRAMS),)](
             table.careful, table.careful_count, table.addresses, table.sizes, table.arrays, *table.of_arrays,
-            found, bins, counter, chunks,
+            by_chunk, bins, counter, chunks,
             BLOCK=_CAREFUL_BLOCK, num_warps=_CAREFUL_WARPS, enable_fp_fusion=True, **options,
         )  # fmt: skip
     if arrays:
         fold_chunks[(arrays,)](
-            found, chunks, table.first_chunks, results, arrays,
+            by_chunk, chunks, table.first_chunks, results, arrays,
             BLOCK=128 if chunks > 32 * arrays else 32, num_warps=1, enable_fp_fusion=True,
         )  # fmt: skip
     if device.type != "cuda":
@@ -141,9 +141,9 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
     @cache  # what was copied is handed on after the first call
     def wait() -> list[Moments]:
         done.synchronize()
-        found = _moments(table, copied.numpy(), histogram)
+        moments = _moments(table, copied.numpy(), histogram)
         table.spare.append(copied)
-        return found
+        return moments
 
     return wait
 
@@ -167,24 +167,23 @@ def _moments(table: Table, results: Any, histogram: bool) -> list[Moments]:
     exponents, whole_mins, whole_maxes = rows[-len(WHOLE) :].tolist()
     bins: Any = [None] * arrays
     if histogram:
-        rest = results[FIELDS * arrays + 1 :]
-        bins = trimmed((rest if table.is_long else rest.view(np.int32)).reshape(arrays, _BINS))
-    found = []
+        counted_bins = results[FIELDS * arrays + 1 :]
+        bins = trimmed((counted_bins if table.is_long else counted_bins.view(np.int32)).reshape(arrays, _BINS))
+    moments = []
     for number, run in enumerate(table.runs):
         *counted, finite = counts[number]
-        its = bins[number]
         if not finite:
-            found.append(none_finite((run.size, *counted), its))
+            moments.append(none_finite((run.size, *counted), bins[number]))
             continue
-        least, largest, mean, deviation, l1, square, *others = numbers[number]
+        least, largest, mean, deviation, l1, square, *rest = numbers[number]
         if is_whole(run.dtype):
             least, largest = exact_extremes(run.dtype, whole_mins[number], whole_maxes[number])
         else:
             least, largest = least + 0.0, largest + 0.0  # zero has no sign
         std, l2 = (_scaled(math.sqrt(mean_square), exponents[number]) for mean_square in (deviation / finite, square))
-        values = (least, largest, mean, 0.0, std, l1, l2, *others)
-        found.append(Moments.of((run.size, *counted), values, its))
-    return found
+        values = (least, largest, mean, 0.0, std, l1, l2, *rest)
+        moments.append(Moments.of((run.size, *counted), values, bins[number]))
+    return moments
 
 
 def _scaled(number: float, exponent: int) -> float:

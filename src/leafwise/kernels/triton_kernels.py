@@ -80,18 +80,18 @@ def _power(exponent):
 
 
 @triton.jit
-def _store(found, chunk, chunks, field: tl.constexpr, number):
-    tl.store(found + field * chunks + chunk, number)
+def _store(table, row, rows, field: tl.constexpr, number):
+    tl.store(table + field * rows + row, number)
 
 
 @triton.jit
-def _store_double(found, chunk, chunks, field: tl.constexpr, number):
-    tl.store(found + field * chunks + chunk, number.to(tl.float64).to(tl.int64, bitcast=True))
+def _store_double(table, row, rows, field: tl.constexpr, number):
+    tl.store(table + field * rows + row, number.to(tl.float64).to(tl.int64, bitcast=True))
 
 
 @triton.jit
 def _carefully(
-    address, size, kind, values, tiny, histogram, found, chunk, chunks,
+    address, size, kind, values, tiny, histogram, by_chunk, chunk, chunks,
     KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """All that is to be known of a chunk, in 64 bits."""
@@ -186,21 +186,21 @@ def _carefully(
     constant = (count > 0) & (low == high)
     mean = tl.where(constant, low * scale + 0.0, mean + rest)
     deviation = tl.where(constant, 0.0, deviation)
-    _store(found, chunk, chunks, _NAN, nan_count)
-    _store(found, chunk, chunks, _POSINF, positive_count)
-    _store(found, chunk, chunks, _NEGINF, negative_count)
-    _store(found, chunk, chunks, _ZEROS, zero_count)
-    _store(found, chunk, chunks, _SUBNORMALS, subnormals)
-    _store(found, chunk, chunks, _FINITE, count)
-    _store_double(found, chunk, chunks, _MIN, low)
-    _store_double(found, chunk, chunks, _MAX, high)
-    _store_double(found, chunk, chunks, _MEAN, mean * _power(exponent))
-    _store_double(found, chunk, chunks, _DEVIATION, deviation)
-    _store_double(found, chunk, chunks, _L1, tl.sum(magnitudes) * _power(exponent))
-    _store_double(found, chunk, chunks, _SQUARE, tl.sum(squares))
-    _store(found, chunk, chunks, _EXPONENT, exponent)
-    _store(found, chunk, chunks, _WHOLE_MIN, tl.min(least_whole))
-    _store(found, chunk, chunks, _WHOLE_MAX, tl.max(largest_whole))
+    _store(by_chunk, chunk, chunks, _NAN, nan_count)
+    _store(by_chunk, chunk, chunks, _POSINF, positive_count)
+    _store(by_chunk, chunk, chunks, _NEGINF, negative_count)
+    _store(by_chunk, chunk, chunks, _ZEROS, zero_count)
+    _store(by_chunk, chunk, chunks, _SUBNORMALS, subnormals)
+    _store(by_chunk, chunk, chunks, _FINITE, count)
+    _store_double(by_chunk, chunk, chunks, _MIN, low)
+    _store_double(by_chunk, chunk, chunks, _MAX, high)
+    _store_double(by_chunk, chunk, chunks, _MEAN, mean * _power(exponent))
+    _store_double(by_chunk, chunk, chunks, _DEVIATION, deviation)
+    _store_double(by_chunk, chunk, chunks, _L1, tl.sum(magnitudes) * _power(exponent))
+    _store_double(by_chunk, chunk, chunks, _SQUARE, tl.sum(squares))
+    _store(by_chunk, chunk, chunks, _EXPONENT, exponent)
+    _store(by_chunk, chunk, chunks, _WHOLE_MIN, tl.min(least_whole))
+    _store(by_chunk, chunk, chunks, _WHOLE_MAX, tl.max(largest_whole))
     if HISTOGRAM:
         tl.atomic_add(histogram + tl.arange(0, 256), bins, mask=bins != 0, sem="relaxed")
 
@@ -232,7 +232,7 @@ def _gather(window, even, odd, numbers, word: tl.constexpr):
 
 @triton.jit
 def measure_whole_chunks(
-    chunks_to_measure, addresses, arrays, kinds, tinies, values, found, histograms, counter, chunks,
+    chunks_to_measure, addresses, arrays, kinds, tinies, values, by_chunk, histograms, counter, chunks,
     KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One whole chunk of floats of at most 32 bits."""
@@ -240,7 +240,7 @@ def measure_whole_chunks(
     address = tl.load(addresses + chunk)
     array = tl.load(arrays + chunk)
     kind = tl.load(kinds + array)
-    its_values = values + 256 * array if HAS_BYTE_FLOAT & KINDS else values
+    byte_values = values + 256 * array if HAS_BYTE_FLOAT & KINDS else values
     tiny = tl.load(tinies + array).to(tl.float32)
     lanes = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
@@ -251,7 +251,7 @@ def measure_whole_chunks(
     smallest = tl.full([BLOCK], _INFINITY, tl.float32)
     if HISTOGRAM:
         # The window begins where a first look says, with room above for what is four times as large.
-        first = as_float32(address, lanes, kind, its_values, KINDS, BLOCK).to(tl.int32, bitcast=True) & 0x7FFFFFFF
+        first = as_float32(address, lanes, kind, byte_values, KINDS, BLOCK).to(tl.int32, bitcast=True) & 0x7FFFFFFF
         lowest = tl.maximum((tl.max(first) >> 23) + 3 - _WINDOW, 1)
         even_0 = tl.zeros([BLOCK], tl.int64)
         even_1 = tl.zeros([BLOCK], tl.int64)
@@ -265,7 +265,7 @@ def measure_whole_chunks(
             word_1 = tl.zeros([BLOCK], tl.float64)
             word_2 = tl.zeros([BLOCK], tl.float64)
         for part in tl.static_range(_PER_FLUSH):
-            x = as_float32(address, start + part * BLOCK + lanes, kind, its_values, KINDS, BLOCK)
+            x = as_float32(address, start + part * BLOCK + lanes, kind, byte_values, KINDS, BLOCK)
             total += x
             magnitudes += tl.abs(x)
             squares = tl.fma(x, x, squares)
@@ -297,7 +297,7 @@ def measure_whole_chunks(
         zero_counts = tl.zeros([BLOCK], tl.int32)
         small_counts = tl.zeros([BLOCK], tl.int32)
         for start in range(0, CHUNK, BLOCK):
-            x = as_float32(address, start + lanes, kind, its_values, KINDS, BLOCK)
+            x = as_float32(address, start + lanes, kind, byte_values, KINDS, BLOCK)
             zero_counts += (x == 0).to(tl.int32)
             small_counts += (tl.abs(x) < tiny).to(tl.int32)
         zeros = tl.sum(zero_counts)
@@ -310,32 +310,32 @@ def measure_whole_chunks(
         window = _gather(window, even_2, odd_2, numbers, 2)
         fine = fine & (tl.sum(window) == CHUNK - zeros)  # otherwise some lie outside of the window
     if fine:
-        _store(found, chunk, chunks, _NAN, 0)
-        _store(found, chunk, chunks, _POSINF, 0)
-        _store(found, chunk, chunks, _NEGINF, 0)
-        _store(found, chunk, chunks, _ZEROS, zeros)
-        _store(found, chunk, chunks, _SUBNORMALS, small_count - zeros)
-        _store(found, chunk, chunks, _FINITE, CHUNK)
-        _store_double(found, chunk, chunks, _MIN, low)
-        _store_double(found, chunk, chunks, _MAX, high)
-        _store_double(found, chunk, chunks, _MEAN, mean)
-        _store_double(found, chunk, chunks, _DEVIATION, tl.maximum(deviation, 0.0))
-        _store_double(found, chunk, chunks, _L1, l1)
-        _store_double(found, chunk, chunks, _SQUARE, square)
-        _store(found, chunk, chunks, _EXPONENT, 0)
-        _store(found, chunk, chunks, _WHOLE_MIN, 0)
-        _store(found, chunk, chunks, _WHOLE_MAX, 0)
+        _store(by_chunk, chunk, chunks, _NAN, 0)
+        _store(by_chunk, chunk, chunks, _POSINF, 0)
+        _store(by_chunk, chunk, chunks, _NEGINF, 0)
+        _store(by_chunk, chunk, chunks, _ZEROS, zeros)
+        _store(by_chunk, chunk, chunks, _SUBNORMALS, small_count - zeros)
+        _store(by_chunk, chunk, chunks, _FINITE, CHUNK)
+        _store_double(by_chunk, chunk, chunks, _MIN, low)
+        _store_double(by_chunk, chunk, chunks, _MAX, high)
+        _store_double(by_chunk, chunk, chunks, _MEAN, mean)
+        _store_double(by_chunk, chunk, chunks, _DEVIATION, tl.maximum(deviation, 0.0))
+        _store_double(by_chunk, chunk, chunks, _L1, l1)
+        _store_double(by_chunk, chunk, chunks, _SQUARE, square)
+        _store(by_chunk, chunk, chunks, _EXPONENT, 0)
+        _store(by_chunk, chunk, chunks, _WHOLE_MIN, 0)
+        _store(by_chunk, chunk, chunks, _WHOLE_MAX, 0)
         if HISTOGRAM:
             histogram = histograms + 256 * array.to(tl.int64) + lowest
             tl.atomic_add(histogram + numbers, window, mask=window != 0, sem="relaxed")
     else:
         behind = tl.atomic_add(counter, 1, sem="relaxed")
-        _store(found + behind, 0, chunks, _LIST, chunk)
+        _store(by_chunk + behind, 0, chunks, _LIST, chunk)
 
 
 @triton.jit
 def measure_carefully(
-    chunks_to_measure, already, addresses, sizes, arrays, kinds, tinies, values, found, histograms, counter, chunks,
+    chunks_to_measure, already, addresses, sizes, arrays, kinds, tinies, values, by_chunk, histograms, counter, chunks,
     KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The chunks that were to be measured so from the beginning, and those on the list, several by one program."""
@@ -343,23 +343,23 @@ def measure_carefully(
     for number in range(tl.program_id(0), count, tl.num_programs(0)):
         chunk = tl.load(chunks_to_measure + number, mask=number < already, other=0)
         if number >= already:
-            chunk = tl.load(found + _LIST * chunks + number - already).to(tl.int32)
+            chunk = tl.load(by_chunk + _LIST * chunks + number - already).to(tl.int32)
         array = tl.load(arrays + chunk)
-        its_values = values + 256 * array if HAS_BYTE_FLOAT & KINDS else values
+        byte_values = values + 256 * array if HAS_BYTE_FLOAT & KINDS else values
         _carefully(
-            tl.load(addresses + chunk), tl.load(sizes + chunk), tl.load(kinds + array), its_values,
-            tl.load(tinies + array), histograms + 256 * array.to(tl.int64), found, chunk, chunks,
+            tl.load(addresses + chunk), tl.load(sizes + chunk), tl.load(kinds + array), byte_values,
+            tl.load(tinies + array), histograms + 256 * array.to(tl.int64), by_chunk, chunk, chunks,
             KINDS, HISTOGRAM, BLOCK,
         )  # fmt: skip
 
 
 @triton.jit
-def _double(found, field: tl.constexpr, chunks, at, mask):
-    return tl.load(found + field * chunks + at, mask=mask, other=0).to(tl.float64, bitcast=True)
+def _double(by_chunk, field: tl.constexpr, chunks, at, mask):
+    return tl.load(by_chunk + field * chunks + at, mask=mask, other=0).to(tl.float64, bitcast=True)
 
 
 @triton.jit
-def fold_chunks(found, chunks, first_chunks, results, arrays, BLOCK: tl.constexpr):
+def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.constexpr):
     """The chunks of one array, put together in their order."""
     array = tl.program_id(0)
     first, stop = tl.load(first_chunks + array), tl.load(first_chunks + array + 1)
@@ -379,23 +379,23 @@ def fold_chunks(found, chunks, first_chunks, results, arrays, BLOCK: tl.constexp
     for start in range(first, stop, BLOCK):
         at = start + lanes
         mask = at < stop
-        its = tl.load(found + _FINITE * chunks + at, mask=mask, other=0)
-        magnitude = _double(found, _L1, chunks, at, mask)
-        nan += tl.load(found + _NAN * chunks + at, mask=mask, other=0)
-        positive += tl.load(found + _POSINF * chunks + at, mask=mask, other=0)
-        negative += tl.load(found + _NEGINF * chunks + at, mask=mask, other=0)
-        zeros += tl.load(found + _ZEROS * chunks + at, mask=mask, other=0)
-        subnormals += tl.load(found + _SUBNORMALS * chunks + at, mask=mask, other=0)
-        finite += its
+        in_chunk = tl.load(by_chunk + _FINITE * chunks + at, mask=mask, other=0)
+        magnitude = _double(by_chunk, _L1, chunks, at, mask)
+        nan += tl.load(by_chunk + _NAN * chunks + at, mask=mask, other=0)
+        positive += tl.load(by_chunk + _POSINF * chunks + at, mask=mask, other=0)
+        negative += tl.load(by_chunk + _NEGINF * chunks + at, mask=mask, other=0)
+        zeros += tl.load(by_chunk + _ZEROS * chunks + at, mask=mask, other=0)
+        subnormals += tl.load(by_chunk + _SUBNORMALS * chunks + at, mask=mask, other=0)
+        finite += in_chunk
         l1 += magnitude
-        least = tl.where(its > 0, tl.minimum(least, _double(found, _MIN, chunks, at, mask)), least)
-        largest = tl.where(its > 0, tl.maximum(largest, _double(found, _MAX, chunks, at, mask)), largest)
+        least = tl.where(in_chunk > 0, tl.minimum(least, _double(by_chunk, _MIN, chunks, at, mask)), least)
+        largest = tl.where(in_chunk > 0, tl.maximum(largest, _double(by_chunk, _MAX, chunks, at, mask)), largest)
         # What is all zero has no exponent that would matter.
-        power = tl.load(found + _EXPONENT * chunks + at, mask=mask, other=0)
+        power = tl.load(by_chunk + _EXPONENT * chunks + at, mask=mask, other=0)
         exponent = tl.where(mask & (magnitude > 0), tl.maximum(exponent, power), exponent)
-        whole = tl.load(found + _WHOLE_MIN * chunks + at, mask=mask, other=0x7FFFFFFFFFFFFFFF)
+        whole = tl.load(by_chunk + _WHOLE_MIN * chunks + at, mask=mask, other=0x7FFFFFFFFFFFFFFF)
         least_whole = tl.minimum(least_whole, whole)
-        whole = tl.load(found + _WHOLE_MAX * chunks + at, mask=mask, other=-0x7FFFFFFFFFFFFFFF - 1)
+        whole = tl.load(by_chunk + _WHOLE_MAX * chunks + at, mask=mask, other=-0x7FFFFFFFFFFFFFFF - 1)
         largest_whole = tl.maximum(largest_whole, whole)
     count = tl.maximum(tl.sum(finite), 1)
     unit = tl.max(exponent)
@@ -404,8 +404,8 @@ def fold_chunks(found, chunks, first_chunks, results, arrays, BLOCK: tl.constexp
     for start in range(first, stop, BLOCK):
         at = start + lanes
         mask = at < stop
-        its = tl.load(found + _FINITE * chunks + at, mask=mask, other=0)
-        means += _double(found, _MEAN, chunks, at, mask) * (its.to(tl.float64) / count)
+        in_chunk = tl.load(by_chunk + _FINITE * chunks + at, mask=mask, other=0)
+        means += _double(by_chunk, _MEAN, chunks, at, mask) * (in_chunk.to(tl.float64) / count)
     mean = tl.sum(means)
     low, high = tl.min(least), tl.max(largest)
     mean = tl.where(low == high, low + 0.0, mean)  # which rounding must not change
@@ -414,13 +414,13 @@ def fold_chunks(found, chunks, first_chunks, results, arrays, BLOCK: tl.constexp
     for start in range(first, stop, BLOCK):
         at = start + lanes
         mask = at < stop
-        its = tl.load(found + _FINITE * chunks + at, mask=mask, other=0).to(tl.float64)
-        power = tl.load(found + _EXPONENT * chunks + at, mask=mask, other=0)
+        in_chunk = tl.load(by_chunk + _FINITE * chunks + at, mask=mask, other=0).to(tl.float64)
+        power = tl.load(by_chunk + _EXPONENT * chunks + at, mask=mask, other=0)
         # Squares are in units of 4 to the power of their exponent; what is 2**500 times smaller is nothing beside it.
         shift = _power(tl.maximum(power - unit, -500))
-        apart = (_double(found, _MEAN, chunks, at, mask) - mean) * _power(-unit)
-        deviations += _double(found, _DEVIATION, chunks, at, mask) * shift * shift + its * apart * apart
-        squares += _double(found, _SQUARE, chunks, at, mask) * shift * shift
+        apart = (_double(by_chunk, _MEAN, chunks, at, mask) - mean) * _power(-unit)
+        deviations += _double(by_chunk, _DEVIATION, chunks, at, mask) * shift * shift + in_chunk * apart * apart
+        squares += _double(by_chunk, _SQUARE, chunks, at, mask) * shift * shift
     _store(results, array, arrays, _NAN, tl.sum(nan))
     _store(results, array, arrays, _POSINF, tl.sum(positive))
     _store(results, array, arrays, _NEGINF, tl.sum(negative))

@@ -135,7 +135,7 @@ def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Sp
     if highest is not None:
         said += " · bars count magnitudes by powers of two"
     footer: list[tuple[Span, ...]] = [(Span(said),)]
-    nonfinite = [row.path or "" for row in rows if row.nonfinite_counts()]
+    nonfinite = [row.path or "" for row in rows if row.finite < row.count]
     if nonfinite:
         text = f"not finite in {plural(len(nonfinite), 'leaf', 'leaves')}: {listed(nonfinite)}"
         footer.append((Span(text, "warn"),))
