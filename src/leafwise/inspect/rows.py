@@ -54,8 +54,8 @@ class Row(Moments):
         >>> row.quantile(0.25), row.quantile(0.5), row.quantile(1)
         (0.0, 0.75, 100.0)
         """
-        given: Any = q
-        if not isinstance(given, Real) or not 0 <= float(given) <= 1:
+        number: Any = q
+        if not isinstance(number, Real) or not 0 <= float(number) <= 1:
             raise QueryError(f"a quantile is between 0 and 1, not {q!r}")
         histogram = self._histogram("quantile")
         wanted = q * self.finite
@@ -103,9 +103,9 @@ class Row(Moments):
                 counts[1] += count
         return Outside(*counts)
 
-    def _histogram(self, what: str) -> Histogram:
+    def _histogram(self, method: str) -> Histogram:
         if self.histogram is None:
-            raise QueryError(f"{what}() needs the histogram; leave out histogram=False")
+            raise QueryError(f"{method}() needs the histogram; leave out histogram=False")
         return self.histogram
 
     def numbers(self) -> dict[str, Any]:
@@ -123,9 +123,9 @@ class Row(Moments):
         return hash(self._key())
 
     def __repr__(self) -> str:
-        what = f"{self.path}: " if self.path else ""
+        path = f"{self.path}: " if self.path else ""
         nonfinite = "".join(f", {count:,} {label}" for label, count in self.nonfinite_counts().items())
         return escape(
-            f"<{what}{self.count:,} value{'s' * (self.count != 1)}, mean {self.mean:.4g}, std {self.std:.4g}, "
+            f"<{path}{self.count:,} value{'s' * (self.count != 1)}, mean {self.mean:.4g}, std {self.std:.4g}, "
             f"from {self.min:.4g} to {self.max:.4g}{nonfinite}>"
         )

@@ -54,19 +54,19 @@ def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row
     deepest = max(map(len, steps), default=1)
     chosen = deepest if full else depth
     if chosen is None:
-        counts = [len({tuple(one[:some]) for one in steps}) for some in range(1, deepest + 1)]
-        chosen = max((some for some, count in enumerate(counts, 1) if count <= MAX_LINES), default=1)
+        counts = [len({tuple(names[:length]) for names in steps}) for length in range(1, deepest + 1)]
+        chosen = max((length for length, count in enumerate(counts, 1) if count <= MAX_LINES), default=1)
         if counts and counts[chosen - 1] < _TOO_FEW and chosen < deepest:
             chosen += 1  # some of many say more than one line for all
     parts: dict[str, list[Row]] = {}
-    for row, its in zip(rows, steps, strict=True):
-        parts.setdefault(".".join(its[:chosen]), []).append(row)
+    for row, path_steps in zip(rows, steps, strict=True):
+        parts.setdefault(".".join(path_steps[:chosen]), []).append(row)
     if depth is None and not full and len(parts) > MAX_LINES:
         # Even the first steps are too many: the last of them share a line.
         names = list(parts)
         rest = names[MAX_LINES - 1 :]
-        others = [row for name in rest for row in parts[name]]
-        return {**{name: parts[name] for name in names[: MAX_LINES - 1]}, f"… {len(rest):,} more": others}
+        last_rows = [row for name in rest for row in parts[name]]
+        return {**{name: parts[name] for name in names[: MAX_LINES - 1]}, f"… {len(rest):,} more": last_rows}
     return parts
 
 
@@ -115,7 +115,7 @@ def share_text(part: int, whole: int) -> str:
 def _highest(rows: list[Row]) -> int | None:
     """The largest exponent of a magnitude among them."""
     histograms = [row.histogram for row in rows if row.histogram is not None and row.histogram.counts]
-    return max((one.lowest + len(one.counts) - 1 for one in histograms), default=None)
+    return max((bins.lowest + len(bins.counts) - 1 for bins in histograms), default=None)
 
 
 def _bars(histogram: Histogram | None, highest: int) -> str:
@@ -130,11 +130,11 @@ def _bars(histogram: Histogram | None, highest: int) -> str:
 
 
 def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Span, ...]]:
-    what = "value" if stats.of == "value" else "gradient"
-    said = f"{plural(len(rows), 'leaf', 'leaves')}, {plural(stats.total.count, what, what + 's')}"
+    noun = "value" if stats.of == "value" else "gradient"
+    summary = f"{plural(len(rows), 'leaf', 'leaves')}, {plural(stats.total.count, noun, noun + 's')}"
     if highest is not None:
-        said += " · bars count magnitudes by powers of two"
-    footer: list[tuple[Span, ...]] = [(Span(said),)]
+        summary += " · bars count magnitudes by powers of two"
+    footer: list[tuple[Span, ...]] = [(Span(summary),)]
     nonfinite = [row.path or "" for row in rows if row.finite < row.count]
     if nonfinite:
         text = f"not finite in {plural(len(nonfinite), 'leaf', 'leaves')}: {listed(nonfinite)}"
@@ -142,12 +142,12 @@ def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Sp
     return footer + left_out("left out", stats.skipped)
 
 
-def left_out(what: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
+def left_out(heading: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
     """A line for each reason why something is left out, with the paths that it holds for."""
     by_reason: dict[str, list[str]] = {}
     for path, reason in reasons.items():
         by_reason.setdefault(reason, []).append(path)
-    return [(Span(f"{what}: {listed(paths)}: {reason}", "warn"),) for reason, paths in by_reason.items()]
+    return [(Span(f"{heading}: {listed(paths)}: {reason}", "warn"),) for reason, paths in by_reason.items()]
 
 
 def stats_json(stats: Stats) -> dict[str, Any]:
@@ -161,10 +161,9 @@ def stats_json(stats: Stats) -> dict[str, Any]:
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    numbers = row.numbers()
-    found = {name: value if _is_plain(value) else None for name, value in numbers.items()}
+    numbers = {name: value if _is_plain(value) else None for name, value in row.numbers().items()}
     histogram = row.histogram
-    return {**found, "histogram": None if histogram is None else histogram._asdict()}
+    return {**numbers, "histogram": None if histogram is None else histogram._asdict()}
 
 
 def _is_plain(value: Any) -> bool:
