@@ -42,11 +42,11 @@ def careful(x: torch.Tensor) -> tuple[float, ...]:
 
 def check(x: torch.Tensor, histogram: bool) -> None:
     """Against the reference, chunk by chunk."""
-    found = lw.stats({"x": x}, histogram=histogram)["x"]._moments
+    found = lw.stats({"x": x}, histogram=histogram)["x"]
     array = lw.tree({"x": x})["x"].numpy()
     step = cpu.CHUNK
     right: Moments = together(reference.measure(array[at : at + step], histogram) for at in range(0, array.size, step))
-    assert found[:8] == right[:8]
+    assert found.order_free() == right.order_free()
     assert found.histogram == right.histogram
     assert abs(found.mean - right.mean) < 1e-12
     for name in ("std", "l1", "l2"):
@@ -105,7 +105,7 @@ def bench_file(folder: Path) -> list[bool]:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.02)
     path = folder / "model.safetensors"
     lw.save(net, path)
-    assert [row._moments for row in lw.stats(path).values()] == [row._moments for row in lw.stats(net).values()]
+    assert list(lw.stats(path).values()) == list(lw.stats(net).values())
     del net, layers
 
     def read() -> None:

@@ -109,7 +109,7 @@ def _measure(rng: np.random.Generator, arrays: list[Any], runs: list[Run], chunk
 def _compare(
     rng: np.random.Generator, ones: list[Any], others: list[Any], pairs: list[tuple[Run, Run]], chunk: int
 ) -> None:
-    parts = [comparing._Part(number, 0, one.size) for number, one in enumerate(ones) if one.size]
+    parts = [comparing.PairPart(number, 0, one.size) for number, one in enumerate(ones) if one.size]
     threads = int(rng.integers(1, 5))
     found = None
     for instruction_set in range(cpu.instruction_sets()):
@@ -132,7 +132,7 @@ def _unread(rng: np.random.Generator, runs: _Runs, arrays: list[Any]) -> None:
         return
     end = os.lseek(runs.file, 0, os.SEEK_END)
     run = Run(end - int(rng.integers(0, array.nbytes)), array.size, array.dtype.name, None, runs.file)
-    for call in (lambda: cpu.look([run], True), lambda: comparing.compare([(run, cpu.run_of(array))])):
+    for call in (lambda: cpu.measure_chunks([run], True), lambda: comparing.compare([(run, cpu.run_of(array))])):
         try:
             call()
         except UnreadError:

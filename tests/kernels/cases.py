@@ -6,7 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from leafwise.core.moments import Moments
+from leafwise.core.moments import COUNTS, Moments
 
 FLOATS = {
     "float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
@@ -99,15 +99,14 @@ def cases() -> dict[str, Any]:
 
 def assert_agree(found: Moments, right: Moments, precision: float = 1e-13) -> None:
     """Counts, extremes and histograms are equal; sums agree up to some digits of what was added up."""
-    assert found[:6] == right[:6]
-    for name in ("min", "max"):
+    for name in (*COUNTS, "min", "max"):
         assert same(getattr(found, name), getattr(right, name)), name
     assert found.histogram == right.histogram
     for name in ("l1", "l2"):
         assert math.isclose(getattr(found, name), getattr(right, name), rel_tol=precision), name
     if not right.finite:
         assert math.isnan(found.mean)
-        assert found.std == 0
+        assert math.isnan(found.std)
         return
     scale = right.l1 / right.finite if math.isfinite(right.l1) else abs(right.mean)
     assert abs(found.mean - right.mean) <= precision * scale, (found.mean, right.mean)

@@ -47,7 +47,7 @@ def assert_close(found: Comparison, right: Comparison) -> None:
 def test_every_instruction_set_agrees_with_the_reference_and_gives_the_same_bits(name: str) -> None:
     one, other = CASES[name], partner(CASES[name])
     pairs = [(cpu.run_of(one), cpu.run_of(other))]
-    parts = [comparing._Part(0, 0, one.size)] if one.size else []
+    parts = [comparing.PairPart(0, 0, one.size)] if one.size else []
     every = [
         comparing._by_library(cpu.loaded(), pairs, parts, True, 1, number) for number in range(cpu.instruction_sets())
     ]

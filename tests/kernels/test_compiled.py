@@ -13,7 +13,7 @@ from leafwise.kernels import cuda, triton_kernels as kernels
 
 TYPES = {
     "chunks_to_measure": "*i32", "addresses": "*i64", "sizes": "*i32", "kinds": "*i32", "tinies": "*fp64",
-    "values": "*fp32", "found": "*i64", "histograms": "*i32", "counter": "*i64", "chunks": "i32", "already": "i32",
+    "values": "*fp32", "by_chunk": "*i64", "histograms": "*i32", "counter": "*i64", "chunks": "i32", "already": "i32",
     "first_chunks": "*i64", "results": "*i64",
 }
 

@@ -101,7 +101,7 @@ def test_memory_at_any_address_is_measured() -> None:
 def test_empty_arrays_between_full_ones_are_measured() -> None:
     full, empty = np.ones(10, np.float32), np.zeros(0, np.float32)
     found = cpu.measure([cpu.run_of(array) for array in (empty, full, empty, empty, full, empty)])
-    assert [moments.size for moments in found] == [0, 10, 0, 0, 10, 0]
+    assert [moments.count for moments in found] == [0, 10, 0, 0, 10, 0]
     assert [moments.l1 for moments in found] == [0, 10, 0, 0, 10, 0]
     assert cpu.measure([]) == []
 
@@ -187,7 +187,7 @@ def test_several_threads_may_measure_at_once() -> None:
 
 def test_without_the_library_the_reference_is_used_and_that_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "_load", lambda: None)
-    cpu._say_once.cache_clear()
+    cpu._warn_not_built.cache_clear()
     array = np.random.default_rng(5).normal(size=cpu.CHUNK + 5).astype(np.float32)
     with pytest.warns(UserWarning, match="without a C compiler") as warned:  # noqa: PT031 — once, for both
         [found] = cpu.measure([cpu.run_of(array)])
@@ -196,7 +196,7 @@ def test_without_the_library_the_reference_is_used_and_that_is_said_once(monkeyp
     assert_agree(found, reference.measure(array))
     monkeypatch.undo()
     assert_agree(cpu.measure([cpu.run_of(array)])[0], found)
-    cpu._say_once.cache_clear()
+    cpu._warn_not_built.cache_clear()
 
 
 def test_the_number_of_threads_is_that_of_the_environment() -> None:

@@ -72,7 +72,7 @@ def test_remainders_odd_addresses_and_empty_arrays_are_measured() -> None:
     for array, found in zip(arrays, measure(arrays), strict=True):
         assert_agree(found, reference.measure(array), PRECISION)
     assert measure([]) == []
-    assert measure([values[:0]])[0].size == 0
+    assert measure([values[:0]])[0].count == 0
 
 
 def test_many_small_arrays_are_measured() -> None:

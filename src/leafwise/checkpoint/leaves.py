@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from leafwise.checkpoint.plans import Feed, MustAgree, Plan
 from leafwise.core.columns import Columns, Facts
-from leafwise.core.leaf import Leaf, number_kind, shape_text
+from leafwise.core.dtypes import number_kind
+from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory import Op
 from leafwise.core.pairing import Pairing
 from leafwise.core.tree import Tree

@@ -13,6 +13,7 @@ from leafwise.checkpoint.values import PlainValues, can_be_made
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.columns import Columns, Facts
+from leafwise.core.dtypes import is_float
 from leafwise.core.memory import SAME, Op
 from leafwise.core.path import escape, shown_file
 from leafwise.core.progress import bar
@@ -304,7 +305,7 @@ def _stored(columns: Columns, rows: list[int], copies: bool) -> tuple[list[int],
 
 def _dtype(facts: Facts, asked: str | None) -> str:
     own = facts.spec.dtype
-    return asked if asked is not None and facts.kind != "state" and own.startswith(("float", "bfloat")) else own
+    return asked if asked is not None and facts.kind != "state" and is_float(own) else own
 
 
 def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, Any]:

@@ -70,8 +70,8 @@ def _float(number: float, power: int) -> float:
         return math.copysign(math.inf, number)
 
 
-def _norms(found: Comparison) -> tuple[Scaled, ...]:
-    return found.scaled or ((found.distance, 0), (found.norm, 0), (found.other_norm, 0))
+def _norms(comparison: Comparison) -> tuple[Scaled, ...]:
+    return comparison.scaled or ((comparison.distance, 0), (comparison.norm, 0), (comparison.other_norm, 0))
 
 
 def _hypot(norms: list[Scaled]) -> Scaled:
@@ -99,8 +99,8 @@ def together(parts: Iterable[Comparison]) -> Comparison:
     cosine = math.nan
     if norm[0] and other_norm[0]:
         terms = (
-            part.cosine * _share(one, norm) * _share(other, other_norm)
-            for part, one, other in zip(parts, norms, other_norms, strict=True)
+            part.cosine * _share(part_norm, norm) * _share(part_other_norm, other_norm)
+            for part, part_norm, part_other_norm in zip(parts, norms, other_norms, strict=True)
         )
         cosine = math.fsum(term for term in terms if term == term)
     return Comparison.of(

@@ -286,15 +286,6 @@ def asking_raised(path: str, what: str, error: Exception) -> WalkError:
     return WalkError(f"{path}: asking for {what} raised {type(error).__name__}: {error}")
 
 
-def number_kind(dtype: str) -> str:
-    """What kind of number a dtype holds; between kinds nothing is cast.
-
-    >>> number_kind("bfloat16"), number_kind("uint8")
-    ('float', 'int')
-    """
-    return "float" if "float" in dtype else "complex" if "complex" in dtype else "bool" if dtype == "bool" else "int"
-
-
 def shape_text(shape: tuple[int, ...] | None) -> str:
     """A shape as the picture shows it.
 

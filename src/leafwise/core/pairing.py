@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from leafwise.core.dtypes import number_kind
 from leafwise.core.families import Unmatched
 from leafwise.core.home import Home, Spec
-from leafwise.core.leaf import number_kind
 from leafwise.core.match import Matching, Prefix, Rename, Renaming, is_auto, match
 from leafwise.core.path import quote
 from leafwise.core.proposals import Proposal, certain_pairs, propose

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
+from leafwise.core.dtypes import WORDS, stored_itemsizes
 from leafwise.core.home import Memory, Spec
 from leafwise.core.memory import extent
 from leafwise.core.path import escape
@@ -15,12 +16,7 @@ from leafwise.files.source import InflatedSource, Source
 CHUNK = 8 << 20  # how many bytes pass through memory at a time
 _GAP = 1 << 16  # bytes; rows farther apart than this are read one by one
 
-# Plain names of dtypes with whole bytes, and how many.
-ITEM_BYTES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "complex64": 8, "complex128": 16,
-    "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
-    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
-}  # fmt: skip
+ITEM_BYTES = stored_itemsizes()
 
 
 def numpy_dtype(name: str) -> Any:
@@ -254,7 +250,7 @@ class Strided(Stored):
         import numpy as np
 
         itemsize = dtype.itemsize
-        words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(itemsize)
+        words = WORDS.get(itemsize)
         if self.big_endian and itemsize > 1:
             if words is None or dtype.kind == "c":
                 half = np.dtype(f"u{itemsize // 2}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from leafwise.core.leaf import number_kind
+from leafwise.core.dtypes import number_kind
 from leafwise.errors import QueryError
 from leafwise.files.arrays import CHUNK, as_bytes, numpy_dtype
 

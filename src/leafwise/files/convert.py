@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from leafwise.core.dtypes import DTYPES, is_float
 from leafwise.core.path import escape
 from leafwise.errors import FileError, WriteError
 from leafwise.files import reader
@@ -15,8 +16,6 @@ from leafwise.files.casts import cast_to
 from leafwise.files.readback import check_readable
 from leafwise.files.safetensors import CODES, rows_of
 from leafwise.files.writer import Output, durable
-
-_NUMPY = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
 
 
 class ConvertedArray(NamedTuple):
@@ -89,14 +88,10 @@ class _Sink:
 
 
 def _npy_header(entry: ConvertedArray) -> bytes:
-    kind = entry.dtype.rstrip("0123456789")
-    if entry.dtype == "bool":
-        descr = "|b1"
-    elif kind in _NUMPY:
-        size = ITEM_BYTES[entry.dtype]
-        descr = f"{'|' if size == 1 else '<'}{_NUMPY[kind]}{size}"
-    else:
+    dtype = DTYPES[entry.dtype]
+    if not dtype.is_native:
         raise FileError(f"npz has no {entry.dtype}, which {entry.name!r} is; choose another with --dtype")
+    descr = f"{'|' if dtype.itemsize == 1 else '<'}{dtype.numpy}"
     shape = tuple(entry.array.spec.shape or ())
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
@@ -136,7 +131,7 @@ def _chunks(entry: ConvertedArray) -> Iterator[Any]:
 def dtype_for(array: Stored, requested: str | None) -> str:
     """The dtype to write an array in: the requested one for floating-point values; else its own."""
     own = array.spec.dtype
-    fractional = own.startswith(("float", "bfloat")) or own not in ITEM_BYTES
+    fractional = is_float(own) or own not in ITEM_BYTES
     if requested is not None and fractional:
         return requested
     return own if own in ITEM_BYTES else "float32"  # quantised values are dequantised

@@ -22,7 +22,7 @@ _BUNDLE = 8 << 20
 _LARGE_BUNDLE = 128 << 20
 
 
-class _Part(NamedTuple):
+class _StoredPart(NamedTuple):
     """A piece of an array that lies in a storage as a run of bytes."""
 
     array: int
@@ -39,29 +39,31 @@ def cannot_measure(value: Stored) -> str:
 
 def measure(values: list[Stored], histogram: bool, count: Callable[[int], None]) -> list[Moments]:
     """The moments of each array; the same bits as if it were in memory, and lay there in the same order."""
-    found: dict[tuple[int, int], list[Moments]] = {}
+    by_start: dict[tuple[int, int], list[Moments]] = {}
     runs = {number: run for number, value in enumerate(values) if (run := _run_of(value)) and value.spec.size}
     local = {number: run for number, run in runs.items() if isinstance(run[0].source, LocalSource)}
     if cpu.loaded() is None:
         local = {}
 
-    def keep(parts: list[_Part], looked: list[list[Moments]]) -> None:
-        found.update({(part.array, part.start): chunks for part, chunks in zip(parts, looked, strict=True)})
+    def keep(parts: list[_StoredPart], by_part: list[list[Moments]]) -> None:
+        by_start.update({(part.array, part.start): chunks for part, chunks in zip(parts, by_part, strict=True)})
         count(sum(part.stop - part.start for part in parts))
 
     with ExitStack() as files:
         # Of each file a descriptor of our own: whoever closes the tree meanwhile frees the number of the other.
         sources: dict[int, Any] = {id(run[0].source): run[0].source for run in local.values()}
-        opened = {one: os.dup(source.descriptor()) for one, source in sources.items()}
+        opened = {key: os.dup(source.descriptor()) for key, source in sources.items()}
         for file in opened.values():
             files.callback(os.close, file)
         for bundle in _bundles(values, local, _LARGE_BUNDLE):
-            keep(bundle, _look_into_file(bundle, opened, histogram))
-    others = {number: run for number, run in runs.items() if number not in local}
-    in_threads(lambda bundle: keep(bundle, _look(bundle, histogram)), list(_bundles(values, others, _BUNDLE)))
+            keep(bundle, _measure_in_file(bundle, opened, histogram))
+    read_in_python = {number: run for number, run in runs.items() if number not in local}
+    in_threads(
+        lambda bundle: keep(bundle, _measure_read(bundle, histogram)), list(_bundles(values, read_in_python, _BUNDLE))
+    )
     pieces: dict[int, list[Moments]] = {}
-    for number, start in sorted(found):
-        pieces.setdefault(number, []).extend(found[number, start])
+    for number, start in sorted(by_start):
+        pieces.setdefault(number, []).extend(by_start[number, start])
     moments = [
         together(pieces[number]) if number in pieces else _of_parts(value, histogram, count)
         for number, value in enumerate(values)
@@ -70,15 +72,15 @@ def measure(values: list[Stored], histogram: bool, count: Callable[[int], None])
     return moments
 
 
-def _bundles(values: list[Stored], runs: dict[int, tuple[Storage, int, int]], size: int) -> Iterator[list[_Part]]:
+def _bundles(values: list[Stored], runs: dict[int, tuple[Storage, int, int]], size: int) -> Iterator[list[_StoredPart]]:
     """Pieces of arrays, as many as make so many bytes."""
-    bundle: list[_Part] = []
+    bundle: list[_StoredPart] = []
     held = 0
     for number, (storage, start, stop) in runs.items():
         dtype = values[number].spec.dtype
         step = PIECE * ITEM_BYTES[dtype]
         for at in range(start, stop, step):
-            part = _Part(number, dtype, storage, at, min(at + step, stop))
+            part = _StoredPart(number, dtype, storage, at, min(at + step, stop))
             if held and held + part.stop - part.start > size:
                 yield bundle
                 bundle, held = [], 0
@@ -98,7 +100,7 @@ def _run_of(value: Stored) -> tuple[Storage, int, int] | None:
     return run
 
 
-def _look_into_file(parts: list[_Part], opened: dict[int, int], histogram: bool) -> list[list[Moments]]:
+def _measure_in_file(parts: list[_StoredPart], opened: dict[int, int], histogram: bool) -> list[list[Moments]]:
     """Read by the library itself: nothing is mapped, so that whoever cuts off the file meanwhile does no harm."""
     runs = []
     for part in parts:
@@ -106,7 +108,7 @@ def _look_into_file(parts: list[_Part], opened: dict[int, int], histogram: bool)
         file = opened[id(part.storage.source)]
         runs.append(Run(part.storage.start + part.start, size, part.dtype, file=file))
     try:
-        return cpu.look(runs, histogram)
+        return cpu.measure_chunks(runs, histogram)
     except UnreadError as error:
         part = parts[error.number]
         part.storage.read(part.start, part.stop)  # which says what is wrong, if it still is
@@ -115,18 +117,18 @@ def _look_into_file(parts: list[_Part], opened: dict[int, int], histogram: bool)
         ) from error
 
 
-def _look(parts: list[_Part], histogram: bool) -> list[list[Moments]]:
+def _measure_read(parts: list[_StoredPart], histogram: bool) -> list[list[Moments]]:
     runs = []
     for part in parts:
         data = np.frombuffer(part.storage.read(part.start, part.stop), np.uint8)
         size = len(data) // ITEM_BYTES[part.dtype]
         runs.append(Run(data.__array_interface__["data"][0], size, part.dtype, data))
-    return cpu.look(runs, histogram, threads=1)
+    return cpu.measure_chunks(runs, histogram, threads=1)
 
 
 def _of_parts(value: Stored, histogram: bool, count: Callable[[int], None]) -> Moments:
     """Of an array whose bytes must be put in order, or worked out."""
     pieces = regrouped(value.parts(), PIECE)
-    found = [chunk for piece in pieces for chunk in cpu.look([cpu.run_of(piece)], histogram)[0]]
+    chunks = [chunk for piece in pieces for chunk in cpu.measure_chunks([cpu.run_of(piece)], histogram)[0]]
     count(value.spec.nbytes)
-    return together(found or [nothing(NOTHING if histogram else None)])
+    return together(chunks or [nothing(NOTHING if histogram else None)])

@@ -3,6 +3,7 @@
 from math import prod
 from typing import Any
 
+from leafwise.core.dtypes import DTYPES
 from leafwise.files.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.limits import names_cost
 from leafwise.files.slices import counts
@@ -10,10 +11,7 @@ from leafwise.files.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile
 
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
-_DTYPES = (
-    "float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool", "int16", "uint16", "uint32", "uint64",
-    "bfloat16",
-)  # fmt: skip
+_BY_NUMBER = {dtype.mxnet: dtype.name for dtype in DTYPES.values() if dtype.mxnet is not None}
 _DENSE, _ROWS, _CSR = 0, 1, 2
 _ARRAY = 700  # bytes of memory that an array takes while it is read
 
@@ -90,9 +88,9 @@ def _array(cursor: Cursor) -> Stored | None:
 
 def _dtype(cursor: Cursor) -> str:
     number = cursor.signed(4)
-    if not 0 <= number < len(_DTYPES):
+    if number not in _BY_NUMBER:
         raise cursor.error(f"the unknown dtype {number}")
-    return _DTYPES[number]
+    return _BY_NUMBER[number]
 
 
 def _shape(cursor: Cursor, at: int, unknown: bool = False) -> Any:

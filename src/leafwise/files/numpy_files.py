@@ -6,6 +6,7 @@ import zlib
 from math import prod
 from typing import Any
 
+from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.files.arrays import ITEM_BYTES, Inflated, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.checksums import Crc32
@@ -19,7 +20,8 @@ MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 10_000  # bytes; NumPy has the same limit
 _STEPS = 150  # of work for an entry and its header
 _ARRAY = 800  # bytes of memory that an entry takes
-_KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
+_NAMES = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.numpy}
+_KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool", "V": "void"}
 
 
 def read_npy(source: Source) -> StoredFile:
@@ -122,7 +124,5 @@ def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str,
     order, kind, size = descr[:1], descr[1:2], descr[2:]
     if order not in "<>|=" or kind not in "fiucbV" or not size.isdecimal() or len(size) > 4:
         return shape, "object" if descr == "|O" else ascii(descr)[1:-1][:20], fortran, False, length
-    name = "bool" if kind == "b" else f"{_KINDS.get(kind, kind)}{int(size) * 8}"
-    if kind == "V":
-        name = {2: "bfloat16"}.get(int(size), f"void{int(size) * 8}")
+    name = _NAMES.get(f"{kind}{int(size)}", f"{_KINDS[kind]}{int(size) * 8}")
     return shape, name, fortran, order == ">", length

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
+from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.files.arrays import Coded, Storage, Stored, Strided, unpacked
 from leafwise.files.checksums import checksum
@@ -19,32 +20,8 @@ MAX_HEADER = 100_000_000  # bytes; other readers have the same limit
 _ARRAY = 500  # bytes of memory that an array takes, its place in the tree included
 _STEPS = 20  # of work for an array
 
-# The format's name of a dtype → the plain name, and the bits of an element.
-DTYPES = {
-    "F64": ("float64", 64),
-    "F32": ("float32", 32),
-    "F16": ("float16", 16),
-    "BF16": ("bfloat16", 16),
-    "F8_E4M3": ("float8_e4m3fn", 8),
-    "F8_E4M3FNUZ": ("float8_e4m3fnuz", 8),
-    "F8_E5M2": ("float8_e5m2", 8),
-    "F8_E5M2FNUZ": ("float8_e5m2fnuz", 8),
-    "F8_E8M0": ("float8_e8m0fnu", 8),
-    "F6_E3M2": ("float6_e3m2fn", 6),
-    "F6_E2M3": ("float6_e2m3fn", 6),
-    "F4": ("float4_e2m1fn", 4),
-    "I64": ("int64", 64),
-    "I32": ("int32", 32),
-    "I16": ("int16", 16),
-    "I8": ("int8", 8),
-    "U64": ("uint64", 64),
-    "U32": ("uint32", 32),
-    "U16": ("uint16", 16),
-    "U8": ("uint8", 8),
-    "BOOL": ("bool", 8),
-    "C64": ("complex64", 64),
-}
-CODES = {plain: code for code, (plain, bits) in DTYPES.items() if bits >= 8}
+_BY_CODE = {dtype.safetensors: dtype for dtype in DTYPES.values() if dtype.safetensors}
+CODES = {dtype.name: code for code, dtype in _BY_CODE.items() if not dtype.is_packed}  # of what can be written
 
 
 def rows_of(arrays: "Iterable[tuple[str, str, tuple[int, ...], int]]") -> dict[str, Any]:
@@ -175,9 +152,10 @@ def _array(source: Source, key: str, row: Any, data: int) -> Stored:
         sound = False
     if not sound:
         raise source.error(8, f"{key!a} needs dtype, shape and two data_offsets, not {ascii(row)[:200]}")
-    if dtype not in DTYPES:
+    if dtype not in _BY_CODE:
         raise source.error(8, f"{key!a} has the unknown dtype {ascii(dtype)[:80]}")
-    plain, bits = DTYPES[dtype]
+    known = _BY_CODE[dtype]
+    plain, bits = known.name, known.bits
     size = prod(shape)
     if stop < start or (stop - start) * 8 != size * bits:
         raise source.error(
@@ -186,7 +164,7 @@ def _array(source: Source, key: str, row: Any, data: int) -> Stored:
         )
     spec = Spec(tuple(shape), plain, "file", size, stop - start)
     storage = Storage(source, data + start, stop - start, shared=False)
-    return Strided(spec, storage) if bits >= 8 else Coded(spec, storage, unpacked(bits, plain))
+    return Strided(spec, storage) if not known.is_packed else Coded(spec, storage, unpacked(bits, plain))
 
 
 def _are_counts(numbers: Iterable[Any]) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.files.arrays import (
     ITEM_BYTES,
@@ -23,12 +24,10 @@ from leafwise.files.slices import c_strides, is_shape
 
 # The classes of typed storages, and the dtypes that they hold.
 STORAGES = {
-    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
-    "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexFloatStorage": "complex64",
-    "ComplexDoubleStorage": "complex128", "UntypedStorage": "uint8", "QInt8Storage": "qint8",
-    "QUInt8Storage": "quint8", "QInt32Storage": "qint32",
+    **{dtype.torch_storage: name for name, dtype in DTYPES.items() if dtype.torch_storage},
+    "UntypedStorage": "uint8", "QInt8Storage": "qint8", "QUInt8Storage": "quint8", "QInt32Storage": "qint32",
 }  # fmt: skip
+_NUMPY_NAMES = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.is_native}
 QUANTISED = {"qint8": 1, "quint8": 1, "qint32": 4}
 _SHORT_NAMES = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32"}
 
@@ -244,10 +243,8 @@ class NumpyDtype:
         self.order = state[1]
 
     def plain(self) -> str:
-        kinds = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
-        kind, size = self.code[:1], self.code[1:]
-        name = "bool" if kind == "b" else f"{kinds.get(kind, '')}{int(size) * 8 if size.isdecimal() else ''}"
-        if name not in ITEM_BYTES:
+        name = _NUMPY_NAMES.get(self.code)
+        if name is None:
             raise UnpicklingError(f"a NumPy array of {ascii(self.code)[:40]}, which holds no plain numbers")
         return name
 

@@ -5,15 +5,18 @@ from typing import Any
 import numpy
 import torch
 
+from leafwise.core.dtypes import DTYPES
 from leafwise.gluon.base import MXNetError
 
 
 def numpy_dtype(dtype: torch.dtype) -> Any:
-    if dtype is torch.bfloat16:
+    name = str(dtype).removeprefix("torch.")
+    known = DTYPES.get(name)
+    if known is not None and not known.is_native:
         import ml_dtypes
 
-        return numpy.dtype(ml_dtypes.bfloat16)
-    return numpy.dtype(str(dtype).removeprefix("torch."))
+        return numpy.dtype(getattr(ml_dtypes, name))
+    return numpy.dtype(name)
 
 
 def torch_dtype(dtype: Any) -> torch.dtype:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 from leafwise.core.capabilities.averaging import Averaging
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.columns import Columns
+from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
 from leafwise.core.path import escape
 from leafwise.core.rebuild import with_leaves
@@ -235,8 +236,7 @@ def _sorted_leaves(t: Tree, buffers: str) -> tuple[dict[str, int], list[_Part]]:
             raise WalkError(f"cannot average {columns.row_text(row)}: {reason}")
         if key in keys:
             raise WalkError(f"cannot average {columns.row_text(row)}: another leaf is called {key!r}, too")
-        is_float = facts.spec.dtype.startswith(("float", "bfloat", "complex"))
-        moves = is_float and (facts.kind == "parameter" or buffers == "average")
+        moves = is_inexact(facts.spec.dtype) and (facts.kind == "parameter" or buffers == "average")
         by_home.setdefault((home, moves), []).append(leaf)
         keys[key] = leaf
     if not any(moves for _, moves in by_home):

@@ -5,6 +5,7 @@ from typing import Any
 
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.columns import Columns
+from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import offer
 from leafwise.core.path import listed
 from leafwise.core.query import Query
@@ -68,7 +69,7 @@ def _set(model: Any, where: Any, trainable: bool) -> Any:
 
 
 def _is_float(columns: Columns, leaf: int) -> bool:
-    return columns.facts([leaf])[0].spec.dtype.startswith(("float", "bfloat", "complex"))
+    return is_inexact(columns.facts([leaf])[0].spec.dtype)
 
 
 def _owner(columns: Columns, leaf: int) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import Columns, Facts
+from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
 from leafwise.core.outline import Shown
 from leafwise.core.path import listed
@@ -229,7 +230,7 @@ def _is_trained(facts: Facts) -> bool | None:
     if facts.kind != "parameter":
         return None
     if spec.trainable is None:
-        return True if spec.dtype.startswith(("float", "bfloat", "complex")) else None
+        return True if is_inexact(spec.dtype) else None
     return spec.trainable
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.filling import Draw, Filling
 from leafwise.core.columns import Columns
+from leafwise.core.dtypes import is_float, number_kind
 from leafwise.core.home import Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.tree import Tree
@@ -217,11 +218,11 @@ def _checked(drawn: Drawn, options: Mapping[str, Any]) -> Drawn:
 
 def check_fits(drawn: Drawn, spec: Spec) -> None:
     """Raises where what is to be drawn does not fit the dtype of a leaf."""
-    if spec.dtype.startswith(("float", "bfloat")):
+    if is_float(spec.dtype):
         return
     if not isinstance(drawn, Draw) or drawn.scale:
         raise InitialiserError(f"random numbers do not fit into {spec.dtype}")
-    if not spec.dtype.startswith("complex") and not float(drawn.shift).is_integer():
+    if number_kind(spec.dtype) != "complex" and not float(drawn.shift).is_integer():
         raise InitialiserError(f"{drawn.shift!r} does not fit into {spec.dtype}")
 
 
@@ -230,7 +231,7 @@ def checked_array(array: Any, spec: Spec) -> Any:
     kind = array.dtype.kind
     if kind not in "biufc" and array.dtype.type.__module__ != "ml_dtypes":
         raise InitialiserError(f"the callable returned no numbers: {array.dtype} of shape {array.shape}")
-    if kind == "c" and not spec.dtype.startswith("complex"):
+    if kind == "c" and number_kind(spec.dtype) != "complex":
         raise InitialiserError(f"complex numbers do not fit into {spec.dtype}")
     if array.shape not in ((), spec.shape):
         raise InitialiserError(f"it has the shape {spec.shape}, and was given {array.shape}")

@@ -11,45 +11,22 @@ disagree about float8 (one saturates, one gives nan, one drops the sign), and so
 import sys
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from leafwise.core.leaf import number_kind
+from leafwise.core.dtypes import DTYPES, number_kind
 from leafwise.errors import WriteError
 from leafwise.kernels.dtypes import byte_values, numpy_dtype
 
 _BLOCK = 1 << 16  # elements that are worked on at a time, so that what is between them stays in the cache
 
 
-class _Floats(NamedTuple):
-    """The range of a dtype with a fraction."""
-
-    largest: float
-    fraction_bits: int
-    has_infinity: bool = True
-
-    @property
-    def limit(self) -> float:
-        """Halfway from the largest number to the one that would be next."""
-        exponent = int(np.frexp(self.largest)[1]) - 1
-        return self.largest + 2.0 ** (exponent - self.fraction_bits - 1)
-
-    @property
-    def takes_limit(self) -> bool:
-        """Whether the limit itself rounds down: to even, and to the largest number if that is even."""
-        exponent = int(np.frexp(self.largest)[1]) - 1
-        return int(self.largest / 2.0 ** (exponent - self.fraction_bits)) % 2 == 0
-
-
+# Those that are worked out here; to float64, NumPy casts right.
 _FLOATS = {
-    "float32": _Floats((2 - 2.0**-23) * 2.0**127, 23),
-    "bfloat16": _Floats((2 - 2.0**-7) * 2.0**127, 7),
-    "float16": _Floats(65504.0, 10),
-    "float8_e5m2": _Floats(57344.0, 2),
-    "float8_e5m2fnuz": _Floats(57344.0, 2, has_infinity=False),
-    "float8_e4m3fn": _Floats(448.0, 3, has_infinity=False),
-    "float8_e4m3fnuz": _Floats(240.0, 3, has_infinity=False),
+    dtype.name: dtype.range
+    for dtype in DTYPES.values()
+    if dtype.is_stored and dtype.range and dtype.range.smallest_normal is not None and dtype.bits < 64
 }
 # The powers of two from 2^-127 to 2^127, and nan. What lies halfway goes up.
 _POWERS = "float8_e8m0fnu"
@@ -141,7 +118,7 @@ def _unfit(values: Any, dtype: str, special_fits: bool = True) -> Any:
         range_ = _FLOATS[dtype]
         magnitude = np.abs(values)
         limit = values.dtype.type(range_.limit)
-        within = magnitude <= limit if range_.takes_limit else magnitude < limit
+        within = magnitude <= limit if range_.rounds_limit_down else magnitude < limit
         has_infinity = range_.has_infinity
     if not special_fits:
         return ~within
@@ -237,10 +214,10 @@ def _converted(array: Any, dtype: str) -> Any:
     for number, block in enumerate(_blocks(np.ascontiguousarray(array))):
         single = _to_odd(block) if block.dtype.itemsize > 4 else block
         if wanted.itemsize == 2:
-            found = single.astype(wanted).view(np.uint16)
+            codes = single.astype(wanted).view(np.uint16)
         else:
-            found = np.take(_byte_codes(dtype), _upper_half_to_odd(single))
-        flat[number * _BLOCK : number * _BLOCK + len(found)] = found
+            codes = np.take(_byte_codes(dtype), _upper_half_to_odd(single))
+        flat[number * _BLOCK : number * _BLOCK + len(codes)] = codes
     return made
 
 
@@ -266,9 +243,9 @@ def _to_odd(wide: Any) -> Any:
 def _upper_half_to_odd(single: Any) -> Any:
     """The upper sixteen bits of each float32, with a last bit of one where the others are not all zero."""
     bits = single.view(np.uint32)
-    found = bits >> np.uint32(16)
-    found |= (bits & np.uint32(0xFFFF)) != 0
-    return found
+    upper = bits >> np.uint32(16)
+    upper |= (bits & np.uint32(0xFFFF)) != 0
+    return upper
 
 
 @cache

@@ -2,11 +2,12 @@
 
 #define STEP (16 * BLOCK) /* elements that are read from a file at a time: few enough to stay in the cache */
 
-/* What is found in a chunk; the layout is known to cpu.py. The extremes of whole numbers are exact, in `whole_least`
-   and `whole_largest`; those of uint64 have their first bit flipped. */
+/* What is found in a chunk: what `Moments` in core/moments.py has, under the same names and in the same order, but
+   between its counts and its numbers how many are finite, and the exact extremes of whole numbers; those of uint64 have
+   their first bit flipped. */
 struct result {
-    int64_t nan, positive, negative, zeros, subnormals, finite, whole_least, whole_largest;
-    double least, largest, mean, mean_rest, std, l1, l2;
+    int64_t nan, posinf, neginf, zeros, subnormals, finite, whole_min, whole_max;
+    double min, max, mean, mean_rest, std, l1, l2;
 };
 
 /* The moments of the finite values so far. The mean is `mean + mean_rest`: far from zero, the distance of two means
@@ -68,15 +69,15 @@ static void count_nonfinite(double x, struct result *found)
     if (x != x)
         found->nan++;
     else if (x > 0)
-        found->positive++;
+        found->posinf++;
     else
-        found->negative++;
+        found->neginf++;
 }
 
 static void extremes(const struct sums *sums, struct result *found)
 {
-    found->least = sums->least < found->least ? sums->least : found->least;
-    found->largest = sums->largest > found->largest ? sums->largest : found->largest;
+    found->min = sums->least < found->min ? sums->least : found->min;
+    found->max = sums->largest > found->max ? sums->largest : found->max;
 }
 
 static void count_exponents(const struct lanes *lanes, long count, double typical, long zeros, struct room *room)
@@ -231,8 +232,8 @@ static void decode_whole(enum kind kind, const char *x, long count, int with_his
     case UINT64: WHOLE_NUMBERS(uint64_t, 0, 1)
     default: WHOLE_NUMBERS(uint8_t, 0, 0)
     }
-    found->whole_least = least < found->whole_least ? least : found->whole_least;
-    found->whole_largest = largest > found->whole_largest ? largest : found->whole_largest;
+    found->whole_min = least < found->whole_min ? least : found->whole_min;
+    found->whole_max = largest > found->whole_max ? largest : found->whole_max;
 }
 
 /* Reads so many bytes of a file; returns whether all were there. */
@@ -271,8 +272,8 @@ static int measure_chunk(const struct lanes *lanes, enum kind kind, const struct
     struct moments moments = {0};
     const char *x = NULL;
     memset(found, 0, sizeof *found);
-    found->least = INFINITY, found->largest = -INFINITY;
-    found->whole_least = INT64_MAX, found->whole_largest = INT64_MIN;
+    found->min = INFINITY, found->max = -INFINITY;
+    found->whole_min = INT64_MAX, found->whole_max = INT64_MIN;
     for (int64_t start = 0; start < size; start += BLOCK, x += BLOCK * item_bytes[kind]) {
         long count = size - start < BLOCK ? (long)(size - start) : BLOCK;
         /* Of whole numbers, only those of 64 bits are more than doubles tell exactly. */
@@ -296,7 +297,7 @@ static int measure_chunk(const struct lanes *lanes, enum kind kind, const struct
     found->finite = (int64_t)moments.count;
     found->mean = ldexp(moments.mean, moments.exponent), found->mean_rest = ldexp(moments.mean_rest, moments.exponent);
     found->l1 = moments.magnitude;
-    found->least += 0.0, found->largest += 0.0; /* zero has no sign */
+    found->min += 0.0, found->max += 0.0; /* zero has no sign */
     found->std = moments.count ? ldexp(sqrt(moments.deviation / moments.count), moments.exponent) : 0;
     found->l2 = ldexp(sqrt(moments.square), moments.exponent);
     return 1;

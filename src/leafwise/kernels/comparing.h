@@ -255,7 +255,7 @@ static void *compare(void *given)
     return NULL;
 }
 
-/* So that whoever calls it can tell a library that was built of other code. */
+/* As leafwise_result_bytes. */
 int64_t leafwise_comparison_bytes(void)
 {
     return (int64_t)sizeof(struct comparison);

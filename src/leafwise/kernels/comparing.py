@@ -13,7 +13,7 @@ from leafwise.core.comparing import Comparison, together
 from leafwise.core.runs import Run, UnreadError
 from leafwise.kernels import cpu, reference
 from leafwise.kernels.cpu import CHUNK, PER_THREAD, of_dtypes, threads_here
-from leafwise.kernels.dtypes import numpy_dtype, unknown_dtype
+from leafwise.kernels.dtypes import item_bytes, numpy_dtype, unknown_dtype
 
 _BUNDLE = 128 << 20  # how many bytes of one side are compared before anybody hears of it
 _RESULT = np.dtype(
@@ -27,7 +27,7 @@ _RESULT = np.dtype(
 Pair = tuple[Run, Run]
 
 
-class _Part(NamedTuple):
+class PairPart(NamedTuple):
     """Some elements of a pair: which pair, and where they begin and end."""
 
     pair: int
@@ -35,8 +35,8 @@ class _Part(NamedTuple):
     stop: int
 
 
-# What was found of a part: of each of its chunks, or None of all of it, which is the same.
-Looked = list[tuple[_Part, Comparison | None]]
+# Parts with how far their sides are apart: the chunks of a part, or all of it with None where both sides are the same.
+PartComparisons = list[tuple[PairPart, Comparison | None]]
 
 
 def compare(
@@ -45,77 +45,74 @@ def compare(
     """How far the runs of each pair, of one dtype and size, are apart; the same bits for any number of threads. `count`
     is told how many bytes of the first ones are done.
 
-    >>> one, other = np.array([3.0, 4.0], np.float32), np.array([3.0, 0.0], np.float32)
-    >>> [found] = compare([(cpu.run_of(one), cpu.run_of(other))])
-    >>> found.changed, found.share, found.relative_l2, found.cosine, found.largest
+    >>> x, y = np.array([3.0, 4.0], np.float32), np.array([3.0, 0.0], np.float32)
+    >>> [comparison] = compare([(cpu.run_of(x), cpu.run_of(y))])
+    >>> comparison.changed, comparison.share, comparison.relative_l2, comparison.cosine, comparison.largest
     (1, 0.5, 0.8, 0.6, 4.0)
     """
-    found = [Comparison(one.size, 0) for one, _ in pairs]
-    open_pairs: dict[int, Looked] = {}
+    comparisons = [Comparison(first.size, 0) for first, _ in pairs]
+    open_pairs: dict[int, PartComparisons] = {}
     for bundle in _bundles(pairs):
-        for part, looked in zip(bundle, _look(pairs, bundle, False, threads), strict=True):
-            open_pairs.setdefault(part.pair, []).extend(looked)
-        done = [pair for pair, looked in open_pairs.items() if looked[-1][0].stop == pairs[pair][0].size]
+        for part, chunks in zip(bundle, _compare_parts(pairs, bundle, False, threads), strict=True):
+            open_pairs.setdefault(part.pair, []).extend(chunks)
+        done = [pair for pair, chunks in open_pairs.items() if chunks[-1][0].stop == pairs[pair][0].size]
         closed = {pair: open_pairs.pop(pair) for pair in done}
-        for pair, chunks in _with_norms(pairs, closed, threads):
-            found[pair] = together(chunks)
-        count(sum((part.stop - part.start) * _item_bytes(pairs[part.pair][0].dtype) for part in bundle))
-    return found
+        for pair, with_norms in _with_norms(pairs, closed, threads):
+            comparisons[pair] = together(with_norms)
+        count(sum((part.stop - part.start) * item_bytes(pairs[part.pair][0].dtype) for part in bundle))
+    return comparisons
 
 
-def compare_chunk(one: Any, other: Any) -> Comparison:
+def compare_chunk(x: Any, y: Any) -> Comparison:
     """How far two NumPy arrays of one dtype, no longer than a chunk, are apart; with norms, also where they are the
     same."""
-    [looked] = _look([(cpu.run_of(one), cpu.run_of(other))], [_Part(0, 0, one.size)], True, 1)
-    return next((found for _, found in looked if found is not None), Comparison(0, 0))
+    [chunks] = _compare_parts([(cpu.run_of(x), cpu.run_of(y))], [PairPart(0, 0, x.size)], True, 1)
+    return next((comparison for _, comparison in chunks if comparison is not None), Comparison(0, 0))
 
 
 def _with_norms(
-    pairs: Sequence[Pair], looked: dict[int, Looked], threads: int | None
+    pairs: Sequence[Pair], compared: dict[int, PartComparisons], threads: int | None
 ) -> Iterator[tuple[int, list[Comparison]]]:
     """The chunks of each pair that changed. Those that are the same were passed over: their norms are asked for now."""
-    changed = {pair: its for pair, its in looked.items() if any(chunk is not None for _, chunk in its)}
-    same = [part for its in changed.values() for part, chunk in its if chunk is None]
-    norms = dict(zip(same, _look(pairs, same, True, threads), strict=True))
-    for pair, its in changed.items():
+    changed = {pair: parts for pair, parts in compared.items() if any(chunk is not None for _, chunk in parts)}
+    same = [part for parts in changed.values() for part, chunk in parts if chunk is None]
+    norms = dict(zip(same, _compare_parts(pairs, same, True, threads), strict=True))
+    for pair, parts in changed.items():
         chunks: list[Comparison] = []
-        for part, chunk in its:
-            chunks += [chunk] if chunk is not None else [one for _, one in norms[part] if one is not None]
+        for part, chunk in parts:
+            chunks += [chunk] if chunk is not None else [norm for _, norm in norms[part] if norm is not None]
         yield pair, chunks
 
 
-def _bundles(pairs: Sequence[Pair]) -> Iterator[list[_Part]]:
+def _bundles(pairs: Sequence[Pair]) -> Iterator[list[PairPart]]:
     """Parts of pairs, as many as make so many bytes."""
-    bundle: list[_Part] = []
+    bundle: list[PairPart] = []
     held = 0
-    for number, (one, other) in enumerate(pairs):
-        assert (one.size, one.dtype) == (other.size, other.dtype)
-        step = max(_BUNDLE // _item_bytes(one.dtype) // CHUNK, 1) * CHUNK
-        for start in range(0, one.size, step):
-            stop = min(start + step, one.size)
-            size = (stop - start) * _item_bytes(one.dtype)
+    for number, (first, second) in enumerate(pairs):
+        assert (first.size, first.dtype) == (second.size, second.dtype)
+        step = max(_BUNDLE // item_bytes(first.dtype) // CHUNK, 1) * CHUNK
+        for start in range(0, first.size, step):
+            stop = min(start + step, first.size)
+            size = (stop - start) * item_bytes(first.dtype)
             if held and held + size > _BUNDLE:
                 yield bundle
                 bundle, held = [], 0
-            bundle.append(_Part(number, start, stop))
+            bundle.append(PairPart(number, start, stop))
             held += size
     if bundle:
         yield bundle
 
 
-@cache
-def _item_bytes(dtype: str) -> int:
-    return int(numpy_dtype(dtype).itemsize)
-
-
-def _look(pairs: Sequence[Pair], parts: list[_Part], always: bool, threads: int | None) -> list[Looked]:
-    """What is found of each part; of those that are the same only that, unless `always`."""
+def _compare_parts(
+    pairs: Sequence[Pair], parts: list[PairPart], always: bool, threads: int | None
+) -> list[PartComparisons]:
+    """How far the sides of each part are apart; where they are the same only that, unless `always`."""
     library = _library()
     if library is None:
         cpu.check_subnormals()
     known = [] if library is None else [part for part in parts if not unknown_dtype(pairs[part.pair][0].dtype)]
-    found = dict(zip(known, _by_library(library, pairs, known, always, threads or threads_here()), strict=True))
-    return [found[part] if part in found else _by_reference(pairs, part, always) for part in parts]
+    by_part = dict(zip(known, _by_library(library, pairs, known, always, threads or threads_here()), strict=True))
+    return [by_part[part] if part in by_part else _by_reference(pairs, part, always) for part in parts]
 
 
 def _library() -> Any:
@@ -135,18 +132,18 @@ def _is_of_this_version(library: Any) -> bool:
 def _by_library(
     library: Any,
     pairs: Sequence[Pair],
-    parts: list[_Part],
+    parts: list[PairPart],
     always: bool,
     threads: int,
     instruction_set: int | None = None,
-) -> list[Looked]:
+) -> list[PartComparisons]:
     if not parts:
         return []
     count = len(parts)
     sides = [[pairs[part.pair][side] for part in parts] for side in (0, 1)]
     dtypes = [run.dtype for run in sides[0]]
     starts = np.fromiter(
-        (part.start * _item_bytes(run.dtype) for part, run in zip(parts, sides[0], strict=True)), np.int64, count
+        (part.start * item_bytes(run.dtype) for part, run in zip(parts, sides[0], strict=True)), np.int64, count
     )
     addresses = [np.fromiter((run.address for run in runs), np.int64, count) + starts for runs in sides]
     files = [np.fromiter((run.file for run in runs), np.int32, count) for runs in sides]
@@ -155,11 +152,11 @@ def _by_library(
     np.cumsum((sizes + CHUNK - 1) // CHUNK, out=first_chunks[1:])
     results = np.empty(int(first_chunks[-1]), _RESULT)
     kinds, values_of, values, _ = of_dtypes(dtypes)
-    given = (*addresses, sizes, first_chunks, *files, kinds, values_of, values, results)
+    arguments = (*addresses, sizes, first_chunks, *files, kinds, values_of, values, results)
     failed = library.leafwise_compare(
         count,
         CHUNK,
-        *(array.ctypes.data for array in given),
+        *(array.ctypes.data for array in arguments),
         always,
         max(1, min(threads, int(sizes.sum()) // PER_THREAD)),
         library.leafwise_instruction_sets() - 1 if instruction_set is None else instruction_set,
@@ -179,12 +176,12 @@ def _by_library(
     ]
 
 
-def _chunks(part: _Part, rows: list[Any], always: bool) -> Looked:
-    found: Looked = []
+def _chunks(part: PairPart, rows: list[Any], always: bool) -> PartComparisons:
+    chunks: PartComparisons = []
     for start, row in zip(range(part.start, part.stop, CHUNK), rows, strict=True):
-        chunk = _Part(part.pair, start, min(start + CHUNK, part.stop))
-        found.append((chunk, _of_row(chunk.stop - start, *row[1:]) if row[0] or always else None))
-    return found
+        chunk = PairPart(part.pair, start, min(start + CHUNK, part.stop))
+        chunks.append((chunk, _of_row(chunk.stop - start, *row[1:]) if row[0] or always else None))
+    return chunks
 
 
 def _of_row(
@@ -203,17 +200,17 @@ def _of_row(
     return Comparison.of((size, changed, nonfinite), norms, cosine, largest, lost)
 
 
-def _by_reference(pairs: Sequence[Pair], part: _Part, always: bool) -> Looked:
-    found: Looked = []
+def _by_reference(pairs: Sequence[Pair], part: PairPart, always: bool) -> PartComparisons:
+    chunks: PartComparisons = []
     for start in range(part.start, part.stop, CHUNK):
-        chunk = _Part(part.pair, start, min(start + CHUNK, part.stop))
-        one, other = (_array(pairs[part.pair][side], chunk, side) for side in (0, 1))
-        same = one.tobytes() == other.tobytes()
-        found.append((chunk, reference.compare(one, other) if always or not same else None))
-    return found
+        chunk = PairPart(part.pair, start, min(start + CHUNK, part.stop))
+        x, y = (_array(pairs[part.pair][side], chunk, side) for side in (0, 1))
+        same = x.tobytes() == y.tobytes()
+        chunks.append((chunk, reference.compare(x, y) if always or not same else None))
+    return chunks
 
 
-def _array(run: Run, part: _Part, side: int) -> Any:
+def _array(run: Run, part: PairPart, side: int) -> Any:
     dtype = numpy_dtype(run.dtype)
     start, nbytes = run.address + part.start * dtype.itemsize, (part.stop - part.start) * dtype.itemsize
     if run.file < 0:

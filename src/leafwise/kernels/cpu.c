@@ -121,4 +121,10 @@ int64_t leafwise_measure(int64_t arrays, int64_t chunk, const int64_t *addresses
     return work.unread ? work.unread : failed && work.next < first_chunks[arrays] ? -1 : 0;
 }
 
+/* So that whoever calls it can tell a library that was built of other code. */
+int64_t leafwise_result_bytes(void)
+{
+    return (int64_t)sizeof(struct result);
+}
+
 #include "comparing.h"

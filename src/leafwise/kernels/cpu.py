@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.core.moments import LOWEST, NOTHING, Histogram, Moments, none_finite, nothing, together
+from leafwise.core.moments import COUNTS, LOWEST, NOTHING, NUMBERS, Histogram, Moments, none_finite, nothing, together
 from leafwise.core.runs import Run, UnreadError
 from leafwise.errors import Unsupported
 from leafwise.kernels import reference
 from leafwise.kernels.dtypes import (
-    BYTE_FLOAT,
-    KINDS,
+    KERNELS,
     byte_values,
     check_known,
     exact_extremes,
+    is_byte_float,
     is_whole,
     numpy_dtype,
     smallest_normal,
@@ -31,13 +31,9 @@ PER_THREAD = 1 << 18  # fewer elements than that are not worth a thread
 
 _AT_ONCE = 4096  # arrays, each of which has room for a histogram meanwhile
 _BINS = 256
-_RESULT = np.dtype(
-    [
-        *((name, np.int64) for name in ("nan", "posinf", "neginf", "zeros", "subnormals", "finite")),
-        *((name, np.int64) for name in ("whole_least", "whole_largest")),
-        *((name, np.float64) for name in ("least", "largest", "mean", "mean_rest", "std", "l1", "l2")),
-    ]
-)
+# What the C code finds in a chunk, its `struct result`. The extremes of whole numbers are in fields of their own.
+_WHOLE_NUMBERS = (*COUNTS[1:], "finite", "whole_min", "whole_max")
+_RESULT = np.dtype([*((name, np.int64) for name in _WHOLE_NUMBERS), *((name, np.float64) for name in NUMBERS)])
 
 
 def run_of(array: Any) -> Run:
@@ -49,14 +45,14 @@ def measure(runs: Sequence[Run], histogram: bool = True, *, threads: int | None 
     """The moments of each run; the same bits for any number of threads.
 
     >>> run = run_of(np.array([1.0, -3.0, 0.0, np.nan], np.float32))
-    >>> [found] = measure([run])
-    >>> found.size, found.nan, found.zeros, found.min, found.max, found.l1
+    >>> [moments] = measure([run])
+    >>> moments.count, moments.nan, moments.zeros, moments.min, moments.max, moments.l1
     (4, 1, 1, -3.0, 1.0, 4.0)
     """
-    return list(map(together, look(runs, histogram, threads=threads)))
+    return list(map(together, measure_chunks(runs, histogram, threads=threads)))
 
 
-def look(runs: Sequence[Run], histogram: bool, *, threads: int | None = None) -> list[list[Moments]]:
+def measure_chunks(runs: Sequence[Run], histogram: bool, *, threads: int | None = None) -> list[list[Moments]]:
     """The moments of each chunk of each run, for who puts runs together: that must be done once, or last bits change.
     The histogram of a run is with the first of its chunks."""
     library = loaded()
@@ -65,24 +61,25 @@ def look(runs: Sequence[Run], histogram: bool, *, threads: int | None = None) ->
         check_subnormals()
         return [_by_reference(run, histogram) for run in runs]
     batches = [runs[at : at + _AT_ONCE] for at in range(0, len(runs), _AT_ONCE)]
-    return [found for batch in batches for found in _by_library(library, batch, histogram, threads or threads_here())]
+    return [chunks for batch in batches for chunks in _by_library(library, batch, histogram, threads or threads_here())]
 
 
 def loaded() -> Any:
     """The library that was built of cpu.c; None where there is none, which is said once."""
     library = _load()
     if library is None:
-        _say_once()
-    return library
+        _warn_not_built()
+        return None
+    return library if _is_of_this_version(library) else None
 
 
 @cache
 def _load() -> Any:
-    other = os.environ.get("LEAFWISE_CPU_LIBRARY")  # built in another way, as tools/fuzz.py does
+    override = os.environ.get("LEAFWISE_CPU_LIBRARY")  # built in another way, as tools/fuzz.py does
     try:
-        library = ctypes.CDLL(other or str(Path(__file__).with_name("_cpu.shared")))
+        library = ctypes.CDLL(override or str(Path(__file__).with_name("_cpu.shared")))
     except OSError:
-        if other:
+        if override:
             raise
         return None
     pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
@@ -94,7 +91,18 @@ def _load() -> Any:
 
 
 @cache
-def _say_once() -> None:
+def _is_of_this_version(library: Any) -> bool:
+    """Whether the C code and Python agree on what is found in a chunk."""
+    if getattr(library, "leafwise_result_bytes", lambda: 0)() == _RESULT.itemsize:
+        return True
+    warnings.warn(
+        "leafwise's C library is of another version: statistics are made by NumPy, many times slower", stacklevel=2
+    )
+    return False
+
+
+@cache
+def _warn_not_built() -> None:
     warnings.warn(
         "leafwise was installed without a C compiler: statistics are made by NumPy, many times slower; "
         "with one, pip install --force-reinstall --no-deps --no-binary leafwise leafwise makes them fast",
@@ -116,9 +124,9 @@ def check_subnormals() -> None:
 @cache
 def threads_here() -> int:
     """How many threads work: as many as there are cores, unless the environment says otherwise."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isascii() and asked.isdigit() and int(asked):
-        return int(asked)
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    if setting.isascii() and setting.isdigit() and int(setting):
+        return int(setting)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -140,11 +148,11 @@ def _by_library(
     addresses = np.fromiter((run.address for run in runs), np.int64, count)
     files = np.fromiter((run.file for run in runs), np.int32, count)
     by_dtype = of_dtypes([run.dtype for run in runs])
-    given = (addresses, sizes, first_chunks, files if (files >= 0).any() else None, *by_dtype, results, histograms)
+    arguments = (addresses, sizes, first_chunks, files if (files >= 0).any() else None, *by_dtype, results, histograms)
     failed = library.leafwise_measure(
         count,
         CHUNK,
-        *(None if array is None else array.ctypes.data for array in given),
+        *(None if array is None else array.ctypes.data for array in arguments),
         max(1, min(threads, int(sizes.sum()) // PER_THREAD)),
         library.leafwise_instruction_sets() - 1 if instruction_set is None else instruction_set,
     )
@@ -155,25 +163,25 @@ def _by_library(
     rows: Any = results.tolist()
     starts = first_chunks.tolist()
     all_bins = [None] * count if histograms is None else trimmed(histograms)
-    found = []
+    by_run = []
     for number, (run, bins) in enumerate(zip(runs, all_bins, strict=True)):
         chunks = []
         for place, row in enumerate(rows[starts[number] : starts[number + 1]]):
             chunks.append(_of_chunk(row, min(run.size - place * CHUNK, CHUNK), run.dtype, bins))
             bins = bins and NOTHING
-        found.append(chunks or [nothing(bins)])
-    return found
+        by_run.append(chunks or [nothing(bins)])
+    return by_run
 
 
 def of_dtypes(dtypes: list[str]) -> tuple[Any, Any, Any, Any]:
     """For each array its kind, and which values its bytes stand for; those values; and the smallest normal number."""
     numbers = {dtype: number for number, dtype in enumerate(dict.fromkeys(dtypes))}
     check_known(numbers)
-    kinds = np.array([KINDS.get(dtype, BYTE_FLOAT) for dtype in numbers], np.int32)
+    kinds = np.array([KERNELS[dtype] for dtype in numbers], np.int32)
     # That of float64 is not float32, and known to the C code.
     tiny = np.array([0 if dtype == "float64" else smallest_normal(dtype) for dtype in numbers], np.float32)
     nothing_at_all = np.zeros(_BINS, np.float32)
-    values = np.stack([nothing_at_all if dtype in KINDS else byte_values(dtype) for dtype in numbers])
+    values = np.stack([byte_values(dtype) if is_byte_float(dtype) else nothing_at_all for dtype in numbers])
     of_array = np.fromiter((numbers[dtype] for dtype in dtypes), np.int32, len(dtypes))
     return kinds[of_array], of_array, values, tiny[of_array]
 
@@ -190,12 +198,13 @@ def trimmed(histograms: Any) -> list[Histogram]:
 
 
 def _of_chunk(row: Any, size: int, dtype: str, bins: Histogram | None) -> Moments:
-    *counts, finite, whole_least, whole_largest, least, largest, mean, mean_rest, std, l1, l2 = row
+    *counts, finite, whole_min, whole_max = row[: len(_WHOLE_NUMBERS)]
     if not finite:
         return none_finite((size, *counts), bins)
+    numbers = row[len(_WHOLE_NUMBERS) :]
     if is_whole(dtype):
-        least, largest = exact_extremes(dtype, whole_least, whole_largest)
-    return Moments._make((size, *counts, least, largest, mean, mean_rest, std, l1, l2, bins))
+        numbers = (*exact_extremes(dtype, whole_min, whole_max), *numbers[2:])
+    return Moments.of((size, *counts), numbers, bins)
 
 
 def _by_reference(run: Run, histogram: bool) -> list[Moments]:
@@ -232,10 +241,10 @@ def measure_arrays(arrays: Sequence[Any], histogram: bool, count: Callable[[int]
     """The moments of NumPy arrays of known dtypes. Those that lie densely are looked at where they are, in the order
     of memory; of others, pieces are copied. `count` is told how many bytes are done."""
     runs = [run_of(array) if _is_run(array) else None for array in arrays]
-    found = iter(measure([run for run in runs if run is not None], histogram))
+    of_runs = iter(measure([run for run in runs if run is not None], histogram))
     moments = []
     for array, run in zip(arrays, runs, strict=True):
-        moments.append(next(found) if run is not None else _of_pieces(array, histogram))
+        moments.append(next(of_runs) if run is not None else _of_pieces(array, histogram))
         count(array.nbytes)
     return moments
 
@@ -253,4 +262,6 @@ def _of_pieces(array: Any, histogram: bool) -> Moments:
     pieces = np.nditer(
         array, ["external_loop", "buffered", "zerosize_ok"], ["readonly"], native, "C", "equiv", buffersize=PIECE
     )
-    return together([chunk for piece in pieces for chunk in look([run_of(np.ascontiguousarray(piece))], histogram)[0]])
+    return together(
+        [chunk for piece in pieces for chunk in measure_chunks([run_of(np.ascontiguousarray(piece))], histogram)[0]]
+    )

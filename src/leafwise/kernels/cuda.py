@@ -8,20 +8,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from leafwise.core.dtypes import is_float
 from leafwise.core.moments import Moments, none_finite
 from leafwise.core.runs import Run
 from leafwise.kernels.cpu import trimmed
 from leafwise.kernels.dtypes import (
-    BYTE_FLOAT,
-    KINDS,
+    KERNELS,
     byte_values,
     check_known,
     exact_extremes,
+    is_byte_float,
     is_whole,
     item_bytes,
     smallest_normal,
 )
-from leafwise.kernels.triton_kernels import COUNTS, FIELDS, fold_chunks, measure_carefully, measure_whole_chunks
+from leafwise.kernels.triton_kernels import COUNTED, FIELDS, WHOLE, fold_chunks, measure_carefully, measure_whole_chunks
 
 CHUNK = 1 << 16  # a multiple of eight blocks
 # Elements that a program looks at at a time, and by how many warps; fewer with the histogram, which needs more
@@ -32,7 +33,6 @@ _BLOCK_WITH_HISTOGRAM, _WARPS_WITH_HISTOGRAM = 256, 4
 _CAREFUL_BLOCK, _CAREFUL_WARPS = 1024, 8
 _CAREFUL_PROGRAMS = 1056  # eight for each of the processors of a large GPU
 _BINS = 256
-_NARROW = ("float32", "bfloat16", "float16")
 
 
 class Table(NamedTuple):
@@ -64,9 +64,9 @@ def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
     if chunk % (8 * max(_BLOCK, _BLOCK_WITH_HISTOGRAM)):
         raise ValueError(f"a chunk is a multiple of eight blocks, and {chunk} is not")
     sizes = np.array([run.size for run in runs], np.int64)
-    kinds = np.array([KINDS.get(run.dtype, BYTE_FLOAT) for run in runs], np.int32)
+    kinds = np.array([KERNELS[run.dtype] for run in runs], np.int32)
     tinies = np.array([smallest_normal(run.dtype) for run in runs], np.float64)
-    narrow = np.array([run.dtype in _NARROW or kind == BYTE_FLOAT for run, kind in zip(runs, kinds, strict=True)], bool)
+    narrow = np.array([is_float(run.dtype) and item_bytes(run.dtype) <= 4 for run in runs], bool)
     per_array = (sizes + chunk - 1) // chunk
     first_chunks = np.concatenate([[0], np.cumsum(per_array)]).astype(np.int64)
     arrays = np.repeat(np.arange(len(runs), dtype=np.int64), per_array)
@@ -75,9 +75,9 @@ def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
     addresses = np.array([run.address for run in runs], np.int64)[arrays] + starts * items[arrays]
     lengths = np.minimum(sizes[arrays] - starts, chunk).astype(np.int32)
     values = np.zeros(1, np.float32)
-    if (kinds == BYTE_FLOAT).any():
+    if any(is_byte_float(run.dtype) for run in runs):
         nothing = np.zeros(_BINS, np.float32)
-        values = np.stack([nothing if run.dtype in KINDS else byte_values(run.dtype) for run in runs])
+        values = np.stack([byte_values(run.dtype) if is_byte_float(run.dtype) else nothing for run in runs])
     quick = narrow[arrays] & (lengths == chunk) & (addresses % 16 == 0)
     whole, careful = np.flatnonzero(quick), np.flatnonzero(~quick)
 
@@ -106,7 +106,7 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
     """Has the arrays of a table measured; waits for it only when what is returned is called."""
     arrays, chunks = len(table.runs), table.chunks
     device = table.addresses.device
-    found = torch.empty((FIELDS + 1) * chunks, dtype=torch.int64, device=device)
+    by_chunk = torch.empty((FIELDS + 1) * chunks, dtype=torch.int64, device=device)
     # Results, a counter and the histograms lie in one piece of memory, so that they are cleared and copied at once.
     at = FIELDS * arrays
     words = at + 1 + (_BINS * arrays // (1 if table.is_long else 2) if histogram else 0)
@@ -116,19 +116,19 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
     options = {"KINDS": table.kinds, "HISTOGRAM": histogram}
     if table.whole_count:
         measure_whole_chunks[(table.whole_count,)](
-            table.whole, table.addresses, table.arrays, *table.of_arrays, found, bins, counter, chunks,
+            table.whole, table.addresses, table.arrays, *table.of_arrays, by_chunk, bins, counter, chunks,
             CHUNK=table.chunk, BLOCK=_BLOCK_WITH_HISTOGRAM if histogram else _BLOCK,
             num_warps=_WARPS_WITH_HISTOGRAM if histogram else _WARPS, enable_fp_fusion=True, **options,
         )  # fmt: skip
     if chunks:
         measure_carefully[(min(chunks, _CAREFUL_PROGRAMS),)](
             table.careful, table.careful_count, table.addresses, table.sizes, table.arrays, *table.of_arrays,
-            found, bins, counter, chunks,
+            by_chunk, bins, counter, chunks,
             BLOCK=_CAREFUL_BLOCK, num_warps=_CAREFUL_WARPS, enable_fp_fusion=True, **options,
         )  # fmt: skip
     if arrays:
         fold_chunks[(arrays,)](
-            found, chunks, table.first_chunks, results, arrays,
+            by_chunk, chunks, table.first_chunks, results, arrays,
             BLOCK=128 if chunks > 32 * arrays else 32, num_warps=1, enable_fp_fusion=True,
         )  # fmt: skip
     if device.type != "cuda":
@@ -141,9 +141,9 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
     @cache  # what was copied is handed on after the first call
     def wait() -> list[Moments]:
         done.synchronize()
-        found = _moments(table, copied.numpy(), histogram)
+        moments = _moments(table, copied.numpy(), histogram)
         table.spare.append(copied)
-        return found
+        return moments
 
     return wait
 
@@ -162,28 +162,28 @@ def _pinned(table: Table, words: int) -> Any:
 def _moments(table: Table, results: Any, histogram: bool) -> list[Moments]:
     arrays = len(table.runs)
     rows = results[: FIELDS * arrays].reshape(FIELDS, arrays)
-    counts = rows[:COUNTS].T.tolist()
-    numbers = rows[COUNTS : COUNTS + 6].view(np.float64).T.tolist()
-    exponents, least_whole, largest_whole = rows[COUNTS + 6 :].tolist()
+    counts = rows[: len(COUNTED)].T.tolist()
+    numbers = rows[len(COUNTED) : -len(WHOLE)].view(np.float64).T.tolist()
+    exponents, whole_mins, whole_maxes = rows[-len(WHOLE) :].tolist()
     bins: Any = [None] * arrays
     if histogram:
-        rest = results[FIELDS * arrays + 1 :]
-        bins = trimmed((rest if table.is_long else rest.view(np.int32)).reshape(arrays, _BINS))
-    found = []
+        counted_bins = results[FIELDS * arrays + 1 :]
+        bins = trimmed((counted_bins if table.is_long else counted_bins.view(np.int32)).reshape(arrays, _BINS))
+    moments = []
     for number, run in enumerate(table.runs):
         *counted, finite = counts[number]
-        its = bins[number]
         if not finite:
-            found.append(none_finite((run.size, *counted), its))
+            moments.append(none_finite((run.size, *counted), bins[number]))
             continue
-        least, largest, mean, deviation, l1, square = numbers[number]
+        least, largest, mean, deviation, l1, square, *rest = numbers[number]
         if is_whole(run.dtype):
-            least, largest = exact_extremes(run.dtype, least_whole[number], largest_whole[number])
+            least, largest = exact_extremes(run.dtype, whole_mins[number], whole_maxes[number])
         else:
             least, largest = least + 0.0, largest + 0.0  # zero has no sign
-        std, l2 = (_scaled(math.sqrt(one), exponents[number]) for one in (deviation / finite, square))
-        found.append(Moments._make((run.size, *counted, least, largest, mean, 0.0, std, l1, l2, its)))
-    return found
+        std, l2 = (_scaled(math.sqrt(mean_square), exponents[number]) for mean_square in (deviation / finite, square))
+        values = (least, largest, mean, 0.0, std, l1, l2, *rest)
+        moments.append(Moments.of((run.size, *counted), values, bins[number]))
+    return moments
 
 
 def _scaled(number: float, exponent: int) -> float:

@@ -1,4 +1,4 @@
-"""The dtypes that kernels know."""
+"""What kernels need to know of dtypes: NumPy's objects for them, and the values of floats of a byte."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -6,28 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from leafwise.core.dtypes import BYTE_FLOAT, DTYPES
 from leafwise.core.path import escape
 
-# Each with the number that the C code has for it.
-KINDS = {
-    "float32": 0, "float64": 1, "bfloat16": 2, "float16": 3,
-    "int8": 5, "int16": 6, "int32": 7, "int64": 8, "uint8": 9, "uint16": 10, "uint32": 11, "uint64": 12, "bool": 13,
-}  # fmt: skip
-BYTE_FLOAT = 4  # floats of a byte or less, each value of which stands in a table
-
-# The smallest normal number, by how many bits there are below it: none that is subnormal, where there are none.
-_BYTE_FLOATS = {
-    "float8_e3m4": -2, "float8_e4m3": -6, "float8_e4m3b11fnuz": -10, "float8_e4m3fn": -6, "float8_e4m3fnuz": -7,
-    "float8_e5m2": -14, "float8_e5m2fnuz": -15, "float8_e8m0fnu": None,
-    "float6_e2m3fn": 0, "float6_e3m2fn": -2, "float4_e2m1fn": 0,
-}  # fmt: skip
-_SMALLEST = {"float32": -126, "float64": -1022, "bfloat16": -126, "float16": -14, **_BYTE_FLOATS}
-_WHOLE = frozenset(name for name, number in KINDS.items() if number > BYTE_FLOAT)
+KERNELS = {name: dtype.kernel for name, dtype in DTYPES.items() if dtype.kernel is not None}
+_WHOLE = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in ("int", "bool"))
 
 
 def unknown_dtype(dtype: str) -> str:
     """Why there are no statistics of a dtype; empty where there are."""
-    return "" if dtype in KINDS or dtype in _BYTE_FLOATS else f"there are no statistics of {dtype}"
+    return "" if dtype in KERNELS else f"there are no statistics of {dtype}"
 
 
 def check_known(dtypes: Iterable[str]) -> None:
@@ -41,6 +29,11 @@ def is_whole(dtype: str) -> bool:
     return dtype in _WHOLE
 
 
+def is_byte_float(dtype: str) -> bool:
+    """Whether kernels look up the values of a dtype, in `byte_values`."""
+    return KERNELS[dtype] == BYTE_FLOAT
+
+
 def exact_extremes(dtype: str, least: int, largest: int) -> tuple[int, int]:
     """The extremes of whole numbers, as kernels order them: those of uint64 with their first bit flipped."""
     flip = 1 << 63 if dtype == "uint64" else 0
@@ -49,12 +42,10 @@ def exact_extremes(dtype: str, least: int, largest: int) -> tuple[int, int]:
 
 def smallest_normal(dtype: str) -> float:
     """Below this, a number is subnormal; 0 where none is."""
-    exponent = _SMALLEST.get(dtype)
-    return 0.0 if exponent is None else 2.0**exponent
-
-
-def item_bytes(dtype: str) -> int:
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize if dtype in KINDS else 1
+    known = DTYPES.get(dtype)
+    if known is None or known.range is None or known.range.smallest_normal is None:
+        return 0.0
+    return 2.0**known.range.smallest_normal
 
 
 def numpy_dtype(name: str) -> Any:
@@ -68,8 +59,13 @@ def numpy_dtype(name: str) -> Any:
 
 
 @cache
+def item_bytes(dtype: str) -> int:
+    """How many bytes an element takes in memory; of every dtype that NumPy has, too."""
+    return int(numpy_dtype(dtype).itemsize)
+
+
+@cache
 def byte_values(dtype: str) -> Any:
     """What each of the 256 bytes stands for, as float32; those of fewer bits repeat."""
-    bits = {"float6": 6, "float4": 4}.get(dtype.partition("_")[0], 8)
-    codes = (np.arange(256) % (1 << bits)).astype(np.uint8)
+    codes = (np.arange(256) % (1 << DTYPES[dtype].bits)).astype(np.uint8)
     return codes.view(numpy_dtype(dtype)).astype(np.float32)

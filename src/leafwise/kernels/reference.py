@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 
 from leafwise.core.comparing import Comparison
-from leafwise.core.moments import HIGHEST, LOWEST, Histogram, Moments, none_finite
+from leafwise.core.moments import COUNTS, HIGHEST, LOWEST, NUMBERS, Histogram, Moments, none_finite
 from leafwise.kernels.dtypes import smallest_normal
 
 
 def measure(array: Any, histogram: bool = True) -> Moments:
     """The moments of a NumPy array.
 
-    >>> found = measure(np.array([1.0, -3.0, 0.0, np.nan, np.inf], np.float32))
-    >>> found.size, found.nan, found.posinf, found.zeros, found.min, found.max, found.l1
+    >>> moments = measure(np.array([1.0, -3.0, 0.0, np.nan, np.inf], np.float32))
+    >>> moments.count, moments.nan, moments.posinf, moments.zeros, moments.min, moments.max, moments.l1
     (5, 1, 1, 1, -3.0, 1.0, 4.0)
-    >>> found.histogram
+    >>> moments.histogram
     Histogram(lowest=0, counts=(1, 1))
     """
     array = np.asarray(array).reshape(-1)
@@ -27,17 +27,17 @@ def measure(array: Any, histogram: bool = True) -> Moments:
     x = every if whole or finite.all() else every[finite]
     zeros = int(np.count_nonzero(x == 0))
     small = int(np.count_nonzero(np.abs(x) < smallest_normal(array.dtype.name)))
-    counts = [
-        array.size,
-        int(np.count_nonzero(np.isnan(every))),
-        int(np.count_nonzero(every == np.inf)),
-        int(np.count_nonzero(every == -np.inf)),
-        zeros,
-        0 if whole else small - zeros,
-    ]
+    counts = {
+        "count": array.size,
+        "nan": int(np.count_nonzero(np.isnan(every))),
+        "posinf": int(np.count_nonzero(every == np.inf)),
+        "neginf": int(np.count_nonzero(every == -np.inf)),
+        "zeros": zeros,
+        "subnormals": 0 if whole else small - zeros,
+    }
     bins = _histogram(array if whole else x) if histogram else None
     if not x.size:
-        return none_finite(counts, bins)
+        return none_finite((counts[name] for name in COUNTS), bins)
     least, largest = (int(array.min()), int(array.max())) if whole else (float(x.min()) + 0.0, float(x.max()) + 0.0)
     # By a power of two, so that squares neither overflow nor vanish.
     magnitude = max(-float(x.min()), float(x.max()))
@@ -47,19 +47,16 @@ def measure(array: Any, histogram: bool = True) -> Moments:
     rest = (x - rounded).mean()  # as the sum of large numbers was rounded
     mean = rounded + rest
     with np.errstate(over="ignore"):  # a sum may be larger than any number
-        return Moments._make(
-            (
-                *counts,
-                least,
-                largest,
-                float(mean * scale),
-                float(((rounded - mean) + rest) * scale),
-                float(np.sqrt(np.mean((x - rounded - rest) ** 2)) * scale),
-                float(np.sum(np.abs(x)) * scale),
-                float(np.sqrt(np.sum(x * x)) * scale),
-                bins,
-            )
-        )
+        numbers = {
+            "min": least,
+            "max": largest,
+            "mean": float(mean * scale),
+            "mean_rest": float(((rounded - mean) + rest) * scale),
+            "std": float(np.sqrt(np.mean((x - rounded - rest) ** 2)) * scale),
+            "l1": float(np.sum(np.abs(x)) * scale),
+            "l2": float(np.sqrt(np.sum(x * x)) * scale),
+        }
+    return Moments.of((counts[name] for name in COUNTS), (numbers[name] for name in NUMBERS), bins)
 
 
 def _histogram(x: Any) -> Histogram:
@@ -74,39 +71,41 @@ def _histogram(x: Any) -> Histogram:
     return Histogram.of_bins(bins.tolist())
 
 
-def compare(one: Any, other: Any, between: Any = None) -> Comparison:
+def compare(x: Any, y: Any, between: Any = None) -> Comparison:
     """How far two NumPy arrays of one dtype and size are apart. `between` are their differences, where those are known
     better than from the arrays, which may have been rounded.
 
-    >>> found = compare(np.array([3.0, 4.0, np.nan]), np.array([3.0, 0.0, 1.0]))
-    >>> found.changed, found.nonfinite, found.distance, found.norm, found.cosine, found.largest
-    (2, 1, 4.0, 5.0, 0.6, nan)
+    >>> comparison = compare(np.array([3.0, 4.0, np.nan]), np.array([3.0, 0.0, 1.0]))
+    >>> comparison.changed, comparison.nonfinite, comparison.distance, comparison.norm, comparison.cosine
+    (2, 1, 4.0, 5.0, 0.6)
+    >>> comparison.largest
+    nan
     """
-    one, other = one.reshape(-1), other.reshape(-1)
-    differ = _bits_differ(one, other)
+    x, y = x.reshape(-1), y.reshape(-1)
+    differ = _bits_differ(x, y)
     if between is not None:
         differ = differ | (between != 0)
-    is_complex = one.dtype.kind == "c"
+    is_complex = x.dtype.kind == "c"
     with np.errstate(invalid="ignore"):
         wide = np.complex128 if is_complex else np.float64
-        a, b = one.astype(wide), other.astype(wide)
+        a, b = x.astype(wide), y.astype(wide)
     finite = np.isfinite(a) & np.isfinite(b)
-    nonfinite = int(one.size - np.count_nonzero(finite))
+    nonfinite = int(x.size - np.count_nonzero(finite))
     lost = int(np.count_nonzero(differ & ~finite))
     if nonfinite:
-        one, other, a, b = one[finite], other[finite], a[finite], b[finite]
+        x, y, a, b = x[finite], y[finite], a[finite], b[finite]
         between = None if between is None else between[finite]
     a, b = a.view(np.float64), b.view(np.float64)
     apart, half = _apart(a, b) if between is None else (between.view(np.float64), 0)
-    if one.dtype.kind in "iu":  # exactly, since large ones are rounded to doubles
+    if x.dtype.kind in "iu":  # exactly, since large ones are rounded to doubles
         apart = np.where(
-            one > other,
-            one.astype(np.uint64) - other.astype(np.uint64),
-            other.astype(np.uint64) - one.astype(np.uint64),
+            x > y,
+            x.astype(np.uint64) - y.astype(np.uint64),
+            y.astype(np.uint64) - x.astype(np.uint64),
         ).astype(np.float64)
     # Each by a power of two of its own: one side may be huge, the other small, and what lies between smaller than both.
     (a, power), (b, other_power), (apart, apart_power) = map(_scaled, (a, b, apart))
-    norm, other_norm, distance = (float(np.sqrt(np.sum(x * x))) for x in (a, b, apart))
+    norm, other_norm, distance = (float(np.sqrt(np.sum(side * side))) for side in (a, b, apart))
     both = norm * other_norm
     steps = np.hypot(apart[::2], apart[1::2]) if is_complex else np.abs(apart)
     with np.errstate(over="ignore"):  # a difference may be larger than any number
@@ -136,6 +135,6 @@ def _scaled(x: Any) -> tuple[Any, int]:
     return np.ldexp(x, -power), power
 
 
-def _bits_differ(one: Any, other: Any) -> Any:
-    items = [array.view(np.uint8).reshape(array.size, array.itemsize) for array in (one, other)]
-    return (items[0] != items[1]).any(1) if one.size else np.zeros(0, bool)
+def _bits_differ(x: Any, y: Any) -> Any:
+    items = [array.view(np.uint8).reshape(array.size, array.itemsize) for array in (x, y)]
+    return (items[0] != items[1]).any(1) if x.size else np.zeros(0, bool)

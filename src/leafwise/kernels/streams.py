@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from leafwise.core.comparing import Comparison, together
-from leafwise.core.leaf import number_kind
+from leafwise.core.dtypes import WORDS, number_kind
 from leafwise.errors import WriteError
 from leafwise.kernels import reference
 from leafwise.kernels.casting import cast_to
@@ -37,47 +37,48 @@ def knows(dtype: str) -> bool:
         return False
 
 
-def same_bytes(one: Iterable[Any], other: Iterable[Any]) -> bool:
+def same_bytes(first: Iterable[Any], second: Iterable[Any]) -> bool:
     """Whether two streams of bytes, cut anyhow, are the same."""
-    chunks = (regrouped(np.frombuffer(piece, np.uint8) for piece in pieces) for pieces in (one, other))
+    chunks = (regrouped(np.frombuffer(piece, np.uint8) for piece in pieces) for pieces in (first, second))
     return all(x is not None and y is not None and same_bits(x, y) for x, y in zip_longest(*chunks))
 
 
 def compare_streams(
-    one: Iterable[Any], other: Iterable[Any], count: Callable[[int], None] = lambda done: None
+    first: Iterable[Any], second: Iterable[Any], count: Callable[[int], None] = lambda done: None
 ) -> tuple[Comparison, bool]:
     """How far two arrays are apart, each given in parts of any length, of whatever dtypes; and whether they are equal
     but for that: whether casting one of them gives the bits of the other. Differences are those of numbers that are
     wide enough for both.
 
     >>> wide = np.array([0.1, 1.0], np.float32)
-    >>> found, is_cast = compare_streams([wide], [wide.astype(np.float16)])
-    >>> found.changed, is_cast
+    >>> comparison, is_cast = compare_streams([wide], [wide.astype(np.float16)])
+    >>> comparison.changed, is_cast
     (1, True)
     """
     parts = []
     forth = back = True
-    for x, y in zip(regrouped(one), regrouped(other), strict=True):
+    for x, y in zip(regrouped(first), regrouped(second), strict=True):
         if x.dtype != y.dtype:
             forth, back = forth and _gives(x, y), back and _gives(y, x)
         parts += _compared(x, y)
         count(x.nbytes)
-    found = together(parts)
-    if not found.changed:
-        found = Comparison(found.size, 0)  # as of what lies as runs
-    return found, bool(forth or back) and (not parts or x.dtype != y.dtype or not found.changed)
+    comparison = together(parts)
+    if not comparison.changed:
+        comparison = Comparison(comparison.size, 0)  # as of what lies as runs
+    return comparison, bool(forth or back) and (not parts or x.dtype != y.dtype or not comparison.changed)
 
 
 def transposed(
-    read: Callable[[Any], Any], other: Callable[[Any], Any], shape: tuple[int, ...]
+    read: Callable[[Any], Any], read_turned: Callable[[Any], Any], shape: tuple[int, ...]
 ) -> Literal["same", "cast"] | None:
     """Whether a matrix is another one turned: the same bits, or but for a cast. Both are read in tiles."""
     rows, columns = shape
     forth = back = True
     for top in range(0, rows, _TILE):
         for left in range(0, columns, _TILE):
-            here, there = slice(top, top + _TILE), slice(left, left + _TILE)
-            x, y = np.ascontiguousarray(read((here, there))), np.ascontiguousarray(other((there, here)).T)
+            rows_taken, columns_taken = slice(top, top + _TILE), slice(left, left + _TILE)
+            x = np.ascontiguousarray(read((rows_taken, columns_taken)))
+            y = np.ascontiguousarray(read_turned((columns_taken, rows_taken)).T)
             forth, back = forth and _gives(x, y), back and _gives(y, x)
             is_cast = x.dtype != y.dtype
             if not (forth or back):
@@ -142,7 +143,7 @@ def _same(x: Any, y: Any) -> bool:
     """Whether two arrays of one dtype have the same bits, or are both no number: a cast may choose which."""
     if x.tobytes() == y.tobytes():
         return True
-    words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(x.dtype.itemsize)
+    words = WORDS.get(x.dtype.itemsize)
     bits = x == y if words is None else np.ascontiguousarray(x).view(words) == np.ascontiguousarray(y).view(words)
     return bool((bits | ((x != x) & (y != y))).all())
 
@@ -172,11 +173,11 @@ def _exactly_between(x: Any, y: Any) -> Any:
         first = upper - real
         back = first - upper
         lost = (upper - (first - back)) - (real + back)
-        found = first + (lost + lower)
+        exact = first + (lost + lower)
     if wide.dtype.kind != "c":
-        return found
+        return exact
     between = np.empty_like(wide)
-    between.real, between.imag = found, wide.imag
+    between.real, between.imag = exact, wide.imag
     return between
 
 
@@ -188,25 +189,25 @@ def _widened(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
         yield x, y
         return
     if "uint64" in (x.dtype.name, y.dtype.name):  # with which NumPy has no whole number in common
-        x, y = (one.astype(np.int64) if one.dtype.kind == "i" else one for one in (x, y))
+        x, y = (side.astype(np.int64) if side.dtype.kind == "i" else side for side in (x, y))
     if {x.dtype.name, y.dtype.name} != {"int64", "uint64"}:
         wide = _wide(x.dtype, y.dtype)
         yield _cast(x, wide), _cast(y, wide)
     else:
         positive = (x >= 0) & (y >= 0)
         small = ~positive & (x <= _INT64_MAX) & (y <= _INT64_MAX)
-        for which, wide in ((positive, np.uint64), (small, np.int64), (~positive & ~small, np.float64)):
-            if which.any():
-                yield x[which].astype(wide), y[which].astype(wide)
+        for mask, wide in ((positive, np.uint64), (small, np.int64), (~positive & ~small, np.float64)):
+            if mask.any():
+                yield x[mask].astype(wide), y[mask].astype(wide)
 
 
-def _wide(one: Any, other: Any) -> Any:
+def _wide(first: Any, second: Any) -> Any:
     """What holds the numbers of both."""
-    if "c" in (one.kind, other.kind):
+    if "c" in (first.kind, second.kind):
         return np.dtype(np.complex128)
-    if all(dtype.kind in "iub" for dtype in (one, other)):
-        return np.promote_types(one, other)
-    narrow = all(dtype.kind not in "iub" and dtype.itemsize <= 4 for dtype in (one, other))
+    if all(dtype.kind in "iub" for dtype in (first, second)):
+        return np.promote_types(first, second)
+    narrow = all(dtype.kind not in "iub" and dtype.itemsize <= 4 for dtype in (first, second))
     return np.dtype(np.float32 if narrow else np.float64)
 
 

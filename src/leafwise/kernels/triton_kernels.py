@@ -27,10 +27,30 @@ from leafwise.kernels.triton_values import (
     as_int64,
 )
 
-# What is found in a chunk, and in an array, one row each: first what is counted, then the bits of doubles.
-COUNTS = 6  # nan, +inf, -inf, zeros, subnormals, finite
-FIELDS = 15  # and: least, largest, mean, deviation, l1, square, exponent, whole least, whole largest
-_LIST = tl.constexpr(15)  # of chunks, a last row has the list of those that are to be looked at once more
+# What is found in a chunk, and in an array, one row each. Those that `Moments` has stand in its order; the others are
+# what it is worked out from: `deviation` and `square`, in units of 4 to the power of `exponent`, and the extremes of
+# whole numbers, which doubles do not hold.
+COUNTED = ("nan", "posinf", "neginf", "zeros", "subnormals", "finite")
+DOUBLES = ("min", "max", "mean", "deviation", "l1", "square")  # by their bits
+WHOLE = ("exponent", "whole_min", "whole_max")
+_ROWS = (*COUNTED, *DOUBLES, *WHOLE)
+FIELDS = len(_ROWS)
+_NAN = tl.constexpr(_ROWS.index("nan"))
+_POSINF = tl.constexpr(_ROWS.index("posinf"))
+_NEGINF = tl.constexpr(_ROWS.index("neginf"))
+_ZEROS = tl.constexpr(_ROWS.index("zeros"))
+_SUBNORMALS = tl.constexpr(_ROWS.index("subnormals"))
+_FINITE = tl.constexpr(_ROWS.index("finite"))
+_MIN = tl.constexpr(_ROWS.index("min"))
+_MAX = tl.constexpr(_ROWS.index("max"))
+_MEAN = tl.constexpr(_ROWS.index("mean"))
+_DEVIATION = tl.constexpr(_ROWS.index("deviation"))
+_L1 = tl.constexpr(_ROWS.index("l1"))
+_SQUARE = tl.constexpr(_ROWS.index("square"))
+_EXPONENT = tl.constexpr(_ROWS.index("exponent"))
+_WHOLE_MIN = tl.constexpr(_ROWS.index("whole_min"))
+_WHOLE_MAX = tl.constexpr(_ROWS.index("whole_max"))
+_LIST = tl.constexpr(FIELDS)  # of chunks, a last row has the list of those that are to be looked at once more
 
 _INFINITY = tl.constexpr(float("inf"))
 _LARGE = tl.constexpr(2.0**59)  # squares of more do not fit into 32 bits when they are added up
@@ -60,18 +80,18 @@ def _power(exponent):
 
 
 @triton.jit
-def _store(found, chunk, chunks, field: tl.constexpr, number):
-    tl.store(found + field * chunks + chunk, number)
+def _store(table, row, rows, field: tl.constexpr, number):
+    tl.store(table + field * rows + row, number)
 
 
 @triton.jit
-def _store_double(found, chunk, chunks, field: tl.constexpr, number):
-    tl.store(found + field * chunks + chunk, number.to(tl.float64).to(tl.int64, bitcast=True))
+def _store_double(table, row, rows, field: tl.constexpr, number):
+    tl.store(table + field * rows + row, number.to(tl.float64).to(tl.int64, bitcast=True))
 
 
 @triton.jit
 def _carefully(
-    address, size, kind, values, tiny, histogram, found, chunk, chunks,
+    address, size, kind, values, tiny, histogram, by_chunk, chunk, chunks,
     KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """All that is to be known of a chunk, in 64 bits."""
@@ -166,21 +186,21 @@ def _carefully(
     constant = (count > 0) & (low == high)
     mean = tl.where(constant, low * scale + 0.0, mean + rest)
     deviation = tl.where(constant, 0.0, deviation)
-    _store(found, chunk, chunks, 0, nan_count)
-    _store(found, chunk, chunks, 1, positive_count)
-    _store(found, chunk, chunks, 2, negative_count)
-    _store(found, chunk, chunks, 3, zero_count)
-    _store(found, chunk, chunks, 4, subnormals)
-    _store(found, chunk, chunks, 5, count)
-    _store_double(found, chunk, chunks, 6, low)
-    _store_double(found, chunk, chunks, 7, high)
-    _store_double(found, chunk, chunks, 8, mean * _power(exponent))
-    _store_double(found, chunk, chunks, 9, deviation)
-    _store_double(found, chunk, chunks, 10, tl.sum(magnitudes) * _power(exponent))
-    _store_double(found, chunk, chunks, 11, tl.sum(squares))
-    _store(found, chunk, chunks, 12, exponent)
-    _store(found, chunk, chunks, 13, tl.min(least_whole))
-    _store(found, chunk, chunks, 14, tl.max(largest_whole))
+    _store(by_chunk, chunk, chunks, _NAN, nan_count)
+    _store(by_chunk, chunk, chunks, _POSINF, positive_count)
+    _store(by_chunk, chunk, chunks, _NEGINF, negative_count)
+    _store(by_chunk, chunk, chunks, _ZEROS, zero_count)
+    _store(by_chunk, chunk, chunks, _SUBNORMALS, subnormals)
+    _store(by_chunk, chunk, chunks, _FINITE, count)
+    _store_double(by_chunk, chunk, chunks, _MIN, low)
+    _store_double(by_chunk, chunk, chunks, _MAX, high)
+    _store_double(by_chunk, chunk, chunks, _MEAN, mean * _power(exponent))
+    _store_double(by_chunk, chunk, chunks, _DEVIATION, deviation)
+    _store_double(by_chunk, chunk, chunks, _L1, tl.sum(magnitudes) * _power(exponent))
+    _store_double(by_chunk, chunk, chunks, _SQUARE, tl.sum(squares))
+    _store(by_chunk, chunk, chunks, _EXPONENT, exponent)
+    _store(by_chunk, chunk, chunks, _WHOLE_MIN, tl.min(least_whole))
+    _store(by_chunk, chunk, chunks, _WHOLE_MAX, tl.max(largest_whole))
     if HISTOGRAM:
         tl.atomic_add(histogram + tl.arange(0, 256), bins, mask=bins != 0, sem="relaxed")
 
@@ -212,7 +232,7 @@ def _gather(window, even, odd, numbers, word: tl.constexpr):
 
 @triton.jit
 def measure_whole_chunks(
-    chunks_to_measure, addresses, arrays, kinds, tinies, values, found, histograms, counter, chunks,
+    chunks_to_measure, addresses, arrays, kinds, tinies, values, by_chunk, histograms, counter, chunks,
     KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One whole chunk of floats of at most 32 bits."""
@@ -220,7 +240,7 @@ def measure_whole_chunks(
     address = tl.load(addresses + chunk)
     array = tl.load(arrays + chunk)
     kind = tl.load(kinds + array)
-    its_values = values + 256 * array if HAS_BYTE_FLOAT & KINDS else values
+    byte_values = values + 256 * array if HAS_BYTE_FLOAT & KINDS else values
     tiny = tl.load(tinies + array).to(tl.float32)
     lanes = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
@@ -231,7 +251,7 @@ def measure_whole_chunks(
     smallest = tl.full([BLOCK], _INFINITY, tl.float32)
     if HISTOGRAM:
         # The window begins where a first look says, with room above for what is four times as large.
-        first = as_float32(address, lanes, kind, its_values, KINDS, BLOCK).to(tl.int32, bitcast=True) & 0x7FFFFFFF
+        first = as_float32(address, lanes, kind, byte_values, KINDS, BLOCK).to(tl.int32, bitcast=True) & 0x7FFFFFFF
         lowest = tl.maximum((tl.max(first) >> 23) + 3 - _WINDOW, 1)
         even_0 = tl.zeros([BLOCK], tl.int64)
         even_1 = tl.zeros([BLOCK], tl.int64)
@@ -245,7 +265,7 @@ def measure_whole_chunks(
             word_1 = tl.zeros([BLOCK], tl.float64)
             word_2 = tl.zeros([BLOCK], tl.float64)
         for part in tl.static_range(_PER_FLUSH):
-            x = as_float32(address, start + part * BLOCK + lanes, kind, its_values, KINDS, BLOCK)
+            x = as_float32(address, start + part * BLOCK + lanes, kind, byte_values, KINDS, BLOCK)
             total += x
             magnitudes += tl.abs(x)
             squares = tl.fma(x, x, squares)
@@ -277,7 +297,7 @@ def measure_whole_chunks(
         zero_counts = tl.zeros([BLOCK], tl.int32)
         small_counts = tl.zeros([BLOCK], tl.int32)
         for start in range(0, CHUNK, BLOCK):
-            x = as_float32(address, start + lanes, kind, its_values, KINDS, BLOCK)
+            x = as_float32(address, start + lanes, kind, byte_values, KINDS, BLOCK)
             zero_counts += (x == 0).to(tl.int32)
             small_counts += (tl.abs(x) < tiny).to(tl.int32)
         zeros = tl.sum(zero_counts)
@@ -290,32 +310,32 @@ def measure_whole_chunks(
         window = _gather(window, even_2, odd_2, numbers, 2)
         fine = fine & (tl.sum(window) == CHUNK - zeros)  # otherwise some lie outside of the window
     if fine:
-        _store(found, chunk, chunks, 0, 0)
-        _store(found, chunk, chunks, 1, 0)
-        _store(found, chunk, chunks, 2, 0)
-        _store(found, chunk, chunks, 3, zeros)
-        _store(found, chunk, chunks, 4, small_count - zeros)
-        _store(found, chunk, chunks, 5, CHUNK)
-        _store_double(found, chunk, chunks, 6, low)
-        _store_double(found, chunk, chunks, 7, high)
-        _store_double(found, chunk, chunks, 8, mean)
-        _store_double(found, chunk, chunks, 9, tl.maximum(deviation, 0.0))
-        _store_double(found, chunk, chunks, 10, l1)
-        _store_double(found, chunk, chunks, 11, square)
-        _store(found, chunk, chunks, 12, 0)
-        _store(found, chunk, chunks, 13, 0)
-        _store(found, chunk, chunks, 14, 0)
+        _store(by_chunk, chunk, chunks, _NAN, 0)
+        _store(by_chunk, chunk, chunks, _POSINF, 0)
+        _store(by_chunk, chunk, chunks, _NEGINF, 0)
+        _store(by_chunk, chunk, chunks, _ZEROS, zeros)
+        _store(by_chunk, chunk, chunks, _SUBNORMALS, small_count - zeros)
+        _store(by_chunk, chunk, chunks, _FINITE, CHUNK)
+        _store_double(by_chunk, chunk, chunks, _MIN, low)
+        _store_double(by_chunk, chunk, chunks, _MAX, high)
+        _store_double(by_chunk, chunk, chunks, _MEAN, mean)
+        _store_double(by_chunk, chunk, chunks, _DEVIATION, tl.maximum(deviation, 0.0))
+        _store_double(by_chunk, chunk, chunks, _L1, l1)
+        _store_double(by_chunk, chunk, chunks, _SQUARE, square)
+        _store(by_chunk, chunk, chunks, _EXPONENT, 0)
+        _store(by_chunk, chunk, chunks, _WHOLE_MIN, 0)
+        _store(by_chunk, chunk, chunks, _WHOLE_MAX, 0)
         if HISTOGRAM:
             histogram = histograms + 256 * array.to(tl.int64) + lowest
             tl.atomic_add(histogram + numbers, window, mask=window != 0, sem="relaxed")
     else:
         behind = tl.atomic_add(counter, 1, sem="relaxed")
-        _store(found + behind, 0, chunks, _LIST, chunk)
+        _store(by_chunk + behind, 0, chunks, _LIST, chunk)
 
 
 @triton.jit
 def measure_carefully(
-    chunks_to_measure, already, addresses, sizes, arrays, kinds, tinies, values, found, histograms, counter, chunks,
+    chunks_to_measure, already, addresses, sizes, arrays, kinds, tinies, values, by_chunk, histograms, counter, chunks,
     KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The chunks that were to be measured so from the beginning, and those on the list, several by one program."""
@@ -323,23 +343,23 @@ def measure_carefully(
     for number in range(tl.program_id(0), count, tl.num_programs(0)):
         chunk = tl.load(chunks_to_measure + number, mask=number < already, other=0)
         if number >= already:
-            chunk = tl.load(found + _LIST * chunks + number - already).to(tl.int32)
+            chunk = tl.load(by_chunk + _LIST * chunks + number - already).to(tl.int32)
         array = tl.load(arrays + chunk)
-        its_values = values + 256 * array if HAS_BYTE_FLOAT & KINDS else values
+        byte_values = values + 256 * array if HAS_BYTE_FLOAT & KINDS else values
         _carefully(
-            tl.load(addresses + chunk), tl.load(sizes + chunk), tl.load(kinds + array), its_values,
-            tl.load(tinies + array), histograms + 256 * array.to(tl.int64), found, chunk, chunks,
+            tl.load(addresses + chunk), tl.load(sizes + chunk), tl.load(kinds + array), byte_values,
+            tl.load(tinies + array), histograms + 256 * array.to(tl.int64), by_chunk, chunk, chunks,
             KINDS, HISTOGRAM, BLOCK,
         )  # fmt: skip
 
 
 @triton.jit
-def _double(found, field: tl.constexpr, chunks, at, mask):
-    return tl.load(found + field * chunks + at, mask=mask, other=0).to(tl.float64, bitcast=True)
+def _double(by_chunk, field: tl.constexpr, chunks, at, mask):
+    return tl.load(by_chunk + field * chunks + at, mask=mask, other=0).to(tl.float64, bitcast=True)
 
 
 @triton.jit
-def fold_chunks(found, chunks, first_chunks, results, arrays, BLOCK: tl.constexpr):
+def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.constexpr):
     """The chunks of one array, put together in their order."""
     array = tl.program_id(0)
     first, stop = tl.load(first_chunks + array), tl.load(first_chunks + array + 1)
@@ -359,23 +379,23 @@ def fold_chunks(found, chunks, first_chunks, results, arrays, BLOCK: tl.constexp
     for start in range(first, stop, BLOCK):
         at = start + lanes
         mask = at < stop
-        its = tl.load(found + 5 * chunks + at, mask=mask, other=0)
-        magnitude = _double(found, 10, chunks, at, mask)
-        nan += tl.load(found + at, mask=mask, other=0)
-        positive += tl.load(found + 1 * chunks + at, mask=mask, other=0)
-        negative += tl.load(found + 2 * chunks + at, mask=mask, other=0)
-        zeros += tl.load(found + 3 * chunks + at, mask=mask, other=0)
-        subnormals += tl.load(found + 4 * chunks + at, mask=mask, other=0)
-        finite += its
+        in_chunk = tl.load(by_chunk + _FINITE * chunks + at, mask=mask, other=0)
+        magnitude = _double(by_chunk, _L1, chunks, at, mask)
+        nan += tl.load(by_chunk + _NAN * chunks + at, mask=mask, other=0)
+        positive += tl.load(by_chunk + _POSINF * chunks + at, mask=mask, other=0)
+        negative += tl.load(by_chunk + _NEGINF * chunks + at, mask=mask, other=0)
+        zeros += tl.load(by_chunk + _ZEROS * chunks + at, mask=mask, other=0)
+        subnormals += tl.load(by_chunk + _SUBNORMALS * chunks + at, mask=mask, other=0)
+        finite += in_chunk
         l1 += magnitude
-        least = tl.where(its > 0, tl.minimum(least, _double(found, 6, chunks, at, mask)), least)
-        largest = tl.where(its > 0, tl.maximum(largest, _double(found, 7, chunks, at, mask)), largest)
+        least = tl.where(in_chunk > 0, tl.minimum(least, _double(by_chunk, _MIN, chunks, at, mask)), least)
+        largest = tl.where(in_chunk > 0, tl.maximum(largest, _double(by_chunk, _MAX, chunks, at, mask)), largest)
         # What is all zero has no exponent that would matter.
-        power = tl.load(found + 12 * chunks + at, mask=mask, other=0)
+        power = tl.load(by_chunk + _EXPONENT * chunks + at, mask=mask, other=0)
         exponent = tl.where(mask & (magnitude > 0), tl.maximum(exponent, power), exponent)
-        whole = tl.load(found + 13 * chunks + at, mask=mask, other=0x7FFFFFFFFFFFFFFF)
+        whole = tl.load(by_chunk + _WHOLE_MIN * chunks + at, mask=mask, other=0x7FFFFFFFFFFFFFFF)
         least_whole = tl.minimum(least_whole, whole)
-        whole = tl.load(found + 14 * chunks + at, mask=mask, other=-0x7FFFFFFFFFFFFFFF - 1)
+        whole = tl.load(by_chunk + _WHOLE_MAX * chunks + at, mask=mask, other=-0x7FFFFFFFFFFFFFFF - 1)
         largest_whole = tl.maximum(largest_whole, whole)
     count = tl.maximum(tl.sum(finite), 1)
     unit = tl.max(exponent)
@@ -384,8 +404,8 @@ def fold_chunks(found, chunks, first_chunks, results, arrays, BLOCK: tl.constexp
     for start in range(first, stop, BLOCK):
         at = start + lanes
         mask = at < stop
-        its = tl.load(found + 5 * chunks + at, mask=mask, other=0)
-        means += _double(found, 8, chunks, at, mask) * (its.to(tl.float64) / count)
+        in_chunk = tl.load(by_chunk + _FINITE * chunks + at, mask=mask, other=0)
+        means += _double(by_chunk, _MEAN, chunks, at, mask) * (in_chunk.to(tl.float64) / count)
     mean = tl.sum(means)
     low, high = tl.min(least), tl.max(largest)
     mean = tl.where(low == high, low + 0.0, mean)  # which rounding must not change
@@ -394,25 +414,25 @@ def fold_chunks(found, chunks, first_chunks, results, arrays, BLOCK: tl.constexp
     for start in range(first, stop, BLOCK):
         at = start + lanes
         mask = at < stop
-        its = tl.load(found + 5 * chunks + at, mask=mask, other=0).to(tl.float64)
-        power = tl.load(found + 12 * chunks + at, mask=mask, other=0)
+        in_chunk = tl.load(by_chunk + _FINITE * chunks + at, mask=mask, other=0).to(tl.float64)
+        power = tl.load(by_chunk + _EXPONENT * chunks + at, mask=mask, other=0)
         # Squares are in units of 4 to the power of their exponent; what is 2**500 times smaller is nothing beside it.
         shift = _power(tl.maximum(power - unit, -500))
-        apart = (_double(found, 8, chunks, at, mask) - mean) * _power(-unit)
-        deviations += _double(found, 9, chunks, at, mask) * shift * shift + its * apart * apart
-        squares += _double(found, 11, chunks, at, mask) * shift * shift
-    _store(results, array, arrays, 0, tl.sum(nan))
-    _store(results, array, arrays, 1, tl.sum(positive))
-    _store(results, array, arrays, 2, tl.sum(negative))
-    _store(results, array, arrays, 3, tl.sum(zeros))
-    _store(results, array, arrays, 4, tl.sum(subnormals))
-    _store(results, array, arrays, 5, tl.sum(finite))
-    _store_double(results, array, arrays, 6, low)
-    _store_double(results, array, arrays, 7, high)
-    _store_double(results, array, arrays, 8, mean)
-    _store_double(results, array, arrays, 9, tl.sum(deviations))
-    _store_double(results, array, arrays, 10, tl.sum(l1))
-    _store_double(results, array, arrays, 11, tl.sum(squares))
-    _store(results, array, arrays, 12, unit)
-    _store(results, array, arrays, 13, tl.min(least_whole))
-    _store(results, array, arrays, 14, tl.max(largest_whole))
+        apart = (_double(by_chunk, _MEAN, chunks, at, mask) - mean) * _power(-unit)
+        deviations += _double(by_chunk, _DEVIATION, chunks, at, mask) * shift * shift + in_chunk * apart * apart
+        squares += _double(by_chunk, _SQUARE, chunks, at, mask) * shift * shift
+    _store(results, array, arrays, _NAN, tl.sum(nan))
+    _store(results, array, arrays, _POSINF, tl.sum(positive))
+    _store(results, array, arrays, _NEGINF, tl.sum(negative))
+    _store(results, array, arrays, _ZEROS, tl.sum(zeros))
+    _store(results, array, arrays, _SUBNORMALS, tl.sum(subnormals))
+    _store(results, array, arrays, _FINITE, tl.sum(finite))
+    _store_double(results, array, arrays, _MIN, low)
+    _store_double(results, array, arrays, _MAX, high)
+    _store_double(results, array, arrays, _MEAN, mean)
+    _store_double(results, array, arrays, _DEVIATION, tl.sum(deviations))
+    _store_double(results, array, arrays, _L1, tl.sum(l1))
+    _store_double(results, array, arrays, _SQUARE, tl.sum(squares))
+    _store(results, array, arrays, _EXPONENT, unit)
+    _store(results, array, arrays, _WHOLE_MIN, tl.min(least_whole))
+    _store(results, array, arrays, _WHOLE_MAX, tl.max(largest_whole))

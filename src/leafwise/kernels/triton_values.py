@@ -7,40 +7,52 @@
 import triton
 import triton.language as tl
 
-# Numbers of kinds are those of the C code.
-FLOAT32 = tl.constexpr(0)
-FLOAT64 = tl.constexpr(1)
-BFLOAT16 = tl.constexpr(2)
-FLOAT16 = tl.constexpr(3)
-BYTE_FLOAT = tl.constexpr(4)
-INT8 = tl.constexpr(5)
-INT16 = tl.constexpr(6)
-INT32 = tl.constexpr(7)
-INT64 = tl.constexpr(8)
-UINT8 = tl.constexpr(9)
-UINT16 = tl.constexpr(10)
-UINT32 = tl.constexpr(11)
-UINT64 = tl.constexpr(12)
-BOOL = tl.constexpr(13)
+from leafwise.core.dtypes import BYTE_FLOAT, DTYPES
+
+
+def _kernel(dtype: str) -> int:
+    number = DTYPES[dtype].kernel
+    assert number is not None
+    return number
+
+
+def _bits(*dtypes: str) -> int:
+    return sum(1 << _kernel(dtype) for dtype in dtypes)
+
+
+# The numbers of kinds, as in the C code.
+FLOAT32 = tl.constexpr(_kernel("float32"))
+FLOAT64 = tl.constexpr(_kernel("float64"))
+BFLOAT16 = tl.constexpr(_kernel("bfloat16"))
+FLOAT16 = tl.constexpr(_kernel("float16"))
+_BYTE_FLOAT = tl.constexpr(BYTE_FLOAT)
+INT8 = tl.constexpr(_kernel("int8"))
+INT16 = tl.constexpr(_kernel("int16"))
+INT32 = tl.constexpr(_kernel("int32"))
+INT64 = tl.constexpr(_kernel("int64"))
+UINT8 = tl.constexpr(_kernel("uint8"))
+UINT16 = tl.constexpr(_kernel("uint16"))
+UINT32 = tl.constexpr(_kernel("uint32"))
+UINT64 = tl.constexpr(_kernel("uint64"))
+BOOL = tl.constexpr(_kernel("bool"))
 
 # And the bits that say that one occurs.
-HAS_FLOAT32 = tl.constexpr(1 << 0)
-HAS_FLOAT64 = tl.constexpr(1 << 1)
-HAS_BFLOAT16 = tl.constexpr(1 << 2)
-HAS_FLOAT16 = tl.constexpr(1 << 3)
-HAS_BYTE_FLOAT = tl.constexpr(1 << 4)
-HAS_INT8 = tl.constexpr(1 << 5)
-HAS_INT16 = tl.constexpr(1 << 6)
-HAS_INT32 = tl.constexpr(1 << 7)
-HAS_INT64 = tl.constexpr(1 << 8)
-HAS_UINT8 = tl.constexpr(1 << 9)
-HAS_UINT16 = tl.constexpr(1 << 10)
-HAS_UINT32 = tl.constexpr(1 << 11)
-HAS_UINT64 = tl.constexpr(1 << 12)
-HAS_BOOL = tl.constexpr(1 << 13)
-HAS_NARROW = tl.constexpr(0b11101)
-HAS_INT64_OR_UINT64 = tl.constexpr(1 << 8 | 1 << 12)
-HAS_WHOLE = tl.constexpr(0b11111111100000)
+HAS_FLOAT32 = tl.constexpr(_bits("float32"))
+HAS_FLOAT64 = tl.constexpr(_bits("float64"))
+HAS_BFLOAT16 = tl.constexpr(_bits("bfloat16"))
+HAS_FLOAT16 = tl.constexpr(_bits("float16"))
+HAS_BYTE_FLOAT = tl.constexpr(1 << BYTE_FLOAT)
+HAS_INT8 = tl.constexpr(_bits("int8"))
+HAS_INT16 = tl.constexpr(_bits("int16"))
+HAS_INT32 = tl.constexpr(_bits("int32"))
+HAS_INT64 = tl.constexpr(_bits("int64"))
+HAS_UINT8 = tl.constexpr(_bits("uint8"))
+HAS_UINT16 = tl.constexpr(_bits("uint16"))
+HAS_UINT32 = tl.constexpr(_bits("uint32"))
+HAS_UINT64 = tl.constexpr(_bits("uint64"))
+HAS_BOOL = tl.constexpr(_bits("bool"))
+HAS_INT64_OR_UINT64 = tl.constexpr(_bits("int64", "uint64"))
+HAS_WHOLE = tl.constexpr(_bits(*(name for name, dtype in DTYPES.items() if dtype.kind in ("int", "bool"))))
 
 
 @triton.jit
@@ -64,7 +76,7 @@ def as_float32(address, offsets, kind, values, KINDS: tl.constexpr, BLOCK: tl.co
             if kind == FLOAT16:
                 x = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.float16)), 16) + offsets).to(tl.float32)
         if HAS_BYTE_FLOAT & KINDS:
-            if kind == BYTE_FLOAT:
+            if kind == _BYTE_FLOAT:
                 code = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.uint8)), 16) + offsets)
                 x = tl.load(values + code.to(tl.int32))
     return x
@@ -89,7 +101,7 @@ def as_float64(address, offsets, mask, kind, values, KINDS: tl.constexpr, BLOCK:
             raw = tl.load(address.to(tl.pointer_type(tl.float16)) + offsets, mask=mask, other=0)
             x = raw.to(tl.float32).to(tl.float64)
     if HAS_BYTE_FLOAT & KINDS:
-        if kind == BYTE_FLOAT:
+        if kind == _BYTE_FLOAT:
             code = tl.load(address.to(tl.pointer_type(tl.uint8)) + offsets, mask=mask, other=0)
             x = tl.where(mask, tl.load(values + code.to(tl.int32)).to(tl.float64), 0.0)
     if HAS_WHOLE & KINDS:

@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from leafwise.core.moments import Histogram, together
+from leafwise.core.dtypes import is_float
+from leafwise.core.moments import STATISTICS, Histogram, TableColumn, together
 from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import Path, listed, quote
 from leafwise.inspect.stats.rows import Row
@@ -12,6 +13,7 @@ from leafwise.render.outline import MAX_LINES
 from leafwise.render.phrases import plural
 
 _BARS = "▁▂▃▄▅▆▇█"
+_HISTOGRAM_DROP = 2  # after the first column that goes where room is short
 _TOO_FEW = 5  # lines for a tree of many leaves
 _EXPONENTS = 20  # so many powers of two are drawn, up to the largest
 
@@ -21,18 +23,28 @@ def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
     rows = list(stats.values())
     parts = _parts(rows, depth, full)
     # Weights are of interest; a buffer of large whole numbers would push them all out of the window.
-    floats = [row for row in rows if "float" in (row.dtype or "")]
+    floats = [row for row in rows if is_float(row.dtype or "")]
     highest = _highest(floats or rows)
     lines = [_header(highest, _highest(rows) != highest)] if rows else []
     for name, members in parts.items():
         if len(members) == 1:
             lines.append(_line(members[0].path or "", members[0], highest, ()))
         else:
-            folded = Row(together([row._moments for row in members]))
+            folded = Row(together(members))
             lines.append(_line(name, folded, highest, (Span(f"{len(members):,} leaves", "dim"),)))
     if rows and len(parts) != 1:
         lines.append(_line("total", stats.total, highest, (), "type"))
-    return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(6)), drop=(0, 7, 3, 5, 1))
+    columns = _columns()
+    drops = {place: column.drop for place, (_, column) in enumerate(columns) if column.drop}
+    drops[len(columns) + 1] = _HISTOGRAM_DROP
+    drop = sorted(drops, key=lambda place: drops[place])
+    return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(len(columns))), drop=tuple(drop))
+
+
+def _columns() -> list[tuple[str, TableColumn]]:
+    """The statistics that are printed, from left to right. What is not finite follows, then the histogram."""
+    columns = [(statistic.name, statistic.column) for statistic in STATISTICS if statistic.column is not None]
+    return sorted(columns, key=lambda column: column[1].place)
 
 
 def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row]]:
@@ -43,24 +55,24 @@ def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row
     deepest = max(map(len, steps), default=1)
     chosen = deepest if full else depth
     if chosen is None:
-        counts = [len({tuple(one[:some]) for one in steps}) for some in range(1, deepest + 1)]
-        chosen = max((some for some, count in enumerate(counts, 1) if count <= MAX_LINES), default=1)
+        counts = [len({tuple(names[:length]) for names in steps}) for length in range(1, deepest + 1)]
+        chosen = max((length for length, count in enumerate(counts, 1) if count <= MAX_LINES), default=1)
         if counts and counts[chosen - 1] < _TOO_FEW and chosen < deepest:
             chosen += 1  # some of many say more than one line for all
     parts: dict[str, list[Row]] = {}
-    for row, its in zip(rows, steps, strict=True):
-        parts.setdefault(".".join(its[:chosen]), []).append(row)
+    for row, path_steps in zip(rows, steps, strict=True):
+        parts.setdefault(".".join(path_steps[:chosen]), []).append(row)
     if depth is None and not full and len(parts) > MAX_LINES:
         # Even the first steps are too many: the last of them share a line.
         names = list(parts)
         rest = names[MAX_LINES - 1 :]
-        others = [row for name in rest for row in parts[name]]
-        return {**{name: parts[name] for name in names[: MAX_LINES - 1]}, f"… {len(rest):,} more": others}
+        last_rows = [row for name in rest for row in parts[name]]
+        return {**{name: parts[name] for name in names[: MAX_LINES - 1]}, f"… {len(rest):,} more": last_rows}
     return parts
 
 
 def _header(highest: int | None, beyond: bool) -> Line:
-    names = ["values", "mean", "std", "min", "max", "zeros", ""]
+    names = [*(column.heading for _, column in _columns()), ""]
     if highest is not None:
         left, right = f"≤2^{highest - _EXPONENTS + 1}", f"{'≥' * beyond}2^{highest}"
         names.append(left + right.rjust(_EXPONENTS - len(left)))
@@ -68,17 +80,21 @@ def _header(highest: int | None, beyond: bool) -> Line:
 
 
 def _line(name: str, row: Row, highest: int | None, note: tuple[Span, ...], style: Style = "name") -> Line:
-    cells = [Span(f"{row.count:,}", "number"), *(Span(_number(one)) for one in (row.mean, row.std, row.min, row.max))]
-    cells.append(Span(share_text(row.zeros, row.finite), "dim" if not row.zeros else ""))
-    cells.append(Span(", ".join(f"{count:,} {what}" for what, count in _wrong(row)), "warn"))
+    cells = [_cell(row, getattr(row, statistic), column) for statistic, column in _columns()]
+    cells.append(Span(", ".join(f"{count:,} {label}" for label, count in row.nonfinite_counts().items()), "warn"))
     if highest is not None:
         cells.append(Span(_bars(row.histogram, highest)))
     return Line(0, (Span(name, style),), tuple(cells), note)
 
 
-def _wrong(row: Row) -> list[tuple[str, int]]:
-    counts = (("NaN", row.nan), ("+inf", row.posinf), ("-inf", row.neginf))
-    return [(what, count) for what, count in counts if count]
+def _cell(row: Row, value: Any, column: TableColumn) -> Span:
+    match column.form:
+        case "count":
+            return Span(f"{value:,}", "number")
+        case "number":
+            return Span(_number(value))
+        case "share":
+            return Span(share_text(value, row.finite), "dim" if not value else "")
 
 
 def _number(value: float) -> str:
@@ -100,7 +116,7 @@ def share_text(part: int, whole: int) -> str:
 def _highest(rows: list[Row]) -> int | None:
     """The largest exponent of a magnitude among them."""
     histograms = [row.histogram for row in rows if row.histogram is not None and row.histogram.counts]
-    return max((one.lowest + len(one.counts) - 1 for one in histograms), default=None)
+    return max((bins.lowest + len(bins.counts) - 1 for bins in histograms), default=None)
 
 
 def _bars(histogram: Histogram | None, highest: int) -> str:
@@ -115,24 +131,24 @@ def _bars(histogram: Histogram | None, highest: int) -> str:
 
 
 def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Span, ...]]:
-    what = "value" if stats.of == "value" else "gradient"
-    said = f"{plural(len(rows), 'leaf', 'leaves')}, {plural(stats.total.count, what, what + 's')}"
+    noun = "value" if stats.of == "value" else "gradient"
+    summary = f"{plural(len(rows), 'leaf', 'leaves')}, {plural(stats.total.count, noun, noun + 's')}"
     if highest is not None:
-        said += " · bars count magnitudes by powers of two"
-    footer: list[tuple[Span, ...]] = [(Span(said),)]
-    wrong = [row.path or "" for row in rows if _wrong(row)]
-    if wrong:
-        some = f"not finite in {plural(len(wrong), 'leaf', 'leaves')}: {listed(wrong)}"
-        footer.append((Span(some, "warn"),))
+        summary += " · bars count magnitudes by powers of two"
+    footer: list[tuple[Span, ...]] = [(Span(summary),)]
+    nonfinite = [row.path or "" for row in rows if row.finite < row.count]
+    if nonfinite:
+        text = f"not finite in {plural(len(nonfinite), 'leaf', 'leaves')}: {listed(nonfinite)}"
+        footer.append((Span(text, "warn"),))
     return footer + left_out("left out", stats.skipped)
 
 
-def left_out(what: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
+def left_out(heading: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
     """A line for each reason why something is left out, with the paths that it holds for."""
     by_reason: dict[str, list[str]] = {}
     for path, reason in reasons.items():
         by_reason.setdefault(reason, []).append(path)
-    return [(Span(f"{what}: {listed(paths)}: {reason}", "warn"),) for reason, paths in by_reason.items()]
+    return [(Span(f"{heading}: {listed(paths)}: {reason}", "warn"),) for reason, paths in by_reason.items()]
 
 
 def to_json(stats: Stats) -> dict[str, Any]:
@@ -146,10 +162,9 @@ def to_json(stats: Stats) -> dict[str, Any]:
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    numbers = row.numbers()
-    found = {name: value if _is_plain(value) else None for name, value in numbers.items()}
+    numbers = {name: value if _is_plain(value) else None for name, value in row.numbers().items()}
     histogram = row.histogram
-    return {**found, "histogram": None if histogram is None else histogram._asdict()}
+    return {**numbers, "histogram": None if histogram is None else histogram._asdict()}
 
 
 def _is_plain(value: Any) -> bool:

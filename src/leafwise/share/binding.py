@@ -7,6 +7,7 @@ from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.tying import Keep, Place, TiedPlaces, Tying
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
+from leafwise.core.dtypes import is_float
 from leafwise.core.home import Home, Spec, offer
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory import SAME, Op
@@ -347,7 +348,7 @@ def _check_values(columns: Columns, source: int, targets: list[int], op: Op, kee
             f'cannot tie {len(targets)} leaves to {columns.row_text(source)} with keep="target": their values differ '
             f'among themselves, {columns.row_text(targets[0])} and others; use keep="source" or keep="mean"'
         )
-    if keep == "mean" and "float" not in (dtype := columns.facts([source])[0].spec.dtype):
+    if keep == "mean" and not is_float(dtype := columns.facts([source])[0].spec.dtype):
         raise TieError(f'cannot tie {first} to {columns.row_text(source)} with keep="mean": there is none of {dtype}')
 
 

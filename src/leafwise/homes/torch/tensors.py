@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from leafwise.core.dtypes import DTYPES
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.torch.foreign import not_understood
 
@@ -112,16 +113,9 @@ def tensor_over(array: Any) -> torch.Tensor:
 
 # What NumPy knows through ml_dtypes, and the words that have as many bits.
 _BY_BITS = {
-    getattr(torch, name): words
-    for words, names in (
-        (torch.int16, ("bfloat16",)),
-        (
-            torch.uint8,
-            ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
-        ),
-    )
-    for name in names
-    if hasattr(torch, name)
+    getattr(torch, name): {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
+    for name, dtype in DTYPES.items()
+    if dtype.is_stored and not dtype.is_native and hasattr(torch, name)
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from leafwise.core.dtypes import WORDS
 from leafwise.core.reader import Reader
 from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf
 
@@ -173,7 +174,7 @@ def _weights(random: Any, count: int) -> Any:
 
 
 def _fingerprints(lines: Any, weights: Any) -> Any:
-    bits = np.ascontiguousarray(lines).view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[lines.itemsize])
+    bits = np.ascontiguousarray(lines).view(WORDS[lines.itemsize])
     with np.errstate(over="ignore"):
         return (bits.astype(np.uint64) * weights).sum(1)
 

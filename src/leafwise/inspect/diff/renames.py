@@ -108,7 +108,7 @@ def _by_all_moments(leaf: _Measured) -> object:
 
 def _by_order_free_moments(leaf: _Measured) -> object:
     """What does not depend on the order of values, and is exact everywhere."""
-    return _dtype_and_shape(leaf.held), repr(leaf.moments[:8])
+    return _dtype_and_shape(leaf.held), repr(leaf.moments.order_free())
 
 
 def _groups(left: Unpaired, key: Callable[[_Measured], object]) -> list[Unpaired]:

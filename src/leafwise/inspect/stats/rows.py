@@ -2,24 +2,21 @@
 
 import math
 from numbers import Real
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from leafwise.core.moments import Histogram, Moments
+from leafwise.core.dtypes import DTYPES
+from leafwise.core.moments import FIELDS, HIGHEST, Histogram, Moments
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
 
-# As powers of two: what is beyond the largest number of each floating dtype, its smallest normal one, and the smallest
-# that is not zero.
+_VALUES = attrgetter(*FIELDS)
+# The floats that `outside` knows: all that are cast to, whose numbers the bins of a histogram reach. The widest first.
 _RANGES = {
-    "float32": (128, -126, -149), "bfloat16": (128, -126, -133), "float16": (16, -14, -24),
-    "float8_e4m3fn": (9, -6, -9), "float8_e4m3fnuz": (8, -7, -10),
-    "float8_e5m2": (16, -14, -16), "float8_e5m2fnuz": (16, -15, -17),
-}  # fmt: skip
-# From here on, values are rounded beyond the largest number: half a step above it, or just more where that is even.
-_INFINITE_FROM = {
-    "float32": 2.0**128 - 2.0**103, "bfloat16": 2.0**128 - 2.0**119, "float16": 65520.0,
-    "float8_e4m3fn": 464.0 * (1 + 2.0**-52), "float8_e4m3fnuz": 248.0,
-    "float8_e5m2": 61440.0, "float8_e5m2fnuz": 61440.0,
+    dtype.name: dtype.range
+    for dtype in sorted(DTYPES.values(), key=lambda dtype: (-dtype.bits, dtype.name))
+    if dtype.is_stored and dtype.range and dtype.range.smallest_normal is not None
+    and dtype.range.largest_exponent < HIGHEST
 }  # fmt: skip
 
 
@@ -34,93 +31,18 @@ class Outside(NamedTuple):
     vanish: int
 
 
-class Row:
+class Row(Moments):
     """Statistics of one leaf, or of many as one, which have no path, dtype and shape; see `lw.stats`."""
 
-    __slots__ = ("_moments", "dtype", "path", "shape")
+    __slots__ = ("dtype", "path", "shape")
 
     def __init__(
         self, moments: Moments, path: str | None = None, dtype: str | None = None, shape: tuple[int, ...] | None = None
     ) -> None:
-        self._moments = moments
+        super().__init__(*_VALUES(moments))
         self.path = path
         self.dtype = dtype
         self.shape = shape
-
-    @property
-    def count(self) -> int:
-        """How many values there are, whatever they are."""
-        return self._moments.size
-
-    @property
-    def nan(self) -> int:
-        """How many are no number."""
-        return self._moments.nan
-
-    @property
-    def posinf(self) -> int:
-        """How many are plus infinity."""
-        return self._moments.posinf
-
-    @property
-    def neginf(self) -> int:
-        """How many are minus infinity."""
-        return self._moments.neginf
-
-    @property
-    def finite(self) -> int:
-        """How many are neither; all that follows is about these."""
-        return self._moments.finite
-
-    @property
-    def zeros(self) -> int:
-        """How many are zero."""
-        return self._moments.zeros
-
-    @property
-    def subnormals(self) -> int:
-        """How many are so small, in their own dtype, that they have fewer digits than others."""
-        return self._moments.subnormals
-
-    @property
-    def min(self) -> float:
-        """The smallest value; of whole numbers, exactly."""
-        return self._moments.min
-
-    @property
-    def max(self) -> float:
-        """The largest value; of whole numbers, exactly."""
-        return self._moments.max
-
-    @property
-    def absmax(self) -> float:
-        """The largest magnitude."""
-        return max(abs(self.min), abs(self.max))
-
-    @property
-    def mean(self) -> float:
-        """The mean."""
-        return self._moments.mean
-
-    @property
-    def std(self) -> float:
-        """The standard deviation of these very values: the root of their mean squared distance from the mean."""
-        return self._moments.std if self.finite else math.nan
-
-    @property
-    def l1(self) -> float:
-        """The sum of magnitudes."""
-        return self._moments.l1
-
-    @property
-    def l2(self) -> float:
-        """The Euclidean norm."""
-        return self._moments.l2
-
-    @property
-    def histogram(self) -> Histogram | None:
-        """How many values have which magnitude, by powers of two."""
-        return self._moments.histogram
 
     def quantile(self, q: float) -> float:
         """The magnitude that this share of the values does not exceed, read from the histogram: within the bin of the
@@ -132,8 +54,8 @@ class Row:
         >>> row.quantile(0.25), row.quantile(0.5), row.quantile(1)
         (0.0, 0.75, 100.0)
         """
-        given: Any = q
-        if not isinstance(given, Real) or not 0 <= float(given) <= 1:
+        number: Any = q
+        if not isinstance(number, Real) or not 0 <= float(number) <= 1:
             raise QueryError(f"a quantile is between 0 and 1, not {q!r}")
         histogram = self._histogram("quantile")
         wanted = q * self.finite
@@ -165,9 +87,12 @@ class Row:
         if name not in _RANGES:
             raise QueryError(f"outside() knows the floating dtypes {', '.join(_RANGES)}, not {dtype!r}")
         histogram = self._histogram("outside")
-        above, normal, smallest = _RANGES[name]
+        floats = _RANGES[name]
+        normal = floats.smallest_normal
+        assert normal is not None  # as _RANGES has only those
+        smallest = normal - floats.fraction_bits
         # Values in the last bin that fits may be rounded to infinity, if the largest of all is.
-        partly = above - 1 if self.finite and self.absmax >= _INFINITE_FROM[name] else above
+        partly = floats.largest_exponent + (not self.finite or self.absmax < floats.overflows_from)
         counts = [0, 0, 0]
         for exponent, count in enumerate(histogram.counts, histogram.lowest):
             if exponent >= partly:
@@ -178,23 +103,18 @@ class Row:
                 counts[1] += count
         return Outside(*counts)
 
-    def _histogram(self, what: str) -> Histogram:
+    def _histogram(self, method: str) -> Histogram:
         if self.histogram is None:
-            raise QueryError(f"{what}() needs the histogram; leave out histogram=False")
+            raise QueryError(f"{method}() needs the histogram; leave out histogram=False")
         return self.histogram
 
     def numbers(self) -> dict[str, Any]:
-        """All but the histogram, by name."""
-        names = (
-            "dtype", "count", "finite", "nan", "posinf", "neginf", "zeros", "subnormals",
-            "min", "max", "mean", "std", "l1", "l2", "absmax",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        """The dtype, and all statistics but the histogram, by name."""
+        return {"dtype": self.dtype, **self.statistics()}
 
     def _key(self) -> tuple[Any, ...]:
         # nan is nothing's equal, and here it is.
-        numbers = tuple(None if number != number else number for number in self._moments)
-        return self.path, self.dtype, self.shape, numbers
+        return self.path, self.dtype, self.shape, *(None if value != value else value for value in _VALUES(self))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Row) and self._key() == other._key()
@@ -203,10 +123,9 @@ class Row:
         return hash(self._key())
 
     def __repr__(self) -> str:
-        what = f"{self.path}: " if self.path else ""
-        counts = {"NaN": self.nan, "+inf": self.posinf, "-inf": self.neginf}
-        wrong = "".join(f", {count:,} {name}" for name, count in counts.items() if count)
+        path = f"{self.path}: " if self.path else ""
+        nonfinite = "".join(f", {count:,} {label}" for label, count in self.nonfinite_counts().items())
         return escape(
-            f"<{what}{self.count:,} value{'s' * (self.count != 1)}, mean {self.mean:.4g}, std {self.std:.4g}, "
-            f"from {self.min:.4g} to {self.max:.4g}{wrong}>"
+            f"<{path}{self.count:,} value{'s' * (self.count != 1)}, mean {self.mean:.4g}, std {self.std:.4g}, "
+            f"from {self.min:.4g} to {self.max:.4g}{nonfinite}>"
         )

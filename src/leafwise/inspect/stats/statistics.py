@@ -140,9 +140,9 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
             raise Error("Stats.pandas() needs pandas: pip install pandas") from error
         rows = [{"path": path, **row.numbers()} for path, row in self.items()]
         frame = pandas.DataFrame(rows, columns=["path", *self.total.numbers()]).set_index("path")
-        for name in ("min", "max", "absmax"):
+        for name in self.total.statistics():
             exact = [getattr(row, name) for row in self.values()]
-            if any(isinstance(one, int) and abs(one) > 1 << 53 for one in exact):
+            if any(isinstance(number, int) and abs(number) > 1 << 53 for number in exact):
                 frame[name] = pandas.Series(exact, frame.index, dtype=object)  # as floats they would be rounded
         return frame
 

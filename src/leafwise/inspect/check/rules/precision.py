@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from leafwise.core.dtypes import is_float
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Level
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
@@ -74,8 +75,7 @@ def mixed_dtypes(evidence: Evidence) -> Reports:
     """Parameters of one layer with different floating dtypes."""
     layers: dict[int, list[LeafEvidence]] = {}
     for leaf in evidence.leaves:
-        plain = leaf.spec.dtype.startswith(("float", "bfloat"))  # and not the name of something quantised
-        if leaf.kind == "parameter" and plain and leaf.role is not None:
+        if leaf.kind == "parameter" and is_float(leaf.spec.dtype) and leaf.role is not None:
             for row in evidence.columns.rows_of(leaf.number):
                 layers.setdefault(evidence.columns.row_nodes[row], []).append(leaf)
     for leaves in layers.values():

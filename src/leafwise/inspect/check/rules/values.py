@@ -41,8 +41,7 @@ def gradient_not_finite(evidence: Evidence) -> Reports:
 
 
 def _count_nonfinite(row: Row) -> str:
-    counts = ((row.nan, "NaN"), (row.posinf, "+inf"), (row.neginf, "-inf"))
-    return " and ".join(f"{count:,} {name}" for count, name in counts if count)
+    return " and ".join(f"{count:,} {label}" for label, count in row.nonfinite_counts().items())
 
 
 @rule("LW103", "all zero")

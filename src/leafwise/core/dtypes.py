@@ -1,0 +1,147 @@
+"""The dtypes that leafwise knows, one row each. A new dtype is a new row here.
+
+Everything else about dtypes follows from this table: what can be measured, cast, saved and read, under which name each
+file format has it, and which number stands for it in the kernels. Only a dtype that needs arithmetic of its own in C
+(`kernel`) needs more; a float of eight bits or fewer does not, since the kernels look its values up.
+
+NumPy and ml_dtypes have each dtype under the name it has here, and so does PyTorch where it has it at all.
+"""
+
+import math
+import sys
+from typing import Literal, NamedTuple
+
+Kind = Literal["float", "complex", "int", "bool"]
+
+# What the kernels call every float of a byte or less: they look up what its 256 bytes stand for.
+BYTE_FLOAT = 4
+
+
+class FloatRange(NamedTuple):
+    """Which numbers a float dtype has."""
+
+    fraction_bits: int
+    smallest_normal: int | None  # as a power of two; numbers below are subnormal. None where there are no such numbers
+    largest: float
+    has_infinity: bool = True
+
+    @property
+    def largest_exponent(self) -> int:
+        return math.frexp(self.largest)[1] - 1
+
+    @property
+    def limit(self) -> float:
+        """Halfway from the largest number to the one that would be next."""
+        return self.largest + 2.0 ** (self.largest_exponent - self.fraction_bits - 1)
+
+    @property
+    def rounds_limit_down(self) -> bool:
+        """Whether the limit itself rounds to the largest number: ties go to even, so if the largest number is even."""
+        return int(self.largest / 2.0 ** (self.largest_exponent - self.fraction_bits)) % 2 == 0
+
+    @property
+    def overflows_from(self) -> float:
+        """The smallest double that rounds beyond the largest number."""
+        return math.nextafter(self.limit, math.inf) if self.rounds_limit_down else self.limit
+
+
+class DType(NamedTuple):
+    """A dtype and its properties. Where a format has no name for it, that is empty or None."""
+
+    name: str
+    kind: Kind
+    bits: int  # that an element takes in a file
+    kernel: int | None = None  # its number in C (`enum kind`) and Triton; None: there are no statistics of it
+    range: FloatRange | None = None  # of a float
+    numpy: str = ""  # NumPy's code of kind and bytes; V, for void, where only ml_dtypes knows what the bytes mean
+    safetensors: str = ""
+    torch_storage: str = ""  # PyTorch's class of storages, in the .pt files of older versions
+    gguf: int | None = None
+    mxnet: int | None = None
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether files store several elements to a byte. In memory each takes a byte of its own."""
+        return self.bits < 8
+
+    @property
+    def itemsize(self) -> int:
+        """How many bytes an element takes in memory."""
+        return max(self.bits // 8, 1)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether NumPy has it without ml_dtypes."""
+        return self.numpy[:1] not in ("", "V")
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether leafwise saves it, reads it byte by byte, and casts to it: where a format has a name for it."""
+        return not self.is_packed and bool(self.safetensors or self.torch_storage)
+
+
+_ROWS = (
+    DType("float64", "float", 64, 1, FloatRange(52, -1022, sys.float_info.max),
+          numpy="f8", safetensors="F64", torch_storage="DoubleStorage", gguf=28, mxnet=1),
+    DType("float32", "float", 32, 0, FloatRange(23, -126, (2 - 2.0**-23) * 2.0**127),
+          numpy="f4", safetensors="F32", torch_storage="FloatStorage", gguf=0, mxnet=0),
+    DType("float16", "float", 16, 3, FloatRange(10, -14, 65504.0),
+          numpy="f2", safetensors="F16", torch_storage="HalfStorage", gguf=1, mxnet=2),
+    DType("bfloat16", "float", 16, 2, FloatRange(7, -126, (2 - 2.0**-7) * 2.0**127),
+          numpy="V2", safetensors="BF16", torch_storage="BFloat16Storage", gguf=30, mxnet=12),
+    DType("complex64", "complex", 64, numpy="c8", safetensors="C64", torch_storage="ComplexFloatStorage"),
+    DType("complex128", "complex", 128, numpy="c16", torch_storage="ComplexDoubleStorage"),
+    DType("float8_e4m3fn", "float", 8, BYTE_FLOAT, FloatRange(3, -6, 448.0, False), safetensors="F8_E4M3"),
+    DType("float8_e4m3fnuz", "float", 8, BYTE_FLOAT, FloatRange(3, -7, 240.0, False), safetensors="F8_E4M3FNUZ"),
+    DType("float8_e5m2", "float", 8, BYTE_FLOAT, FloatRange(2, -14, 57344.0), safetensors="F8_E5M2"),
+    DType("float8_e5m2fnuz", "float", 8, BYTE_FLOAT, FloatRange(2, -15, 57344.0, False), safetensors="F8_E5M2FNUZ"),
+    # The powers of two from 2^-127 to 2^127, and nan: no zero, no sign.
+    DType("float8_e8m0fnu", "float", 8, BYTE_FLOAT, FloatRange(0, None, 2.0**127, False), safetensors="F8_E8M0"),
+    DType("float8_e3m4", "float", 8, BYTE_FLOAT, FloatRange(4, -2, 15.5)),
+    DType("float8_e4m3", "float", 8, BYTE_FLOAT, FloatRange(3, -6, 240.0)),
+    DType("float8_e4m3b11fnuz", "float", 8, BYTE_FLOAT, FloatRange(3, -10, 30.0, False)),
+    DType("float6_e3m2fn", "float", 6, BYTE_FLOAT, FloatRange(2, -2, 28.0, False), safetensors="F6_E3M2"),
+    DType("float6_e2m3fn", "float", 6, BYTE_FLOAT, FloatRange(3, 0, 7.5, False), safetensors="F6_E2M3"),
+    DType("float4_e2m1fn", "float", 4, BYTE_FLOAT, FloatRange(1, 0, 6.0, False), safetensors="F4"),
+    DType("int64", "int", 64, 8, numpy="i8", safetensors="I64", torch_storage="LongStorage", gguf=27, mxnet=6),
+    DType("int32", "int", 32, 7, numpy="i4", safetensors="I32", torch_storage="IntStorage", gguf=26, mxnet=4),
+    DType("int16", "int", 16, 6, numpy="i2", safetensors="I16", torch_storage="ShortStorage", gguf=25, mxnet=8),
+    DType("int8", "int", 8, 5, numpy="i1", safetensors="I8", torch_storage="CharStorage", gguf=24, mxnet=5),
+    DType("uint64", "int", 64, 12, numpy="u8", safetensors="U64", mxnet=11),
+    DType("uint32", "int", 32, 11, numpy="u4", safetensors="U32", mxnet=10),
+    DType("uint16", "int", 16, 10, numpy="u2", safetensors="U16", mxnet=9),
+    DType("uint8", "int", 8, 9, numpy="u1", safetensors="U8", torch_storage="ByteStorage", mxnet=3),
+    DType("bool", "bool", 8, 13, numpy="b1", safetensors="BOOL", torch_storage="BoolStorage", mxnet=7),
+)  # fmt: skip
+
+DTYPES = {dtype.name: dtype for dtype in _ROWS}
+
+# The unsigned whole number that has as many bytes as an element: what views its bits.
+WORDS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+
+
+def number_kind(dtype: str) -> Kind:
+    """Whether a dtype has floats, complex numbers, whole numbers or truth values; by its name where leafwise does not
+    know it, as with NumPy's `float128`.
+
+    >>> number_kind("bfloat16"), number_kind("uint8"), number_kind("float128")
+    ('float', 'int', 'float')
+    """
+    known = DTYPES.get(dtype)
+    if known is not None:
+        return known.kind
+    return "float" if "float" in dtype else "complex" if "complex" in dtype else "int"
+
+
+def is_float(dtype: str) -> bool:
+    return number_kind(dtype) == "float"
+
+
+def is_inexact(dtype: str) -> bool:
+    """Whether a dtype has floats or complex numbers: those that can have gradients."""
+    return number_kind(dtype) in ("float", "complex")
+
+
+def stored_itemsizes() -> dict[str, int]:
+    """The dtypes that leafwise saves and reads byte by byte, with the bytes of an element."""
+    return {name: dtype.itemsize for name, dtype in DTYPES.items() if dtype.is_stored}

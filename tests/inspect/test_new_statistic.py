@@ -1,0 +1,102 @@
+"""A statistic is declared once, in core/moments.py; tables, JSON, pandas, the command line and kernels go by that."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import leafwise as lw
+from leafwise.cli import main
+from leafwise.core.moments import COUNTS, FIELDS, NUMBERS, STATISTICS, Moments, Statistic, TableColumn
+from leafwise.kernels import cpu
+
+MODEL = {"a": np.array([3.0, -4.0], np.float32), "b": {"c": np.array([0.0, 1.0, np.nan])}}
+
+
+@pytest.fixture
+def rms(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The root of the mean square, which follows from what is measured: a property, and an entry in the list."""
+
+    def of(moments: Moments) -> float:
+        return moments.l2 / math.sqrt(moments.finite)
+
+    monkeypatch.setattr(Moments, "rms", property(of), raising=False)
+    STATISTICS.append(Statistic("rms", column=TableColumn(6, "root mean square", "number", drop=6)))
+    yield
+    STATISTICS.pop()
+
+
+@pytest.mark.usefixtures("rms")
+def test_a_derived_statistic_is_shown_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    s = lw.stats(MODEL)
+    assert s["a"].rms == s["a"].numbers()["rms"] == pytest.approx(math.sqrt(12.5))
+    assert s.total.rms == pytest.approx(math.sqrt(26 / 4))
+    header, first, *_ = s.text().splitlines()
+    assert header.split()[:9] == ["values", "mean", "std", "min", "max", "zeros", "root", "mean", "square"]
+    assert first.split()[:8] == ["a", "2", "-0.5", "3.5", "-4", "3", "0", "3.54"]
+    assert [leaf["rms"] for leaf in s.json()["leaves"]] == [s["a"].rms, s["b.c"].rms]
+    assert list(s.json()["total"])[-2:] == ["rms", "histogram"]
+    assert "root mean square" in s._repr_html_()
+    assert s.pandas()["rms"].tolist() == [s["a"].rms, s["b.c"].rms]
+    lw.save(MODEL, tmp_path / "model")
+    assert main(["stats", str(tmp_path / "model")]) == 0
+    assert "root mean square" in capsys.readouterr().out
+    assert main(["stats", str(tmp_path / "model"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["leaves"][0]["rms"] == s["a"].rms
+
+
+def test_names_and_their_order_stay() -> None:
+    names = [
+        "dtype", "count", "finite", "nan", "posinf", "neginf", "zeros", "subnormals",
+        "min", "max", "mean", "std", "l1", "l2", "absmax",
+    ]  # fmt: skip
+    s = lw.stats(MODEL)
+    assert list(s["a"].numbers()) == names
+    assert list(s.json()["total"]) == [*names, "histogram"]
+    assert s.text().splitlines()[0].split()[:6] == ["values", "mean", "std", "min", "max", "zeros"]
+
+
+def test_every_field_is_declared_and_every_declared_one_is_there() -> None:
+    declared = [statistic.name for statistic in STATISTICS]
+    assert len(declared) == len(set(declared))
+    assert set(FIELDS) - {"histogram"} <= set(declared)
+    assert all(hasattr(Moments, name) for name in declared)
+    assert (*COUNTS, *NUMBERS, "histogram") == FIELDS  # kernels give them so
+    assert NUMBERS[:2] == ("min", "max")
+    places = [statistic.column.place for statistic in STATISTICS if statistic.column]
+    assert len(places) == len(set(places))
+    joint = {"mean", "mean_rest", "std"}
+    assert {name for name in NUMBERS if not next(one.fold for one in STATISTICS if one.name == name)} == joint
+    assert [field.name for field in fields(Moments)] == list(FIELDS)
+
+
+def test_the_c_code_finds_what_is_declared() -> None:
+    text = (Path(cpu.__file__).parent / "chunk.h").read_text("utf-8")
+    struct = re.search(r"struct result \{(.*?)\};", text, re.S)
+    assert struct
+    types = {"int64_t": "int64", "double": "float64"}
+    lines = re.findall(r"(int64_t|double) ([\w, ]+);", struct[1])
+    named = [(name, types[kind]) for kind, names in lines for name in names.split(", ")]
+    assert named == [(name, cpu._RESULT[name].name) for name in cpu._RESULT.names or ()]
+
+
+def test_triton_finds_what_is_declared() -> None:
+    kernels = pytest.importorskip("leafwise.kernels.triton_kernels")
+    assert (*COUNTS[1:], "finite") == kernels.COUNTED
+    worked_out = {"deviation": "std", "square": "l2"}
+    names = [worked_out.get(name, name) for name in kernels.DOUBLES]
+    assert names == [name for name in NUMBERS if name != "mean_rest"]
+
+
+def test_a_library_that_was_built_of_other_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = type("Other", (), {"leafwise_result_bytes": lambda self: 8})()
+    monkeypatch.setattr(cpu, "_load", lambda: library)
+    array = np.arange(5.0)
+    with pytest.warns(UserWarning, match="of another version"):
+        [found] = cpu.measure([cpu.run_of(array)])
+    assert (found.mean, found.max) == (2, 4)
