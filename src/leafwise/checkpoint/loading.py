@@ -29,7 +29,7 @@ from leafwise.files import filling
 from leafwise.files.arrays import SATURATE, Cast, Stored, Strided, agree_in_memory, cast_to, misfit, same_values
 from leafwise.files.filling import Run
 from leafwise.files.home import StoredFile
-from leafwise.share.binding import Wish, bind
+from leafwise.share.tie import Wish, bind
 
 
 def load(

@@ -7,7 +7,7 @@ from leafwise.core.memory import Op
 from leafwise.core.outline import Shown
 from leafwise.core.proposals import Proposal, as_renames
 from leafwise.core.tree import Tree
-from leafwise.share.binding import Wish
+from leafwise.share.tie import Wish
 
 if TYPE_CHECKING:
     from leafwise.checkpoint.optimizers import OptimizerPlan

@@ -10,7 +10,7 @@ from leafwise.core.memory import Op
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, Unsupported
 from leafwise.files.home import StoredFile
-from leafwise.share.binding import Wish, check_wishes
+from leafwise.share.tie import Wish, check_wishes
 
 
 def plan_ties(plan: Plan, found: Match) -> None:

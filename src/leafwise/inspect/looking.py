@@ -15,8 +15,8 @@ from leafwise.inspect.rows import Row
 from leafwise.inspect.seen import Seen
 from leafwise.inspect.stats import Stats, stats
 from leafwise.inspect.stepped import Stepped
-from leafwise.iterate.initialisers import Drawn
-from leafwise.iterate.initializing import declared
+from leafwise.iterate.initial_values import declared
+from leafwise.iterate.initializers import Drawn
 
 _THREADS, _LARGE = 2, 1 << 20  # for leaves that have more bytes
 _CORNER = 64  # numbers of a row and a column that are compared before all

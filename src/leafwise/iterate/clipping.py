@@ -14,8 +14,8 @@ from leafwise.core.query import Query
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.tree import Tree
 from leafwise.errors import NonFiniteError, PathError, RuleError, WalkError, WriteError
-from leafwise.iterate.flattening import Flat, flat_of
-from leafwise.iterate.walked import walked
+from leafwise.iterate.arrays import walked
+from leafwise.iterate.flat import Flat, flat_of
 from leafwise.share.places import nothing_matches
 
 

@@ -10,7 +10,7 @@ from leafwise.inspect.looking import Looked
 from leafwise.inspect.rows import Row
 from leafwise.inspect.rules.registry import Found, rule, told, warning
 from leafwise.inspect.seen import Seen
-from leafwise.iterate.initialisers import InitialiserError, Orthogonal, Padded, fans
+from leafwise.iterate.initializers import InitialiserError, Orthogonal, Padded, fans
 
 _DRAWN_SO = "lw.initialize(model, rules) draws it so, and all others anew"
 _OFF = 0.05  # from the identity; in bfloat16, rounding makes a hundredth

@@ -11,7 +11,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.tree import Tree
-from leafwise.iterate.drawing import constant, normal, uniform
+from leafwise.iterate.distributions import constant, normal, uniform
 from leafwise.iterate.rules import Rule
 
 

@@ -11,8 +11,8 @@ from leafwise.core.outline import Shown
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import RuleError
+from leafwise.iterate.arrays import tied_names, walked
 from leafwise.iterate.rules import Cascade, Held, Rule, checked_rules, matches_nothing, same
-from leafwise.iterate.walked import tied_names, walked
 
 
 class RuleAccount(NamedTuple):

@@ -16,8 +16,9 @@ from leafwise.core.progress import bar
 from leafwise.core.rebuild import recomputed, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, RuleError
-from leafwise.iterate.drawing import Key
-from leafwise.iterate.initialisers import (
+from leafwise.iterate.arrays import tied_names
+from leafwise.iterate.distributions import Key
+from leafwise.iterate.initializers import (
     Defaults,
     Drawn,
     InitialiserError,
@@ -29,9 +30,8 @@ from leafwise.iterate.initialisers import (
     checked_array,
     drawn_by,
 )
-from leafwise.iterate.placing import LeafFiller, key_of
+from leafwise.iterate.leaf_filler import LeafFiller, key_of
 from leafwise.iterate.rules import Cascade, Rule, checked_rules, matches_nothing
-from leafwise.iterate.walked import tied_names
 
 _log = logging.getLogger("leafwise")
 

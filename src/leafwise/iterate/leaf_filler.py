@@ -13,8 +13,8 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.memory import Op
-from leafwise.iterate.drawing import Key, normal, numbers, words
-from leafwise.iterate.initialisers import Orthogonal, Padded
+from leafwise.iterate.distributions import Key, normal, numbers, words
+from leafwise.iterate.initializers import Orthogonal, Padded
 
 # What frameworks call the same leaf: a key has the first of them.
 _ALIASES = {"kernel": "weight", "embedding": "weight", "scale": "weight", "gamma": "weight", "beta": "bias"}
