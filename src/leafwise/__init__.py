@@ -100,10 +100,11 @@ _HOLDS = {
     "leafwise.iterate.initial_values": ("initialize",),
     "leafwise.iterate.presets": ("layer_decay", "no_decay"),
     "leafwise.iterate.rules": ("Rule",),
-    "leafwise.share.tie": ("tie", "untie"),
     "leafwise.share.find": ("ties",),
-    "leafwise.share.uses": ("uses",),
     "leafwise.share.keep_ties": ("keep_ties",),
+    "leafwise.share.tie": ("tie",),
+    "leafwise.share.untie": ("untie",),
+    "leafwise.share.uses": ("uses",),
 }
 _MODULE_OF = {name: module for module, names in _HOLDS.items() for name in names}
 
@@ -148,7 +149,8 @@ if TYPE_CHECKING:
     from leafwise.iterate.rules import Rule
     from leafwise.share.find import ties
     from leafwise.share.keep_ties import keep_ties
-    from leafwise.share.tie import tie, untie
+    from leafwise.share.tie import tie
+    from leafwise.share.untie import untie
     from leafwise.share.uses import uses
 
 

@@ -10,27 +10,27 @@ from leafwise.core.memory import Op
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, Unsupported
 from leafwise.files.home import StoredFile
-from leafwise.share.tie import Wish, check_wishes
+from leafwise.share.tie_requests import TieRequest, check_tie_requests
 
 
 def plan_ties(plan: Plan, found: Match) -> None:
     """Finds ties of the source whose names the target holds as separate leaves."""
     theirs = plan.source.columns
-    wishing = _Wishing(plan, found)
+    planner = _TiePlanner(plan, found)
     for leaf, rows in theirs.further_rows.items():
         base = leaf if leaf in found.target_of else next((r for r in rows if theirs.row_op(r) == "same"), None)
         for row in rows if base is not None else ():
             if row != base:
-                wishing.wish(row, base, theirs.row_op(row), None)
+                planner.request(row, base, theirs.row_op(row), None)
     claimed = _claimed(plan.source)
     rows_by_name = {name: row for row, name in found.source_name_of.items()} if claimed else {}
     for name, of, op in claimed:
         second, first = rows_by_name.get(name), rows_by_name.get(of)
         if second is not None and first is not None and not is_same_leaf(theirs, first, second, op):
-            wishing.wish(second, first, op, (first, second))
+            planner.request(second, first, op, (first, second))
 
 
-class _Wishing:
+class _TiePlanner:
     """Enters ties into the plan, or why they cannot be."""
 
     def __init__(self, plan: Plan, found: Match) -> None:
@@ -39,7 +39,7 @@ class _Wishing:
         self._fed = {feed.row for feed in plan.feeds}
         self._is_stepped = _stepped(plan, found)
 
-    def wish(self, row: int, base_row: int | None, op: Op, rows: tuple[int, int] | None) -> None:
+    def request(self, row: int, base_row: int | None, op: Op, rows: tuple[int, int] | None) -> None:
         """That what `row` of the source fills be tied to what `base_row` fills."""
         columns, found = self._columns, self._found
         target, base = found.target_of.get(row), found.target_of.get(-1 if base_row is None else base_row)
@@ -63,9 +63,9 @@ class _Wishing:
         if len(homes) > 1:
             self._plan.notes.append(f"{name} is tied to {to} in the source, and stays by itself: they live apart here")
             return
-        wish = Wish(target, base_leaf, op)
+        request = TieRequest(target, base_leaf, op)
         try:
-            check_wishes(columns, [wish], "source")
+            check_tie_requests(columns, [request], "source")
         except Unsupported as error:  # as containers are
             self._plan.notes.append(
                 f"{name} is tied to {to}{op.describe()} in the source, and stays by itself: {error}"
@@ -75,7 +75,7 @@ class _Wishing:
             message = f'a tie of the source cannot come back: {error}; ties="ignore" loads without it'
             self._plan.found("tie", name, message)
             return
-        self._plan.back.append(Back(wish, rows))
+        self._plan.back.append(Back(request, rows))
 
 
 def _claimed(s: Tree) -> list[tuple[str, str, Op]]:
