@@ -15,8 +15,8 @@ from leafwise.inspect.rows import Row
 from leafwise.inspect.seen import Seen
 from leafwise.inspect.stats import Stats, stats
 from leafwise.inspect.stepped import Stepped
-from leafwise.iterate.initial_values import declared
-from leafwise.iterate.initializers import Drawn
+from leafwise.iterate.init_jobs import declared_distributions
+from leafwise.iterate.initializers import Distribution
 
 _THREADS, _LARGE = 2, 1 << 20  # for leaves that have more bytes
 _CORNER = 64  # numbers of a row and a column that are compared before all
@@ -160,11 +160,11 @@ class Looked:
         return [(table, head) for table in tables for head in heads if table.shape == head.shape]
 
     @cached_property
-    def declared(self) -> "list[tuple[int, str, Drawn]]":
+    def declared(self) -> "list[tuple[int, str, Distribution]]":
         """What `init=` says of leaves: each with the rule that says so."""
         if self.init is None:
             return []
-        return [one for one in declared(self.tree, self.init) if one[0] in self.by_leaf]
+        return [one for one in declared_distributions(self.tree, self.init) if one[0] in self.by_leaf]
 
     # -- before ------------------------------------------------------------------------------------------
 

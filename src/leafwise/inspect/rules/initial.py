@@ -10,7 +10,7 @@ from leafwise.inspect.looking import Looked
 from leafwise.inspect.rows import Row
 from leafwise.inspect.rules.registry import Found, rule, told, warning
 from leafwise.inspect.seen import Seen
-from leafwise.iterate.initializers import InitialiserError, Orthogonal, Padded, fans
+from leafwise.iterate.initializers import InitializerError, Orthogonal, Padded, fans
 
 _DRAWN_SO = "lw.initialize(model, rules) draws it so, and all others anew"
 _OFF = 0.05  # from the identity; in bfloat16, rounding makes a hundredth
@@ -104,7 +104,7 @@ def _fans(seen: Seen) -> tuple[int, int] | None:
     """How many numbers go into an output, and come out of an input; None where nobody says."""
     try:
         found = fans(seen.handle) if seen.is_weight else (0, 0)
-    except InitialiserError:
+    except InitializerError:
         return None
     return found if all(found) else None
 
