@@ -22,7 +22,7 @@ ESCAPES = {"escape", "shown_file", "quote", "repr", "ascii"}
 
 # Exceptions that are not of leafwise's tree: caught inside, where their text becomes that of an Error.
 INTERNAL = {
-    "BlocksError", "InitialiserError", "LimitError", "NotTiledError", "TooDeepError", "TruncatedPickleError",
+    "BlocksError", "InitializerError", "LimitError", "NotTiledError", "TooDeepError", "TruncatedPickleError",
     "UnpicklingError", "UnreadError",
 }  # fmt: skip
 # What says of itself something that can hold nothing of others, or hands on what another `__str__` gives.

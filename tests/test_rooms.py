@@ -43,7 +43,7 @@ PUBLIC = {
 
 # Outside of homes, files and kernels, what computes with NumPy, loaded when it is needed.
 _WITH_NUMPY = {
-    "read.py", "drawing.py", "placing.py", "grids.py", "bins.py", "pixels.py", "characters.py", "scale.py",
+    "read.py", "distributions.py", "leaf_filler.py", "grids.py", "bins.py", "pixels.py", "characters.py", "scale.py",
     "duplicate_rows.py", "spectrum.py",
 }  # fmt: skip
 

@@ -94,16 +94,17 @@ _HOLDS = {
     "leafwise.inspect.stats.statistics": ("stats",),
     "leafwise.iterate.averaging": ("Average",),
     "leafwise.iterate.clipping": ("clip",),
-    "leafwise.iterate.flattening": ("flat",),
+    "leafwise.iterate.flat": ("flat",),
     "leafwise.iterate.freezing": ("freeze", "thaw"),
-    "leafwise.iterate.grouping": ("groups",),
-    "leafwise.iterate.initializing": ("initialize",),
-    "leafwise.iterate.ready_made": ("layer_decay", "no_decay"),
+    "leafwise.iterate.groups": ("groups",),
+    "leafwise.iterate.initial_values": ("initialize",),
+    "leafwise.iterate.presets": ("layer_decay", "no_decay"),
     "leafwise.iterate.rules": ("Rule",),
-    "leafwise.share.binding": ("tie", "untie"),
     "leafwise.share.find": ("ties",),
-    "leafwise.share.gradients": ("uses",),
-    "leafwise.share.keep": ("keep_ties",),
+    "leafwise.share.keep_ties": ("keep_ties",),
+    "leafwise.share.tie": ("tie",),
+    "leafwise.share.untie": ("untie",),
+    "leafwise.share.uses": ("uses",),
 }
 _MODULE_OF = {name: module for module, names in _HOLDS.items() for name in names}
 
@@ -140,16 +141,17 @@ if TYPE_CHECKING:
     from leafwise.inspect.stats.statistics import stats
     from leafwise.iterate.averaging import Average
     from leafwise.iterate.clipping import clip
-    from leafwise.iterate.flattening import flat
+    from leafwise.iterate.flat import flat
     from leafwise.iterate.freezing import freeze, thaw
-    from leafwise.iterate.grouping import groups
-    from leafwise.iterate.initializing import initialize
-    from leafwise.iterate.ready_made import layer_decay, no_decay
+    from leafwise.iterate.groups import groups
+    from leafwise.iterate.initial_values import initialize
+    from leafwise.iterate.presets import layer_decay, no_decay
     from leafwise.iterate.rules import Rule
-    from leafwise.share.binding import tie, untie
     from leafwise.share.find import ties
-    from leafwise.share.gradients import uses
-    from leafwise.share.keep import keep_ties
+    from leafwise.share.keep_ties import keep_ties
+    from leafwise.share.tie import tie
+    from leafwise.share.untie import untie
+    from leafwise.share.uses import uses
 
 
 def __getattr__(name: str) -> object:

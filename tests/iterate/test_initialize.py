@@ -15,7 +15,7 @@ from tests.iterate.models import LanguageModel
 from torch import nn
 
 import leafwise as lw
-from leafwise.iterate.drawing import Key, normal, numbers, uniform, words
+from leafwise.iterate.distributions import Key, normal, numbers, uniform, words
 
 NORMAL = [lw.Rule("**", init="normal")]
 

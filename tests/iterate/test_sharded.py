@@ -10,7 +10,7 @@ from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, Replicate, distribute_tensor
 import leafwise as lw
-from leafwise.iterate import placing
+from leafwise.iterate import leaf_filler
 
 distributed.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (2,))
@@ -31,8 +31,8 @@ rules = [lw.Rule("fc.weight", init="kaiming_normal"), lw.Rule("turned.weight", i
          lw.Rule("fc.bias", init=lambda leaf, others: torch.arange(5.0))]
 whole = lw.initialize(build(), rules)
 drawn = []
-words = placing.words
-placing.words = lambda key, start, count: (drawn.append(count), words(key, start, count))[1]
+words = leaf_filler.words
+leaf_filler.words = lambda key, start, count: (drawn.append(count), words(key, start, count))[1]
 for placement in (Shard(0), Shard(1), Replicate()):
     drawn.clear()
     model = lw.initialize(sharded(placement), rules)

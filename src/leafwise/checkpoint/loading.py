@@ -30,7 +30,7 @@ from leafwise.files.arrays import Stored, Strided, agree_in_memory, same_values
 from leafwise.files.casts import SATURATE, Cast, cast_to, misfit
 from leafwise.files.reader import ReadRequest
 from leafwise.files.stored_file import StoredFile
-from leafwise.share.binding import Wish, bind
+from leafwise.share.tie_requests import TieRequest, make_ties
 
 
 def load(
@@ -191,7 +191,7 @@ class _Load:
         self.staged: dict[int, Any] = {}  # by the row of the target, what came from another machine
         self.states: list[tuple[OptimizerPlan, dict[Any, dict[str, Any]], dict[int, dict[str, Any]]]] = []
         self.own_states: dict[int, Any] = {}  # by node, what only an optimizer itself knows the meaning of
-        self.back: list[Wish] = []  # ties that are to be made
+        self.back: list[TieRequest] = []  # ties that are to be made
         self.in_place: list[_Target] = []
         self.lie: list[tuple[object, Memory] | None] = []  # where each of those lies
         self.root = self.columns.node_objects[plan.target.root]
@@ -199,7 +199,7 @@ class _Load:
     def prepare(self) -> None:
         """All that can fail, before anything changes."""
         self.back = self._agree()
-        targets = self._targets({self.columns.ties.get(wish.target, wish.target) for wish in self.back})
+        targets = self._targets({self.columns.ties.get(request.target, request.target) for request in self.back})
         self._fill_fresh(targets)
         self.in_place = [target for target in targets if not target.fresh]
         self._stage(self.in_place)
@@ -218,7 +218,7 @@ class _Load:
             raise LoadError(f"{error}; the model is partly changed", self.plan) from error
         try:
             if back:
-                bind(self.plan.target, back, keep="source")
+                make_ties(self.plan.target, back, keep="source")
             self._replace(back)
             self._after_load()
             self._restore_optimizers()
@@ -231,7 +231,7 @@ class _Load:
 
     # -- what must be right before anything changes -------------------------------------------------------
 
-    def _agree(self) -> list[Wish]:
+    def _agree(self) -> list[TieRequest]:
         """Raises where a tied target would get two values; gives the ties that are to be made."""
         wrong = []
         for must in self.plan.must_agree:
@@ -244,10 +244,10 @@ class _Load:
                 )
         if wrong:
             raise LoadError(["cannot load; nothing was changed", *(f"  {one}" for one in wrong)], self.plan)
-        return [one.wish for one in self.plan.back if self._holds(one)]
+        return [one.request for one in self.plan.back if self._holds(one)]
 
     def _holds(self, back: Back) -> bool:
-        return back.rows is None or self._same(back.rows[0], None, back.rows[1], back.wish.op)
+        return back.rows is None or self._same(back.rows[0], None, back.rows[1], back.request.op)
 
     def _same(self, first: int, order: tuple[int, ...] | None, second: int, op: Op) -> bool:
         one, other = self._array(first), self._array(second)
@@ -459,15 +459,15 @@ class _Load:
         for home in self.columns.homes_of(objects):
             home.capability(Loading).after_load(objects)
 
-    def _replace(self, back: list[Wish]) -> None:
+    def _replace(self, back: list[TieRequest]) -> None:
         """Puts new arrays and plain values in their places."""
         self.root = rebuilt(self.columns, self.plan.target.root, self._changes(back))
 
-    def _changes(self, back: list[Wish]) -> dict[int, dict[str, Any]]:
+    def _changes(self, back: list[TieRequest]) -> dict[int, dict[str, Any]]:
         """For each node, what takes the place of what it holds, by name."""
         columns = self.columns
         changes: dict[int, dict[str, Any]] = {}
-        tied = {columns.ties.get(wish.target, wish.target): wish for wish in back}  # since the walk
+        tied = {columns.ties.get(request.target, request.target): request for request in back}  # since the walk
         for row in self.plan.target.rows if self.fresh else ():
             new = self._new_at(row, tied)
             if new is not None:
@@ -480,7 +480,7 @@ class _Load:
             changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
         return changes
 
-    def _new_at(self, row: int, tied: dict[int, Wish]) -> Any:
+    def _new_at(self, row: int, tied: dict[int, TieRequest]) -> Any:
         """The new array that stands at a row from now on; None where what is there stays."""
         columns = self.columns
         leaf = columns.ties.get(row, row)

@@ -7,7 +7,7 @@ from leafwise.core.memory import Op
 from leafwise.core.outline import Shown
 from leafwise.core.proposals import Proposal, as_renames
 from leafwise.core.tree import Tree
-from leafwise.share.binding import Wish
+from leafwise.share.tie_requests import TieRequest
 
 if TYPE_CHECKING:
     from leafwise.checkpoint.optimizers import OptimizerPlan
@@ -50,7 +50,7 @@ class Back(NamedTuple):
     """A tie of the source that the target lacks, and gets. `rows` are those of the source that must agree for it, where
     it holds both names."""
 
-    wish: Wish
+    request: TieRequest
     rows: tuple[int, int] | None
 
 

@@ -11,27 +11,27 @@ from leafwise.core.pairing import Pairing
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, Unsupported
 from leafwise.files.stored_file import StoredFile
-from leafwise.share.binding import Wish, check_wishes
+from leafwise.share.tie_requests import TieRequest, check_tie_requests
 
 
 def plan_ties(plan: Plan, pairing: Pairing, optimizers: list[int]) -> None:
     """Finds ties of the source whose names the target holds as separate leaves. `optimizers`: nodes of the target."""
     theirs = plan.source.columns
-    restoring = _Restoring(plan, pairing, optimizers)
+    planner = _TiePlanner(plan, pairing, optimizers)
     for leaf, rows in theirs.further_rows.items():
         base = leaf if leaf in pairing.target_of else next((r for r in rows if theirs.row_op(r) == "same"), None)
         for row in rows if base is not None else ():
             if row != base:
-                restoring.restore(row, base, theirs.row_op(row), None)
+                planner.request(row, base, theirs.row_op(row), None)
     claimed = _claimed(plan.source)
     rows_by_name = {name: row for row, name in pairing.source.name_of.items()} if claimed else {}
     for name, of, op in claimed:
         second, first = rows_by_name.get(name), rows_by_name.get(of)
         if second is not None and first is not None and not is_same_leaf(theirs, first, second, op):
-            restoring.restore(second, first, op, (first, second))
+            planner.request(second, first, op, (first, second))
 
 
-class _Restoring:
+class _TiePlanner:
     """Enters ties into the plan, or why they cannot be."""
 
     def __init__(self, plan: Plan, pairing: Pairing, optimizers: list[int]) -> None:
@@ -40,7 +40,7 @@ class _Restoring:
         self._fed = {feed.row for feed in plan.feeds}
         self._is_stepped = _stepped_by(self._columns, optimizers)
 
-    def restore(self, row: int, base_row: int | None, op: Op, rows: tuple[int, int] | None) -> None:
+    def request(self, row: int, base_row: int | None, op: Op, rows: tuple[int, int] | None) -> None:
         """Ties what `row` of the source fills to what `base_row` fills."""
         columns, pairing = self._columns, self._pairing
         target, base = pairing.target_of.get(row), pairing.target_of.get(-1 if base_row is None else base_row)
@@ -65,9 +65,9 @@ class _Restoring:
         if len(homes) > 1:
             self._plan.notes.append(f"{name} is tied to {to} in the source, and stays by itself: they live apart here")
             return
-        wish = Wish(target, base_leaf, op)
+        request = TieRequest(target, base_leaf, op)
         try:
-            check_wishes(columns, [wish], "source")
+            check_tie_requests(columns, [request], "source")
         except Unsupported as error:  # as containers are
             self._plan.notes.append(
                 f"{name} is tied to {to}{op.describe()} in the source, and stays by itself: {error}"
@@ -77,7 +77,7 @@ class _Restoring:
             message = f'a tie of the source cannot come back: {error}; ties="ignore" loads without it'
             self._plan.found("tie", name, message)
             return
-        self._plan.back.append(Back(wish, rows))
+        self._plan.back.append(Back(request, rows))
 
 
 def _claimed(s: Tree) -> list[tuple[str, str, Op]]:

@@ -31,8 +31,8 @@ def add_to(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from leafwise.errors import Error
-    from leafwise.iterate.grouping import groups
-    from leafwise.iterate.ready_made import layer_decay, no_decay
+    from leafwise.iterate.groups import groups
+    from leafwise.iterate.presets import layer_decay, no_decay
     from leafwise.iterate.rules import Rule
 
     rules = [no_decay()]

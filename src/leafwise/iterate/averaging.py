@@ -1,4 +1,4 @@
-"""`lw.Average`: the mean of a model over its training."""
+"""`lw.Average`: the average of a model over its training."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -58,16 +58,16 @@ class Average:
         self.decay, self.warmup = decay, warmup
         self.updates = 0
         self._tree: Tree = tree(model)
-        self._keys, self._parts = _sorted_leaves(self._tree, buffers)
+        self._keys, self._parts = _parts_of(self._tree, buffers)
 
     def update(self, model: Any = None) -> None:
-        """Takes the values of the model, as it is now, into the average."""
-        found = self._found(model)
+        """Adds the present values of the model to the average."""
+        walk = self._walk(model)
         weight = self._weight()
-        values = [part.checked(found) for part in self._parts]
-        _check_own(values, "leave `with average.applied()` before the next update")
-        for part, held in zip(self._parts, values, strict=True):
-            part.move(held, weight if part.is_averaged else 1.0)
+        values = [part.checked(walk) for part in self._parts]
+        _check_not_applied(values, "leave `with average.applied()` before the next update")
+        for part, part_values in zip(self._parts, values, strict=True):
+            part.move(part_values, weight if part.is_averaged else 1.0)
         self.updates += 1
 
     def _weight(self) -> float:
@@ -79,74 +79,71 @@ class Average:
             return 1 / (n + 1)
         return 1 - (min(self.decay, (1 + n) / (self.warmup + n)) if self.warmup else self.decay)
 
-    def _found(self, model: Any) -> "_Found":
-        """Where the leaves stand now. The model is walked again, since parameters and modules may have been replaced;
-        where its structure is as it was, leaves have the numbers they had."""
+    def _walk(self, model: Any) -> "_NewWalk":
+        """Walks the model again, since parameters and modules may have been replaced. Where the structure of the model
+        is as it was, leaves have the numbers they had."""
         if model is None:
             model = self._tree.columns.node_objects[self._tree.root]
         t = tree(model)
-        ours, theirs = self._tree.columns, t.columns
-        if not self._tree.root and not t.root and _is_alike(ours, theirs):
-            return _Found(t, None)
-        kept = [row for row in t.first_rows if theirs.row_kinds[row] != "transient"]
-        rows = dict(zip(theirs.keys(kept, t.root), kept, strict=True))
+        columns = t.columns
+        if not self._tree.root and not t.root and _same_structure(self._tree.columns, columns):
+            return _NewWalk(t, None)
+        persistent = [row for row in t.first_rows if columns.row_kinds[row] != "transient"]
+        rows = dict(zip(columns.keys(persistent, t.root), persistent, strict=True))
         wrong = self._keys.keys() - rows.keys() if not self._tree.is_whole else self._keys.keys() ^ rows.keys()
         if wrong:
             name = min(wrong)
             where = "only in the average" if name in self._keys else "not in the average"
             raise PathError(f"the model is not what it was when its average began: {name} is {where}")
-        return _Found(t, {leaf: theirs.ties.get(rows[key], rows[key]) for key, leaf in self._keys.items()})
+        return _NewWalk(t, {leaf: columns.ties.get(rows[key], rows[key]) for key, leaf in self._keys.items()})
 
     @contextmanager
     def applied(self, model: Any = None) -> Iterator[Any]:
-        """The model with the averaged values, for as long as this is entered; then its own values come back."""
-        found = self._found(model)
-        values = [part.checked(found) for part in self._parts]
-        _check_own(values, "it cannot be applied twice")
+        """A context in which the model holds the averaged values; on leaving it, its own values come back."""
+        walk = self._walk(model)
+        values = [part.checked(walk) for part in self._parts]
+        _check_not_applied(values, "it cannot be applied twice")
         if not all(part.home.in_place for part in self._parts):
             new: dict[int, Any] = {}
-            for part, held in zip(self._parts, values, strict=True):
-                new.update(
-                    zip(
-                        found.leaves(part.leaves),
-                        part.averaging.copy_many(held, part.arrays),
-                        strict=True,
-                    )
-                )
-            yield with_leaves(found.tree, new)
+            for part, part_values in zip(self._parts, values, strict=True):
+                averages = part.averaging.copy_many(part_values, part.arrays)
+                new.update(zip(walk.leaves(part.leaves), averages, strict=True))
+            yield with_leaves(walk.tree, new)
             return
-        own = [part.averaging.clone_many(held, False) for part, held in zip(self._parts, values, strict=True)]
-        _applied.update(id(value) for held in values for value in held)
+        own_values = [
+            part.averaging.clone_many(part_values, False) for part, part_values in zip(self._parts, values, strict=True)
+        ]
+        _applied.update(id(value) for part_values in values for value in part_values)
         try:
-            for part, held in zip(self._parts, values, strict=True):
-                part.averaging.copy_many(held, part.arrays)
-            yield found.root
+            for part, part_values in zip(self._parts, values, strict=True):
+                part.averaging.copy_many(part_values, part.arrays)
+            yield walk.root
         finally:
-            _applied.difference_update(id(value) for held in values for value in held)
-            for part, held, before in zip(self._parts, values, own, strict=True):
-                part.averaging.copy_many(held, before)
+            _applied.difference_update(id(value) for part_values in values for value in part_values)
+            for part, part_values, own in zip(self._parts, values, own_values, strict=True):
+                part.averaging.copy_many(part_values, own)
 
     # -- saving and loading ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """How many updates there were, and the averages by path."""
-        at = {leaf: array for part in self._parts for leaf, array in zip(part.leaves, part.arrays, strict=True)}
-        return {"updates": self.updates, "values": {key: at[leaf] for key, leaf in self._keys.items()}}
+        """The number of updates, and the averages by path."""
+        averages = {leaf: array for part in self._parts for leaf, array in zip(part.leaves, part.arrays, strict=True)}
+        return {"updates": self.updates, "values": {key: averages[leaf] for key, leaf in self._keys.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state_dict` gave."""
+        """Restores what `state_dict` gave."""
         if not {"updates", "values"} <= state.keys():
             raise PathError('this is not the state of an average: it has "updates" and "values"')
         values = state["values"]
         wrong = sorted(values.keys() ^ self._keys.keys())
         if wrong:
             raise PathError(f"this is not the average of the model: {wrong[0]} is not in both")
-        at = {leaf: values[key] for key, leaf in self._keys.items()}
-        given = [[at[leaf] for leaf in part.leaves] for part in self._parts]
-        for part, arrays in zip(self._parts, given, strict=True):
-            part.check(self._tree.columns, part.leaves, arrays)
-        for part, arrays in zip(self._parts, given, strict=True):
-            part.move(arrays, 1.0)
+        value_of = {leaf: values[key] for key, leaf in self._keys.items()}
+        new_values = [[value_of[leaf] for leaf in part.leaves] for part in self._parts]
+        for part, part_values in zip(self._parts, new_values, strict=True):
+            part.check(self._tree.columns, part.leaves, part_values)
+        for part, part_values in zip(self._parts, new_values, strict=True):
+            part.move(part_values, 1.0)
         self.updates = int(state["updates"])
 
     def __repr__(self) -> str:
@@ -154,16 +151,18 @@ class Average:
         return escape(f"<Average of {len(self._keys):,} leaves: {how}, {self.updates:,} updates>")
 
 
-_applied: set[int] = set()  # the arrays that hold an average now, by their identity
+_applied: set[int] = set()  # the ids of the arrays that hold an average now
 
 
-def _check_own(values: list[list[Any]], repair: str) -> None:
-    if _applied and any(id(value) in _applied for held in values for value in held):
+def _check_not_applied(values: list[list[Any]], repair: str) -> None:
+    """Raises where an average is applied, so that these are not the model's own values."""
+    if _applied and any(id(value) in _applied for part_values in values for value in part_values):
         raise WriteError(f"the model holds its average now; {repair}")
 
 
-class _Found(NamedTuple):
-    """A walk of the model as it is now, and the number that each leaf has in it, where that is another."""
+class _NewWalk(NamedTuple):
+    """A walk of the model as it is now. `number_of` is the number that each leaf has in it; None where all are as they
+    were."""
 
     tree: Tree
     number_of: dict[int, int] | None
@@ -176,20 +175,17 @@ class _Found(NamedTuple):
         return leaves if self.number_of is None else [self.number_of[leaf] for leaf in leaves]
 
 
-class _Part:
-    """Leaves of one home that are averaged, or copied, and their averages."""
+class _AveragedPart:
+    """Leaves of one home with their averages; with copies of their values, where `is_averaged` is False."""
 
-    def __init__(self, t: Tree, leaves: list[int], is_averaged: bool) -> None:
-        columns = t.columns
-        self.leaves, self.is_averaged = leaves, is_averaged
-        held = [columns.current(leaf) for leaf in leaves]
-        self.home: Home = columns.home(held[0])
-        self.averaging = self.home.capability(Averaging)
-        self.arrays: list[Any] = self.averaging.clone_many(held, True)
+    def __init__(self, home: Home, leaves: list[int], values: list[Any], is_averaged: bool) -> None:
+        self.home, self.leaves, self.is_averaged = home, leaves, is_averaged
+        self.averaging = home.capability(Averaging)
+        self.arrays: list[Any] = self.averaging.clone_many(values, True)
 
-    def checked(self, found: _Found) -> list[Any]:
-        """The arrays as they are now; raises where one does not fit its average."""
-        columns, leaves = found.tree.columns, found.leaves(self.leaves)
+    def checked(self, walk: _NewWalk) -> list[Any]:
+        """The present arrays of the model; raises where one does not have the shape of its average."""
+        columns, leaves = walk.tree.columns, walk.leaves(self.leaves)
         values = [columns.row_values[leaf] for leaf in leaves]
         self.check(columns, leaves, values)
         return values
@@ -197,18 +193,19 @@ class _Part:
     def check(self, columns: Columns, leaves: list[int], values: list[Any]) -> None:
         differing = self.averaging.first_of_other_shape(self.arrays, values)
         if differing is not None:
-            now, then = (self.home.spec(one[differing]).shape for one in (values, self.arrays))
+            now, then = (self.home.spec(arrays[differing]).shape for arrays in (values, self.arrays))
             name = columns.row_text(leaves[differing])
             raise WriteError(f"{name} has another shape than its average: {now}, {then}; nothing was changed")
 
     def move(self, values: list[Any], weight: float) -> None:
+        """Moves the averages by this share of the way to the values."""
         if weight == 1:
             self.arrays = self.averaging.copy_many(self.arrays, values)
         else:
             self.arrays = self.averaging.lerp_many(self.arrays, values, weight)
 
 
-def _is_alike(a: Columns, b: Columns) -> bool:
+def _same_structure(a: Columns, b: Columns) -> bool:
     """Whether two walks found the same names in the same order, tied in the same way."""
     return (
         a.row_names == b.row_names
@@ -220,12 +217,13 @@ def _is_alike(a: Columns, b: Columns) -> bool:
     )
 
 
-def _sorted_leaves(t: Tree, buffers: str) -> tuple[dict[str, int], list[_Part]]:
-    """Each leaf by its key, and the leaves that are averaged and that are copied, by home."""
+def _parts_of(t: Tree, buffers: str) -> tuple[dict[str, int], list[_AveragedPart]]:
+    """The leaves by key, and by home: those that are averaged, and those that are copied."""
     t.check_listed("average")
     columns = t.columns
     keys: dict[str, int] = {}
-    by_home: dict[tuple[Home, bool], list[int]] = {}
+    averaged: list[int] = []
+    copied: list[int] = []
     # Buffers that no checkpoint holds are caches and constants, which come and go.
     rows = [row for row in t.first_rows if columns.row_kinds[row] != "transient"]
     for row, key, facts in zip(rows, columns.keys(rows, t.root), columns.facts(rows), strict=True):
@@ -236,9 +234,13 @@ def _sorted_leaves(t: Tree, buffers: str) -> tuple[dict[str, int], list[_Part]]:
             raise WalkError(f"cannot average {columns.row_text(row)}: {reason}")
         if key in keys:
             raise WalkError(f"cannot average {columns.row_text(row)}: another leaf is called {key!r}, too")
-        moves = is_inexact(facts.spec.dtype) and (facts.kind == "parameter" or buffers == "average")
-        by_home.setdefault((home, moves), []).append(leaf)
+        is_averaged = is_inexact(facts.spec.dtype) and (facts.kind == "parameter" or buffers == "average")
+        (averaged if is_averaged else copied).append(leaf)
         keys[key] = leaf
-    if not any(moves for _, moves in by_home):
+    if not averaged:
         raise WalkError("there is nothing to average: there are no parameters")
-    return keys, [_Part(t, leaves, moves) for (_, moves), leaves in by_home.items()]
+    return keys, [
+        _AveragedPart(batch.home, list(batch.rows), batch.values, is_averaged)
+        for leaves, is_averaged in ((averaged, True), (copied, False))
+        for batch in columns.batches(leaves)
+    ]

@@ -1,4 +1,4 @@
-"""`lw.clip`: gradients no longer than they should be, with the norms by path."""
+"""`lw.clip`: scales gradients down to a norm, and gives the norms by path."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from leafwise.core.query import Query
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.tree import Tree
 from leafwise.errors import NonFiniteError, PathError, RuleError, WalkError, WriteError
-from leafwise.iterate.flattening import Flat, flat_of
-from leafwise.iterate.walked import walked
+from leafwise.iterate.arrays import tree_and_arrays
+from leafwise.iterate.flat import Flat, flat_of
 from leafwise.share.places import nothing_matches
 
 
@@ -36,30 +36,30 @@ class Norms(Mapping[str, float]):
             wrong = [leaf for leaf, norm in zip(leaves, norms, strict=True) if not math.isfinite(norm)]
             self.nonfinite = tuple(t.columns.keys(wrong))
 
-    def _found(self) -> dict[str, float]:
-        if self._by_path is None:  # thousands of paths that nobody may ask for
+    def _norms_by_path(self) -> dict[str, float]:
+        if self._by_path is None:  # made when first needed: there may be thousands of paths
             self._by_path = dict(zip(self._tree.columns.keys(self._leaves), self._norms, strict=True))
         return self._by_path
 
     def __getitem__(self, path: str) -> float:
-        found = self._found().get(str(path))
-        if found is not None:
-            return found
-        leaf = self._tree[path]  # under another of its names, or nowhere, which is told
+        norm = self._norms_by_path().get(str(path))
+        if norm is not None:
+            return norm
+        leaf = self._tree[path]  # by another of its names; raises where there is none
         if not isinstance(leaf, Leaf) or leaf.number not in self._leaves:
             raise PathError(f'"{path}" had no gradient')
         return self._norms[self._leaves.index(leaf.number)]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found())
+        return iter(self._norms_by_path())
 
     def __len__(self) -> int:
         return len(self._leaves)
 
     def __repr__(self) -> str:
         largest = sorted(self.items(), key=lambda item: -item[1])[:3]
-        some = ", ".join(f"{path} {norm:.3g}" for path, norm in largest)
-        return escape(f"<Norms of {len(self):,} gradients: total {self.total:.4g}; largest {some}>")
+        largest_text = ", ".join(f"{path} {norm:.3g}" for path, norm in largest)
+        return escape(f"<Norms of {len(self):,} gradients: total {self.total:.4g}; largest {largest_text}>")
 
 
 def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True) -> Norms:
@@ -88,37 +88,38 @@ def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True)
     together = gradients.clip_together(max_norm) if per == ["tree"] else None
     if together is not None and math.isfinite(math.hypot(*together)):
         return Norms(gradients.tree, gradients.leaves, together, gradients.holder)
-    norms = Norms(gradients.tree, gradients.leaves, gradients.norms(), gradients.holder)
+    each = gradients.norms()
+    norms = Norms(gradients.tree, gradients.leaves, each, gradients.holder)
     if norms.nonfinite and strict:
         names = listed(norms.nonfinite)
         raise NonFiniteError(f"the gradients of {names} are not finite; nothing was changed", norms.nonfinite)
-    factors = _factors(gradients, norms, max_norm, per)
+    factors = _factors(gradients, each, norms.total, max_norm, per)
     if factors is not None:
         norms.clipped = gradients.scale(factors)
     return norms
 
 
 def _gradients(model: Any) -> "_Gradients":
-    """The gradients of a model; those of a flat one in its vectors, if that is where all of them are."""
+    """The gradients of a model. Those of a flat model are taken from its vectors, if all of them lie there."""
     if isinstance(model, Flat):
         if all(part.packed.is_intact() for part in model.parts):
             return _FlatGradients(model)
-        model = model._tree.columns.node_objects[model._tree.root]
-    found = _Gradients(*walked(model))
+        model = model.model
+    gradients = _Gradients(*tree_and_arrays(model))
     flattened = flat_of(model)
-    return _FlatGradients(flattened) if flattened is not None and found.lie_in(flattened) else found
+    return _FlatGradients(flattened) if flattened is not None and gradients.lie_in(flattened) else gradients
 
 
 class _Gradients:
-    """The gradients of a model, or where arrays cannot change, the arrays that are gradients themselves."""
+    """The gradients of a model. Where arrays cannot change, the arrays of the tree are the gradients themselves."""
 
-    def __init__(self, t: Tree, value_at: Callable[[int], Any]) -> None:
+    def __init__(self, t: Tree, array_at: Callable[[int], Any]) -> None:
         self.tree = t
         self.columns: Columns = t.columns
         self.holder = self.columns.node_objects[t.root]
         ties = self.columns.ties
         leaves = [ties.get(row, row) for row in t.first_rows] if ties else t.first_rows
-        gradients = _gradients_at(self.columns, leaves, list(map(value_at, leaves)))
+        gradients = _gradients_at(self.columns, leaves, list(map(array_at, leaves)))
         self.leaves = [leaf for leaf, gradient in zip(leaves, gradients, strict=True) if gradient is not None]
         self._arrays = [gradient for gradient in gradients if gradient is not None]
         if not self.leaves:
@@ -126,14 +127,15 @@ class _Gradients:
         self._batches = self.columns.batches(self.leaves, self._arrays)
 
     def lie_in(self, flattened: Flat) -> bool:
-        """Whether these are just the gradients that a Flat has in its vectors."""
+        """Whether these are exactly the gradients in the vectors of a Flat."""
         if len(flattened.parts) != 1:
             return False
         part = flattened.parts[0]
         return part.leaves == self.leaves and part.packed.holds(self._arrays)
 
     def clip_together(self, max_norm: float) -> list[float] | None:
-        """The norms, if their home can clip all at once; nothing was changed where they are not finite."""
+        """Clips all gradients at once and gives their norms, which are changed only if all are finite. None where that
+        is not possible."""
         if len(self._batches) != 1:
             return None
         return self._batches[0].home.capability(Clipping).clip_together(self._arrays, max_norm)
@@ -147,20 +149,21 @@ class _Gradients:
         return norms
 
     def scale(self, factors: Sequence[float]) -> Any:
-        """Multiplies gradients, each by its factor or all by one; gives what holds them."""
+        """Multiplies the gradients, each by its own factor or all by a single one. Returns what holds them."""
         new: dict[int, Any] = {}
-        for home, positions in ((batch.home, batch.positions) for batch in self._batches):
-            scaled_ones = [at for at in positions if len(factors) == 1 or factors[at] != 1]
-            each = [factors[0]] if len(factors) == 1 else [factors[at] for at in scaled_ones]
+        for batch in self._batches:
+            home = batch.home
+            positions = [at for at in batch.positions if len(factors) == 1 or factors[at] != 1]
+            batch_factors = [factors[0]] if len(factors) == 1 else [factors[at] for at in positions]
             try:
-                scaled = home.capability(Clipping).scale_many([self._arrays[at] for at in scaled_ones], each)
+                scaled = home.capability(Clipping).scale_many([self._arrays[at] for at in positions], batch_factors)
             except RuntimeError as error:
-                reasons = [(at, home.capability(Loading).cannot_write(self._arrays[at])) for at in scaled_ones]
-                culprit, reason = next((pair for pair in reasons if pair[1]), (scaled_ones[0], str(error)))
+                reasons = [(at, home.capability(Loading).cannot_write(self._arrays[at])) for at in positions]
+                culprit, reason = next((pair for pair in reasons if pair[1]), (positions[0], str(error)))
                 name = self.columns.row_text(self.leaves[culprit])
                 raise WriteError(f"cannot clip the gradient of {name}: {reason}") from error
             if not home.in_place:
-                new.update({self.leaves[at]: array for at, array in zip(scaled_ones, scaled, strict=True)})
+                new.update({self.leaves[at]: array for at, array in zip(positions, scaled, strict=True)})
         return with_leaves(self.tree, new) if new else self.holder
 
 
@@ -168,10 +171,10 @@ def _gradients_at(columns: Columns, leaves: Sequence[int], values: list[Any]) ->
     """The gradient of each array, None where there is none."""
     gradients: list[Any] = [None] * len(values)
     for batch in columns.batches(leaves, values):
-        of_batch = batch.home.grads(batch.values) if batch.home.in_place else batch.values
-        if len(of_batch) == len(values):
-            return of_batch
-        for position, gradient in zip(batch.positions, of_batch, strict=True):
+        batch_gradients = batch.home.grads(batch.values) if batch.home.in_place else batch.values
+        if len(batch_gradients) == len(values):
+            return batch_gradients
+        for position, gradient in zip(batch.positions, batch_gradients, strict=True):
             gradients[position] = gradient
     return gradients
 
@@ -180,8 +183,8 @@ class _FlatGradients(_Gradients):
     """The gradients of a flat model, which lie in a few vectors."""
 
     def __init__(self, flattened: Flat) -> None:
-        self.tree, self.columns = flattened._tree, flattened._tree.columns
-        self.holder = self.columns.node_objects[self.tree.root]
+        self.tree, self.columns = flattened.tree, flattened.tree.columns
+        self.holder = flattened.model
         self.leaves = [leaf for part in flattened.parts for leaf in part.leaves]
         self._parts = flattened.parts
 
@@ -200,20 +203,21 @@ class _FlatGradients(_Gradients):
         return self.holder
 
 
-def _factors(gradients: _Gradients, norms: Norms, max_norm: float, per: Sequence[Any]) -> list[float] | None:
-    """By how much each gradient is multiplied; one factor where it is the same for all, None where nothing changes."""
-    each = norms._norms
+def _factors(
+    gradients: _Gradients, norms: Sequence[float], total: float, max_norm: float, per: Sequence[Any]
+) -> list[float] | None:
+    """The factor of each gradient; a single one where it is the same for all, None where nothing changes."""
     if per == ["tree"]:
-        factor = _factor(norms.total, max_norm)
+        factor = _factor(total, max_norm)
         return None if factor == 1 else [factor]
     if per == ["leaf"]:
-        factors = [_factor(norm, max_norm) for norm in each]
+        factors = [_factor(norm, max_norm) for norm in norms]
     else:
-        factors = [1.0] * len(each)
-        for members in _members(gradients, per):
-            factor = _factor(math.hypot(*[each[one] for one in members]), max_norm)
-            for one in members:
-                factors[one] = factor
+        factors = [1.0] * len(norms)
+        for positions in _positions(gradients, per):
+            factor = _factor(math.hypot(*[norms[position] for position in positions]), max_norm)
+            for position in positions:
+                factors[position] = factor
     return None if all(factor == 1 for factor in factors) else factors
 
 
@@ -221,20 +225,22 @@ def _factor(norm: float, max_norm: float) -> float:
     return min(1.0, max_norm / norm) if math.isfinite(norm) and norm else 1.0
 
 
-def _members(gradients: _Gradients, queries: Sequence[Any]) -> list[list[int]]:
-    """For each query, the gradients that it means."""
+def _positions(gradients: _Gradients, queries: Sequence[Any]) -> list[list[int]]:
+    """For each query, the positions of the gradients that match."""
     t = gradients.tree
-    at = {leaf: number for number, leaf in enumerate(gradients.leaves)}
-    taken: dict[int, Any] = {}
-    found = []
+    position_of = {leaf: position for position, leaf in enumerate(gradients.leaves)}
+    matched_by: dict[int, Any] = {}
+    positions = []
     for where in queries:
         leaves = Query.of(where).leaves(t.columns, t.root, t.rows)
         if not leaves:
             raise nothing_matches(t, where)
         for leaf in leaves:
-            if leaf in taken:
+            if leaf in matched_by:
                 name = t.columns.row_text(leaf)
-                raise RuleError(f"{name} is matched by {taken[leaf]!r} and by {where!r}; each gradient is clipped once")
-            taken[leaf] = where
-        found.append([at[leaf] for leaf in sorted(leaves) if leaf in at])
-    return found
+                raise RuleError(
+                    f"{name} is matched by {matched_by[leaf]!r} and by {where!r}; each gradient is clipped once"
+                )
+            matched_by[leaf] = where
+        positions.append([position_of[leaf] for leaf in sorted(leaves) if leaf in position_of])
+    return positions

@@ -1,4 +1,4 @@
-"""`lw.freeze` and `lw.thaw`."""
+"""`lw.freeze` and `lw.thaw`: which leaves training changes."""
 
 import logging
 from typing import Any
@@ -30,7 +30,7 @@ def freeze(model: Any, where: Any) -> Any:
     >>> net[1].running_mean.abs().sum().item(), lw.tree(net).counts.trainable
     (0.0, 9)
     """
-    return _set(model, where, trainable=False)
+    return _set_trainable(model, where, trainable=False)
 
 
 def thaw(model: Any, where: Any) -> Any:
@@ -41,10 +41,10 @@ def thaw(model: Any, where: Any) -> Any:
     >>> lw.tree(lw.thaw(net, "1.*")).counts.trainable
     9
     """
-    return _set(model, where, trainable=True)
+    return _set_trainable(model, where, trainable=True)
 
 
-def _set(model: Any, where: Any, trainable: bool) -> Any:
+def _set_trainable(model: Any, where: Any, trainable: bool) -> Any:
     t = tree(model)
     columns = t.columns
     verb = "thaw" if trainable else "freeze"
@@ -53,7 +53,7 @@ def _set(model: Any, where: Any, trainable: bool) -> Any:
         raise nothing_matches(t, where)
     parameters = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "parameter"]
     if trainable and not all(_is_float(columns, leaf) for leaf in parameters):
-        # What cannot be trained never was; it is an error only where nothing else is meant.
+        # Integer parameters cannot be trained. That is an error only where the query matches nothing else.
         parameters = [leaf for leaf in parameters if _is_float(columns, leaf)] or parameters
     drifting = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "buffer" and _drifts(columns, leaf)]
     _check(columns, leaves, parameters, drifting, verb)
@@ -64,7 +64,7 @@ def _set(model: Any, where: Any, trainable: bool) -> Any:
     owners = {id(owner): owner for owner in (_owner(columns, leaf) for leaf in drifting)}
     for owner in owners.values():
         columns.home(owner).capability(Freezing).hold_buffers(owner, not trainable)
-    _log.info("%s", _said(t, "thawed" if trainable else "frozen", parameters, drifting))
+    _log.info("%s", _log_text(t, "thawed" if trainable else "frozen", parameters, drifting))
     return columns.node_objects[t.root]
 
 
@@ -85,8 +85,8 @@ def _drifts(columns: Columns, leaf: int) -> bool:
 def _check(columns: Columns, leaves: list[int], parameters: list[int], drifting: list[int], verb: str) -> None:
     """Raises, before anything is changed, where a leaf cannot be frozen or thawed."""
     if not parameters and not drifting:
-        some = listed([columns.row_text(leaf) for leaf in leaves], 3)
-        raise RuleError(f"cannot {verb} {some}: no parameter, and no buffer that training is known to change")
+        names = listed([columns.row_text(leaf) for leaf in leaves], 3)
+        raise RuleError(f"cannot {verb} {names}: no parameter, and no buffer that training is known to change")
     for leaf in parameters:
         value = columns.current(leaf)
         if reason := columns.home(value).capability(Freezing).cannot_train(value, verb == "thaw"):
@@ -99,14 +99,14 @@ def _check_memory(columns: Columns, frozen: set[int]) -> None:
         for leaf in members:
             if leaf not in frozen and frozen.intersection(members) and columns.facts([leaf])[0].spec.trainable:
                 first = next(member for member in members if member in frozen)
-                one, other = columns.row_text(first), columns.row_text(leaf)
+                frozen_name, trained_name = columns.row_text(first), columns.row_text(leaf)
                 raise RuleError(
-                    f"cannot freeze {one}: {other} lies in the same memory and is trained; freeze both, or "
-                    f'lw.tie(model, "{other}", to="{one}"); nothing was changed'
+                    f"cannot freeze {frozen_name}: {trained_name} lies in the same memory and is trained; freeze both, "
+                    f'or lw.tie(model, "{trained_name}", to="{frozen_name}"); nothing was changed'
                 )
 
 
-def _said(t: Tree, done: str, parameters: list[int], drifting: list[int]) -> str:
+def _log_text(t: Tree, done: str, parameters: list[int], drifting: list[int]) -> str:
     columns = t.columns
     size = sum(facts.spec.size for facts in columns.facts(parameters))
     names = [columns.row_text(leaf) for leaf in (*parameters, *drifting)]

@@ -4,7 +4,7 @@ from typing import Any
 
 from leafwise.core.outline import Doc, Line, Span
 from leafwise.core.path import listed
-from leafwise.iterate.grouping import GroupAccount, Groups
+from leafwise.iterate.groups import GroupAccount, Groups
 from leafwise.iterate.rules import option_text
 from leafwise.render.phrases import plural
 

@@ -63,8 +63,8 @@ def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
     footer: list[tuple[Span, ...]] = [(Span(prefix.describe()),) for prefix in plan.prefixes]
     footer += [(Span(note, "dim"),) for note in plan.notes]
     for back in plan.back[:limit]:
-        target, source = columns.row_text(back.wish.target), columns.row_text(back.wish.source)
-        footer.append((Span(f"tie comes back: {target} = {source}{back.wish.op.describe()}", "tie"),))
+        target, source = columns.row_text(back.request.target), columns.row_text(back.request.source)
+        footer.append((Span(f"tie comes back: {target} = {source}{back.request.op.describe()}", "tie"),))
     for optimizer in plan.optimizers:
         name = optimizer.path or "the optimizer"
         footer.append((Span(f"{name}: state for {plural(len(optimizer.states), 'parameter', 'parameters')}"),))
@@ -105,9 +105,9 @@ def to_json(plan: Plan) -> dict[str, Any]:
         ],
         "ties": [
             {
-                "name": columns.row_text(back.wish.target),
-                "to": columns.row_text(back.wish.source),
-                "op": str(back.wish.op),
+                "name": columns.row_text(back.request.target),
+                "to": columns.row_text(back.request.source),
+                "op": str(back.request.op),
             }
             for back in plan.back
         ],

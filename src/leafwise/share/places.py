@@ -1,19 +1,20 @@
-"""From paths and queries to the places that they mean."""
+"""The rows, nodes and places that paths and queries refer to."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from leafwise.core.capabilities.tying import Place, TiedPlaces, Tying
+from leafwise.core.capabilities.tying import Keep, Place, TiedPlaces, Tying
 from leafwise.core.columns import Columns
 from leafwise.core.glob import Glob
-from leafwise.core.home import Home
+from leafwise.core.home import Home, offer
 from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
 from leafwise.errors import PathError, TieError
 
 
-def place(columns: Columns, row: int) -> Place:
+def place_of(columns: Columns, row: int) -> Place:
+    """The owner, name and path of a row, as `Tying` takes them."""
     return Place(columns.node_objects[columns.row_nodes[row]], columns.row_names[row], columns.row_text(row))
 
 
@@ -22,42 +23,52 @@ def home_of(columns: Columns, row: int) -> Home:
     return columns.home(columns.node_objects[columns.row_nodes[row]])
 
 
+def rows_by_home(columns: Columns, rows: Sequence[int]) -> dict[Home, list[int]]:
+    """The rows by the home of their owners, which may differ from that of the arrays there."""
+    owners = [columns.node_objects[columns.row_nodes[row]] for row in rows]
+    return {home: [rows[position] for position in positions] for home, positions in columns.by_home(owners).items()}
+
+
+def query_text(where: Any) -> str:
+    """A path or a query as a message quotes it."""
+    return f'"{where}"' if isinstance(where, str | Path) else repr(where)
+
+
 def rows_matching(tree: Tree, where: Any) -> list[int]:
-    """The names that a path, a glob or any other query means."""
+    """The rows that match a path, a glob or any other query."""
     return Query.of(where).names(tree.columns, tree.root, tree.rows)
 
 
 def nodes_matching(tree: Tree, where: Any) -> list[int]:
-    """The nodes that a path or a glob means."""
+    """The nodes that match a path or a glob."""
     if isinstance(where, Path):
         where = ".".join(map(quote, where.names))
     return Glob(where).nodes(tree.columns, tree.root) if isinstance(where, str) and where else []
 
 
 def nothing_matches(tree: Tree, where: Any) -> PathError:
-    """The error for a path or a query that means nothing here."""
+    """The error for a path or a query that matches no leaf of this tree."""
     if isinstance(where, str | Path) and not any(sign in str(where) for sign in "*?{"):
         try:
-            found = tree[where]
+            match = tree[where]
         except PathError as error:
             return error
-        if isinstance(found, Tree):
+        if isinstance(match, Tree):
             return PathError(f'"{where}" is a node; "{where}.**" means the leaves below it')
     return PathError(f"no leaf matches {where!r}")
 
 
-def group_of(columns: Columns, rows: Iterable[int]) -> TiedPlaces:
-    """The tie of these rows, the first of them the source."""
-    rows = list(rows)
+def tied_places(columns: Columns, rows: Sequence[int]) -> TiedPlaces:
+    """The tie of these rows, whose first is the source."""
     places: list[Place] = []
     ops = []
     names = []
     numbers: dict[tuple[int, str], int] = {}
     for row in rows:
-        here = place(columns, row)
-        number = numbers.setdefault((id(here.owner), here.name), len(places))
+        place = place_of(columns, row)
+        number = numbers.setdefault((id(place.owner), place.name), len(places))
         if number == len(places):
-            places.append(here)
+            places.append(place)
             ops.append(columns.row_op(row))
         names.append(number)
     below: dict[int, list[tuple[int, str]]] = {}
@@ -69,6 +80,7 @@ def group_of(columns: Columns, rows: Iterable[int]) -> TiedPlaces:
 
 
 def _upwards(columns: Columns, node: int) -> list[int]:
+    """A node and all nodes above it."""
     nodes = []
     while node >= 0:
         nodes.append(node)
@@ -77,6 +89,7 @@ def _upwards(columns: Columns, node: int) -> list[int]:
 
 
 def _key(columns: Columns, above: int, row: int) -> str:
+    """The names that lead from a node to a row below it, joined by dots."""
     names = [columns.row_names[row]]
     node = columns.row_nodes[row]
     while node != above:
@@ -85,16 +98,24 @@ def _key(columns: Columns, above: int, row: int) -> str:
     return ".".join(reversed(names))
 
 
-def guard(tree: Tree, leaves: Iterable[int], keep: Any = None) -> None:
-    """Has the ties of these leaves kept by their home."""
+def names_outside(columns: Columns, row: int) -> list[str]:
+    """The names that a row is kept tied to and that lie outside of the tree."""
+    tying = offer(home_of(columns, row), Tying)
+    if tying is None:
+        return []
+    known = [place_of(columns, leaf_row) for leaf_row in columns.rows_of(columns.ties.get(row, row))]
+    return tying.tied_elsewhere(place_of(columns, row), known)
+
+
+def keep_leaf_ties(tree: Tree, leaves: Sequence[int], keep: Keep | None = None) -> None:
+    """Has the ties of these leaves kept by the homes of their owners."""
     columns = tree.columns
-    groups: dict[Home, list[TiedPlaces]] = {}
-    for leaf in leaves:
-        groups.setdefault(home_of(columns, leaf), []).append(group_of(columns, columns.rows_of(leaf)))
-    for home, its in groups.items():
-        home.capability(Tying, "keep ties").keep_ties(columns.node_objects[0], columns.node_objects, its, keep)
+    for home, home_leaves in rows_by_home(columns, leaves).items():
+        ties = [tied_places(columns, columns.rows_of(leaf)) for leaf in home_leaves]
+        home.capability(Tying, "keep ties").keep_ties(columns.node_objects[0], columns.node_objects, ties, keep)
 
 
 def check_keep(keep: Any) -> None:
+    """Raises where `keep=` has a value that no verb knows."""
     if keep not in (None, "source", "target", "mean"):
         raise TieError(f'keep= takes "source", "target" or "mean", not {keep!r}')

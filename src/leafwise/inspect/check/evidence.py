@@ -15,8 +15,8 @@ from leafwise.inspect.diff.changes import Change
 from leafwise.inspect.diff.difference import diff
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats, stats
-from leafwise.iterate.initialisers import Drawn
-from leafwise.iterate.initializing import declared
+from leafwise.iterate.init_jobs import declared_distributions
+from leafwise.iterate.initializers import Distribution
 from leafwise.share.equal import equal_leaves
 
 if TYPE_CHECKING:
@@ -166,11 +166,12 @@ class Evidence:
         return [(table, head) for table in tables for head in heads if table.shape == head.shape]
 
     @cached_property
-    def declared(self) -> "list[tuple[int, str, Drawn]]":
+    def declared(self) -> "list[tuple[int, str, Distribution]]":
         """What `init=` says of leaves: the number of the leaf, the rule, and how the rule draws values."""
         if self.init is None:
             return []
-        return [declaration for declaration in declared(self.tree, self.init) if declaration[0] in self.by_number]
+        declarations = declared_distributions(self.tree, self.init)
+        return [declaration for declaration in declarations if declaration[0] in self.by_number]
 
     # -- against= ----------------------------------------------------------------------------------------
 

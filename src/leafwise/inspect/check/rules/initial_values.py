@@ -10,7 +10,7 @@ from leafwise.inspect.check.findings import Level
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
 from leafwise.inspect.check.rules.registry import Reports, report, rule, warning
 from leafwise.inspect.stats.rows import Row
-from leafwise.iterate.initialisers import InitialiserError, Orthogonal, Padded, fans
+from leafwise.iterate.initializers import InitializerError, Orthogonal, Padded, fans
 
 _HINT = "lw.initialize(model, rules) draws it so, and all others anew"
 _NOT_ORTHOGONAL = 0.05  # from the identity; in bfloat16, rounding makes a hundredth
@@ -107,7 +107,7 @@ def _fans(leaf: LeafEvidence) -> tuple[int, int] | None:
     """How many numbers go into an output, and come out of an input; None where nobody says."""
     try:
         fan_in, fan_out = fans(leaf.handle) if leaf.is_weight else (0, 0)
-    except InitialiserError:
+    except InitializerError:
         return None
     return (fan_in, fan_out) if fan_in and fan_out else None
 

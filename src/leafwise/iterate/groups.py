@@ -1,4 +1,4 @@
-"""`lw.groups`: what an optimizer is given, by rule, with an account of every leaf."""
+"""`lw.groups`: parameter groups for an optimizer, by rules, with an account of every leaf."""
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -12,13 +12,14 @@ from leafwise.core.outline import Shown
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import RuleError
-from leafwise.iterate.rules import Cascade, Held, Rule, checked_rules, matches_nothing, same
-from leafwise.iterate.walked import tied_names, walked
+from leafwise.iterate.arrays import tree_and_arrays
+from leafwise.iterate.cascade import Cascade, OptionSet, same_option, tied_names
+from leafwise.iterate.rules import Rule, checked_rules, matches_nothing
 
 
 class RuleAccount(NamedTuple):
-    """What one rule matched: trainable leaves and their parameters, and how many leaves it met that are frozen. `note`
-    says why, where the rule did not decide alone: by which blocks, or by the word of the model."""
+    """What one rule matched: trainable leaves with their parameters, and frozen leaves. `note` says what the rule went
+    by, where that was not its query alone: which blocks, or what the model itself says."""
 
     rule: str
     options: dict[str, Any]
@@ -74,32 +75,32 @@ def groups(
     >>> [(group["weight_decay"], group["param_names"]) for group in optimizer.param_groups]
     [(0.1, ['0.weight']), (0.0, ['0.bias', '1.weight', '1.bias'])]
     """
-    t, value_at = walked(model)
-    return _Grouping(t, checked_rules(rules), strict, optimizer, options).result(value_at)
+    t, array_at = tree_and_arrays(model)
+    return _GroupBuilder(t, checked_rules(rules), strict, optimizer, options).build(array_at)
 
 
-class _Grouping:
-    """Leaves are known by their numbers; only those with several names need more than that."""
+class _GroupBuilder:
+    """Sorts leaves into groups. A leaf is known by its number; `tied` has the rows of those with several names."""
 
     def __init__(self, t: Tree, rules: list[Rule], strict: bool, optimizer: Any, options: dict[str, Any]) -> None:
         self.tree, self.rules = t, rules
         self.columns: Columns = t.columns
         self.trained: dict[int, int] = {}  # leaf → how many parameters it has
         self.frozen: dict[int, int] = {}
-        self.tied: dict[int, list[int]] = {}  # leaf → its names here, the first of them first
-        self._sort()
+        self.tied: dict[int, list[int]] = {}  # leaf → the rows of its names in this tree, the first name first
+        self._sort_leaves()
         self._check_options(optimizer, options)
-        names = [row for leaf in (*self.trained, *self.frozen) for row in self.tied.get(leaf, (leaf,))]
-        self.cascade = Cascade(t, rules, names, options)
+        rows = [row for leaf in (*self.trained, *self.frozen) for row in self.tied.get(leaf, (leaf,))]
+        self.cascade = Cascade(t, rules, rows, options)
         self._check_rules()
         self.keys = dict(zip(self.trained, self.columns.keys([self._row(leaf) for leaf in self.trained]), strict=True))
-        self.left = self.cascade.uncovered(self.trained, self.tied)
-        if strict and self.left:
-            some = listed([self.keys[leaf] for leaf in self.left])
-            raise RuleError(f'no rule covers {some}; begin with Rule("**", …), or leave out strict=True')
+        self.uncovered = self.cascade.uncovered(self.trained, self.tied)
+        if strict and self.uncovered:
+            names = listed([self.keys[leaf] for leaf in self.uncovered])
+            raise RuleError(f'no rule covers {names}; begin with Rule("**", …), or leave out strict=True')
 
-    def _sort(self) -> None:
-        """What is trained, what is frozen; what is neither, as a buffer is, has no place in an optimizer."""
+    def _sort_leaves(self) -> None:
+        """Finds the leaves that are trained and those that are frozen. Others, such as buffers, are left out."""
         rows = self.tree.first_rows
         columns = self.columns
         known: dict[int, tuple[bool | None, int]] = {}
@@ -121,29 +122,29 @@ class _Grouping:
     def _row(self, leaf: int) -> int:
         return self.tied[leaf][0] if leaf in self.tied else leaf
 
-    # -- what speaks against it --------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------------
 
     def _check_options(self, optimizer: Any, options: dict[str, Any]) -> None:
         value = self.columns.current(next(iter(self.trained)))
         home: Home = self.columns.home(value)
         known = home.capability(Grouping).optimizer_options(optimizer)
         who = getattr(optimizer, "__name__", type(optimizer).__name__) if optimizer is not None else ""
-        given = [(None, options), *((rule, rule.options) for rule in self.rules)]
-        for rule, name in [(rule, name) for rule, names in given for name in names]:
-            said = "lw.groups" if rule is None else repr(rule)
+        by_source = [(None, options), *((rule, rule.options) for rule in self.rules)]
+        for rule, name in [(rule, name) for rule, names in by_source for name in names]:
+            source = "lw.groups" if rule is None else repr(rule)
             if name in ("params", "param_names"):
-                raise RuleError(f"{said}: {name!r} is filled by lw.groups and cannot be an option")
+                raise RuleError(f"{source}: {name!r} is filled by lw.groups and cannot be an option")
             if known is not None and name not in known:
                 where = "" if rule is None else self._first_match(rule)
                 near = get_close_matches(name, sorted(known), n=1)
                 if who:
                     instead = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(known))}"
-                    raise RuleError(f"{said}{where}: {who} has no option {name!r}; {instead}")
+                    raise RuleError(f"{source}{where}: {who} has no option {name!r}; {instead}")
                 instead = f"did you mean {near[0]!r}?" if near else "for one of your own: lw.groups(…, optimizer=Mine)"
-                raise RuleError(f"{said}{where}: no optimizer of {home.name} has an option {name!r}; {instead}")
+                raise RuleError(f"{source}{where}: no optimizer of {home.name} has an option {name!r}; {instead}")
 
     def _first_match(self, rule: Rule) -> str:
-        """Words for a leaf that a rule is about."""
+        """The first leaf that a rule matches, for a message; empty where it matches none."""
         rows = rule.query.names(self.columns, self.tree.root, self.tree.rows)
         return f" for {self.columns.row_text(rows[0])}" if rows else ""
 
@@ -155,27 +156,27 @@ class _Grouping:
                     continue
                 raise matches_nothing(self.tree, rule, "parameter")
             frozen = [row for row in matched if ties.get(row, row) in self.frozen]
-            # Nothing to be decayed needs no decay; everything else would have no effect.
+            # A rule that turns weight decay off does no harm on frozen leaves; any other rule would have no effect.
             if len(frozen) == len(matched) and rule.options != {"weight_decay": 0.0}:
-                some = listed([self.columns.row_text(row) for row in frozen], 3)
+                names = listed([self.columns.row_text(row) for row in frozen], 3)
                 raise RuleError(
-                    f"{rule!r} matches only what is frozen: {some}; drop the rule, or lw.thaw(model, {rule.where!r})"
+                    f"{rule!r} matches only what is frozen: {names}; drop the rule, or lw.thaw(model, {rule.where!r})"
                 )
 
     # -- the result --------------------------------------------------------------------------------------
 
-    def result(self, value_at: Callable[[int], Any]) -> Groups:
+    def build(self, array_at: Callable[[int], Any]) -> Groups:
         members: list[tuple[dict[str, Any], list[int]]] = []
         by_value: dict[object, list[int]] = {}
-        for held, leaves in self.cascade.holding(self.trained, self.tied):
-            self._members(members, by_value, held).extend(leaves)
+        for option_set, leaves in self.cascade.leaves_by_options(self.trained, self.tied):
+            self._members(members, by_value, option_set).extend(leaves)
         order = {leaf: number for number, leaf in enumerate(self.trained)} if self.tied else None
         for _, leaves in members:
             leaves.sort(key=None if order is None else order.__getitem__)
-        made = Groups(
+        built = Groups(
             [
                 {
-                    "params": [value_at(leaf) for leaf in leaves],
+                    "params": [array_at(leaf) for leaf in leaves],
                     "param_names": [self.keys[leaf] for leaf in leaves],
                     **options,
                 }
@@ -187,45 +188,46 @@ class _Grouping:
                 for options, leaves in members
             ],
         )
-        made.uncovered = [self.keys[leaf] for leaf in self.left]
-        made.uncovered_parameters = sum(self.trained[leaf] for leaf in self.left)
-        made.frozen = self.columns.keys([self._row(leaf) for leaf in self.frozen]) if self.frozen else []
-        made.frozen_parameters = sum(self.frozen.values())
-        return made
+        built.uncovered = [self.keys[leaf] for leaf in self.uncovered]
+        built.uncovered_parameters = sum(self.trained[leaf] for leaf in self.uncovered)
+        built.frozen = self.columns.keys([self._row(leaf) for leaf in self.frozen]) if self.frozen else []
+        built.frozen_parameters = sum(self.frozen.values())
+        return built
 
     @staticmethod
     def _members(
-        members: list[tuple[dict[str, Any], list[int]]], by_value: dict[object, list[int]], held: Held
+        members: list[tuple[dict[str, Any], list[int]]], by_value: dict[object, list[int]], option_set: OptionSet
     ) -> list[int]:
-        """The group with these options: the one there is, or a new one."""
+        """The leaves of the group with these options, which is added where there is none yet."""
+        new = option_set.options
         try:
-            value: object = frozenset(held.options.items())
+            value: object = frozenset(new.items())
             if value in by_value:
                 return by_value[value]
-        except TypeError:  # a list, say
-            value = id(held.options)
+        except TypeError:  # an option that cannot be hashed, such as a list
+            value = id(new)
         for options, leaves in members:
-            if value == id(held.options) and options.keys() == held.options.keys():
-                if all(same(one, held.options[name]) for name, one in options.items()):
+            if value == id(new) and options.keys() == new.keys():
+                if all(same_option(option, new[name]) for name, option in options.items()):
                     return leaves
-        members.append((held.options, []))
+        members.append((new, []))
         by_value[value] = members[-1][1]
         return members[-1][1]
 
     def _rule_accounts(self) -> list[RuleAccount]:
         ties = self.columns.ties
-        found = []
+        accounts = []
         for rule, matched, note in zip(self.rules, self.cascade.matched, self.cascade.notes, strict=True):
             leaves = {ties.get(row, row) for row in matched}
             trained = [self.trained[leaf] for leaf in leaves if leaf in self.trained]
             frozen = len(leaves) - len(trained)
-            found.append(RuleAccount(repr(rule), rule.options, len(trained), sum(trained), frozen, note))
-        return found
+            accounts.append(RuleAccount(repr(rule), rule.options, len(trained), sum(trained), frozen, note))
+        return accounts
 
 
 def _is_trained(facts: Facts) -> bool | None:
-    """Whether a leaf is trained; None for what is none of an optimizer's business. Where nobody says, as in a file,
-    numbers that can be trained are."""
+    """Whether a leaf is trained; None where it does not belong in an optimizer. Where its home does not say, as for a
+    file, floating-point leaves count as trained."""
     spec = facts.spec
     if facts.kind != "parameter":
         return None
@@ -239,4 +241,4 @@ def _is_decayed(options: dict[str, Any]) -> bool | None:
     try:
         return None if decay is None else bool(decay)
     except (RuntimeError, ValueError, TypeError):
-        return True  # an array of several
+        return True  # an array of several numbers

@@ -1,4 +1,4 @@
-"""`lw.keep_ties`."""
+"""`lw.keep_ties`: ties that survive what would undo them."""
 
 import warnings
 from typing import Any
@@ -7,7 +7,7 @@ from leafwise.core.capabilities.tying import Keep, Tying
 from leafwise.core.home import offer
 from leafwise.core.tree import tree
 from leafwise.errors import TieWarning
-from leafwise.share.places import check_keep, guard
+from leafwise.share.places import check_keep, keep_leaf_ties
 
 
 def keep_ties(model: Any, on: bool = True, *, keep: "Keep | None" = None) -> Any:
@@ -32,14 +32,14 @@ def keep_ties(model: Any, on: bool = True, *, keep: "Keep | None" = None) -> Any
     columns = t.columns
     root = columns.node_objects[0]
     if not on:
-        for home in {columns.home(obj) for obj in {type(obj): obj for obj in columns.node_objects}.values()}:
+        for home in columns.homes_of(columns.node_objects):
             if (tying := offer(home, Tying)) is not None:
                 root = tying.release_ties(root, columns.node_objects)
         return root
     leaves = []
     for leaf, rows in sorted(columns.further_rows.items()):
-        lost = [row for row in rows if columns.row_op(row) == "view" and columns.row_op(row).slices is None]
-        for row in lost:
+        unknown = [row for row in rows if columns.row_op(row) == "view" and columns.row_op(row).slices is None]
+        for row in unknown:
             warnings.warn(
                 TieWarning(
                     f"{columns.row_text(row)} lies in {columns.row_text(leaf)} in a way that no slice says; "
@@ -47,7 +47,7 @@ def keep_ties(model: Any, on: bool = True, *, keep: "Keep | None" = None) -> Any
                 ),
                 stacklevel=2,
             )
-        if not lost:
+        if not unknown:
             leaves.append(leaf)
-    guard(t, leaves, keep)
+    keep_leaf_ties(t, leaves, keep)
     return root

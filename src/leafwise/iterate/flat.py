@@ -33,12 +33,12 @@ class FlatPart:
     @cached_property
     def slices(self) -> dict[str, slice]:
         """For each leaf, by its path, its place in the vectors."""
-        keys = self._columns.keys([self.leaves[one] for one in self.packed.order])
+        keys = self._columns.keys([self.leaves[number] for number in self.packed.order])
         places = zip(keys, self.packed.starts, self.packed.sizes, strict=True)
         return {key: slice(start, start + size) for key, start, size in places}
 
     def check(self) -> None:
-        """Looks at every leaf and every gradient, however many there are."""
+        """Checks every leaf and every gradient, however many there are."""
         self.packed.values(self._moved, full=True)
         self.packed.grads(self._moved, full=True)
 
@@ -57,10 +57,15 @@ class Flat:
     """
 
     def __init__(self, t: Tree, parts: list[FlatPart], followers: "list[_Follower]") -> None:
-        self._tree = t
+        self.tree = t
         self._followers = followers
         self._parts = tuple(parts)
         self._undone = False
+
+    @property
+    def model(self) -> Any:
+        """The model that was made flat."""
+        return self.tree.columns.node_objects[self.tree.root]
 
     @property
     def parts(self) -> tuple[FlatPart, ...]:
@@ -91,8 +96,8 @@ class Flat:
         return self.parts[0]
 
     def check(self) -> None:
-        """Looks at every leaf and every gradient, however many there are: fetches gradients back that were replaced,
-        and raises where a leaf is no longer in the vector."""
+        """Checks every leaf and every gradient, however many there are: copies gradients that were replaced back into
+        the vector, and raises where a leaf no longer lies in it."""
         for part in self.parts:
             part.check()
 
@@ -100,9 +105,9 @@ class Flat:
         """Gives every leaf, and its gradient, memory of its own again; returns the model."""
         for part in self.parts:
             part.packed.undo()
-        _follow(self._tree.columns, self._followers)
+        _follow(self.tree.columns, self._followers)
         self._undone = True
-        return self._tree.columns.node_objects[self._tree.root]
+        return self.model
 
     def __repr__(self) -> str:
         leaves = sum(len(part.leaves) for part in self._parts)
@@ -111,16 +116,16 @@ class Flat:
         return escape(f"<Flat{', undone' * self._undone}: {leaves:,} leaves, {size:,} parameters, {kinds}>")
 
 
-# By the identity of the model, which a Flat keeps alive.
+# By the id of the model, which a Flat keeps alive.
 _flats: "WeakValueDictionary[int, Flat]" = WeakValueDictionary()
 
 
 def flat_of(model: Any) -> Flat | None:
-    """The Flat of a model that was made flat, for as long as somebody has it."""
+    """The Flat of a model that was made flat; None once the caller has dropped it, or undone it."""
     if isinstance(model, Flat):
         return model
-    found = _flats.get(id(model))
-    return None if found is None or found._undone else found
+    flattened = _flats.get(id(model))
+    return None if flattened is None or flattened._undone else flattened
 
 
 def flat(model: Any) -> Flat:
@@ -157,8 +162,8 @@ def flat(model: Any) -> Flat:
 
 
 def _slots(columns: Columns, leaf: int) -> list[DictSlot]:
-    """Where a leaf stands, under each of its names, and every node above it."""
-    found = []
+    """The slots of a leaf under each of its names, and of every node above it."""
+    slots = []
     for row in columns.rows_of(leaf):
         node, name = columns.row_nodes[row], columns.row_names[row]
         while node >= 0:
@@ -166,9 +171,9 @@ def _slots(columns: Columns, leaf: int) -> list[DictSlot]:
             packing = offer(columns.home(owner), Packing)
             slot = packing.slot(owner, name) if packing is not None else None
             if slot is not None:
-                found.append(slot)
+                slots.append(slot)
             node, name = columns.node_parents[node], columns.node_names[node]
-    return found
+    return slots
 
 
 def _check(t: Tree, leaves: list[int]) -> None:
@@ -196,34 +201,34 @@ def _check(t: Tree, leaves: list[int]) -> None:
 
 
 class _Follower(NamedTuple):
-    """An array over the memory of a leaf, that is not the array of the leaf."""
+    """An array over the memory of a leaf that is not the array of the leaf itself. Where the leaf moves, it follows."""
 
     array: Any
-    of: Any
+    leaf_array: Any
     op: Op
 
 
 def _followers(t: Tree, leaves: list[int]) -> list[_Follower]:
     columns = t.columns
-    found = []
+    followers = []
     for leaf in leaves:
-        first = columns.current(leaf)
+        leaf_array = columns.current(leaf)
         for row in columns.further_rows.get(leaf, ()):
             owner, name = columns.node_objects[columns.row_nodes[row]], columns.row_names[row]
             value = columns.current(row)
-            if value is not first and not _is_view(columns.home(owner), owner, name):
-                found.append(_Follower(value, first, columns.row_op(row)))
-    return found
+            if value is not leaf_array and not _is_view(columns.home(owner), owner, name):
+                followers.append(_Follower(value, leaf_array, columns.row_op(row)))
+    return followers
 
 
 def _follow(columns: Columns, followers: list[_Follower]) -> None:
-    """Leads arrays to where the leaf that they see lies now."""
-    for array, of, op in followers:
+    """Points arrays to where their leaf lies now."""
+    for array, leaf_array, op in followers:
         home = columns.home(array)
-        home.capability(Packing).repoint(array, home.capability(Viewing).seen_through(of, op))
+        home.capability(Packing).repoint(array, home.capability(Viewing).seen_through(leaf_array, op))
 
 
 def _is_view(home: Home, owner: Any, name: str) -> bool:
-    """Whether a home knows a leaf to be a view of a leaf elsewhere."""
+    """Whether the leaf of an owner is a view that its home computes from a leaf elsewhere."""
     viewing = offer(home, Viewing)
     return viewing is not None and viewing.view_source(owner, name) is not None

@@ -1,9 +1,9 @@
-"""Random numbers by place: element i of a leaf is a function of the seed, the path of the leaf, and i.
+"""Distributions, and the random numbers drawn from them: element i of a leaf depends on the seed, its path and i alone.
 
 The words come from Philox4x64-10, a counter-based generator: its key is a hash of seed and path, and word i of 32 bits
-is number i mod 8 of block 1 + i // 8. A word, read as a signed number s, is the point x = (s + ½) / 2³¹ between -1 and
-1, and the inverse of a distribution function makes a number of it, in 64 bits. So any stretch can be drawn by itself,
-in any order, by any number of threads.
+is number i mod 8 of block 1 + i // 8. A word, read as a signed number s, stands for the point x = (s + ½) / 2³¹ between
+-1 and 1, and the inverse of a distribution function turns that into a number, in 64 bits. So any range of elements can
+be drawn by itself, in any order, by any number of threads.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ _WORDS = 8  # of 32 bits, in a block
 
 
 class Key(NamedTuple):
-    """What the numbers of one leaf depend on."""
+    """The key of the generator for one leaf."""
 
     low: int
     high: int
@@ -43,18 +43,18 @@ def uniform(low: float, high: float) -> Draw:
 
 
 def normal(mean: float, std: float, cut: float | None = None) -> Draw:
-    """Numbers about a mean; with `cut`, none further from it than so many standard deviations."""
+    """Numbers around a mean; with `cut`, none is further from it than that many standard deviations."""
     return Draw(normal=True, narrow=1.0 if cut is None else math.erf(cut / math.sqrt(2)), scale=std, shift=mean)
 
 
 def constant(value: float) -> Draw:
-    """One number throughout."""
+    """The same number for every element."""
     return Draw(normal=False, narrow=1.0, scale=0.0, shift=value)
 
 
 def numbers(draw: Draw, words: Any) -> Any:
-    """What words stand for: the definition, to which what homes do for themselves must come close."""
-    x = words.astype(np.float64)  # in the order of its axes, whatever the words are a part of
+    """The numbers that words stand for. This is the definition; homes that draw by themselves must come close to it."""
+    x = words.astype(np.float64)  # a contiguous copy, also of a slice, so that the reshape below is a view
     x += 0.5
     x *= 2.0**-31
     if draw.normal:
@@ -81,39 +81,39 @@ _TAIL = (
      6.89767334985100004550e-1, 1.67638483018380384940, 2.05319162663775882187, 1.0),
 )  # fmt: skip
 
-_STRETCH = 1 << 13  # elements at a time, so that what is between them and the result stays in the nearest cache
+_CHUNK = 1 << 13  # elements at a time, so that intermediate results stay in the fastest cache
 
 
 def _inverse_normal(q: Any) -> None:
-    """Puts in the place of each q the number at which the normal distribution function is ½ + q."""
-    rooms = np.empty((3, min(_STRETCH, q.size)))
-    for start in range(0, q.size, _STRETCH):
-        part = q[start : start + _STRETCH]
-        r, above, below = rooms[:, : part.size]
+    """Replaces each q by the number at which the normal distribution function is ½ + q."""
+    buffers = np.empty((3, min(_CHUNK, q.size)))
+    for start in range(0, q.size, _CHUNK):
+        part = q[start : start + _CHUNK]
+        r, numerator, denominator = buffers[:, : part.size]
         np.multiply(part, part, out=r)
         np.subtract(0.180625, r, out=r)
         outside = np.flatnonzero(r < 0)  # further than 0.425 from the middle
         beyond = part[outside]
-        _ratio(_CENTRE, r, above, below)
-        part *= above
+        _ratio(_CENTRE, r, numerator, denominator)
+        part *= numerator
         if outside.size:
-            r, above, below = rooms[:, : outside.size]
+            r, numerator, denominator = buffers[:, : outside.size]
             np.abs(beyond, out=r)
             np.subtract(0.5, r, out=r)
             np.log(r, out=r)
             np.negative(r, out=r)
             np.sqrt(r, out=r)
             r -= 1.6
-            _ratio(_TAIL, r, above, below)
-            part[outside] = np.copysign(above, beyond)
+            _ratio(_TAIL, r, numerator, denominator)
+            part[outside] = np.copysign(numerator, beyond)
 
 
-def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], r: Any, above: Any, below: Any) -> None:
-    """Leaves the ratio of two polynomials at r in `above`."""
-    for coefficients, room in zip(polynomials, (above, below), strict=True):
-        np.multiply(r, coefficients[0], out=room)
+def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], r: Any, numerator: Any, denominator: Any) -> None:
+    """Writes the ratio of two polynomials at r into `numerator`."""
+    for coefficients, value in zip(polynomials, (numerator, denominator), strict=True):
+        np.multiply(r, coefficients[0], out=value)
         for coefficient in coefficients[1:-1]:
-            room += coefficient
-            room *= r
-        room += coefficients[-1]
-    above /= below
+            value += coefficient
+            value *= r
+        value += coefficients[-1]
+    numerator /= denominator

@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Any
 
 from leafwise.core.capabilities.uses import TrackingUses, Use
-from leafwise.core.home import Home
 from leafwise.core.path import Path, escape
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import PathError, TieError
+from leafwise.share.places import rows_by_home
 
 
 class UseGradients(Mapping[Use, Any]):
@@ -26,15 +26,15 @@ class UseGradients(Mapping[Use, Any]):
     def __getitem__(self, use: Use | str) -> Any:
         if isinstance(use, Use):
             return self._gradients[use]
-        found = [gradient for one, gradient in self._gradients.items() if one.path == str(use)]
-        if len(found) == 1:
-            return found[0]
+        matches = [gradient for known, gradient in self._gradients.items() if known.path == str(use)]
+        if len(matches) == 1:
+            return matches[0]
         uses = "; ".join(map(str, self._gradients)) or "nothing"
-        many = f"{len(found)} uses" if found else "no use"
+        many = f"{len(matches)} uses" if matches else "no use"
         raise PathError(f"{self._name} has {many} in {str(use) or '(root)'}; it was used by: {uses}")
 
     def __contains__(self, use: object) -> bool:
-        return use in self._gradients or any(one.path == use for one in self._gradients)
+        return use in self._gradients or any(known.path == use for known in self._gradients)
 
     def __iter__(self) -> Iterator[Use]:
         return iter(self._gradients)
@@ -72,15 +72,12 @@ class Uses(Mapping[Path, UseGradients]):
         nodes: dict[int, list[str]] = {}
         for node, obj in enumerate(columns.node_objects):
             nodes.setdefault(id(obj), []).append(columns.node_text(node))
-        leaves: dict[Home, dict[str, Any]] = {}
-        for leaf in self._tree:
-            if leaf.trainable and leaf.kind == "parameter":
-                home = columns.home(columns.node_objects[columns.row_nodes[leaf.number]])
-                leaves.setdefault(home, {})[columns.row_text(leaf.number)] = columns.current(leaf.number)
+        leaves = [leaf.number for leaf in self._tree if leaf.trainable and leaf.kind == "parameter"]
         if not leaves:
             raise TieError("there is no trainable parameter here whose uses could be told apart")
-        for home, its in leaves.items():
-            capture: AbstractContextManager[Any] = home.capability(TrackingUses).capture(nodes, its)
+        for home, home_leaves in rows_by_home(columns, leaves).items():
+            arrays = {columns.row_text(leaf): columns.current(leaf) for leaf in home_leaves}
+            capture: AbstractContextManager[Any] = home.capability(TrackingUses).capture(nodes, arrays)
             self._read.append(self._stack.enter_context(capture))
         return self
 
@@ -94,8 +91,8 @@ class Uses(Mapping[Path, UseGradients]):
         if isinstance(leaf, Tree):
             raise PathError(f"{path} is a module; ask for one of its leaves, such as {next(iter(leaf)).path}")
         name = self._tree.columns.row_text(leaf.number)
-        found = [gradients[name] for read in self._read if name in (gradients := read())]
-        return UseGradients(name, found[0] if found else {})
+        by_home = [gradients[name] for read in self._read if name in (gradients := read())]
+        return UseGradients(name, by_home[0] if by_home else {})
 
     def __iter__(self) -> Iterator[Path]:
         return (leaf.path for leaf in self._tree)

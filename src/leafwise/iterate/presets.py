@@ -1,4 +1,4 @@
-"""Rules that most people want: no decay where it does harm, and learning rates by depth."""
+"""Presets, rules that most training runs want: no decay where it does harm, and learning rates by depth."""
 
 import re
 from collections.abc import Collection, Hashable, Iterable, Sequence
@@ -10,7 +10,8 @@ from leafwise.core.path import escape, listed
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
 from leafwise.errors import RuleError
-from leafwise.iterate.blocks import BlocksError, advisers, depths
+from leafwise.iterate.blocks import BlocksError
+from leafwise.iterate.depths import depths, nodes_answering
 from leafwise.iterate.rules import Rule
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def no_decay() -> Rule:
     return _NoDecay()
 
 
-_WISHED = "by the model's no_weight_decay()"
+_BY_MODEL = "by the model's no_weight_decay()"
 
 
 class _NoDecay(Rule):
@@ -46,54 +47,55 @@ class _NoDecay(Rule):
 
     def places(self, tree: Tree, rows: Collection[int]) -> Iterable[tuple[int, Hashable]]:
         by_role = _rows_by_role(tree.columns, rows)
-        wished = _rows_wished(tree.columns, tree.root, rows).difference(by_role)
-        return [*((row, None) for row in by_role), *((row, _WISHED) for row in sorted(wished))]
+        by_model = _rows_by_model(tree.columns, tree.root, rows).difference(by_role)
+        return [*((row, None) for row in by_role), *((row, _BY_MODEL) for row in sorted(by_model))]
 
     def note(self, columns: Columns, placed: Sequence[tuple[int, Hashable]]) -> str:
-        wished = columns.keys([row for row, place in placed if place == _WISHED])
-        return f"{len(wished)} {_WISHED}: {listed(wished, 3)}" if wished else ""
+        keys = columns.keys([row for row, place in placed if place == _BY_MODEL])
+        return f"{len(keys)} {_BY_MODEL}: {listed(keys, 3)}" if keys else ""
 
     def __repr__(self) -> str:
         return "no_decay()"
 
 
 def _rows_not_decayed(columns: Columns, node: int, rows: Collection[int]) -> Iterable[int]:
-    return sorted({*_rows_by_role(columns, rows), *_rows_wished(columns, node, rows)})
+    return sorted({*_rows_by_role(columns, rows), *_rows_by_model(columns, node, rows)})
 
 
 def _rows_by_role(columns: Columns, rows: Collection[int]) -> list[int]:
-    by_role: dict[str, bool] = {}
-    found = []
+    """The rows that are not decayed because of their role, or without one, because of their shape."""
+    decays: dict[str, bool] = {}
+    not_decayed = []
     rows = list(rows)
     for row, (role, _) in zip(rows, columns.row_roles(rows), strict=True):
         if role is None:
             decayed = _is_matrix(columns.facts([row])[0].spec)
-        elif role in by_role:
-            decayed = by_role[role]
+        elif role in decays:
+            decayed = decays[role]
         else:
-            decayed = by_role[role] = _NOT_DECAYED.fullmatch(role) is None
+            decayed = decays[role] = _NOT_DECAYED.fullmatch(role) is None
         if not decayed:
-            found.append(row)
-    return found
+            not_decayed.append(row)
+    return not_decayed
 
 
-def _rows_wished(columns: Columns, node: int, rows: Collection[int]) -> set[int]:
-    """The rows of leaves that the model, or a model inside of it, wants without decay, under any of their names."""
+def _rows_by_model(columns: Columns, node: int, rows: Collection[int]) -> set[int]:
+    """The rows of leaves that the model, or a model inside it, lists as not decayed under any of their names."""
     leaves: set[int] = set()
-    for adviser in advisers(columns, node, lambda home, cls: home.capability(Grouping).undecayed_by(cls)):
-        obj = columns.node_objects[adviser]
+    for model in nodes_answering(columns, node, lambda home, cls: home.capability(Grouping).undecayed_by(cls)):
+        obj = columns.node_objects[model]
         ask = columns.home(obj).capability(Grouping).undecayed_by(type(obj))
         assert ask is not None
-        below = [row for row in range(*columns.row_ranges[adviser]) if columns.row_kinds[row] in ("parameter", "array")]
+        below = [row for row in range(*columns.row_ranges[model]) if columns.row_kinds[row] in ("parameter", "array")]
         try:
-            answers = ask(obj, columns.keys(below, adviser))
-        except Exception as error:  # of somebody's method
+            answers = ask(obj, columns.keys(below, model))
+        except Exception as error:  # raised by the model's own method
             raise RuleError(
-                f"no_decay() cannot ask {columns.type_name(adviser)} at {columns.node_text(adviser) or 'the root'} "
+                f"no_decay() cannot ask {columns.type_name(model)} at {columns.node_text(model) or 'the root'} "
                 f"which leaves it wants without decay: {type(error).__name__}: {error}; repair the method, or write "
                 'rules in place of no_decay(): lw.Rule("**.bias", weight_decay=0.0)'
             ) from error
-        leaves.update(columns.ties.get(row, row) for row, wished in zip(below, answers, strict=True) if wished)
+        leaves.update(columns.ties.get(row, row) for row, undecayed in zip(below, answers, strict=True) if undecayed)
     return {row for row in rows if columns.ties.get(row, row) in leaves} if leaves else set()
 
 
@@ -124,8 +126,8 @@ def layer_decay(decay: float, where: Any = "**", *, blocks: str | None = None) -
     return _LayerDecay(decay, where, blocks)
 
 
-class _Level(NamedTuple):
-    """How many blocks a leaf lies below the top, and who says so."""
+class _DepthLevel(NamedTuple):
+    """How many blocks a leaf lies below the top, and what that was read from."""
 
     below_top: int
     by: str
@@ -141,25 +143,26 @@ class _LayerDecay(Rule):
         if not matched:
             return []
         try:
-            found = depths(tree, matched, self._blocks)
+            levels = depths(tree, matched, self._blocks)
         except BlocksError as error:
             raise RuleError(f"{self!r}: {error}{self._repair(error)}") from error
-        return [(row, _Level(below_top, found.by)) for row, below_top in found.below_top.items()]
+        return [(row, _DepthLevel(below_top, levels.by)) for row, below_top in levels.below_top.items()]
 
     def at(self, place: Hashable, before: dict[str, Any]) -> dict[str, Any]:
-        assert isinstance(place, _Level)
+        assert isinstance(place, _DepthLevel)
         if before.get("lr") is None or isinstance(before["lr"], str):
             raise RuleError(f"{self!r} scales a learning rate, and there is none; give it: lw.groups(…, lr=3e-4)")
         return {"lr": before["lr"] * self._decay**place.below_top}
 
     def note(self, columns: Columns, placed: Sequence[tuple[int, Hashable]]) -> str:
         levels = {place for _, place in placed}
-        by = next((place.by for place in levels if isinstance(place, _Level)), "")
+        by = next((place.by for place in levels if isinstance(place, _DepthLevel)), "")
         return f"{len(levels)} levels by {by}" if levels else ""
 
     def _repair(self, error: BlocksError) -> str:
-        if error.fronts:
-            rules = [f"layer_decay({self._decay:g}, '{front}.**')" for front in _telling(error.fronts)]
+        if error.stack_paths:
+            prefixes = _distinct_prefixes(error.stack_paths)
+            rules = [f"layer_decay({self._decay:g}, '{prefix}.**')" for prefix in prefixes]
             return f"; give each a rule of its own: {', '.join(rules)}"
         if self._blocks is None:
             return f"; name the blocks: layer_decay({self._decay:g}, blocks='encoder.*')"
@@ -171,14 +174,17 @@ class _LayerDecay(Rule):
         return escape(f"layer_decay({self._decay:g}{where}{blocks})")
 
 
-def _telling(fronts: list[str]) -> list[str]:
-    """The shortest beginnings of paths that tell them apart, so that what comes before the blocks is meant, too.
+def _distinct_prefixes(paths: list[str]) -> list[str]:
+    """The shortest prefixes that tell paths apart. They are short so that they match what comes before the blocks, too.
 
-    >>> _telling(["text.encoder.layers", "vision.encoder.layers"]), _telling(["a.layers", "a.layers2"])
-    (['text', 'vision'], ['a.layers', 'a.layers2'])
+    >>> _distinct_prefixes(["text.encoder.layers", "vision.encoder.layers"])
+    ['text', 'vision']
+    >>> _distinct_prefixes(["a.layers", "a.layers2"])
+    ['a.layers', 'a.layers2']
     """
-    names = [front.split(".") for front in fronts]
-    for depth in range(1, min(map(len, names)) + 1):
-        if len({tuple(one[:depth]) for one in names}) == len(names):
-            return [".".join(one[:depth]) for one in names]
-    return fronts
+    split_paths = [path.split(".") for path in paths]
+    for depth in range(1, min(map(len, split_paths)) + 1):
+        prefixes = [".".join(names[:depth]) for names in split_paths]
+        if len(set(prefixes)) == len(paths):
+            return prefixes
+    return paths

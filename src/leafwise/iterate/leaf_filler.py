@@ -1,4 +1,4 @@
-"""Numbers into leaves: from which key each is drawn, how its elements are numbered, and which of them are here."""
+"""Fills a leaf with initial values: the key it is drawn from, the numbers of its elements, the parts that are local."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,37 +13,39 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.memory import Op
-from leafwise.iterate.drawing import Key, normal, numbers, words
-from leafwise.iterate.initialisers import Orthogonal, Padded
+from leafwise.iterate.distributions import Key, normal, numbers, words
+from leafwise.iterate.initializers import Orthogonal, Padded
 
-# What frameworks call the same leaf: a key has the first of them.
+# Names that frameworks have for the same leaf, and the name that a key has in their place.
 _ALIASES = {"kernel": "weight", "embedding": "weight", "scale": "weight", "gamma": "weight", "beta": "bias"}
 _RANK = {axis: rank for rank, axis in enumerate(("out", "in", "in1", "in2", "d", "h", "w"))}
 
 
 def key_of(columns: Columns, row: int) -> str:
-    """The path that a leaf is drawn from: its own, but for names that mean the same in another framework."""
+    """The path that a leaf is drawn from: its own, with the name that is the same in every framework."""
     path = columns.row_text(row)
     name = columns.row_names[row]
     alias = _ALIASES.get(name)
     if alias is None or columns.row_role(row)[0] is None:
         return path
-    beside = [columns.row_names[other] for other in columns.own_rows(columns.row_nodes[row]) if other != row]
-    if any(_ALIASES.get(other, other) == alias for other in beside):
+    sibling_rows = [sibling for sibling in columns.own_rows(columns.row_nodes[row]) if sibling != row]
+    sibling_names = [columns.row_names[sibling] for sibling in sibling_rows]
+    if any(_ALIASES.get(sibling, sibling) == alias for sibling in sibling_names):
         return path
     return path.removesuffix(name) + alias
 
 
 def canonical_order(axes: Sequence[str] | None) -> tuple[int, ...] | None:
-    """The axes in the order in which elements are numbered: out, in, then space; None where they stand so already."""
+    """The order of axes in which elements are numbered: out, in, then space; None where the axes have it already."""
     if axes is None or not set(axes) <= _RANK.keys():
         return None
-    order = tuple(sorted(range(len(axes)), key=lambda at: _RANK[axes[at]]))
+    order = tuple(sorted(range(len(axes)), key=lambda axis: _RANK[axes[axis]]))
     return None if order == tuple(range(len(axes))) else order
 
 
 class LeafFiller:
-    """Fills one leaf. Elements are numbered with its axes in canonical order."""
+    """Fills one leaf. Its elements are numbered with the axes in canonical order, so that the memory layout of a
+    framework does not change the values."""
 
     def __init__(
         self, home: Home, value: Any, axes: Sequence[str] | None, key: Key, count: Callable[[int], None]
@@ -53,44 +55,42 @@ class LeafFiller:
         self.order = canonical_order(axes)
         spec = home.spec(value)
         self.shape, self.dtype = spec.shape or (), spec.dtype
-        self.whole = self._turned(self.shape) or (1,)
-        self.at_a_time = self.filling.draw_size(value)
+        self.whole = self._in_order(self.shape) or (1,)
+        self.draw_size = self.filling.draw_size(value)
 
-    def _turned(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        return tuple(sizes) if self.order is None else tuple(sizes[at] for at in self.order)
+    def _in_order(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(sizes) if self.order is None else tuple(sizes[axis] for axis in self.order)
 
-    def fill(self, drawn: Any) -> Any:
-        """The array that has the values."""
-        zero_row = drawn.zero_row if isinstance(drawn, Padded) else None
-        drawn = drawn.draw if isinstance(drawn, Padded) else drawn
-        if isinstance(drawn, Orthogonal):
-            drawn = self._back(_orthogonal(self.key, self.whole, drawn.gain))
-        if not isinstance(drawn, Draw):
-            return self._put(drawn)
+    def fill(self, values: Any) -> Any:
+        """Fills the leaf from a distribution, or with an array; returns the array that holds the values."""
+        zero_row = values.zero_row if isinstance(values, Padded) else None
+        draw = values.draw if isinstance(values, Padded) else values
+        if isinstance(draw, Orthogonal):
+            return self._write(self._in_leaf_order(_orthogonal(self.key, self.whole, draw.gain)))
+        if not isinstance(draw, Draw):
+            return self._write(draw)
         if not self.home.in_place:
-            array = self._back(numbers(drawn, words(self.key, 0, math.prod(self.whole))))
+            array = self._in_leaf_order(numbers(draw, words(self.key, 0, math.prod(self.whole))))
             if zero_row is not None:
                 array[zero_row] = 0
             return self.home.capability(Rebuilding).from_numpy(self.value, array.astype(self.dtype))
         for local, starts in self.filling.local_parts(self.value):
-            seen = (
-                local
-                if self.order is None
-                else self.home.capability(Viewing).seen_through(local, Op("view", None, self.order))
-            )
-            own = self._turned(self.home.spec(local).shape or ()) or (1,)
-            self._draw(seen, drawn, 0, self.whole, self._turned(starts) if starts else (0,) * len(own), own)
+            view = local
+            if self.order is not None:
+                view = self.home.capability(Viewing).seen_through(local, Op("view", None, self.order))
+            own = self._in_order(self.home.spec(local).shape or ()) or (1,)
+            self._draw(view, draw, 0, self.whole, self._in_order(starts) if starts else (0,) * len(own), own)
             if zero_row is not None:
                 self._zero(local, starts, zero_row)
         return self.value
 
-    def _back(self, array: Any) -> Any:
-        """From the order in which elements are numbered to that of the leaf."""
+    def _in_leaf_order(self, array: Any) -> Any:
+        """An array in the canonical order of axes, in the order of the leaf."""
         order = self.order or tuple(range(len(self.shape)))
-        return array.reshape(self._turned(self.shape)).transpose([order.index(at) for at in range(len(order))])
+        return array.reshape(self._in_order(self.shape)).transpose([order.index(axis) for axis in range(len(order))])
 
-    def _put(self, array: Any) -> Any:
-        """Puts an array that somebody made into a leaf; a number goes everywhere."""
+    def _write(self, array: Any) -> Any:
+        """Writes an array into the leaf; a single number is written to every element."""
         home = self.home
         array = np.broadcast_to(array, self.shape)
         if not home.in_place:
@@ -106,33 +106,34 @@ class LeafFiller:
     def _draw(
         self, view: Any, draw: Draw, base: int, whole: tuple[int, ...], first: tuple[int, ...], own: tuple[int, ...]
     ) -> None:
-        """Draws the elements of an array, some rows at a time. It is what begins at `first` and is `own` long of
-        something with the shape `whole`, whose elements are numbered from `base` on."""
+        """Draws the elements of `view`, some rows at a time. It is the part with the shape `own` that begins at `first`
+        in an array with the shape `whole`, whose elements are numbered from `base` on."""
         if not math.prod(own):
             return
         size = math.prod(whole[1:])
-        if size > self.at_a_time and len(own) > 1:
+        if size > self.draw_size and len(own) > 1:
             for row in range(own[0]):
                 self._draw(view[row], draw, base + (first[0] + row) * size, whole[1:], first[1:], own[1:])
             return
         inside = tuple(slice(a, a + n) for a, n in zip(first[1:], own[1:], strict=True))
-        rows = max(1, self.at_a_time // size)
+        rows = max(1, self.draw_size // size)
         for start in range(0, own[0], rows):
-            some = min(rows, own[0] - start)
+            count = min(rows, own[0] - start)
             if not draw.scale:
-                self.filling.fill(view, start, np.full((some, *own[1:]), draw.shift))
+                self.filling.fill(view, start, np.full((count, *own[1:]), draw.shift))
             else:
-                at, shape = base + (first[0] + start) * size, (some, *whole[1:])
-                stretch = Stretch(self.key, at, shape, inside, partial(_words, self.key, at, shape, inside))
+                number, shape = base + (first[0] + start) * size, (count, *whole[1:])
+                stretch = Stretch(self.key, number, shape, inside, partial(_words, self.key, number, shape, inside))
                 if not self.filling.draw(view, start, stretch, draw):
                     self.filling.fill(view, start, numbers(draw, stretch.words()))
-            self.count(some * math.prod(own[1:]))
+            self.count(count * math.prod(own[1:]))
 
     def _zero(self, local: Any, starts: tuple[int, ...] | None, row: int) -> None:
+        """Writes zeros into a row of the leaf, if it is in this part."""
         shape = self.home.spec(local).shape or ()
-        at = row % self.shape[0] - (starts[0] if starts else 0)
-        if 0 <= at < shape[0]:
-            self.filling.fill(local, at, np.zeros((1, *shape[1:])))
+        local_row = row % self.shape[0] - (starts[0] if starts else 0)
+        if 0 <= local_row < shape[0]:
+            self.filling.fill(local, local_row, np.zeros((1, *shape[1:])))
 
 
 def _words(key: Key, first: int, shape: tuple[int, ...], inside: tuple[slice, ...]) -> Any:

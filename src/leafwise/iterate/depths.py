@@ -1,0 +1,127 @@
+"""How deep the leaves of a model lie: as the model itself says, or by the repeated blocks in its tree."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from leafwise.core.capabilities.grouping import Grouping
+from leafwise.core.columns import Columns
+from leafwise.core.home import Home
+from leafwise.core.tree import Tree
+from leafwise.iterate.blocks import Block, BlockSearch, BlocksError, blocks_matching, largest_stack
+
+
+class Depths(NamedTuple):
+    """How many blocks each row lies below the top, and what that was read from: a pattern of blocks, or a method."""
+
+    below_top: dict[int, int]
+    by: str
+
+
+def depths(tree: Tree, rows: Sequence[int], blocks: str | None) -> Depths:
+    """The depths of rows, which are in ascending order: by the blocks that match the glob `blocks`, by the model's own
+    method, or by the repeated blocks of the tree."""
+    columns = tree.columns
+    if blocks is not None:
+        search = BlockSearch(columns, rows, [])
+        return _by_stages(columns, rows, [[block] for block in blocks_matching(search, tree, blocks)], [], blocks)
+    matcher_nodes = nodes_answering(columns, tree.root, lambda home, cls: home.capability(Grouping).depths_by(cls))
+    silent = ""  # what the method of the model did not answer, for the account
+    while True:
+        search = BlockSearch(columns, rows, matcher_nodes)
+        # Where the tree is a part of a model, the node with the method may be above it.
+        is_above = bool(matcher_nodes) and matcher_nodes[0] < tree.root
+        stack = matcher_nodes[:1] if is_above else largest_stack(search, tree.root)
+        if stack[0] not in matcher_nodes:
+            stages = search.stages(stack)
+            by_blocks = _by_stages(columns, rows, stages, search.beside(stack, stages))
+            return by_blocks._replace(by=by_blocks.by + silent)
+        by_model = _by_model(columns, stack[0], rows)
+        if by_model is not None:
+            return by_model
+        silent = f": {_matcher(columns, stack[0])} matches no parameter"
+        matcher_nodes.remove(stack[0])
+
+
+def nodes_answering(columns: Columns, node: int, ask: Callable[[Home, type], object]) -> list[int]:
+    """The nodes of whose type a home answers the question with something true: those above `node`, from the root down,
+    then it and those below it."""
+    nodes = columns.nodes_where(lambda home, obj: ask(home, type(obj)), node)
+    above = columns.node_parents[node]
+    while above >= 0:
+        obj = columns.node_objects[above]
+        if ask(columns.home(obj), type(obj)):
+            nodes.insert(0, above)
+        above = columns.node_parents[above]
+    return nodes
+
+
+def _by_model(columns: Columns, node: int, rows: Sequence[int]) -> Depths | None:
+    """The depths that the method of a node gives; None where it gives none. The method is asked about all leaves below
+    the node, so that the depth of a leaf does not depend on which rows are wanted."""
+    obj = columns.node_objects[node]
+    ask = columns.home(obj).capability(Grouping).depths_by(type(obj))
+    assert ask is not None
+    first, last = columns.row_ranges[node]
+    below = [row for row in range(first, last) if columns.row_kinds[row] in ("parameter", "array")]
+    try:
+        levels = dict(zip(below, ask(obj, columns.keys(below, node)), strict=True))
+    except Exception as error:  # raised by the model's own method
+        raise BlocksError(f"{_matcher(columns, node)} cannot be used: {type(error).__name__}: {error}") from error
+    known = [level for level in levels.values() if level is not None]
+    if not known:
+        return None
+    top = max(known) + (len(known) < len(below) or rows[-1] >= last)
+    below_top = {}
+    for row in rows:
+        # What comes before the model is at its lowest level, as its stem is; what comes after it is at the top.
+        level = 0 if row < first else top if row >= last else levels[row]
+        below_top[row] = top - (top if level is None else level)
+    return Depths(below_top, _matcher(columns, node))
+
+
+def _matcher(columns: Columns, node: int) -> str:
+    """The method of a node that says how deep its leaves lie, for messages."""
+    return f"{columns.type_name(node)}.group_matcher()"
+
+
+def _by_stages(
+    columns: Columns,
+    rows: Sequence[int],
+    stages: list[list[Block]],
+    beside: list[tuple[int, int, int]],
+    pattern: str | None = None,
+) -> Depths:
+    """The depths by blocks. Leaves before the first block are a step below it, leaves after the last are at the top.
+    Any other leaf is as deep as the last block that begins before it. `beside` has ranges of rows (first, last) that
+    are as deep as the block with the given number."""
+    blocks = [block for stage in stages for block in stage]
+    starts = [block.first for block in blocks]
+    top = len(blocks) + 1
+    below_top = {row: top - (top if row >= blocks[-1].last else bisect_right(starts, row)) for row in rows}
+    for first, last, number in beside:
+        below_top.update({row: top - 1 - number for row in range(first, last) if row in below_top})
+    return Depths(below_top, pattern or _pattern([columns.node_text(block.node) for block in blocks]))
+
+
+def _pattern(paths: list[str]) -> str:
+    """A pattern that matches the paths; where they differ in length, one for each length.
+
+    >>> _pattern(["stages.0.blocks.0", "stages.0.blocks.1", "stages.1.blocks.0"]), _pattern(["layer1.0", "layer2.0"])
+    ('stages.*.blocks.*', 'layer*.0')
+    >>> _pattern(["a.0", "b.0.1"])
+    'a.0, b.0.1'
+    """
+    by_length: dict[int, list[list[str]]] = {}
+    for path in paths:
+        names = path.split(".")
+        by_length.setdefault(len(names), []).append(names)
+    return ", ".join(".".join(map(_common, zip(*alike, strict=True))) for alike in by_length.values())
+
+
+def _common(names: Sequence[str]) -> str:
+    if len(set(names)) == 1:
+        return names[0]
+    without_numbers = {re.sub(r"\d+", "*", name) for name in names}
+    return without_numbers.pop() if len(without_numbers) == 1 else "*"

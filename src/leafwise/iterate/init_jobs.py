@@ -1,0 +1,200 @@
+"""The jobs of `lw.initialize`: which leaf gets which values, and by which rule."""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from leafwise.core.capabilities.filling import Draw, Filling
+from leafwise.core.columns import Columns
+from leafwise.core.leaf import Leaf
+from leafwise.core.path import listed
+from leafwise.core.tree import Tree
+from leafwise.errors import Error, RuleError
+from leafwise.iterate.cascade import Cascade, tied_names
+from leafwise.iterate.initializers import (
+    Distribution,
+    InitializerError,
+    LeafContext,
+    Orthogonal,
+    Padded,
+    check_fits,
+    check_options,
+    checked_array,
+    initial_values_of,
+)
+from leafwise.iterate.layer_defaults import LayerDefaults
+from leafwise.iterate.leaf_filler import key_of
+from leafwise.iterate.rules import Rule, checked_rules, matches_nothing
+
+
+class InitJob(NamedTuple):
+    """A leaf and the options of its initialiser, by a rule that matches the name at `row`. `key` is the path that its
+    numbers are drawn from."""
+
+    leaf: int
+    row: int
+    key: str
+    options: dict[str, Any]
+    rule: str
+    path: str
+
+
+class _ParameterRule(Rule):
+    """A rule as the caller wrote it: for the parameters that match, and for buffers only if it matches nothing else,
+    since `**` is hardly meant for tables and running statistics."""
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule.where, wins=rule.wins, **rule.options)
+        self._rule = rule
+
+    def places(self, tree: Tree, rows: Collection[int]) -> Iterable[tuple[int, Hashable]]:
+        places = list(self._rule.places(tree, rows))
+        columns = tree.columns
+        of_parameters = [
+            (row, place) for row, place in places if columns.leaf_kind(columns.ties.get(row, row)) == "parameter"
+        ]
+        return of_parameters or places
+
+    def at(self, place: Hashable, before: dict[str, Any]) -> dict[str, Any]:
+        return self._rule.at(place, before)
+
+    def __repr__(self) -> str:
+        return repr(self._rule)
+
+
+def plan_jobs(t: Tree, rules: list[Rule]) -> list[InitJob]:
+    """A job for each leaf that gets initial values; raises where a rule is wrong, or a parameter has none."""
+    columns = t.columns
+    for rule in rules:
+        if "init" in rule.options:
+            _explained(repr(rule), partial(check_options, rule.options))
+    names, cascade = _cascade(t, [LayerDefaults()], rules)
+    jobs, uncovered = [], []
+    for leaf, rows in names.items():
+        option_set = cascade.options_of(rows)
+        options = option_set.options
+        if "init" in options:
+            row, rule_text = cascade.deciding_row(rows, option_set), cascade.rule_of(option_set, "init")
+            if options["init"] is not None:
+                jobs.append(InitJob(leaf, row, key_of(columns, leaf), options, rule_text, columns.row_text(row)))
+            elif columns.facts([leaf])[0].spec.device == "meta":
+                name = columns.row_text(rows[0])
+                raise RuleError(f"{name} by {rule_text}: init=None keeps what is there, and on meta there is nothing")
+        elif options:
+            rule_text = cascade.rule_of(option_set, next(iter(options)))
+            name = columns.row_text(rows[0])
+            raise RuleError(f"{name}: {rule_text} names no initialiser, and no rule before it does")
+        elif columns.leaf_kind(leaf) == "parameter":
+            uncovered.append(rows[0])
+    if uncovered:
+        raise _uncovered(columns, uncovered)
+    _check_memory(columns, jobs)
+    return jobs
+
+
+def declared_distributions(t: Tree, rules: Any) -> Iterator[tuple[int, str, Distribution]]:
+    """The distributions that rules declare: each leaf, the rule, and its distribution. `rules=True` means those of the
+    layers themselves. Callables are left out, since only calling them would show what they make."""
+    before, own_rules = ([LayerDefaults()], []) if rules is True else ([], checked_rules(rules))
+    columns = t.columns
+    names, cascade = _cascade(t, before, own_rules)
+    for leaf, rows in names.items():
+        option_set = cascade.options_of(rows)
+        init = option_set.options.get("init")
+        if init is not None and not callable(init) and columns.facts([leaf])[0].spec.shape is not None:
+            row, rule = cascade.deciding_row(rows, option_set), cascade.rule_of(option_set, "init")
+            job = InitJob(leaf, row, "", option_set.options, rule, columns.row_text(row))
+            yield leaf, rule, values_for(columns, job)
+
+
+def _cascade(t: Tree, before: Sequence[Rule], rules: list[Rule]) -> tuple[dict[int, list[int]], Cascade]:
+    """The rows of each leaf that may get initial values, and their options; raises where a rule matches nothing."""
+    columns = t.columns
+    leaves = [columns.ties.get(row, row) for row in t.first_rows]
+    tied = tied_names(t)
+    names = {leaf: tied.get(leaf, [leaf]) for leaf in leaves if columns.leaf_kind(leaf) != "state"}
+    all_rows = [row for rows in names.values() for row in rows]
+    cascade = Cascade(t, [*before, *map(_ParameterRule, rules)], all_rows, {}, "init")
+    for rule, matched in zip(rules, cascade.matched[len(before) :], strict=True):
+        if not matched:
+            raise matches_nothing(t, rule, "parameter or buffer")
+    return names, cascade
+
+
+def _uncovered(columns: Columns, rows: list[int]) -> RuleError:
+    names = [columns.name(row) for row in rows]
+    leaves = listed([f"{name.path} ({name.owner}, {name.role or 'no role'})" for name in names])
+    init = {"norm.scale": "ones", "norm.bias": "zeros", "bias": "zeros"}.get(names[0].role or "")
+    proposal = f'init="{init}"' if init else 'init="normal", std=0.02'
+    return RuleError(
+        f"no rule says how to initialise {leaves}; nothing was changed; add "
+        f'Rule("{names[0].path}", {proposal}), or init=None to keep what is there'
+    )
+
+
+def _check_memory(columns: Columns, jobs: list[InitJob]) -> None:
+    """Raises where filling one leaf would overwrite another that lies in the same memory."""
+    filled = {job.leaf for job in jobs}
+    for members, _ in columns.overlaps:
+        names = [columns.row_text(leaf) for leaf in members if leaf in filled]
+        if len(names) > 1:
+            raise RuleError(
+                f"{' and '.join(names)} lie in the same memory and are not tied; nothing was changed; "
+                f'lw.tie(model, "{names[1]}", to="{names[0]}") first'
+            )
+
+
+# -- values ------------------------------------------------------------------------------------------------------
+
+
+def values_for(columns: Columns, job: InitJob) -> Any:
+    """What goes into a leaf: a distribution, or the array that a callable made."""
+    owner = columns.node_objects[columns.row_nodes[job.row]]
+    context = LeafContext(Leaf(columns, job.leaf, job.row), owner, _SiblingLeaves(columns, job.row))
+    spec = columns.facts([job.leaf])[0].spec
+    who = f"{job.path} by {job.rule}"
+    if not callable(job.options["init"]):
+        distribution = _explained(who, partial(initial_values_of, context, job.options))
+        _explained(who, partial(check_fits, distribution, spec))
+        return distribution
+    try:
+        values = initial_values_of(context, job.options)
+        if isinstance(values, Draw | Padded | Orthogonal):
+            check_fits(values, spec)
+            return values
+        return checked_array(columns.home(columns.current(job.leaf)).capability(Filling).as_numpy(values), spec)
+    except (Error, InitializerError) as error:
+        raise RuleError(f"{who}: {error}; the leaves before it are initialised") from error
+    except Exception as error:
+        raise RuleError(
+            f"{who}: the callable raised {type(error).__name__}: {error}; the leaves before it are initialised"
+        ) from error
+
+
+def _explained(who: str, ask: Callable[[], Any]) -> Any:
+    """What `ask` returns; its `InitializerError` becomes an error that begins with who is concerned."""
+    try:
+        return ask()
+    except InitializerError as error:
+        raise RuleError(f"{who}: {error}; nothing was changed") from error
+
+
+class _SiblingLeaves(Mapping[str, Leaf]):
+    """The other leaves of a leaf's owner, by name. They are looked up on access, since few callables need them."""
+
+    def __init__(self, columns: Columns, row: int) -> None:
+        self._columns, self._row = columns, row
+
+    def _rows(self) -> dict[str, int]:
+        columns = self._columns
+        rows = columns.own_rows(columns.row_nodes[self._row])
+        return {columns.row_names[row]: row for row in rows if row != self._row}
+
+    def __getitem__(self, name: str) -> Leaf:
+        return self._columns.leaf_of(self._rows()[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows())
+
+    def __len__(self) -> int:
+        return len(self._rows())

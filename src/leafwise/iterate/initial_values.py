@@ -1,0 +1,171 @@
+"""`lw.initialize`: initial values by rule and role, each leaf drawn from its own path."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable
+from operator import index
+from typing import Any
+
+from leafwise.core.capabilities.filling import Filling
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.columns import Columns
+from leafwise.core.path import escape, listed
+from leafwise.core.progress import bar
+from leafwise.core.rebuild import recomputed, with_leaves
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import Error, RuleError
+from leafwise.iterate.distributions import Key
+from leafwise.iterate.init_jobs import InitJob, plan_jobs, values_for
+from leafwise.iterate.leaf_filler import LeafFiller
+from leafwise.iterate.rules import Rule, checked_rules
+
+_log = logging.getLogger("leafwise")
+
+
+def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *, progress: bool = False) -> Any:
+    """Gives every parameter an initial value, by rule; returns the model.
+
+    `Rule(where, init="kaiming_normal")` names an initialiser and its options; `init=None` keeps what is there, and a
+    callable is given the leaf and its owner's other leaves by name, and returns an array, or options such as
+    `{"init": "normal", "std": 0.02}`. Callables come last, when other leaves have their values. Later rules override
+    earlier ones; before all of them, each layer of PyTorch has the distribution of its own `reset_parameters`. A rule
+    is for the parameters that match, and for buffers if it matches nothing else. A parameter for which no rule says
+    anything is an error.
+
+    Element i of a leaf is a function of seed, path and i: adding a layer changes no other, and the same paths get the
+    same values in every framework and on every device. A model on meta gets memory; a lazy layer is filled when its
+    shape is known.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    >>> net = lw.initialize(net, [lw.Rule("**.weight", init="normal", std=0.02)], seed=1)
+    >>> [round(value, 4) for value in net[0].weight[0].tolist()]
+    [0.0063, 0.0138, -0.0113, -0.0365]
+    """
+    try:
+        number = index(seed)
+    except TypeError as error:
+        raise RuleError(f"a seed is a whole number, not {seed!r}") from error
+    return _Initialization(tree(model), checked_rules(rules), number, progress).result()
+
+
+class _Initialization:
+    """One call of `lw.initialize`. All that can be checked is checked before the first leaf is filled."""
+
+    def __init__(self, t: Tree, rules: list[Rule], seed: int, progress: bool) -> None:
+        self.tree, self.seed, self.progress = t, seed, progress
+        self.columns: Columns = t.columns
+        self.jobs = plan_jobs(t, rules)
+
+    def result(self) -> Any:
+        """Fills the leaves and returns the model. Callables come last, since they may read the values of other
+        leaves."""
+        columns = self.columns
+        lazy = self._lazy_jobs()
+        now = [job for job in self.jobs if columns.row_nodes[job.leaf] not in lazy]
+        named = [job for job in now if not callable(job.options["init"])]
+        distributions = {job.leaf: values_for(columns, job) for job in named}
+        targets = {job.leaf: self._target(job) for job in now}
+        total = sum(facts.spec.size for facts in columns.facts(list(targets)))
+        root = columns.node_objects[self.tree.root]
+        with bar(total, "initialising", self.progress) as count:
+            filler = _JobFiller(columns, self.seed, targets, count)
+            if new := filler.fill([(job, distributions[job.leaf]) for job in named]):
+                root = with_leaves(self.tree, new)
+            for job in now:
+                if job.leaf not in distributions and (newest := filler.fill([(job, values_for(columns, job))])):
+                    new |= newest
+                    # A tree that cannot change is rebuilt with all new arrays; elsewhere the earlier ones are in place.
+                    in_place = columns.home(newest[job.leaf]).in_place
+                    root = with_leaves(self.tree, newest if in_place else new)
+        for node, jobs in lazy.items():
+            owner = columns.node_objects[node]
+            deferred = _DeferredInit(self.seed, jobs, [columns.row_names[job.leaf] for job in jobs])
+            columns.home(owner).capability(Filling).when_shaped(owner, deferred)
+        self._recompute()
+        _log.info("initialised %s of %s leaves; the others when their shape is known", len(now), len(self.jobs))
+        return root
+
+    def _lazy_jobs(self) -> dict[int, list[InitJob]]:
+        """All jobs of the nodes that have a leaf whose shape is not known yet, by node."""
+        nodes = [self.columns.row_nodes[job.leaf] for job in self.jobs]
+        facts = self.columns.facts([job.leaf for job in self.jobs])
+        lazy: dict[int, list[InitJob]] = {
+            node: [] for node, job_facts in zip(nodes, facts, strict=True) if job_facts.spec.shape is None
+        }
+        for node, job in zip(nodes, self.jobs, strict=True):
+            if node in lazy:
+                lazy[node].append(job)
+        return lazy
+
+    def _target(self, job: InitJob) -> tuple[Any, bool]:
+        """The array to fill, and whether it replaces the present one."""
+        columns = self.columns
+        value = columns.current(job.leaf)
+        home = columns.home(value)
+        spec = home.spec(value)
+        if not home.in_place:
+            return value, True
+        if spec.device == "meta":
+            try:
+                return home.capability(Rebuilding).allocate(value, spec.shape or ()), True
+            except Error as error:
+                raise RuleError(f"cannot initialise {job.path}: {error}; nothing was changed") from error
+        if reason := home.capability(Filling).cannot_fill(value):
+            raise RuleError(f"cannot initialise {job.path} by {job.rule}: {reason}; nothing was changed")
+        return value, False
+
+    def _recompute(self) -> None:
+        """Computes the buffers on meta for which there is no rule."""
+        rows = [row for row in self.tree.rows if self.columns.row_kinds[row] in ("buffer", "transient")]
+        values, left = recomputed(self.columns, rows)
+        for row, value in values.items():
+            owner = self.columns.node_objects[self.columns.row_nodes[row]]
+            self.columns.home(owner).capability(Rebuilding).replace(owner, {self.columns.row_names[row]: value})
+        if left:
+            names = listed([self.columns.row_text(row) for row in left])
+            warnings.warn(
+                escape(
+                    f"no rule says how to initialise the buffers {names}, and leafwise does not know how to compute "
+                    "them: still on meta; make them as the model does when it is built"
+                ),
+                stacklevel=4,
+            )
+
+
+class _JobFiller:
+    """Fills the target arrays of jobs."""
+
+    def __init__(
+        self, columns: Columns, seed: int, targets: dict[int, tuple[Any, bool]], count: Callable[[int], None]
+    ) -> None:
+        self._columns, self._seed, self._targets, self._count = columns, seed, targets, count
+
+    def fill(self, jobs: list[tuple[InitJob, Any]]) -> dict[int, Any]:
+        """Fills the target of each job with its values; gives those that replace the present array, by leaf."""
+        new = {}
+        for job, values in jobs:
+            target, replaces = self._targets[job.leaf]
+            axes = self._columns.row_role(job.leaf)[1]
+            key = Key.of(self._seed, job.key)
+            filled = LeafFiller(self._columns.home(target), target, axes, key, self._count).fill(values)
+            if replaces:
+                new[job.leaf] = filled
+        return new
+
+
+class _DeferredInit:
+    """Initialises the leaves of a lazy layer once their shapes are known. A class and not a closure, so that the model
+    can be pickled until then."""
+
+    def __init__(self, seed: int, jobs: list[InitJob], names: list[str]) -> None:
+        self.seed, self.jobs, self.names = seed, jobs, names
+
+    def __call__(self, owner: Any) -> None:
+        columns = tree(owner).columns
+        rows = {columns.row_names[row]: row for row in columns.own_rows(0)}
+        jobs = [job._replace(leaf=rows[name], row=rows[name]) for job, name in zip(self.jobs, self.names, strict=True)]
+        targets = {job.leaf: (columns.current(job.leaf), False) for job in jobs}
+        filler = _JobFiller(columns, self.seed, targets, lambda count: None)
+        for job in sorted(jobs, key=lambda job: callable(job.options["init"])):
+            filler.fill([(job, values_for(columns, job))])

@@ -1,0 +1,280 @@
+"""Initialisers by name: the distribution that each means for a leaf."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from leafwise.core.capabilities.filling import Draw
+from leafwise.core.dtypes import is_float, number_kind
+from leafwise.core.home import Spec
+from leafwise.core.leaf import Leaf
+from leafwise.iterate.distributions import constant, normal, uniform
+
+
+class Orthogonal(NamedTuple):
+    """A matrix with orthogonal rows or columns. Unlike other distributions it needs the whole leaf at once."""
+
+    gain: float
+
+
+class Padded(NamedTuple):
+    """Random numbers with one row of zeros, as embeddings have for padding."""
+
+    draw: Draw
+    zero_row: int
+
+
+Distribution = Draw | Orthogonal | Padded
+
+
+class LeafContext(NamedTuple):
+    """A leaf that gets initial values, the layer that owns it, and the layer's other leaves by name."""
+
+    leaf: Leaf
+    owner: Any
+    siblings: Mapping[str, Leaf]
+
+
+class InitializerError(Exception):
+    """Why an initialiser does not fit a leaf. The caller adds the path and the rule."""
+
+
+# -- fans ----------------------------------------------------------------------------------------------------
+
+_SPACE = {"d", "h", "w"}
+
+
+def fans(leaf: Leaf) -> tuple[int, int]:
+    """Fan-in and fan-out of a leaf, from its axes: how many inputs each output has, and how many outputs each input."""
+    sizes = dict(zip(leaf.axes or (), leaf.shape or (), strict=False))
+    if not {"in", "out"} <= sizes.keys() or sizes.keys() - {"in", "out"} - _SPACE:
+        axes = f"its axes are {', '.join(leaf.axes)}" if leaf.axes else "nobody says what its axes mean"
+        raise InitializerError(
+            f"the fans are the sizes of its axes in and out, and {axes}; "
+            "use normal, uniform or another initialiser without fans, or lw.add_roles"
+        )
+    space = math.prod(size for axis, size in sizes.items() if axis in _SPACE)
+    fan_in, fan_out = sizes["in"] * space, sizes["out"] * space
+    # PyTorch takes the other axis of a transposed convolution, which stores its weight the other way round.
+    return (fan_out, fan_in) if leaf.role == "conv_transpose.weight" else (fan_in, fan_out)
+
+
+def _fan(leaf: Leaf, mode: str) -> float:
+    fan_in, fan_out = fans(leaf)
+    if mode not in ("fan_in", "fan_out", "fan_avg"):
+        raise InitializerError(f"mode= takes 'fan_in', 'fan_out' or 'fan_avg', not {mode!r}")
+    return {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode] or 1
+
+
+def _gain(nonlinearity: str, slope: float) -> float:
+    gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
+    gains["leaky_relu"] = math.sqrt(2 / (1 + slope**2))
+    if nonlinearity not in gains:
+        raise InitializerError(f"nonlinearity= takes {', '.join(gains)}, not {nonlinearity!r}")
+    return gains[nonlinearity]
+
+
+# -- by name -------------------------------------------------------------------------------------------------
+
+
+def _zeros(context: LeafContext) -> Distribution:
+    return constant(0.0)
+
+
+def _ones(context: LeafContext) -> Distribution:
+    return constant(1.0)
+
+
+def _constant(context: LeafContext, value: float) -> Distribution:
+    return constant(value)
+
+
+def _uniform(context: LeafContext, low: float = -1.0, high: float = 1.0) -> Distribution:
+    return uniform(low, high)
+
+
+def _normal(context: LeafContext, mean: float = 0.0, std: float = 1.0) -> Distribution:
+    return normal(mean, std)
+
+
+def _truncated_normal(context: LeafContext, mean: float = 0.0, std: float = 1.0, cut: float = 2.0) -> Distribution:
+    return normal(mean, std, cut)
+
+
+def _xavier_uniform(context: LeafContext, gain: float = 1.0) -> Distribution:
+    return _symmetric(math.sqrt(3) * gain / math.sqrt(_fan(context.leaf, "fan_avg")))
+
+
+def _xavier_normal(context: LeafContext, gain: float = 1.0) -> Distribution:
+    return normal(0.0, gain / math.sqrt(_fan(context.leaf, "fan_avg")))
+
+
+def _kaiming_uniform(
+    context: LeafContext, mode: str = "fan_in", nonlinearity: str = "relu", slope: float = 0.01
+) -> Distribution:
+    return _symmetric(math.sqrt(3) * _gain(nonlinearity, slope) / math.sqrt(_fan(context.leaf, mode)))
+
+
+def _kaiming_normal(
+    context: LeafContext, mode: str = "fan_in", nonlinearity: str = "relu", slope: float = 0.01
+) -> Distribution:
+    return normal(0.0, _gain(nonlinearity, slope) / math.sqrt(_fan(context.leaf, mode)))
+
+
+def _lecun_uniform(context: LeafContext) -> Distribution:
+    return _symmetric(math.sqrt(3 / _fan(context.leaf, "fan_in")))
+
+
+def _lecun_normal(context: LeafContext) -> Distribution:
+    return normal(0.0, math.sqrt(1 / _fan(context.leaf, "fan_in")))
+
+
+def _orthogonal(context: LeafContext, gain: float = 1.0) -> Distribution:
+    if len(context.leaf.shape or ()) < 2:
+        raise InitializerError("only a leaf with at least two axes can be orthogonal")
+    return Orthogonal(gain)
+
+
+def _symmetric(bound: float) -> Distribution:
+    return uniform(-bound, bound)
+
+
+INITIALIZERS: dict[str, Callable[..., Distribution]] = {
+    "zeros": _zeros,
+    "ones": _ones,
+    "constant": _constant,
+    "uniform": _uniform,
+    "normal": _normal,
+    "truncated_normal": _truncated_normal,
+    "xavier_uniform": _xavier_uniform,
+    "xavier_normal": _xavier_normal,
+    "kaiming_uniform": _kaiming_uniform,
+    "kaiming_normal": _kaiming_normal,
+    "lecun_uniform": _lecun_uniform,
+    "lecun_normal": _lecun_normal,
+    "orthogonal": _orthogonal,
+}
+
+
+# -- of layers -------------------------------------------------------------------------------------------------
+
+# Initialisers of PyTorch's own layers that have no name of their own there. Rules print these.
+AS_WIDE_AS_WEIGHT = "uniform, as wide as its weight"
+BY_HIDDEN_SIZE = "uniform, by the hidden size"
+NORMAL_BUT_FOR_PADDING = "normal, but for padding"
+
+
+def _bound_of_weight(context: LeafContext) -> Distribution:
+    """The bound of a bias follows from the fan-in of the weight beside it; that of a bilinear weight from its own first
+    input."""
+    leaves = [context.leaf, *context.siblings.values()]
+    weight = next((leaf for leaf in leaves if (leaf.role or "").endswith(".weight")), None)
+    if weight is None:
+        raise InitializerError(
+            "a bias is as wide as the weight beside it, and there is none; give it a rule of its own"
+        )
+    if weight.role == "bilinear.weight":
+        return _symmetric(1 / math.sqrt((weight.shape or (0, 0))[1] or 1))
+    return _symmetric(1 / math.sqrt(_fan(weight, "fan_in")))
+
+
+def _bound_of_hidden(context: LeafContext) -> Distribution:
+    return _symmetric(1 / math.sqrt(context.owner.hidden_size or 1))
+
+
+def _embedding(context: LeafContext, zero_row: int | None = None) -> Distribution:
+    draw = normal(0.0, 1.0)
+    return draw if zero_row is None else Padded(draw, zero_row)
+
+
+_OF_LAYERS: dict[str, Callable[..., Distribution]] = {
+    AS_WIDE_AS_WEIGHT: _bound_of_weight,
+    BY_HIDDEN_SIZE: _bound_of_hidden,
+    NORMAL_BUT_FOR_PADDING: _embedding,
+}
+
+
+# -- options ---------------------------------------------------------------------------------------------------
+
+_TAKES = {name: tuple(inspect.signature(make).parameters)[1:] for name, make in INITIALIZERS.items()}
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises where an initialiser is not known, or does not take an option. Needs no leaf."""
+    init = options.get("init")
+    if init is None or callable(init):
+        further = [name for name in options if name != "init"]
+        if further:
+            raise InitializerError(f"{'a callable' if callable(init) else 'init=None'} takes no {further[0]!r}")
+        return
+    if isinstance(init, str) and init in _OF_LAYERS:
+        further = [name for name in options if name not in ("init", "zero_row")]
+        if further:
+            raise InitializerError(
+                f"what the layer begins with takes no {further[0]!r}; name an initialiser: init='normal', …"
+            )
+        return
+    if not isinstance(init, str) or init not in INITIALIZERS:
+        near = get_close_matches(str(init), INITIALIZERS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(INITIALIZERS)}, or a callable"
+        raise InitializerError(f"no initialiser is called {init!r}; {hint}")
+    for name in options:
+        if name != "init" and name not in _TAKES[init]:
+            takes = ", ".join(_TAKES[init]) or "nothing"
+            raise InitializerError(f"{init!r} takes no {name!r}; it takes {takes}")
+
+
+def initial_values_of(context: LeafContext, options: Mapping[str, Any]) -> Any:
+    """What an initialiser means for a leaf: a distribution, or what a callable returned for an array."""
+    init = options.get("init")
+    if init is None:
+        raise InitializerError(f"the callable returned options without 'init': {dict(options)}")
+    check_options(options)
+    if callable(init):
+        returned = init(context.leaf, context.siblings)
+        return initial_values_of(context, returned) if isinstance(returned, Mapping) else returned
+    make = _OF_LAYERS.get(init) or INITIALIZERS[init]
+    try:
+        distribution = make(context, **{name: value for name, value in options.items() if name != "init"})
+    except TypeError as error:
+        raise InitializerError(str(error).replace(f"_{init}()", init)) from error
+    return _checked(distribution, options)
+
+
+def _checked(distribution: Distribution, options: Mapping[str, Any]) -> Distribution:
+    """The distribution; raises where its options are not finite numbers."""
+    fields = distribution.draw if isinstance(distribution, Padded) else distribution
+    options_text = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    if not all(isinstance(field, int | float) for field in fields):
+        raise InitializerError(f"{options_text}: these must be numbers")
+    if isinstance(fields, Draw) and fields.scale:
+        if not all(math.isfinite(field) for field in fields):
+            raise InitializerError(f"{options_text}: these must be finite")
+        if fields.scale < 0:
+            raise InitializerError(f"{options_text}: the width is below zero")
+    return distribution
+
+
+def check_fits(distribution: Distribution, spec: Spec) -> None:
+    """Raises where numbers of a distribution do not fit the dtype of a leaf."""
+    if is_float(spec.dtype):
+        return
+    if not isinstance(distribution, Draw) or distribution.scale:
+        raise InitializerError(f"random numbers do not fit into {spec.dtype}")
+    if number_kind(spec.dtype) != "complex" and not float(distribution.shift).is_integer():
+        raise InitializerError(f"{distribution.shift!r} does not fit into {spec.dtype}")
+
+
+def checked_array(array: Any, spec: Spec) -> Any:
+    """The array or number that a callable made for a leaf; raises where it does not fit the leaf."""
+    kind = array.dtype.kind
+    if kind not in "biufc" and array.dtype.type.__module__ != "ml_dtypes":
+        raise InitializerError(f"the callable returned no numbers: {array.dtype} of shape {array.shape}")
+    if kind == "c" and number_kind(spec.dtype) != "complex":
+        raise InitializerError(f"complex numbers do not fit into {spec.dtype}")
+    if array.shape not in ((), spec.shape):
+        raise InitializerError(f"it has the shape {spec.shape}, and was given {array.shape}")
+    wide = "float64" if kind == "f" and array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
+    return array.astype(wide)

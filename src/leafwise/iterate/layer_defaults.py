@@ -1,0 +1,89 @@
+"""The initial values of PyTorch's own layers, as the first rule of `lw.initialize`."""
+
+import math
+from collections.abc import Collection, Hashable, Iterable
+from typing import Any
+
+from leafwise.core.capabilities.filling import Filling
+from leafwise.core.columns import Columns
+from leafwise.core.tree import Tree
+from leafwise.iterate.initializers import AS_WIDE_AS_WEIGHT, BY_HIDDEN_SIZE, NORMAL_BUT_FOR_PADDING
+from leafwise.iterate.rules import Rule
+
+_MATRIX = {"init": "kaiming_uniform", "nonlinearity": "leaky_relu", "slope": math.sqrt(5)}
+_BY_ROLE: dict[str, dict[str, Any]] = {
+    "linear.weight": _MATRIX,
+    "conv.weight": _MATRIX,
+    "conv_transpose.weight": _MATRIX,
+    "bilinear.weight": {"init": AS_WIDE_AS_WEIGHT},
+    "bias": {"init": AS_WIDE_AS_WEIGHT},
+    "embedding.table": {"init": NORMAL_BUT_FOR_PADDING},
+    "norm.scale": {"init": "ones"},
+    "norm.bias": {"init": "zeros"},
+    "norm.mean": {"init": "zeros"},
+    "norm.variance": {"init": "ones"},
+    "norm.count": {"init": "zeros"},
+    "rnn.weight_ih": {"init": BY_HIDDEN_SIZE},
+    "rnn.weight_hh": {"init": BY_HIDDEN_SIZE},
+    "rnn.weight_hr": {"init": BY_HIDDEN_SIZE},
+    "rnn.bias_ih": {"init": BY_HIDDEN_SIZE},
+    "rnn.bias_hh": {"init": BY_HIDDEN_SIZE},
+    "attention.qkv": {"init": "xavier_uniform"},
+    "attention.q": {"init": "xavier_uniform"},
+    "attention.k": {"init": "xavier_uniform"},
+    "attention.v": {"init": "xavier_uniform"},
+    "attention.bias": {"init": "zeros"},
+    "activation.slope": {"init": "constant", "value": 0.25},
+}
+
+
+class LayerDefaults(Rule):
+    """What PyTorch's own layers do in their `reset_parameters`."""
+
+    def __init__(self) -> None:
+        super().__init__("**", init="as PyTorch's layers begin")
+
+    def places(self, tree: Tree, rows: Collection[int]) -> Iterable[tuple[int, Hashable]]:
+        columns = tree.columns
+        stock: dict[type, bool] = {}
+        places: list[tuple[int, Hashable]] = []
+        transformers = [
+            columns.row_ranges[node]
+            for node in columns.nodes_where(
+                lambda home, obj: home.type_name(obj) == "Transformer" and home.capability(Filling).is_stock(obj)
+            )
+        ]
+        rows = list(rows)
+        for row, (role, _) in zip(rows, columns.row_roles(rows), strict=True):
+            owner = columns.node_objects[columns.row_nodes[row]]
+            if type(owner) not in stock:
+                stock[type(owner)] = columns.home(owner).capability(Filling).is_stock(owner)
+            if not stock[type(owner)]:
+                continue
+            if role is not None and any(first <= row < last for first, last in transformers):
+                role = "attention.qkv" if _BY_ROLE.get(role) is _MATRIX else role  # as it resets all matrices
+            if role in _BY_ROLE:
+                places.append((row, _place(columns, row, owner, role)))
+        return places
+
+    def at(self, place: Hashable, before: dict[str, Any]) -> dict[str, Any]:
+        assert isinstance(place, tuple)
+        role, own_options = place
+        return {**_BY_ROLE[role], **dict(own_options)}
+
+    def __repr__(self) -> str:
+        return "the default rules"
+
+
+def _place(columns: Columns, row: int, owner: Any, role: str) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """The role that decides, and the options that this layer changes."""
+    name = columns.row_names[row]
+    if role == "embedding.table" and getattr(owner, "padding_idx", None) is not None:
+        return role, (("zero_row", owner.padding_idx),)
+    if role == "activation.slope" and isinstance(getattr(owner, "init", None), int | float):
+        return role, (("value", owner.init),)
+    if role == "bias" and columns.type_name(columns.row_nodes[row]) == "NonDynamicallyQuantizableLinear":
+        return "norm.bias", ()  # the projection out of attention, which begins with zeros
+    if role == "attention.bias" and name in ("bias_k", "bias_v"):
+        return role, (("init", "normal"), ("std", 1 / math.sqrt(owner.embed_dim)))
+    return role, ()

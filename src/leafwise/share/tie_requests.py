@@ -1,0 +1,166 @@
+"""Requests for ties: checked, and then made, all of them or none."""
+
+from typing import Any, NamedTuple
+
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.tying import Keep, TiedPlaces, Tying
+from leafwise.core.capabilities.viewing import Viewing
+from leafwise.core.columns import Columns
+from leafwise.core.dtypes import is_float
+from leafwise.core.home import Home, Spec
+from leafwise.core.leaf import shape_text
+from leafwise.core.memory import SAME, Op
+from leafwise.core.tree import Tree, tree
+from leafwise.errors import TieError
+from leafwise.share.places import home_of, keep_leaf_ties, names_outside, place_of, tied_places
+
+
+class TieRequest(NamedTuple):
+    """The row `target` is to become another name of the leaf `source`, seen through `op`."""
+
+    target: int
+    source: int
+    op: Op
+
+
+def check_tie_requests(
+    columns: Columns, requests: list[TieRequest], keep: Keep | None
+) -> list[tuple[Op, dict[int, list[int]]]]:
+    """For each op, the rows to tie by the leaf they are tied to; raises where a row cannot be tied."""
+    by_op: dict[object, tuple[Op, list[TieRequest]]] = {}
+    for request in requests:
+        op = request.op
+        by_op.setdefault((op, repr(op.slices), op.order), (op, []))[1].append(request)
+    return [(op, _check_op(columns, with_op, op, keep)) for op, with_op in by_op.values()]
+
+
+def make_ties(t: Tree, requests: list[TieRequest], keep: Keep | None) -> Any:
+    """Makes all the ties, or none of them, and has them kept. Returns the model."""
+    columns = t.columns
+    by_home: dict[Home, list[TiedPlaces]] = {}
+    for op, new in check_tie_requests(columns, requests, keep):
+        for leaf, rows in new.items():
+            tied = tied_places(columns, [leaf, *rows])
+            tied = tied._replace(ops=(SAME, *[op] * (len(tied.ops) - 1)))
+            by_home.setdefault(home_of(columns, leaf), []).append(tied)
+    root = columns.node_objects[0]
+    for home, ties in by_home.items():
+        root = home.capability(Tying).tie(root, ties, keep)
+    # The model is walked again: the leaf of a target may have another number now, or the target may come first itself.
+    new_tree = tree(root)
+    new_columns = new_tree.columns
+    targets = {columns.row_text(request.target) for request in requests}
+    leaves = {leaf for leaf in new_columns.further_rows if new_columns.row_text(leaf) in targets}
+    leaves |= {leaf for row, leaf in new_columns.ties.items() if new_columns.row_text(row) in targets}
+    keep_leaf_ties(new_tree, sorted(leaves))
+    return root
+
+
+def _check_op(columns: Columns, requests: list[TieRequest], op: Op, keep: Keep | None) -> dict[int, list[int]]:
+    """The rows to tie by the leaf they are tied to, for requests that all have this op."""
+    all_targets = {request.target for request in requests}
+    new: dict[int, list[int]] = {}
+    for target, source, _ in requests:
+        leaf = columns.ties.get(target, target)
+        if leaf == source:
+            _check_tied_by(columns, target, source, op)
+            continue
+        prefix = f"cannot tie {columns.row_text(target)} to {columns.row_text(source)}{op.describe()}"
+        tied_to = [columns.row_text(row) for row in columns.rows_of(leaf) if row not in all_targets]
+        tied_to = tied_to or names_outside(columns, target)
+        if tied_to:
+            raise TieError(
+                f"{prefix}: it is tied to {', '.join(tied_to[:4])} already; "
+                f'untie it first: lw.untie(model, "{columns.row_text(target)}")'
+                + (", or name all of them on the left" if columns.row_op(target) == "same" else "")
+            )
+        _check_pair(columns, target, source, op, prefix)
+        new.setdefault(source, []).append(target)
+    for source, targets in new.items():
+        _check_values(columns, source, targets, op, keep)
+    return new
+
+
+def _check_tied_by(columns: Columns, target: int, source: int, op: Op) -> None:
+    """Raises where a row is tied to the source already, but through another op."""
+    present = columns.row_op(target)
+    if (present, present.slices, present.order) != (op, op.slices, op.order):
+        name, to = columns.row_text(target), columns.row_text(source)
+        raise TieError(
+            f"cannot tie {name} to {to}{op.describe()}: it is {to}{present.describe()} already; "
+            f'lw.untie(model, "{name}") first'
+        )
+
+
+def _check_pair(columns: Columns, target: int, source: int, op: Op, prefix: str) -> None:
+    """Raises where a row cannot be tied to a leaf, whatever their values; `prefix` is how the message begins."""
+    home = home_of(columns, target)
+    if home is not home_of(columns, source):
+        raise TieError(f"{prefix}: one lives in {home.name}, the other in {home_of(columns, source).name}")
+    target_facts, source_facts = columns.facts([target, source])
+    if target_facts.kind != source_facts.kind:
+        raise TieError(f"{prefix}: one is a {target_facts.kind}, the other a {source_facts.kind}")
+    for row, row_op in ((source, SAME), (target, op)):
+        reason = home.capability(Tying).cannot_tie(place_of(columns, row), columns.current(row), row_op)
+        if reason:
+            raise TieError(f"{prefix}: {columns.row_text(row)} {reason}")
+    view = home.spec(home.capability(Viewing).seen_through(columns.current(source), op))
+    _check_specs(target_facts.spec, source_facts.spec, view, columns.row_text(target), columns.row_text(source), prefix)
+
+
+def _check_specs(target_spec: Spec, source_spec: Spec, view: Spec, target: str, source: str, prefix: str) -> None:
+    """Raises where the specs do not allow a tie; `view` is what the op makes of the source."""
+    if target_spec.shape != view.shape:
+        turned = target_spec.shape is not None and target_spec.shape == tuple(reversed(view.shape or ()))
+        hint = "; transpose=True makes a transposed view" if turned else ""
+        raise TieError(
+            f"{prefix}: shapes cannot match, {target} is {shape_text(target_spec.shape)} and "
+            f"{source} would give {shape_text(view.shape)}{hint}"
+        )
+    owner = target.rpartition(".")[0]
+    if target_spec.dtype != source_spec.dtype:
+        raise TieError(
+            f"{prefix}: {target} is {target_spec.dtype} and {source} is {source_spec.dtype}; "
+            f"cast one first: model.{owner}.to(torch.{source_spec.dtype})"
+        )
+    if target_spec.device != source_spec.device:
+        raise TieError(
+            f"{prefix}: {target} is on {target_spec.device} and {source} on {source_spec.device}; "
+            + (
+                f'move one first: model.{owner}.to("{source_spec.device}")'
+                if "meta" not in (target_spec.device, source_spec.device)
+                else "materialise the one on meta first: to_empty(), or a load with assign=True"
+            )
+        )
+    if target_spec.trainable != source_spec.trainable:
+        frozen, trains = (target, source) if source_spec.trainable else (source, target)
+        raise TieError(
+            f"{prefix}: {frozen} is frozen and {trains} is not; make them alike first, "
+            "with requires_grad_(True) or requires_grad_(False)"
+        )
+
+
+def _check_values(columns: Columns, source: int, targets: list[int], op: Op, keep: Keep | None) -> None:
+    """Raises where values differ and `keep` does not say which to take."""
+    if keep == "source":
+        return
+    home = home_of(columns, source)
+    view = home.capability(Viewing).seen_through(columns.current(source), op)
+    same_bits = home.capability(Comparing).same_bits
+    differing = [row for row in targets if not same_bits(view, columns.current(row))]
+    if not differing:
+        return
+    first = columns.row_text(differing[0])
+    if keep is None:
+        raise TieError(
+            f"cannot tie {first} to {columns.row_text(source)}{op.describe()}: their values differ; "
+            'keep="source" takes those of the one it is tied to, keep="target" its own, keep="mean" their mean'
+        )
+    values = [columns.current(row) for row in targets]
+    if keep == "target" and any(not same_bits(values[0], value) for value in values[1:]):
+        raise TieError(
+            f'cannot tie {len(targets)} leaves to {columns.row_text(source)} with keep="target": their values differ '
+            f'among themselves, {columns.row_text(targets[0])} and others; use keep="source" or keep="mean"'
+        )
+    if keep == "mean" and not is_float(dtype := columns.facts([source])[0].spec.dtype):
+        raise TieError(f'cannot tie {first} to {columns.row_text(source)} with keep="mean": there is none of {dtype}')
