@@ -9,7 +9,7 @@ from leafwise.core.path import Entry
 MAX_DOTS = 200
 
 
-class Group:
+class VirtualNode:
     """A node that exists only as the common front of some names.
 
     `front` is that front with its dot, so that front and name together are the whole key.
@@ -24,10 +24,10 @@ class Group:
 
     def entry(self, name: str, value: Any) -> Entry:
         """The step to a child: the front of a key fetches nothing, its end fetches the whole key."""
-        return Entry(name, "part") if isinstance(value, Group) else Entry(name, "key", self.front + name)
+        return Entry(name, "part") if isinstance(value, VirtualNode) else Entry(name, "key", self.front + name)
 
 
-def split(items: Iterable[tuple[str, Any]], make: Callable[[str], Group] = Group) -> Group:
+def split(items: Iterable[tuple[str, Any]], make: Callable[[str], VirtualNode] = VirtualNode) -> VirtualNode:
     """The groups that dotted keys spell, in the order in which the keys come.
 
     >>> root = split([("0.weight", 1), ("0.bias", 2), ("scale", 3)])
@@ -53,7 +53,7 @@ def split(items: Iterable[tuple[str, Any]], make: Callable[[str], Group] = Group
     return root
 
 
-def _open(groups: dict[str, Group], front: str, make: Callable[[str], Group]) -> Group:
+def _open(groups: dict[str, VirtualNode], front: str, make: Callable[[str], VirtualNode]) -> VirtualNode:
     """Makes the group of a front, and those above it that are missing."""
     missing = []
     while front not in groups:

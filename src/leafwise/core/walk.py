@@ -31,7 +31,7 @@ def walk(root: Any) -> Columns:
     return columns
 
 
-class _Naming:
+class _PathLookup:
     """Where the walk has met a value so far: how an optimizer learns what its parameters are called."""
 
     def __init__(self, columns: Columns, known: dict[int, Path]) -> None:
@@ -67,13 +67,13 @@ class _Naming:
 _LEAF: Visit = ((), (), None)  # what the visitor of a leaf type answers
 
 
-def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _Naming]:  # noqa: C901
+def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _PathLookup]:  # noqa: C901
     # The hot loop of leafwise: about a microsecond and a half for each node, and no recursion.
     columns = Columns()
     parents, names, objects = columns.node_parents, columns.node_names, columns.node_objects
     row_nodes, row_names = columns.row_nodes, columns.row_names
     values, kinds = columns.row_values, columns.row_kinds
-    naming = _Naming(columns, known)
+    naming = _PathLookup(columns, known)
     visitors: dict[type, Callable[[Any], Visit | None]] = {}
     seen: dict[int, int] = {}
     cyclic: set[int] = set()
@@ -153,7 +153,7 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _Naming]:  # noqa
     return columns, naming
 
 
-def _visitor(columns: Columns, cls: type, naming: _Naming) -> Callable[[Any], Visit | None]:
+def _visitor(columns: Columns, cls: type, naming: _PathLookup) -> Callable[[Any], Visit | None]:
     found = homes.find(cls)
     if found is None:
         return lambda value: None

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.flat import Group, split
+from leafwise.core.flat import VirtualNode, split
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry
 
@@ -15,10 +15,10 @@ _PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None)})
 
 class ContainerRebuilding(Rebuilding):
     def is_container(self, obj: Any) -> bool:
-        return not isinstance(obj, Group)
+        return not isinstance(obj, VirtualNode)
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
-        if isinstance(owner, Group):
+        if isinstance(owner, VirtualNode):
             return owner  # what it stands for is changed where it is held
         if isinstance(owner, Mapping):
             return _changed_mapping(owner, changes)
@@ -39,7 +39,7 @@ class ContainerRebuilding(Rebuilding):
 
 class ContainerSaving(Saving):
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        if isinstance(obj, Group):
+        if isinstance(obj, VirtualNode):
             return None
         kind = type(obj)
         name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
@@ -56,12 +56,12 @@ class ContainersHome(Home):
     _last_keys: tuple[tuple[int, int], dict[str, Any]] = (0, 0), {}
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
-        if issubclass(cls, Mapping | list | tuple | Group) or hasattr(cls, "__dataclass_fields__"):
+        if issubclass(cls, Mapping | list | tuple | VirtualNode) or hasattr(cls, "__dataclass_fields__"):
             return "node"
         return None
 
     def visit(self, obj: Any) -> Visit | None:
-        if isinstance(obj, Group):
+        if isinstance(obj, VirtualNode):
             return (), obj.children, None
         if isinstance(obj, Mapping):
             return _visit_mapping(obj) if obj else None
@@ -78,10 +78,10 @@ class ContainersHome(Home):
         return (), [(name, getattr(obj, name)) for name in names], None
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        if isinstance(owner, Group):
+        if isinstance(owner, VirtualNode):
             return owner.entry(name, value)
         if isinstance(owner, Mapping):
-            if isinstance(value, Group):
+            if isinstance(value, VirtualNode):
                 return Entry(name, "part")
             return Entry(name, "key", name if name in owner else self._key(owner, name))
         if _is_sequence(owner):
@@ -97,7 +97,7 @@ class ContainersHome(Home):
         return keys[name]
 
     def type_name(self, obj: Any) -> str:
-        return "" if isinstance(obj, Group) else type(obj).__name__
+        return "" if isinstance(obj, VirtualNode) else type(obj).__name__
 
 
 def _changed_mapping(owner: Mapping[Any, Any], changes: dict[str, Any]) -> Any:

@@ -32,10 +32,10 @@ class StatefulHome(Home):
         return (), [(str(key), value) for key, value in state.items()], "state"
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        return Entry(name, "step", raw=_Item(name), spelling=f"{{root}}.state_dict()[{name!r}]")
+        return Entry(name, "step", raw=_StateValue(name), spelling=f"{{root}}.state_dict()[{name!r}]")
 
 
-class _Item:
+class _StateValue:
     """From an object to one value of its state; a class, so that paths can be pickled."""
 
     def __init__(self, name: str) -> None:

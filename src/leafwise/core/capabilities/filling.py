@@ -19,7 +19,7 @@ class Draw(NamedTuple):
     shift: float
 
 
-class Stretch(NamedTuple):
+class WordRange(NamedTuple):
     """Some words of the generator with this key, from number `first` on, in rows of this shape; of each row, what is
     `inside`. `words()` makes them, as a NumPy array of numbers of 32 bits with their signs."""
 
@@ -54,7 +54,7 @@ class Filling(Capability):
         whole[start : start + len(rows)] = rows
         self.home.write(value, whole.reshape(self.home.spec(value).shape))
 
-    def draw(self, value: Any, start: int, stretch: Stretch, draw: Draw) -> bool:
+    def draw(self, value: Any, start: int, stretch: WordRange, draw: Draw) -> bool:
         """Makes numbers of words, and writes them as `fill` does; says whether it could. A word stands for the point
         (word + ½) / 2³¹."""
         return False

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from leafwise.core.capabilities.filling import Draw, Filling, Stretch
+from leafwise.core.capabilities.filling import Draw, Filling, WordRange
 from leafwise.homes.torch.tensors import as_numpy, holds_nothing, tensor_over
 
 
@@ -40,7 +40,7 @@ class TorchFilling(Filling):
             value, start, tensor_over(rows if rows.flags.writeable else rows.copy())
         )  # tensors know no read-only memory
 
-    def draw(self, value: torch.Tensor, start: int, stretch: Stretch, draw: Draw) -> bool:
+    def draw(self, value: torch.Tensor, start: int, stretch: WordRange, draw: Draw) -> bool:
         # On the device of the tensor, in 64 bits; not for tensors of 64 bits, whose last bits would differ by device.
         if value.dtype in (torch.float64, torch.complex128) or value.device.type == "mps":
             return False
@@ -62,7 +62,7 @@ class TorchFilling(Filling):
         return as_numpy(array) if isinstance(array, torch.Tensor) else super().as_numpy(array)
 
     def when_shaped(self, owner: nn.Module, then: Callable[[Any], None]) -> None:
-        owner.__dict__[_INITIALIZE] = WhenShaped(owner, then)
+        owner.__dict__[_INITIALIZE] = LazyInitializer(owner, then)
 
 
 def _is_sharded(value: torch.Tensor) -> bool:
@@ -117,7 +117,7 @@ def _high(number: torch.Tensor) -> torch.Tensor:
 _INITIALIZE = "initialize_parameters"  # what a lazy layer calls when it sees its first input
 
 
-class WhenShaped:
+class LazyInitializer:
     """In the place of the method by which one lazy layer gets its shapes: calls it, and then what waits for shapes. Not
     if something else, a load, gave it shapes before. A class, so that it is copied and pickled with the layer."""
 

@@ -17,7 +17,7 @@ from leafwise.homes.torch.tensors import is_lazy
 _STATISTICS = ("norm.mean", "norm.variance", "norm.count")
 
 
-class StayInEval:
+class EvalLock:
     """In the place of the `train` of one module: keeps it in `eval()`, and remembers what was asked for. A class, so
     that it is copied and pickled with the module, and found again."""
 
@@ -63,12 +63,12 @@ class TorchFreezing(Freezing):
         return name[-2:] in ("_u", "_v") and f"{name[:-2]}_orig" in owner._parameters
 
     def is_held(self, owner: Any, name: str) -> bool:
-        return isinstance(getattr(owner, "__dict__", {}).get("train"), StayInEval) and self.drifts(owner, name)
+        return isinstance(getattr(owner, "__dict__", {}).get("train"), EvalLock) and self.drifts(owner, name)
 
     def hold_buffers(self, owner: nn.Module, on: bool) -> None:
         held = owner.__dict__.get("train")
-        if on and not isinstance(held, StayInEval):
-            owner.__dict__["train"] = StayInEval(owner)
-        elif not on and isinstance(held, StayInEval):
+        if on and not isinstance(held, EvalLock):
+            owner.__dict__["train"] = EvalLock(owner)
+        elif not on and isinstance(held, EvalLock):
             del owner.__dict__["train"]
             owner.training = held.asked

@@ -14,12 +14,12 @@ import torch
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
 from leafwise.core.capabilities.vetting import Vetting
-from leafwise.core.flat import Group
+from leafwise.core.flat import VirtualNode
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry, Path
 
 
-class _ParamGroup(Group):
+class _ParamGroup(VirtualNode):
     """The options of one group, and the names of its parameters."""
 
     __slots__ = ()
@@ -28,7 +28,7 @@ class _ParamGroup(Group):
         return Entry(name, "key", name)
 
 
-class _StateStep(Group):
+class _StateStep(VirtualNode):
     """A step on the way to the state of a parameter, whose last step is the parameter itself."""
 
     __slots__ = ("below", "entries")
@@ -65,23 +65,23 @@ class OptimizerHome(Home):
 
     def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
         def visit(obj: Any) -> Visit:
-            if isinstance(obj, Group):
+            if isinstance(obj, VirtualNode):
                 return (), obj.children, None
             return _visit_optimizer(obj, naming)
 
         return visit
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        if isinstance(owner, Group):
+        if isinstance(owner, VirtualNode):
             return owner.entry(name, value)
         if keeps_own_state(owner):
-            return Entry(name, "step", raw=_OwnState(name), spelling=f"{{root}}.state_dict()[{name!r}]")
+            return Entry(name, "step", raw=_StateDictValue(name), spelling=f"{{root}}.state_dict()[{name!r}]")
         if name == GLOBAL_STATE:
             return Entry(name, "step", raw=attrgetter("state"), spelling="{root}.state")
         return Entry(name, "part" if name == "state" else "attribute")
 
     def type_name(self, obj: Any) -> str:
-        return "" if isinstance(obj, Group) else type(obj).__name__
+        return "" if isinstance(obj, VirtualNode) else type(obj).__name__
 
 
 def is_optimizer(cls: Any) -> bool:
@@ -148,7 +148,7 @@ def _parameters(optimizer: Any) -> list[Any]:
     return [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
 
 
-class _OwnState:
+class _StateDictValue:
     """From an optimizer to one value of its state dict; a class, so that paths can be pickled."""
 
     def __init__(self, name: str) -> None:
@@ -160,7 +160,7 @@ class _OwnState:
         return next(value for key, value in optimizer.state_dict().items() if str(key) == self.name)
 
 
-class _StateOf:
+class _ParameterState:
     """From an optimizer to the state of one parameter; a class, so that paths can be pickled."""
 
     def __init__(self, parameter: Any) -> None:
@@ -180,7 +180,7 @@ def _state_entry(name: str, parameter: Any, group: int, position: int) -> Entry:
     return Entry(
         name,
         "step",
-        raw=_StateOf(parameter),
+        raw=_ParameterState(parameter),
         spelling=f"{{root}}.state[{{root}}.param_groups[{group}]['params'][{position}]]",
     )
 

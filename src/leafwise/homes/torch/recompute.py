@@ -27,10 +27,10 @@ _UNLIKELY = {True: float("nan"), False: 111}
 
 def recompute(places: list[tuple[tuple[Any, ...], list[str]]]) -> list[Buffers]:
     """For each place, a module with its parents and the names of its buffers on meta: those that could be computed."""
-    copies = _Copies()
+    rebuilt = _RebuiltBuffers()
     found = []
     for lineage, names in places:
-        computed = _by_constructor(lineage, names, copies)
+        computed = _by_constructor(lineage, names, rebuilt)
         left = [name for name in names if name not in computed]
         found.append(computed | (_by_init_weights(lineage, left) if left else {}))
     return found
@@ -39,7 +39,7 @@ def recompute(places: list[tuple[tuple[Any, ...], list[str]]]) -> list[Buffers]:
 # -- by the constructor ----------------------------------------------------------------------------------------------
 
 
-class _Copies:
+class _RebuiltBuffers:
     """The buffers of a second copy of each model that was asked for, by the path of their module and their name."""
 
     def __init__(self) -> None:
@@ -54,12 +54,12 @@ class _Copies:
         return {} if path is None else self._buffers[id(model)].get(path, {})
 
 
-def _by_constructor(lineage: tuple[Any, ...], names: list[str], copies: _Copies) -> Buffers:
+def _by_constructor(lineage: tuple[Any, ...], names: list[str], rebuilt: _RebuiltBuffers) -> Buffers:
     module = lineage[0]
     computed: Buffers = {}
     # The whole model first: it may hand other values to its parts than their own configs say.
     for model in reversed([above for above in lineage if _config(above) is not None]):
-        buffers = copies.buffers(model, module)
+        buffers = rebuilt.buffers(model, module)
         for name in [name for name in names if name not in computed and name in buffers]:
             held, made = module._buffers[name], buffers[name]
             if held.shape == made.shape and held.dtype.is_floating_point == made.dtype.is_floating_point:

@@ -9,7 +9,7 @@ import torch
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.vetting import Vetting
-from leafwise.core.flat import Group
+from leafwise.core.flat import VirtualNode
 from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state
 from leafwise.homes.torch.tensors import tensor_over
 
@@ -107,7 +107,7 @@ class TorchStepping(Stepping):
 
 class OptimizerSaving(Saving):
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        return None if isinstance(obj, Group) else (type(obj).__qualname__, None)
+        return None if isinstance(obj, VirtualNode) else (type(obj).__qualname__, None)
 
 
 class OptimizerVetting(Vetting):
