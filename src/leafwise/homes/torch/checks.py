@@ -103,7 +103,8 @@ class StateDictCheck:
             raise TieError(
                 f"the state dict gives tied names different values: {agreeing} and {differing[0][1]} (tied are "
                 f"{names}); they were left as they are. "
-                'lw.keep_ties(model, keep="source") takes the value of the first, keep="target" of the other, keep="mean" their mean; lw.untie(model, …) lets them differ'
+                'lw.keep_ties(model, keep="source") takes the value of the first, keep="target" of the other, '
+                'keep="mean" their mean; lw.untie(model, …) lets them differ'
             )
         values = [(state[key].detach(), bond.members[number].op) for number, key in present]
         first = next((at for at, (number, _) in enumerate(present) if number == bond.source), None)

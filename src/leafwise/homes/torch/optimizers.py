@@ -1,7 +1,7 @@
-"""PyTorch optimizers: their groups, and their state under the paths of the parameters it belongs to.
+"""PyTorch optimizers: their groups, and the state of each parameter under the path of that parameter.
 
-The parameters themselves are not leaves of an optimizer: it refers to them, the model has them. An optimizer that keeps
-more than PyTorch's own do, such as one that wraps another, is known by its state dict alone, which numbers parameters.
+The parameters are leaves of the model, not of the optimizer, which only refers to them. An optimizer that keeps more
+than PyTorch's own do, such as one that wraps another, is shown by its state dict, which numbers parameters.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class _ParamGroup(VirtualNode):
 
 
 class _StateStep(VirtualNode):
-    """A step on the way to the state of a parameter, whose last step is the parameter itself."""
+    """A node on the path of a parameter, below which the state of that parameter is shown."""
 
     __slots__ = ("below", "entries")
 
@@ -42,14 +42,14 @@ class _StateStep(VirtualNode):
         return Entry(name, "part") if isinstance(value, _StateStep) else self.entries[name]
 
     def add(self, path: Path, entry: Entry, state: Any) -> None:
-        group = self
+        node = self
         for name in path.names[:-1]:
-            if name not in group.below:
-                group.below[name] = _StateStep()
-                group.children.append((name, group.below[name]))
-            group = group.below[name]
-        group.children.append((entry.name, state))
-        group.entries[entry.name] = entry
+            if name not in node.below:
+                node.below[name] = _StateStep()
+                node.children.append((name, node.below[name]))
+            node = node.below[name]
+        node.children.append((entry.name, state))
+        node.entries[entry.name] = entry
 
 
 class OptimizerHome(Home):
@@ -85,24 +85,27 @@ class OptimizerHome(Home):
 
 
 def is_optimizer(cls: Any) -> bool:
-    found: bool = _has_methods_of_one(cls)
-    return found
+    """Whether a class is an optimizer of PyTorch, or behaves as one, as classes that wrap another do."""
+    return issubclass(cls, torch.optim.Optimizer) or _has_optimizer_methods(cls)
 
 
 @cache
-def _has_methods_of_one(cls: Any) -> bool:
-    """An optimizer of PyTorch, or what behaves as one and wraps another."""
+def _has_optimizer_methods(cls: Any) -> bool:
     methods = ("step", "zero_grad", "state_dict", "load_state_dict")
-    wraps = all(callable(getattr(cls, name, None)) for name in methods) and not issubclass(cls, torch.nn.Module)
-    return issubclass(cls, torch.optim.Optimizer) or wraps
+    return all(callable(getattr(cls, name, None)) for name in methods) and not issubclass(cls, torch.nn.Module)
 
 
-_PASS_ON = ("accelerate.", "lightning.", "lightning_fabric.", "pytorch_lightning.")  # what another keeps, as it is
+_PASS_ON = (
+    "accelerate.",
+    "lightning.",
+    "lightning_fabric.",
+    "pytorch_lightning.",
+)  # their state dict is that of the wrapped optimizer
 _STATE_HOOKS = ("state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")
 
 
 def keeps_own_state(optimizer: Any) -> bool:
-    """Whether `state` and `param_groups` are not all that an optimizer keeps, to judge by who writes its state dict."""
+    """Whether an optimizer may keep more than `state` and `param_groups`, because it writes its state dict itself."""
     cls = type(optimizer)
     if any(vars(optimizer).get(f"_optimizer_{name}_hooks") for name in _STATE_HOOKS):
         return True
@@ -122,7 +125,7 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, naming: Callable[[Any], P
     groups = []
     state = _StateStep()
     number = 0
-    for which, group in enumerate(optimizer.param_groups):
+    for group_number, group in enumerate(optimizer.param_groups):
         own_names = group.get("param_names")
         paths = []
         for position, parameter in enumerate(group["params"]):
@@ -132,15 +135,16 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, naming: Callable[[Any], P
             paths.append(path)
             number += 1
             if parameter in optimizer.state:
-                state.add(path, _state_entry(path.name, parameter, which, position), optimizer.state[parameter])
+                state.add(path, _state_entry(path.name, parameter, group_number, position), optimizer.state[parameter])
         options = _ParamGroup("")
         options.children = [(key, value) for key, value in group.items() if key not in ("params", "param_names")]
         options.children.append(("params", [str(path) for path in paths]))
         groups.append(options)
     children: list[tuple[str, Any]] = [("param_groups", groups), ("state", state)]
     by_key: dict[Any, Any] = dict(optimizer.state)
-    if more := {key: value for key, value in by_key.items() if not isinstance(key, torch.Tensor)}:
-        children.append((GLOBAL_STATE, more))
+    global_state = {key: value for key, value in by_key.items() if not isinstance(key, torch.Tensor)}
+    if global_state:
+        children.append((GLOBAL_STATE, global_state))
     return (), children, "state"
 
 
@@ -171,7 +175,7 @@ class _ParameterState:
 
 
 def _own_path(names: list[str] | None, position: int, number: int) -> str:
-    """What the optimizer itself calls a parameter: its name where it was given names, else its number."""
+    """What the optimizer itself calls a parameter: its name if it was given names, else its number."""
     return str(number) if names is None else names[position]
 
 
