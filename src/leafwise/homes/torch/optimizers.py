@@ -153,7 +153,7 @@ def _parameters(optimizer: Any) -> list[Any]:
 
 
 class _StateDictValue:
-    """From an optimizer to one value of its state dict; a class, so that paths can be pickled."""
+    """Gets one value of the state dict of an optimizer; a class, so that paths can be pickled."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -165,7 +165,7 @@ class _StateDictValue:
 
 
 class _ParameterState:
-    """From an optimizer to the state of one parameter; a class, so that paths can be pickled."""
+    """Gets the state of one parameter from an optimizer; a class, so that paths can be pickled."""
 
     def __init__(self, parameter: Any) -> None:
         self.parameter = parameter
