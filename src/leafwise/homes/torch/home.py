@@ -104,7 +104,7 @@ class TorchHome(Home):
             leaves.append(("transient" if name in transient else "buffer", ((name, buffer),)))
         return tuple(leaves), children.items(), None
 
-    def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+    def visitor(self, cls: type, path_of: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
         visit = self._visit_with_views if view_names(cls) else self.visit
         if self.wrapped_child(cls) == _FORWARD:
             visit = self._visit_forward

@@ -63,11 +63,11 @@ class OptimizerHome(Home):
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         return "node" if issubclass(cls, _ParamGroup | _StateStep) or is_optimizer(cls) else None
 
-    def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+    def visitor(self, cls: type, path_of: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
         def visit(obj: Any) -> Visit:
             if isinstance(obj, VirtualNode):
                 return (), obj.children, None
-            return _visit_optimizer(obj, naming)
+            return _visit_optimizer(obj, path_of)
 
         return visit
 
@@ -114,10 +114,10 @@ def keeps_own_state(optimizer: Any) -> bool:
     return not cls.__module__.startswith(_PASS_ON)
 
 
-def _visit_optimizer(optimizer: torch.optim.Optimizer, naming: Callable[[Any], Path | None]) -> Visit:
+def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], Path | None]) -> Visit:
     if keeps_own_state(optimizer):
         paths = [
-            naming(parameter) or Path([Entry(str(number), "any")])
+            path_of(parameter) or Path([Entry(str(number), "any")])
             for number, parameter in enumerate(_parameters(optimizer))
         ]
         own = [(str(key), value) for key, value in optimizer.state_dict().items()]
@@ -129,7 +129,7 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, naming: Callable[[Any], P
         own_names = group.get("param_names")
         paths = []
         for position, parameter in enumerate(group["params"]):
-            path = naming(parameter)
+            path = path_of(parameter)
             if path is None:
                 path = Path(Entry(name, "any") for name in _own_path(own_names, position, number).split("."))
             paths.append(path)
