@@ -66,12 +66,12 @@ def test_few_tables_are_kept() -> None:
 
 def test_what_lies_on_another_device_comes_by_way_of_the_cpu() -> None:
     values = [torch.randn(50), torch.randn(4, 5).T, torch.randn(9).bfloat16()]
-    found = torch_measuring._from_elsewhere(values, True)()
-    assert found == torch_measuring._here(values, True)()
+    found = torch_measuring._copied_to_cpu(values, True)()
+    assert found == torch_measuring._on_cpu(values, True)()
 
 
 def test_results_from_several_devices_keep_the_order_of_the_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_measuring, "_from_elsewhere", lambda its, *_: lambda: [one.numel() for one in its])
+    monkeypatch.setattr(torch_measuring, "_copied_to_cpu", lambda its, *_: lambda: [one.numel() for one in its])
     values = [torch.randn(1), torch.empty(20, device="meta"), torch.randn(3), torch.empty(40, device="meta")]
     found: list[Any] = torch_measuring.TorchMeasuring(HOME).measure(values, True, lambda count: None)()
     assert [one if isinstance(one, int) else one.size for one in found] == [1, 20, 3, 40]
@@ -80,7 +80,7 @@ def test_results_from_several_devices_keep_the_order_of_the_leaves(monkeypatch: 
 def test_that_triton_is_missing_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "leafwise.kernels.cuda", None)
     torch_measuring._has_triton.cache_clear()
-    torch_measuring._say_once.cache_clear()
+    torch_measuring._warn_once.cache_clear()
     with pytest.warns(UserWarning, match="Triton is not installed: statistics of what is on a GPU are made on the CPU"):
         assert not torch_measuring._has_triton()
     assert not torch_measuring._has_triton()
@@ -91,7 +91,7 @@ def test_that_triton_finds_no_compiler_is_said_once(monkeypatch: pytest.MonkeyPa
     def fails(*_: Any) -> Any:
         raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
 
-    torch_measuring._say_once.cache_clear()
+    torch_measuring._warn_once.cache_clear()
     monkeypatch.setattr(cuda, "measure", fails)
     with pytest.warns(UserWarning, match="Triton finds no C compiler"):
         assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
@@ -102,7 +102,7 @@ def test_that_triton_cannot_write_what_it_compiles_is_said_once(monkeypatch: pyt
     def fails(*_: Any) -> Any:
         raise PermissionError(13, "Permission denied", "/home/me/.triton")
 
-    torch_measuring._say_once.cache_clear()
+    torch_measuring._warn_once.cache_clear()
     monkeypatch.setattr(cuda, "measure", fails)
     with pytest.warns(UserWarning, match="Triton cannot write /home/me/.triton; set TRITON_CACHE_DIR"):
         assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None

@@ -228,7 +228,7 @@ def test_anybody_can_add_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (lw.tree(gate)["weight"].role, lw.tree(gate)["weight"].axes) == ("named", None)
     with pytest.raises(TypeError, match="need a role and a tuple of axes"):
         lw.add_roles(Gate, {"weight": "norm.scale"})  # type: ignore[dict-item]
-    roles._found.clear()
+    roles._answers_by_class.clear()
 
 
 def test_add_roles_refuses_what_is_not_a_layer() -> None:

@@ -556,11 +556,12 @@ def test_a_path_that_no_file_can_have_is_an_error(path: str, tmp_path: Path, mon
 
 def test_of_what_is_elsewhere_only_a_part_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     from leafwise.homes.torch import tensors
+    from leafwise.homes.torch.home import HOME
 
     monkeypatch.setattr(tensors, "is_elsewhere", lambda value: True)
     value = counted(4, 6).requires_grad_()
     for index in ((slice(1, 3),), slice(1, 3), (slice(0, 4, 2), slice(2, None)), (2, 3), (slice(None, None, -1),)):
-        np.testing.assert_array_equal(tensors.read(value, index), value.detach().numpy()[index])
+        np.testing.assert_array_equal(HOME.read(value, index), value.detach().numpy()[index])
 
 
 def test_what_is_elsewhere_is_read_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:

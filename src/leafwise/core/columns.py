@@ -1,8 +1,8 @@
-"""The columns that a walk writes, and what follows from them.
+"""The columns that a walk writes, and what is derived from them.
 
-A line for every node, and a row for every name of a leaf. A leaf is known by the number of its first row. Facts
-(shape, dtype, role) are asked of the home when somebody wants them; what follows from the columns (where a
-subtree ends, which rows it has) is derived on first use.
+There is a line for every node, and a row for every name of a leaf. A leaf is identified by the number of its first row.
+Facts (shape, dtype, role) are asked of the home when they are needed; what can be derived from the columns (where a
+subtree ends, which rows it has) is computed on first use.
 """
 
 from bisect import bisect_left, bisect_right
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Facts(NamedTuple):
-    """What can be told of a leaf without its values, and apart from its names."""
+    """What is known about a leaf without its values and its names."""
 
     spec: Spec
     kind: PlainKind
@@ -41,13 +41,13 @@ class Facts(NamedTuple):
 
 
 def tally(facts: Collection[Facts]) -> list[tuple[Facts, int]]:
-    """The distinct facts with their numbers; by identity, since equal ones of one walk are one object."""
-    by_identity = {id(one): one for one in facts}
+    """The distinct facts, with how often each occurs; by identity, because equal facts of one walk are one object."""
+    by_identity = {id(leaf_facts): leaf_facts for leaf_facts in facts}
     return [(by_identity[key], times) for key, times in Counter(map(id, facts)).items()]
 
 
 class Batch(NamedTuple):
-    """Arrays of one home: their positions in the list that was asked for, the rows where they stand, and themselves."""
+    """Arrays of one home: their positions in the list that was split into batches, their rows, and the arrays."""
 
     columns: "Columns"
     home: Home
@@ -66,50 +66,50 @@ class Batch(NamedTuple):
 
 
 class Columns:
-    """What one walk found. Nodes stand in preorder, so a subtree is a range of nodes and of rows."""
+    """The result of one walk. Nodes are in preorder, so a subtree is a range of nodes and of rows."""
 
     def __init__(self) -> None:
         # Nodes.
         self.node_parents: list[int] = []
         self.node_names: list[str] = []
         self.node_objects: list[Any] = []
-        # Node → the earlier node that is the same object; below a cycle nothing is listed again.
+        # Node → the earlier node that is the same object. What is below an `unlisted` one is listed only there.
         self.repeats: dict[int, int] = {}
         self.unlisted: set[int] = set()
-        # Rows: a row is one name of one leaf, with the array that stands there.
+        # Rows: a row is one name of one leaf, with the array that has this name.
         self.row_nodes: list[int] = []
         self.row_names: list[str] = []
         self.row_values: list[Any] = []
         self.row_kinds: list[LeafKind] = []
-        # Only where a leaf has several names: row → the leaf it names, leaf → its further rows, and the op
-        # of a row that sees its leaf otherwise than as it is.
+        # Only of leaves with several names: row → its leaf, leaf → its further rows, and row → its op, if it does not
+        # see the leaf as it is.
         self.ties: dict[int, int] = {}
         self.further_rows: dict[int, list[int]] = {}
         self.row_ops: dict[int, Op] = {}
         # Plain values by the node that holds them.
         self.scalars: list[tuple[int, str, Any]] = []
         self.wrapped: dict[type, str] = {}  # wrappers, and the child whose step does not show
-        self.views: dict[type, frozenset[str]] = {}  # types some of whose leaves are views of a leaf elsewhere
-        # Ties that somebody asked to be kept and that are gone, each with the rows that it concerns.
+        self.views: dict[type, frozenset[str]] = {}  # type → those of its leaves that are views of a leaf elsewhere
+        # Declared ties that no longer hold, each with its rows.
         self.undone: dict[UndoneTie, tuple[int, ...]] = {}
         self._homes: dict[type, Home] = {}
         self._entries: dict[int, Entry] = {}
-        # Weakly: a leaf holds on to its columns, and both ways would keep a model alive that nobody uses any more.
+        # Weak references: a leaf refers to its columns, and a cycle would keep an unused model alive.
         self.made_leaves: WeakValueDictionary[int, Leaf] = WeakValueDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Homes are those of the process: there is one of each, and what it remembers is not part of a copy.
+        # Homes belong to the process, and what they remember is not part of a copy: only types are kept.
         return {**self.__dict__, "made_leaves": None, "_homes": list(self._homes)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        known = {cls: found[0] for cls in state["_homes"] if (found := homes.find(cls)) is not None}
+        known = {cls: handled[0] for cls in state["_homes"] if (handled := homes.find(cls)) is not None}
         self.__dict__.update(state, made_leaves=WeakValueDictionary(), _homes=known)
 
     # -- derived from the columns, once ----------------------------------------------------------------
 
     @cached_property
     def node_ends(self) -> list[int]:
-        """For each node, the node after the last one below it."""
+        """For each node, the number after that of the last node below it."""
         ends = list(range(1, len(self.node_parents) + 1))
         for node in range(len(ends) - 1, 0, -1):
             parent = self.node_parents[node]
@@ -141,7 +141,7 @@ class Columns:
 
     @cached_property
     def _rows_by_node(self) -> tuple[Sequence[int], list[int]]:
-        """The rows in the order of their nodes, and those nodes. Modules give them in that order already."""
+        """The rows in the order of their nodes, and those nodes. For modules they are in that order already."""
         nodes = self.row_nodes
         if all(map(le, nodes, islice(nodes, 1, None))):
             return range(len(nodes)), nodes
@@ -157,8 +157,8 @@ class Columns:
 
     @cached_property
     def overlaps(self) -> list[Overlap]:
-        """Leaves over common memory that are not one leaf, by their numbers."""
-        from leafwise.core.overlaps import find_overlaps  # which reads columns
+        """Leaves that share memory and are not one leaf, by their numbers."""
+        from leafwise.core.overlaps import find_overlaps  # it imports this module
 
         return find_overlaps(self, merge=False)
 
@@ -176,22 +176,22 @@ class Columns:
             child = self.node_ends[child]
 
     def hidden(self, node: int) -> bool:
-        """Whether the step to this node is a wrapper's, which paths do not show."""
+        """Whether this node is what a wrapper wraps, so that paths do not show it."""
         parent = self.node_parents[node]
         if parent < 0 or not self.wrapped:
             return False
         return self.wrapped.get(type(self.node_objects[parent])) == self.node_names[node]
 
     def layers(self, node: int) -> list[int]:
-        """The nodes that have one path: a node, what it refers to, and, of a wrapper, what it wraps."""
-        found = [self.repeats[node] if node in self.unlisted else node]
-        # Wrappers have few children; others may have a million, and are not asked for theirs.
-        while type(self.node_objects[found[-1]]) in self.wrapped:
-            inner = next((child for child in self.children(found[-1]) if self.hidden(child)), None)
+        """The nodes with the same path as a node: itself, or the one where it is listed; then what wrappers wrap."""
+        layers = [self.repeats[node] if node in self.unlisted else node]
+        # Only the children of wrappers are searched: they are few, while another node may have a million.
+        while type(self.node_objects[layers[-1]]) in self.wrapped:
+            inner = next((child for child in self.children(layers[-1]) if self.hidden(child)), None)
             if inner is None:
                 break
-            found.append(self.repeats[inner] if inner in self.unlisted else inner)
-        return found
+            layers.append(self.repeats[inner] if inner in self.unlisted else inner)
+        return layers
 
     def type_name(self, node: int) -> str:
         obj = self.node_objects[node]
@@ -233,7 +233,7 @@ class Columns:
         return Path((*self.node_entries(node), self.home(owner).entry(owner, name, value)))
 
     def node_keys(self, below: int = 0) -> dict[int, str]:
-        """For each node from one downwards, the names that lead there from it, joined by dots and not quoted."""
+        """For `below` and each node under it, the names that lead there from `below`, joined by dots and not quoted."""
         keys = {below: ""}
         hidden = self.hidden if self.wrapped else None
         for node in range(below + 1, self.node_ends[below]):
@@ -242,33 +242,33 @@ class Columns:
         return keys
 
     def nodes_where(self, ask: Callable[[Home, Any], object], below: int = 0) -> list[int]:
-        """The nodes from one downwards of which their home says yes to a question about their type, asked once for
-        each type."""
+        """The nodes from `below` downwards for which `ask(home, object)` is true. Asked once for each type, because the
+        answer must depend on the type alone."""
         answers: dict[type, object] = {}
-        found = []
+        nodes = []
         for node in range(below, self.node_ends[below]):
             obj = self.node_objects[node]
             if type(obj) not in answers:
                 answers[type(obj)] = ask(self.home(obj), obj)
             if answers[type(obj)]:
-                found.append(node)
-        return found
+                nodes.append(node)
+        return nodes
 
     def scalar_items(self, below: int = 0) -> Iterator[tuple[str, int, str, Any]]:
-        """Each plain value from a node downwards: its key seen from there, the node that holds it, its name, itself."""
+        """Each plain value from a node downwards: its key relative to that node, its own node, its name, its value."""
         fronts = self.node_keys(below) if self.scalars else {}
         for node, name, value in self.scalars:
             if node in fronts:
                 yield (f"{fronts[node]}.{name}" if fronts[node] else name), node, name, value
 
     def keys(self, rows: Sequence[int], below: int = 0) -> list[str]:
-        """What a state dict would call each row, seen from a node: its names, joined by dots and not quoted."""
+        """The key of each row in a state dict of the node `below`: its names, joined by dots and not quoted."""
         fronts = self._fronts(below)
         nodes, names = self.row_nodes, self.row_names
         return [fronts[nodes[row]] + names[row] for row in rows]
 
     def _fronts(self, below: int) -> dict[int, str]:
-        """For each node from one downwards, what its keys begin with: with a dot, because a name may be empty."""
+        """For `below` and each node under it, the front of its keys; with its dot, because a name may be empty."""
         fronts = {below: ""}
         hidden = self.hidden if self.wrapped else None
         for node in range(below + 1, self.node_ends[below]):
@@ -277,7 +277,7 @@ class Columns:
         return fronts
 
     def node_text(self, node: int) -> str:
-        """The path of a node as it prints, without making the path."""
+        """The path of a node as it prints; faster than `str(node_path(node))`."""
         names = []
         while node > 0:
             if not self.hidden(node):
@@ -295,20 +295,20 @@ class Columns:
     def home(self, obj: Any) -> Home:
         home = self._homes.get(type(obj))
         if home is None:
-            found = homes.find(type(obj))
-            if found is None:
+            handled = homes.find(type(obj))
+            if handled is None:
                 raise homes.unwalkable(obj)
-            home = self._homes[type(obj)] = found[0]
+            home = self._homes[type(obj)] = handled[0]
         return home
 
     @property
     def homes(self) -> set[Home]:
-        """The homes of all that the walk met."""
+        """The homes of all nodes and leaves of the walk."""
         return set(self._homes.values())
 
     def batches(self, rows: Sequence[int], values: list[Any] | None = None) -> "list[Batch]":
-        """The arrays at these rows by their home, so that each home is asked once; those that stand there now, or where
-        `values` are given, one for each row, those."""
+        """The arrays at these rows, one batch for each home, so that a home is asked once. They are the present arrays,
+        or `values`, one for each row."""
         values = [self.current(row) for row in rows] if values is None else values
         return [
             Batch(self, home, positions, _take(rows, positions), _take(values, positions))
@@ -316,7 +316,7 @@ class Columns:
         ]
 
     def by_home(self, values: list[Any]) -> dict[Home, Sequence[int]]:
-        """The numbers of values by their home; mostly that is one for all."""
+        """The numbers of values by their home; usually all have the same."""
         if len(set(map(type, values))) == 1:
             return {self.home(values[0]): range(len(values))}
         numbers: dict[Home, list[int]] = {}
@@ -332,12 +332,12 @@ class Columns:
         self._homes[cls] = home
 
     def current(self, row: int) -> Any:
-        """What stands at a row now; moving a module replaces its buffers."""
+        """The present array at a row; moving a module replaces its buffers, for example."""
         owner = self.node_objects[self.row_nodes[row]]
         return self.home(owner).current(owner, self.row_names[row], self.row_values[row])
 
     def is_held(self, row: int) -> bool:
-        """Whether what stands at a row is a buffer that is frozen."""
+        """Whether the array at a row is a frozen buffer."""
         owner = self.node_objects[self.row_nodes[row]]
         freezing = offer(self.home(owner), Freezing)
         return freezing is not None and freezing.is_held(owner, self.row_names[row])
@@ -346,7 +346,7 @@ class Columns:
         return _PLAIN_KINDS[self.row_kinds[leaf]]
 
     def facts(self, rows: Sequence[int]) -> list[Facts]:
-        """The facts of each row; equal ones are one object, since models repeat a few of them endlessly."""
+        """The facts of each row. Equal facts are one object, because a model repeats a few of them many times."""
         values, kinds = _take(self.row_values, rows), _take(self.row_kinds, rows)
         if not set(kinds) <= {"parameter", "array"}:
             values = [
@@ -355,7 +355,7 @@ class Columns:
             ]
         if self.ties and set(kinds) != {"parameter"}:
             kinds = [self.row_kinds[self.ties.get(row, row)] for row in rows]
-        specs = self.ask(rows, values, "its facts", lambda home, some_values: home.specs(some_values))
+        specs = self.ask(rows, values, "its facts", lambda home, arrays: home.specs(arrays))
         if "buffer" in kinds or "transient" in kinds:
             specs = [
                 spec._replace(trainable=False) if kind in ("buffer", "transient") and self.is_held(row) else spec
@@ -363,36 +363,37 @@ class Columns:
             ]
         by_identity: dict[tuple[int, LeafKind], Facts] = {}
         distinct: dict[Facts, Facts] = {}
-        found: list[Facts] = []
+        facts_of_rows: list[Facts] = []
         for spec, kind in zip(specs, kinds, strict=True):
             key = id(spec), kind
             facts = by_identity.get(key)
             if facts is None:
                 facts = Facts(spec, _PLAIN_KINDS[kind], kind != "transient")
                 facts = by_identity[key] = distinct.setdefault(facts, facts)
-            found.append(facts)
-        return found
+            facts_of_rows.append(facts)
+        return facts_of_rows
 
     def ask(
-        self, rows: Sequence[int], values: list[Any], what: str, ask: Callable[[Home, list[Any]], list[T]]
+        self, rows: Sequence[int], values: list[Any], subject: str, ask: Callable[[Home, list[Any]], list[T]]
     ) -> list[T]:
-        """What the homes of the values say; almost always they have one home, which is asked once for all."""
-        asked = self.homes_of(values)
+        """What the homes of the values answer. Almost always they have one home, which is asked once for all. `subject`
+        is what they are asked about, for the error."""
+        homes_of_values = self.homes_of(values)
         try:
-            if len(asked) == 1:
-                return ask(asked.pop(), values)
+            if len(homes_of_values) == 1:
+                return ask(homes_of_values.pop(), values)
         except Exception:
-            pass  # asked one by one, below, the culprit has a path
+            pass  # asked one by one, below, to report the path of the array that raises
         answers: list[T] = []
         for row, value in zip(rows, values, strict=True):
             try:
                 answers += ask(self.home(value), [value])
             except Exception as error:
-                raise asking_raised(self.row_text(row), what, error) from error
+                raise asking_raised(self.row_text(row), subject, error) from error
         return answers
 
     def rows_of(self, leaf: int) -> list[int]:
-        """Every name of a leaf, the one that shows all of it first."""
+        """The rows of a leaf; first the one that shows all of it."""
         return [leaf, *self.further_rows.get(leaf, ())]
 
     def name(self, row: int) -> Name:
@@ -407,9 +408,9 @@ class Columns:
         return self.home(owner).role(owner, name, value, lambda: self.lineage(node))
 
     def row_roles(self, rows: Sequence[int]) -> list[tuple[str | None, Axes]]:
-        """The roles and axes of many rows; a model has few kinds of layers, and is asked once for each."""
+        """The roles and axes of many rows. A model has few kinds of leaves, and its home is asked once for each."""
         known: dict[object, tuple[str | None, Axes]] = {}
-        found = []
+        roles = []
         for row in rows:
             owner = self.node_objects[self.row_nodes[row]]
             key = self.home(owner).role_key(owner, self.row_names[row], self.row_values[row])
@@ -418,11 +419,11 @@ class Columns:
                 role = self.row_role(row)
                 if key is not None:
                     known[key] = role
-            found.append(role)
-        return found
+            roles.append(role)
+        return roles
 
     def leaf_of(self, row: int) -> Leaf:
-        """The leaf that a row names, as seen from there where that is a view; one for as long as somebody has it."""
+        """The leaf that a row names; if the row is a view, as seen from there. The same object while it is in use."""
         if row not in self.row_ops or self.row_ops[row] == "same":
             row = self.ties.get(row, row)
         leaf = self.made_leaves.get(row)
@@ -435,7 +436,7 @@ class Columns:
 
 
 def _take(column: Sequence[T], rows: Sequence[int]) -> list[T]:
-    """The entries of a column at some rows; the column itself where that is all of it."""
+    """The entries of a column at some rows; the column itself if these are all of them."""
     if rows == range(len(column)):
         return column if isinstance(column, list) else list(column)
     return [column[row] for row in rows]

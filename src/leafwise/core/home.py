@@ -1,8 +1,9 @@
-"""What every home must say.
+"""The interface of a home, and the records that it exchanges with core.
 
-A home is where parameters live: PyTorch modules, optimizers, plain containers, files. It states only what differs. The
-walk, ties, queries and the picture are made in core, from what it says here; `core.capabilities` has what verbs ask for
-beyond that. A new home needs `handles`, `visit`, `spec` and `read`, and is registered in `core.registry`.
+A home is where parameters live: PyTorch modules, optimizers, plain containers, files. It implements only what differs
+from the other homes. The walk, ties, queries and the picture are made in core from the methods here; verbs that need
+more ask for a capability, see `core.capabilities`. A new home needs `handles`, `visit`, `spec` and `read`, and is
+registered in `core.registry`.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping
@@ -13,15 +14,15 @@ from leafwise.core.capabilities import Capability
 from leafwise.core.path import Entry, Path
 from leafwise.errors import Unsupported
 
-# What the walk writes down about a leaf. "transient" is a buffer that no checkpoint holds; "array" is an
-# array found in a plain container, which counts as a parameter because nothing says otherwise.
+# "transient" is a buffer that no checkpoint holds; "array" is an array in a plain container, which counts as a
+# parameter because nothing says otherwise.
 LeafKind = Literal["parameter", "buffer", "transient", "state", "array"]
 
 Pairs = Collection[tuple[str, Any]]
 
-# What a node holds: leaves by kind, known to be leaves; children, told apart by their type; and the kind of
-# every array below that is not listed as a leaf, where the node knows it. A bare tuple, because the walk
-# makes one for each module and a named one costs a fifth of the walk.
+# The content of a node: its leaves by kind; its children, which may be nodes, leaves or plain values, depending on
+# their type; and the kind of all arrays below it that are not listed as leaves, if the node knows it. A bare tuple,
+# because the walk makes one for each module, and a named tuple would make it a fifth slower.
 Visit = tuple[tuple[tuple[LeafKind, Pairs], ...], Pairs, LeafKind | None]
 
 Axes = tuple[str, ...] | None
@@ -32,9 +33,9 @@ C = TypeVar("C", bound=Capability)
 
 
 class Spec(NamedTuple):
-    """The facts of an array that need no look at its elements.
+    """What is known about an array without reading its elements.
 
-    `trainable` is whether training changes it; None where nobody says, as in a file.
+    `trainable` is whether training changes it; None where that is not known, as in a file.
     """
 
     shape: tuple[int, ...] | None
@@ -46,7 +47,7 @@ class Spec(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Which bytes of which storage an array covers; everything counted in bytes."""
+    """Which bytes of its storage an array covers; offset and strides in bytes."""
 
     offset: int
     shape: tuple[int, ...]
@@ -58,9 +59,9 @@ class Memory(NamedTuple):
 class Home:
     """The base of every home.
 
-    `in_place` is whether values are written into the arrays that are there; if not, the capability `Rebuilding` makes
-    new ones. `capabilities` says where each capability is implemented: a class, or "module:class", which is imported
-    when it is first asked for.
+    `in_place` is whether values are written into existing arrays; if not, the capability `Rebuilding` makes new ones.
+    `capabilities` says where each capability is implemented: a class, or "module:class", which is imported when it is
+    first asked for.
     """
 
     name: ClassVar[str] = "home"
@@ -74,19 +75,19 @@ class Home:
         raise NotImplementedError
 
     def visit(self, obj: Any) -> Visit | None:
-        """The leaves and the children of a node; None where it turns out to be a plain value."""
+        """The leaves and children of a node; None if this object is a plain value."""
         raise NotImplementedError
 
-    def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
-        """`visit` for objects of one type; a home may name things after where `naming` finds them in the same tree."""
+    def visitor(self, cls: type, path_of: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+        """`visit` for objects of one type. `path_of(value)` is the path of a value in the same tree, if it has one."""
         return self.visit
 
     def wrapped_child(self, cls: type) -> str | None:
-        """Of a wrapper, the name of the child that it wraps, whose step does not show in a path."""
+        """If the type is a wrapper, the name of the child that it wraps, which paths do not show."""
         return None
 
     def current(self, owner: Any, name: str, value: Any) -> Any:
-        """What stands at `name` in `owner` now, where the walk found `value`."""
+        """The present value of `name` in `owner`, where the walk met `value`."""
         return value
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
@@ -99,12 +100,12 @@ class Home:
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        """What the leaf `name` is for, and its axes. `lineage()` is its owner, the owner's parent, and so on up."""
+        """The role of the leaf `name`, and its axes. `lineage()` is its owner, the owner's parent, and so on up."""
         return None, None
 
     def role_key(self, owner: Any, name: str, value: Any) -> Hashable | None:
-        """What the role depends on, so that a model that repeats layers is asked once for each kind; None where it may
-        depend on more."""
+        """A key that determines the role, so that a model that repeats layers is asked once for each kind of leaf; None
+        where the role may depend on more."""
         return None
 
     # -- a leaf --------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class Home:
         raise NotImplementedError
 
     def specs(self, values: list[Any]) -> list[Spec]:
-        """The specs of many arrays; a home that can be quicker than one by one says how."""
+        """The specs of many arrays; a home may override it to be faster."""
         return [self.spec(value) for value in values]
 
     def value(self, value: Any) -> Any:
@@ -125,7 +126,7 @@ class Home:
         return [None] * len(values)
 
     def cannot_read(self, value: Any) -> str:
-        """Why an array has no values to be read; empty where it has."""
+        """Why the values of an array cannot be read; empty where they can."""
         return ""
 
     def read(self, value: Any, index: Any = ()) -> Any:
@@ -139,22 +140,22 @@ class Home:
     # -- memory --------------------------------------------------------------------------------------
 
     def storages(self, values: list[Any]) -> list[object | None]:
-        """For each array a key that arrays over one storage have in common; None for what has no memory."""
+        """For each array, a key that arrays over the same storage have in common; None if it has no memory."""
         return [None] * len(values)
 
     def memory(self, value: Any) -> Memory | None:
-        """Where in its storage the array lies; None where it does not say."""
+        """Where in its storage the array lies; None where that is not known."""
         return None
 
     def own_gradient(self, value: Any) -> bool:
-        """Whether the array has a gradient of its own, so that it is a leaf whatever memory it shares."""
+        """Whether the array has a gradient of its own. If so, it is a leaf even if it shares memory with another."""
         return False
 
     # -- capabilities --------------------------------------------------------------------------------
 
     def capability(self, kind: type[C], action: str = "") -> C:
-        """What this home offers of a kind, or its defaults; raises `Unsupported`, with `action` for what was to be
-        done, where it offers nothing."""
+        """The capability of this kind that the home implements, or its defaults. If there is none, raises
+        `Unsupported`; `action` is what the message says that the home cannot do."""
         offered = offer(self, kind)
         if offered is None:
             raise Unsupported(self.name, action or kind.action, kind.why)
@@ -162,7 +163,7 @@ class Home:
 
 
 def offer(home: Home, kind: type[C]) -> C | None:
-    """What a home offers of a kind of capability; None where it offers nothing. Made once for each home."""
+    """The capability of this kind that a home offers, or its defaults; None if there is none. Made once per home."""
     made: dict[type[Capability], Capability | None] | None = home.__dict__.get("_offers")
     if made is None:
         made = home.__dict__["_offers"] = {}

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Name(NamedTuple):
-    """One use of a leaf: where, in what kind of layer, for what, and how it is seen from there."""
+    """One use of a leaf: its path, the type of the layer, the role and axes there, and how the layer sees the leaf."""
 
     path: Path
     owner: str
@@ -88,7 +88,7 @@ class Leaf:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """None while not known yet, as of a lazy layer."""
+        """None while it is not known yet, as in a lazy layer."""
         return self._facts().shape
 
     @property
@@ -116,7 +116,7 @@ class Leaf:
 
     @property
     def trainable(self) -> bool | None:
-        """Whether training changes it; False for what is frozen, None where nobody says, as in a file."""
+        """Whether training changes it: False if it is frozen, None if that is not known, as in a file."""
         if self.kind == "buffer" and self.columns.is_held(self.row):
             return False
         return self._facts().trainable
@@ -139,7 +139,7 @@ class Leaf:
         Of a file, only the part that `index` takes is read: `leaf.numpy((slice(0, 10), 3))`.
         """
         if isinstance(index, tuple) and not index:
-            value = self.value  # of a file, an array over its memory: nothing is read yet
+            value = self.value  # for a file, an array over its memory; nothing is read yet
             return self._ask(lambda home, raw: self.columns.home(value).read(value), "its value")
         return self._ask(lambda home, raw: home.read(raw, index), "its value")
 
@@ -163,14 +163,14 @@ class Leaf:
     def _facts(self) -> Spec:
         return self._ask(lambda home, raw: home.spec(raw), "its shape and dtype")
 
-    def _ask(self, question: Callable[[Home, Any], T], what: str) -> T:
+    def _ask(self, question: Callable[[Home, Any], T], subject: str) -> T:
         raw = self.columns.current(self.row)
         try:
             return question(self.columns.home(raw), raw)
         except Error:
             raise
         except Exception as error:
-            raise asking_raised(str(self.path), what, error) from error
+            raise asking_raised(str(self.path), subject, error) from error
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Leaf):
@@ -187,7 +187,7 @@ class Leaf:
 
 
 class Node:
-    """A module or container: its path, its type, what is below it. Parameterless ones are nodes too.
+    """A module or container: its path, its type, what is below it. A module without parameters is a node too.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
@@ -220,7 +220,7 @@ class Node:
 
     @property
     def same_as(self) -> Path | None:
-        """The path under which this very object came first, where it is used more than once."""
+        """The path under which the same object came first, if it is used more than once."""
         first = self.columns.repeats.get(self.number)
         return None if first is None else self.columns.node_path(first)
 
@@ -248,8 +248,8 @@ class Tie(NamedTuple):
 
 
 class SharedMemory(NamedTuple):
-    """Leaves over common memory that are not one leaf, because each has a gradient of its own, or
-    because neither lies wholly inside the other.
+    """Leaves that share memory and are not one leaf, because each has a gradient of its own, or because none lies
+    wholly inside another.
 
     `reason` says which: "shared memory, separate gradients" or "partly shared memory".
     """
@@ -272,7 +272,7 @@ class UndoneTie(NamedTuple):
         return escape(f"declared tie undone: {self.path} is no longer {self.source}{self.op.describe()}")
 
     def repair(self) -> str:
-        """What to type, to have it back or to accept that it is gone."""
+        """What to type to tie the names again, or to accept that they are untied."""
         if self.gone:
             return f'lw.untie(model, "{self.source}") accepts it'
         return (
@@ -281,9 +281,9 @@ class UndoneTie(NamedTuple):
         )
 
 
-def asking_raised(path: str, what: str, error: Exception) -> WalkError:
-    """The error for an array of somebody's that does not answer."""
-    return WalkError(f"{path}: asking for {what} raised {type(error).__name__}: {error}")
+def asking_raised(path: str, subject: str, error: Exception) -> WalkError:
+    """The error for an array that raised an exception of its own when it was asked about `subject`."""
+    return WalkError(f"{path}: asking for {subject} raised {type(error).__name__}: {error}")
 
 
 def shape_text(shape: tuple[int, ...] | None) -> str:

@@ -1,4 +1,4 @@
-"""Leaves over common memory, and ties that were declared and hold no longer."""
+"""Leaves that share memory, and declared ties that no longer hold."""
 
 from math import prod
 
@@ -11,7 +11,8 @@ from leafwise.core.path import Entry, Path
 
 
 def find_overlaps(columns: Columns, merge: bool) -> list[Overlap]:
-    """Compares the memory of leaves; with `merge`, makes further names of those that are not leaves."""
+    """Leaves that share memory without being one leaf. With `merge`, arrays that are another name of a leaf are tied to
+    it."""
     every = range(len(columns.row_values))
     keys = columns.ask(every, columns.row_values, "its memory", lambda home, values: home.storages(values))
     storages: dict[object, list[int]] = {}
@@ -27,9 +28,9 @@ def find_overlaps(columns: Columns, merge: bool) -> list[Overlap]:
             memory, own_gradient = _memory(columns, leaf)
             if memory is not None:
                 regions.append(Region(leaf, memory, own_gradient))
-        seconds, meeting = compare(regions)
-        overlaps.extend(meeting)
-        for leaf, (target, op) in seconds.items() if merge else ():
+        further_names, overlapping = compare(regions)
+        overlaps.extend(overlapping)
+        for leaf, (target, op) in further_names.items() if merge else ():
             rows = columns.rows_of(leaf)
             columns.further_rows.pop(leaf, None)
             columns.tie(rows, target)
@@ -47,7 +48,7 @@ def _memory(columns: Columns, row: int) -> tuple[Memory | None, bool]:
 
 
 def find_undone(columns: Columns) -> None:
-    """Looks for declared ties that hold no longer."""
+    """Looks for declared ties that no longer hold."""
     for tying in [offer(home, Tying) for home in columns.homes]:
         for node, declared in tying.declared(columns.node_objects) if tying is not None else ():
             places = [(key, op, _row_at(columns, node, key)) for key, op in declared.keys]
@@ -58,13 +59,13 @@ def find_undone(columns: Columns) -> None:
             leaf = columns.ties.get(rows[0], rows[0])
             for key, op, row in places:
                 if row is None:
-                    # A name that is gone is not a loss where the leaf has another name instead.
+                    # A missing name is not a lost tie if the leaf still has another name.
                     lost = leaf not in columns.further_rows and len(rows) == 1
                     path = Path((*columns.node_entries(node), *(Entry(name, "any") for name in key.split("."))))
                 else:
                     lost, path = columns.ties.get(row, row) != leaf, columns.row_path(row)
                 if lost:
-                    # Declared at every node above, and told once.
+                    # A tie is declared at every node above it; the dict has it once.
                     columns.undone[UndoneTie(path, source, op, row is None)] = (
                         rows[0],
                         rows[0] if row is None else row,
@@ -72,7 +73,7 @@ def find_undone(columns: Columns) -> None:
 
 
 def _row_at(columns: Columns, node: int, key: str) -> int | None:
-    """The row that dotted names lead to from a node; None where they lead nowhere any more."""
+    """The row at a dotted key below a node; None if there is none any more."""
     names = key.split(".")
     for name in names[:-1]:
         child = next((child for child in columns.children(node) if columns.node_names[child] == name), None)
@@ -91,9 +92,9 @@ def bytes_shared(columns: Columns, leaves: set[int]) -> int:
             memory, _ = _memory(columns, leaf)
             assert memory is not None
             spans.append((*extent(memory), prod(memory.shape) * memory.itemsize))
-        covered = reached = 0
+        covered = last_stop = 0
         for start, stop, _ in sorted(spans):
-            covered += max(0, stop - max(start, reached))
-            reached = max(reached, stop)
+            covered += max(0, stop - max(start, last_stop))
+            last_stop = max(last_stop, stop)
         extra += max(0, sum(nbytes for _, _, nbytes in spans) - covered)
     return extra

@@ -1,4 +1,4 @@
-"""Other leaves in the place of those that are there: in the same nodes where they can change, else in new ones."""
+"""Replacing leaves: in place where a node can change, else in a new node."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,8 +10,10 @@ from leafwise.core.tree import Tree
 
 
 def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) -> Any:
-    """The object of the node `below` with other leaves, children and plain values, given by node and name. From the
-    leaves up: a node that cannot change is made anew, and so is what holds it."""
+    """The object of the node `below` with some leaves, children and plain values replaced, given by node and name.
+
+    Works from the leaves up: a node that cannot change is replaced by a new one, and so are the nodes that hold it.
+    """
     root = columns.node_objects[below]
     changes = {node: dict(names) for node, names in changes.items()}
     done: dict[int, Any] = {}
@@ -29,7 +31,7 @@ def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) ->
 
 
 def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
-    """The object of a tree with other arrays for some of its leaves, under all their names."""
+    """The object of a tree with some of its leaves replaced, under all their names; `new` are the arrays by leaf."""
     columns = tree.columns
     changes: dict[int, dict[str, Any]] = {}
     inside = range(tree.root, columns.node_ends[tree.root])
@@ -37,18 +39,18 @@ def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
         array = new[columns.ties.get(row, row)]
         op, home, node = columns.row_op(row), columns.home(array), columns.row_nodes[row]
         if op != "same" and home.in_place:
-            continue  # a view of what is replaced sees what takes its place
+            continue  # a view of a replaced leaf sees the new array by itself
         value = array if op == "same" else home.capability(Viewing).seen_through(array, op)
         if node in inside:
             changes.setdefault(node, {})[columns.row_names[row]] = value
-        elif home.in_place:  # a name outside of this part of the model
+        elif home.in_place:  # the name is outside of this tree
             owner = columns.node_objects[node]
             columns.home(owner).capability(Rebuilding).replace(owner, {columns.row_names[row]: value})
     return rebuilt(columns, tree.root, changes)
 
 
 def recomputed(columns: Columns, rows: Iterable[int]) -> tuple[dict[int, Any], list[int]]:
-    """Of leaves on meta among these rows: values as their homes compute them, and the rows that they cannot compute."""
+    """For rows on meta: the values that homes can compute, by row, and the rows that they cannot compute."""
     by_node: dict[int, list[int]] = {}
     for row in rows:
         value = columns.current(row)
@@ -62,4 +64,4 @@ def recomputed(columns: Columns, rows: Iterable[int]) -> tuple[dict[int, Any], l
         places = [(columns.lineage(node), [columns.row_names[row] for row in by_node[node]]) for node in nodes]
         for node, made in zip(nodes, home.capability(Rebuilding).recompute(places), strict=True):
             values.update({row: made[name] for row in by_node[node] if (name := columns.row_names[row]) in made})
-    return values, [row for its in by_node.values() for row in its if row not in values]
+    return values, [row for node_rows in by_node.values() for row in node_rows if row not in values]

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from leafwise.core.home import Home
 from leafwise.errors import WalkError
 
-# Framework module → the modules of its homes, asked in this order. Only what the program has already
-# imported is looked at, so that a walk never imports a framework.
+# Framework module → the modules of its homes, asked in this order. Only frameworks that the program has already
+# imported are considered, so that a walk never imports one.
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "leafwise.gluon": ("leafwise.gluon.home", "leafwise.gluon.array_home"),
     "torch": ("leafwise.homes.torch.home", "leafwise.homes.torch.optimizers"),
@@ -21,7 +21,7 @@ _registered: list[Home] = []
 
 
 def register(home: Home) -> None:
-    """Adds a home of your own, asked before those of leafwise."""
+    """Adds a home, which is asked before those of leafwise."""
     if home not in _registered:
         _registered.insert(0, home)
 
@@ -31,34 +31,34 @@ def unregister(home: Home) -> None:
 
 
 def homes() -> list[Home]:
-    """The homes that may be asked now: registered ones, then those of imported frameworks."""
-    found = list(_registered)
+    """The registered homes, then those of imported frameworks."""
+    available = list(_registered)
     for framework, modules in FRAMEWORKS.items():
         if framework in sys.modules:
-            found.extend(import_module(module).HOME for module in modules)
-    return found
+            available.extend(import_module(module).HOME for module in modules)
+    return available
 
 
 def find(cls: type) -> tuple[Home, Literal["node", "leaf"]] | None:
     """The home of a type, and whether its objects are nodes or leaves there."""
     for home in homes():
-        handled = home.handles(cls)
-        if handled is not None:
-            return home, handled
+        kind = home.handles(cls)
+        if kind is not None:
+            return home, kind
     return None
 
 
 def unwalkable(obj: Any) -> WalkError:
-    """The error for a type that no home knows, with what can be walked."""
+    """The error for an object that cannot be the root of a tree, with a list of what can."""
     cls = type(obj)
-    found = find(cls)
-    if found is not None and found[1] == "node":
+    handled = find(cls)
+    if handled is not None and handled[1] == "node":
         return WalkError(f"there is nothing to walk in this {cls.__name__}: it holds only plain values")
-    what = f"cannot walk {cls.__module__}.{cls.__qualname__}"
-    if found is not None:
-        what += ", which is a leaf and no tree; put it into a container, such as {'x': it}"
+    problem = f"cannot walk {cls.__module__}.{cls.__qualname__}"
+    if handled is not None:
+        problem += ", which is a leaf and no tree; put it into a container, such as {'x': it}"
     return WalkError(
-        f"{what}; leafwise walks: torch.nn.Module, torch.optim.Optimizer, "
+        f"{problem}; leafwise walks: torch.nn.Module, torch.optim.Optimizer, "
         "dicts, lists, tuples and dataclasses of those or of tensors and arrays, a Tree, "
         "and the path or URL of a checkpoint"
     )

@@ -20,12 +20,12 @@ from leafwise.core.query import Query
 from leafwise.core.walk import walk
 from leafwise.errors import PathError, QueryError, TieWarning, WalkError
 
-# Where a path of a file is opened; named as a string because files stand above core.
+# Opens the path of a file. A string, because core may not import files.
 _FILES = "leafwise.files"
 
 
 class Counts(NamedTuple):
-    """How much there is, counted so that the figures agree: each leaf once, whatever its names.
+    """How much there is. Each leaf counts once, however many names it has.
 
     `parameters`, of them `trainable` and `frozen`, `buffers` and `state` count numbers; `bytes` counts memory,
     once where leaves share it; `unknown` counts leaves whose shape is not known yet.
@@ -56,10 +56,10 @@ def tree(obj: Any) -> "Tree":
         return obj
     if isinstance(obj, str | os.PathLike):
         obj = import_module(_FILES).open_file(obj)
-    found = Tree(walk(obj))
-    for undone in found.undone:
+    walked = Tree(walk(obj))
+    for undone in walked.undone:
         warnings.warn(TieWarning(f"{undone}; {undone.repair()}"), stacklevel=2)
-    return found
+    return walked
 
 
 def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_steps: int | None = None) -> "Tree":
@@ -120,16 +120,16 @@ class Tree(Shown, kind="tree"):
     def select(self, where: Any) -> "Tree":
         """The part of the tree whose leaves match; see `lw.where` and `Query`.
 
-        A glob is read from the root of this tree. What matches nothing is an empty tree.
+        A glob is read from the root of this tree. If nothing matches, the result is an empty tree.
         """
         columns = self.columns
-        found = Query.of(where).leaves(columns, self.root, self.rows)
+        matches = Query.of(where).leaves(columns, self.root, self.rows)
         ties = columns.ties
-        return Tree(columns, self.root, [row for row in self.rows if ties.get(row, row) in found])
+        return Tree(columns, self.root, [row for row in self.rows if ties.get(row, row) in matches])
 
     @cached_property
     def first_rows(self) -> Sequence[int]:
-        """For each leaf its first name in this tree; the one that shows all of it, where that is here."""
+        """For each leaf one row of this tree: that of the name which shows all of it, or else the first."""
         ties = self.columns.ties
         if not ties:
             return self.rows
@@ -150,12 +150,12 @@ class Tree(Shown, kind="tree"):
     # -- places ----------------------------------------------------------------------------------------
 
     def __getitem__(self, path: str | int | Path) -> Any:
-        """The leaf at a path; the tree below it, where it is a node; the value, where it is a plain one."""
+        """The leaf at a path; for a node, the tree below it; for a plain value, the value."""
         names = self._names_of(path)
-        found = self._find(names)
-        if found is None:
+        content = self._find(names)
+        if content is None:
             raise PathError(self._nothing_at(names))
-        return found[0]
+        return content[0]
 
     def __contains__(self, path: object) -> bool:
         if isinstance(path, Leaf):
@@ -166,14 +166,15 @@ class Tree(Shown, kind="tree"):
             return False
 
     def _names_of(self, path: Any) -> tuple[str, ...]:
-        """The names to follow from here. Text is relative; a Path that leads through here is absolute."""
+        """The names to follow from the root of this tree. Text is relative; a Path that leads through the root is
+        absolute."""
         names = Path.parse(str(path) if isinstance(path, int) else path).names
-        here = self.path.names
-        absolute = isinstance(path, Path) and here and names[: len(here)] == here
-        return names[len(here) :] if absolute else names
+        front = self.path.names
+        absolute = isinstance(path, Path) and front and names[: len(front)] == front
+        return names[len(front) :] if absolute else names
 
     def _find(self, names: tuple[str, ...]) -> tuple[Any] | None:
-        """What lives at the names, in a tuple, so that a plain value None is told from nothing."""
+        """What is at the names, in a tuple, because a plain value may be None; None if there is nothing."""
         columns = self.columns
         if not names:
             return (self,)
@@ -192,7 +193,7 @@ class Tree(Shown, kind="tree"):
         return None
 
     def _descend(self, names: tuple[str, ...]) -> list[int]:
-        """The nodes at the end of the names; several, where a wrapper and what it wraps have one path."""
+        """The nodes at the end of the names; several if a wrapper and what it wraps have the same path."""
         nodes = self.columns.layers(self.root)
         for name in names:
             nodes = [layer for child in self._children(nodes, name) for layer in self.columns.layers(child)]
@@ -214,29 +215,29 @@ class Tree(Shown, kind="tree"):
     def _nothing_at(self, names: tuple[str, ...]) -> str:
         columns = self.columns
         depth = next(d for d in range(len(names) - 1, -1, -1) if self._descend(names[:d]))
-        here: list[str] = []
+        siblings: list[str] = []
         for node in self._descend(names[:depth]):
-            here += [columns.node_names[child] for child in columns.children(node) if not columns.hidden(child)]
-            here += [columns.row_names[row] for row in columns.own_rows(node)]
-            here += [name for name, _ in columns.own_scalars.get(node, ())]
+            siblings += [columns.node_names[child] for child in columns.children(node) if not columns.hidden(child)]
+            siblings += [columns.row_names[row] for row in columns.own_rows(node)]
+            siblings += [name for name, _ in columns.own_scalars.get(node, ())]
         front = ".".join(map(quote, names[:depth]))
-        close = set(get_close_matches(names[depth], here, n=3, cutoff=0.6))
-        near = [f"{front}.{quote(name)}" if front else quote(name) for name in dict.fromkeys(here) if name in close]
+        close = set(get_close_matches(names[depth], siblings, n=3, cutoff=0.6))
+        near = [f"{front}.{quote(name)}" if front else quote(name) for name in dict.fromkeys(siblings) if name in close]
         near += self._paths_ending(names)
-        asked = ".".join(map(quote, names))
-        text = f'nothing at "{asked}"'
-        if asked in near:  # in the whole, and not in the part of it that this is
+        path = ".".join(map(quote, names))
+        text = f'nothing at "{path}"'
+        if path in near:  # in the whole tree, but not in this part of it
             return f"{text} in this part of the tree"
         if near:
-            quoted = " or ".join(f'"{one}"' for one in dict.fromkeys(near))
+            quoted = " or ".join(f'"{suggestion}"' for suggestion in dict.fromkeys(near))
             return f"{text}; did you mean {quoted}?"
-        if not here:
+        if not siblings:
             return f"{text}; there is nothing below {front or 'the root'}"
-        listed = ", ".join(map(quote, dict.fromkeys(here[:8]))) + (", …" if len(here) > 8 else "")
+        listed = ", ".join(map(quote, dict.fromkeys(siblings[:8]))) + (", …" if len(siblings) > 8 else "")
         return f"{text}; below {front or 'the root'} there are: {listed}"
 
     def _paths_ending(self, names: tuple[str, ...]) -> list[str]:
-        """Paths of leaves that end as this one does, for whoever forgot the front."""
+        """Paths of leaves with the same ending, in case the front was forgotten."""
         columns = self.columns
         rows = (row for row in self.rows if columns.row_names[row] == names[-1])
         texts = (columns.row_text(row) for row in rows)
@@ -247,34 +248,35 @@ class Tree(Shown, kind="tree"):
 
     @property
     def path(self) -> Path:
-        """Where this tree stands; the root of the walk has an empty path."""
+        """The path of the root of this tree; empty for the root of the walk."""
         return self.columns.node_path(self.root)
 
     @property
     def nodes(self) -> list[Node]:
-        """Every node, parameterless ones too; of a selection, those that lead to its leaves."""
+        """Every node, also without parameters; for a selection, the nodes that lead to its leaves."""
         columns = self.columns
         return [Node(columns, node) for node in self.node_numbers() if not columns.hidden(node)]
 
     def unlisted(self, saved: bool = False) -> dict[int, str]:
-        """Nodes that hold what the walk does not list, with what that is; where `saved`, also those that write down
-        other things than they hold."""
+        """Nodes that hold values which the walk does not list, with the reason; with `saved`, also nodes that save
+        other values than they hold."""
         columns, numbers = self.columns, self.node_numbers()
         objects = [columns.node_objects[node] for node in numbers]
-        found: dict[int, str] = {}
+        reasons_by_node: dict[int, str] = {}
         for home in columns.homes_of(objects):
             vetting = home.capability(Vetting)
             reasons = vetting.unlisted(objects) | (vetting.saved_otherwise(objects) if saved else {})
-            found |= {numbers[number]: reason for number, reason in reasons.items()}
-        return {node: reason for node, reason in found.items() if columns.node_parents[node] not in found}
+            reasons_by_node |= {numbers[number]: reason for number, reason in reasons.items()}
+        topmost = [node for node in reasons_by_node if columns.node_parents[node] not in reasons_by_node]
+        return {node: reasons_by_node[node] for node in topmost}
 
     def check_listed(self, verb: str) -> None:
-        """Raises where a node holds what the walk does not list, and what `verb` would leave out in silence."""
+        """Raises if a node holds values that the walk does not list, which `verb` would silently leave out."""
         for node, reason in self.unlisted(saved=verb == "save").items():
             raise WalkError(f"cannot {verb} {escape(self.columns.node_text(node)) or 'this'}: {reason}")
 
     def not_understood(self) -> dict[int, str]:
-        """First names of leaves whose bytes here are not their values, with what they are."""
+        """The first rows of leaves whose bytes in this process are not their values, with the reason."""
         columns, rows = self.columns, self.first_rows
         values = (
             columns.row_values if rows == range(len(columns.row_values)) else [columns.row_values[row] for row in rows]
@@ -314,26 +316,26 @@ class Tree(Shown, kind="tree"):
 
     @property
     def shared_memory(self) -> list[SharedMemory]:
-        """Leaves over common memory that are not tied, and why not."""
+        """Leaves that share memory and are not tied, and why not."""
         columns = self.columns
-        here = self._leaves if columns.overlaps else set()
+        leaves = self._leaves if columns.overlaps else set()
         return [
             SharedMemory(
-                tuple(columns.leaf_of(leaf) for leaf in members if leaf in here),
+                tuple(columns.leaf_of(leaf) for leaf in members if leaf in leaves),
                 "shared memory, separate gradients" if separate else "partly shared memory",
             )
             for members, separate in columns.overlaps
-            if len(here.intersection(members)) > 1
+            if len(leaves.intersection(members)) > 1
         ]
 
     @property
     def undone(self) -> list[UndoneTie]:
-        """Ties that were declared, by `lw.tie` or `lw.keep_ties`, and hold no longer."""
+        """Ties that were declared, by `lw.tie` or `lw.keep_ties`, and no longer hold."""
         return [undone for undone, rows in self.columns.undone.items() if any(row in self.rows for row in rows)]
 
     @property
     def scalars(self) -> dict[Path, Any]:
-        """The plain values (numbers, strings, objects nobody walks) in containers and optimizers."""
+        """The plain values (numbers, strings, objects that no home handles) in containers and optimizers."""
         columns = self.columns
         if not self.is_whole:
             return {}
@@ -342,7 +344,7 @@ class Tree(Shown, kind="tree"):
 
     @property
     def counts(self) -> Counts:
-        """Names, leaves, parameters, bytes: each leaf once, whatever its names.
+        """Names, leaves, parameters, bytes: each leaf once, however many names it has.
 
         >>> import torch, leafwise as lw
         >>> shared = torch.nn.Linear(8, 8)
@@ -377,7 +379,7 @@ class Tree(Shown, kind="tree"):
     # -- files -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Lets go of the file that this is the tree of; arrays that were read stay. Nothing happens without a file."""
+        """Closes the file of this tree; arrays that were read stay. Does nothing if this is not the tree of a file."""
         close = getattr(self.columns.node_objects[0], "close", None) if self.is_file else None
         if close is not None:
             close()

@@ -8,7 +8,7 @@ from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.viewing import Viewing
-from leafwise.core.flat import Group, split
+from leafwise.core.flat import VirtualNode, split
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Spec, Visit
 from leafwise.core.memory import Op
 from leafwise.core.moments import Moments
@@ -120,23 +120,25 @@ class FilesHome(Home):
         return "content" if issubclass(cls, StoredFile) else None
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        if isinstance(owner, Group):
+        if isinstance(owner, VirtualNode):
             return owner.entry(name, value)
         if value is owner.metadata:
             return Entry(name, "step", raw=attrgetter("metadata"), spelling="{root}.metadata")
         if value is owner.content:
             return Entry(name, "attribute")
-        return Entry(name, "part") if isinstance(value, Group) else Entry(name, "key", name)
+        return Entry(name, "part") if isinstance(value, VirtualNode) else Entry(name, "key", name)
 
-    def type_name(self, obj: "StoredFile | Group") -> str:
-        return "" if isinstance(obj, Group) else obj.format
+    def type_name(self, obj: "StoredFile | VirtualNode") -> str:
+        return "" if isinstance(obj, VirtualNode) else obj.format
 
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
         if owner.record is None:
             return None, None
-        found: Role = owner.record.roles.get(owner.front + name if isinstance(owner, Group) else name, (None, None))
+        found: Role = owner.record.roles.get(
+            owner.front + name if isinstance(owner, VirtualNode) else name, (None, None)
+        )
         return found
 
     # -- a leaf ----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from leafwise.core.flat import Group
+from leafwise.core.flat import VirtualNode
 from leafwise.files.arrays import Stored
 from leafwise.files.record import HeaderRecord
 from leafwise.files.source import Source
@@ -51,7 +51,7 @@ class StoredFile:
             source.close()
 
 
-class FileGroup(Group):
+class FileGroup(VirtualNode):
     """Names with a common prefix in a file that leafwise wrote, with its record of their kinds and roles."""
 
     __slots__ = ("record",)

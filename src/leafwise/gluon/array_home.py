@@ -1,4 +1,4 @@
-"""How leafwise reaches arrays in containers: as the tensors beneath, whose methods arrays do not have."""
+"""Gluon arrays as leaves of containers: handled as the tensors beneath them, whose methods arrays do not have."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
@@ -34,7 +34,7 @@ from leafwise.homes.torch.viewing import TorchViewing
 
 
 def _over_tensors(capability: type[Capability]) -> type[Capability]:
-    """A capability of tensors for arrays: every method is given the tensors beneath them."""
+    """A capability of tensors for arrays: every method gets the tensors beneath them."""
 
     def method(name: str) -> Callable[..., Any]:
         def over(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How leafwise reaches the leaves of a Block: as those of the module that it is, through Gluon's own words."""
+"""The leaves of a Block: as those of the PyTorch module that it is, with paths as Gluon spells them."""
 
 from functools import partial
 from typing import Any, ClassVar, Literal

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.flat import Group, split
+from leafwise.core.flat import VirtualNode, split
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry
 
@@ -15,11 +15,11 @@ _PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None)})
 
 class ContainerRebuilding(Rebuilding):
     def is_container(self, obj: Any) -> bool:
-        return not isinstance(obj, Group)
+        return not isinstance(obj, VirtualNode)
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
-        if isinstance(owner, Group):
-            return owner  # what it stands for is changed where it is held
+        if isinstance(owner, VirtualNode):
+            return owner  # it stands for keys of the mapping above it, which is changed itself
         if isinstance(owner, Mapping):
             return _changed_mapping(owner, changes)
         if _is_sequence(owner):
@@ -39,7 +39,7 @@ class ContainerRebuilding(Rebuilding):
 
 class ContainerSaving(Saving):
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        if isinstance(obj, Group):
+        if isinstance(obj, VirtualNode):
             return None
         kind = type(obj)
         name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
@@ -56,32 +56,32 @@ class ContainersHome(Home):
     _last_keys: tuple[tuple[int, int], dict[str, Any]] = (0, 0), {}
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
-        if issubclass(cls, Mapping | list | tuple | Group) or hasattr(cls, "__dataclass_fields__"):
+        if issubclass(cls, Mapping | list | tuple | VirtualNode) or hasattr(cls, "__dataclass_fields__"):
             return "node"
         return None
 
     def visit(self, obj: Any) -> Visit | None:
-        if isinstance(obj, Group):
+        if isinstance(obj, VirtualNode):
             return (), obj.children, None
         if isinstance(obj, Mapping):
             return _visit_mapping(obj) if obj else None
         if _is_sequence(obj):
-            # [3, 4] is a value, and so is []; only a list that holds something to walk is a node.
+            # [3, 4] and [] are plain values; only a list that holds something to walk is a node.
             if _PLAIN.issuperset(map(type, obj)):
                 return None
             return (), [(str(index), item) for index, item in enumerate(obj)], None
         names = getattr(obj, "_fields", None)
         if not names:
-            from dataclasses import fields  # whoever has a dataclass has paid for importing it
+            from dataclasses import fields  # already imported, since there is a dataclass
 
             names = [field.name for field in fields(obj)]
         return (), [(name, getattr(obj, name)) for name in names], None
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        if isinstance(owner, Group):
+        if isinstance(owner, VirtualNode):
             return owner.entry(name, value)
         if isinstance(owner, Mapping):
-            if isinstance(value, Group):
+            if isinstance(value, VirtualNode):
                 return Entry(name, "part")
             return Entry(name, "key", name if name in owner else self._key(owner, name))
         if _is_sequence(owner):
@@ -89,15 +89,15 @@ class ContainersHome(Home):
         return Entry(name, "attribute")
 
     def _key(self, owner: Mapping[Any, Any], name: str) -> Any:
-        """The key that a path calls by this name. Paths are asked for one after another, so the last answer is kept."""
-        which, keys = self._last_keys
-        if which != (id(owner), len(owner)) or keys.get(name, self) not in owner:
+        """The key that a path calls by this name. Paths of one mapping are made in a row, so its keys are kept."""
+        last_owner, keys = self._last_keys
+        if last_owner != (id(owner), len(owner)) or keys.get(name, self) not in owner:
             keys = _keys_by_name(owner)
             self._last_keys = (id(owner), len(owner)), keys
         return keys[name]
 
     def type_name(self, obj: Any) -> str:
-        return "" if isinstance(obj, Group) else type(obj).__name__
+        return "" if isinstance(obj, VirtualNode) else type(obj).__name__
 
 
 def _changed_mapping(owner: Mapping[Any, Any], changes: dict[str, Any]) -> Any:
@@ -127,44 +127,44 @@ def _is_sequence(obj: Any) -> bool:
 
 
 def _visit_mapping(obj: Mapping[Any, Any]) -> Visit:
-    # An optimizer's state_dict(): none of the tensors in it is a parameter.
+    # The state_dict() of an optimizer, in which no tensor is a parameter.
     kind: Literal["state"] | None = "state" if obj.keys() >= {"state", "param_groups"} else None
     items: Collection[tuple[str, Any]] = obj.items()
-    others: list[tuple[str, Any]] = []
+    items_of_other_keys: list[tuple[str, Any]] = []
     if set(map(type, obj)) - {str}:
         named = _keys_by_name(obj).items()
         items = [(name, obj[key]) for name, key in named if isinstance(key, str)]
-        others = [(name, obj[key]) for name, key in named if not isinstance(key, str)]
+        items_of_other_keys = [(name, obj[key]) for name, key in named if not isinstance(key, str)]
     if "." in "\n".join([name for name, _ in items]) and _is_flat(items):
         items = split(items).children
-    return (), [*items, *others] if others else items, kind
+    return (), [*items, *items_of_other_keys] if items_of_other_keys else items, kind
 
 
 def _is_flat(items: Collection[tuple[str, Any]]) -> bool:
     """Whether dotted keys lead straight to arrays, as in a state dict.
 
-    Where a dict is also nested under the name that a dotted key begins with, the keys are left whole: to
-    split them would give two places one path.
+    If there is also a nested dict under the first name of a dotted key, the keys are not split, because then two places
+    could have the same path.
     """
-    handled: dict[type, str | None] = {}
+    kinds: dict[type, str | None] = {}  # "node", "leaf" or None by type, as homes handle it
     fronts, nested = set(), set()
     flat = False
     for key, value in items:
-        if type(value) not in handled:
-            found = homes.find(type(value))
-            handled[type(value)] = None if found is None else found[1]
-        what = handled[type(value)]
+        if type(value) not in kinds:
+            handled = homes.find(type(value))
+            kinds[type(value)] = None if handled is None else handled[1]
+        kind = kinds[type(value)]
         if "." in key:
             fronts.add(key.partition(".")[0])
-            flat = flat or what == "leaf"
-        elif what == "node":
+            flat = flat or kind == "leaf"
+        elif kind == "node":
             nested.add(key)
     return flat and fronts.isdisjoint(nested)
 
 
 def _keys_by_name(obj: Mapping[Any, Any]) -> dict[str, Any]:
-    """The keys of a mapping under the names that paths give them. Where 1 and "1" are both keys, the text keeps its
-    name, and the other says what it is."""
+    """The keys of a mapping by the names that paths give them. Where 1 and "1" are both keys, "1" keeps its name, and 1
+    is called "1 (int)"."""
     keys: dict[str, Any] = {key: key for key in obj if isinstance(key, str)}
     for key in obj:
         if not isinstance(key, str):

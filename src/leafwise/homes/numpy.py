@@ -19,7 +19,7 @@ from leafwise.kernels import cpu
 from leafwise.kernels.casting import cast_numbers
 from leafwise.kernels.dtypes import unknown_dtype
 
-_PIECE = 8 << 20  # how many bytes are copied at a time
+_PIECE = 8 << 20  # bytes copied at a time
 
 
 class NumpySaving(Saving):
@@ -121,27 +121,26 @@ class NumpyHome(Home):
 
     def write(self, value: Any, array: Any) -> None:
         try:
-            given = np.asarray(array)
+            source = np.asarray(array)
         except ValueError as error:
             raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
-        if not hasattr(
-            array, "dtype"
-        ):  # Python numbers take the dtype of the leaf, where nothing is lost but precision
-            with np.errstate(over="ignore"):  # said below
-                cast = given.astype(value.dtype) if np.can_cast(given.dtype, value.dtype, "same_kind") else None
-            if cast is None or (value.dtype.kind in "iub" and not np.array_equal(cast, given)):
-                raise WriteError(f"cannot write {given.dtype} values into {value.dtype} without loss")
-            given = cast_numbers(given, value.dtype.name) if value.dtype.kind not in "iub" else cast
-        if (given.shape, given.dtype.newbyteorder("=")) != (value.shape, value.dtype.newbyteorder("=")):
+        if not hasattr(array, "dtype"):
+            # Python numbers take the dtype of the leaf if only precision is lost.
+            with np.errstate(over="ignore"):  # an overflow is reported below
+                cast = source.astype(value.dtype) if np.can_cast(source.dtype, value.dtype, "same_kind") else None
+            if cast is None or (value.dtype.kind in "iub" and not np.array_equal(cast, source)):
+                raise WriteError(f"cannot write {source.dtype} values into {value.dtype} without loss")
+            source = cast_numbers(source, value.dtype.name) if value.dtype.kind not in "iub" else cast
+        if (source.shape, source.dtype.newbyteorder("=")) != (value.shape, value.dtype.newbyteorder("=")):
             raise WriteError(
-                f"cannot write {given.dtype} of shape {given.shape} into {value.dtype} of shape {value.shape}"
+                f"cannot write {source.dtype} of shape {source.shape} into {value.dtype} of shape {value.shape}"
             )
         if not value.flags.writeable:
             raise WriteError("the array is read-only")
-        value[...] = given
+        value[...] = source
 
     def storages(self, values: list[Any]) -> list[object | None]:
-        # A mask makes other values of the same memory.
+        # Not of a masked array: the mask changes the values, and the memory does not show it.
         return [
             id(_owner(value)) if value.size and not isinstance(value, np.ma.MaskedArray) else None for value in values
         ]
@@ -152,13 +151,13 @@ class NumpyHome(Home):
 
 def _memory(value: Any) -> Memory:
     address = value.__array_interface__["data"][0]
-    # The same bytes are other numbers in the other order of bytes.
+    # The same bytes are different numbers in the other byte order.
     dtype = value.dtype.name if value.dtype.isnative else f"{value.dtype.name} swapped"
     return Memory(address, value.shape, value.strides, value.itemsize, dtype)
 
 
 def _owner(array: Any) -> Any:
-    """Whoever owns the memory at the bottom of a chain of views: an array, or a buffer that is none."""
+    """The object at the end of a chain of views that owns the memory: an array, or a buffer of another type."""
     while (base := getattr(array, "base", None)) is not None:
         array = base
     return array

@@ -1,4 +1,4 @@
-"""Whatever keeps its state in a dict of its own making: schedulers, gradient scalers, data loaders that can go on."""
+"""Objects with `state_dict` and `load_state_dict`: schedulers, gradient scalers, data loaders that can resume."""
 
 from typing import Any, ClassVar, Literal
 
@@ -22,8 +22,8 @@ class StatefulHome(Home):
     capabilities: ClassVar[Capabilities] = {Rebuilding: StatefulRebuilding}
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
-        both = callable(getattr(cls, "state_dict", None)) and callable(getattr(cls, "load_state_dict", None))
-        return "node" if both else None
+        has_both = callable(getattr(cls, "state_dict", None)) and callable(getattr(cls, "load_state_dict", None))
+        return "node" if has_both else None
 
     def visit(self, obj: Any) -> Visit | None:
         state = obj.state_dict()
@@ -32,11 +32,11 @@ class StatefulHome(Home):
         return (), [(str(key), value) for key, value in state.items()], "state"
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        return Entry(name, "step", raw=_Item(name), spelling=f"{{root}}.state_dict()[{name!r}]")
+        return Entry(name, "step", raw=_StateValue(name), spelling=f"{{root}}.state_dict()[{name!r}]")
 
 
-class _Item:
-    """From an object to one value of its state; a class, so that paths can be pickled."""
+class _StateValue:
+    """Gets one value of the state of an object; a class, so that paths can be pickled."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.core.capabilities.filling import Draw, Filling, Stretch
+from leafwise.core.capabilities.filling import Draw, Filling, WordRange
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
@@ -123,7 +123,7 @@ class LeafFiller:
                 self.filling.fill(view, start, np.full((count, *own[1:]), draw.shift))
             else:
                 number, shape = base + (first[0] + start) * size, (count, *whole[1:])
-                stretch = Stretch(self.key, number, shape, inside, partial(_words, self.key, number, shape, inside))
+                stretch = WordRange(self.key, number, shape, inside, partial(_words, self.key, number, shape, inside))
                 if not self.filling.draw(view, start, stretch, draw):
                     self.filling.fill(view, start, numbers(draw, stretch.words()))
             self.count(count * math.prod(own[1:]))

@@ -1,8 +1,8 @@
-"""What a home may offer beyond the small interface of `core.home.Home`: one file each.
+"""Capabilities: what a home may implement beyond the small interface of `core.home.Home`.
 
-Each file holds one class, with the methods that verbs call, and the records that they exchange. A home lists what it
-offers in `Home.capabilities`, and verbs ask for it by `home.capability(Measuring)`. A capability with `has_defaults`
-works in every home, over `read` and `write`; a home that lists it adds speed, or what only it knows.
+Each file holds one class, with the methods that verbs call, and the records that they exchange. A home lists its
+capabilities in `Home.capabilities`, and verbs get one by `home.capability(Measuring)`. A capability with `has_defaults`
+works in every home, by `read` and `write`; a home that lists it is faster, or knows something that the defaults do not.
 """
 
 from typing import TYPE_CHECKING, ClassVar

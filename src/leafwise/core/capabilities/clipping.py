@@ -15,12 +15,12 @@ class Clipping(Capability):
         return [math.sqrt((abs(self.home.read(value)) ** 2).sum()) for value in values]
 
     def clip_together(self, values: list[Any], max_norm: float) -> list[float] | None:
-        """Scales arrays so that together they are no longer than that, unless they are not finite; gives their norms as
-        they were. None where that is not faster than asking for the norms and then scaling."""
+        """Scales arrays so that their common norm is at most `max_norm`, unless it is not finite. Gives the norms from
+        before; None where this is not faster than `norms` and then `scale_many`."""
         return None
 
     def scale_many(self, values: list[Any], factors: list[float]) -> list[Any]:
-        """The arrays, each multiplied by its factor; by one for all, where there is one."""
+        """The arrays, each multiplied by its factor; a single factor is used for all."""
         each = factors * len(values) if len(factors) == 1 else factors
         new = self.home.capability(Rebuilding).from_numpy
         return [new(value, self.home.read(value) * factor) for value, factor in zip(values, each, strict=True)]

@@ -1,4 +1,4 @@
-"""Values of two arrays beside each other. See `lw.diff`."""
+"""Comparing the values of two arrays. See `lw.diff`."""
 
 from importlib import import_module
 from typing import Any
@@ -15,8 +15,8 @@ class Comparing(Capability):
         return self.home.cannot_read(value)
 
     def contiguous_run(self, value: Any) -> Run | None:
-        """Where the elements of an array lie, one after another in C order: in memory, or in a file of this machine.
-        None where they lie otherwise, and must be read by `Saving.pieces`."""
+        """Where the elements of an array lie contiguously in C order, in memory or in a local file. None where they do
+        not, and must be read by `Saving.pieces`."""
         return None
 
     def same_bits(self, first: Any, second: Any) -> bool:
@@ -25,8 +25,8 @@ class Comparing(Capability):
         return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
     def fingerprint(self, value: Any) -> tuple[int, bool] | None:
-        """A number that equal values have in common, in whatever order they lie, and whether they are all one value;
-        None where there are no values."""
+        """A number that is the same for the same values, in any order, and whether all elements are equal; None where
+        there are no values."""
         np = import_module("numpy")
         if self.home.cannot_read(value):
             return None

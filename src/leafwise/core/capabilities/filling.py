@@ -10,8 +10,8 @@ from leafwise.errors import Unsupported
 
 
 class Draw(NamedTuple):
-    """Random numbers: `shift + scale * x` for points x between -1 and 1, or if `normal`, in the place of x the number
-    at which the normal distribution function is ½ + ½ `narrow` x."""
+    """A distribution: `shift + scale * x` for points x between -1 and 1. If `normal`, x is replaced by the number at
+    which the normal distribution function is ½ + ½ `narrow` x."""
 
     normal: bool
     narrow: float
@@ -19,9 +19,9 @@ class Draw(NamedTuple):
     shift: float
 
 
-class Stretch(NamedTuple):
-    """Some words of the generator with this key, from number `first` on, in rows of this shape; of each row, what is
-    `inside`. `words()` makes them, as a NumPy array of numbers of 32 bits with their signs."""
+class WordRange(NamedTuple):
+    """Words of the random generator with this key, from number `first` on, in rows of this shape; of each row, only the
+    part `inside`. `words()` makes them, as a NumPy array of signed 32-bit integers."""
 
     key: tuple[int, int]
     first: int
@@ -36,7 +36,7 @@ class Filling(Capability):
     has_defaults = True
 
     def is_stock(self, owner: Any) -> bool:
-        """Whether a layer is of the framework's own making, so that it begins with what the framework says."""
+        """Whether a layer is one of the framework's own, which starts with the values that the framework gives it."""
         return False
 
     def cannot_fill(self, value: Any) -> str:
@@ -44,19 +44,19 @@ class Filling(Capability):
         return self.home.capability(Loading).cannot_write(value)
 
     def local_parts(self, value: Any) -> list[tuple[Any, tuple[int, ...] | None]]:
-        """The parts of an array that are here, each with where it begins; None where it is the whole."""
+        """The parts of an array that are in this process, each with its start in the whole; None if it is the whole."""
         return [(value, None)]
 
     def fill(self, value: Any, start: int, rows: Any) -> None:
-        """Writes rows of an array from number `start` on; cast to its dtype."""
+        """Writes rows of an array from number `start` on, cast to its dtype."""
         np = import_module("numpy")
         whole = np.atleast_1d(np.array(self.home.read(value)))
         whole[start : start + len(rows)] = rows
         self.home.write(value, whole.reshape(self.home.spec(value).shape))
 
-    def draw(self, value: Any, start: int, stretch: Stretch, draw: Draw) -> bool:
-        """Makes numbers of words, and writes them as `fill` does; says whether it could. A word stands for the point
-        (word + ½) / 2³¹."""
+    def draw(self, value: Any, start: int, words: WordRange, draw: Draw) -> bool:
+        """Draws numbers from random words, and writes them as `fill` does; False if it cannot. A word stands for the
+        point (word + ½) / 2³¹."""
         return False
 
     def draw_size(self, value: Any) -> int:
@@ -64,9 +64,9 @@ class Filling(Capability):
         return 1 << 18
 
     def as_numpy(self, array: Any) -> Any:
-        """What somebody made, one of this home's own arrays or not, as a NumPy array."""
+        """An array that a user's function returned, of this home or not, as a NumPy array."""
         return import_module("numpy").asarray(array)
 
     def when_shaped(self, owner: Any, then: Callable[[Any], None]) -> None:
-        """Calls with a layer once the shapes of its leaves are known."""
+        """Calls `then(owner)` once the shapes of the leaves of a layer are known."""
         raise Unsupported(self.home.name, "wait for shapes")

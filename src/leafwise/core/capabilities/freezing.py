@@ -10,7 +10,7 @@ class Freezing(Capability):
     why = "nothing in its arrays says whether they are trained"
 
     def set_trainable(self, values: list[Any], trainable: bool) -> None:
-        """Has arrays trained from now on, or not."""
+        """Makes arrays trainable, or not."""
         raise NotImplementedError
 
     def cannot_train(self, value: Any, trainable: bool) -> str:
@@ -22,9 +22,9 @@ class Freezing(Capability):
         return False
 
     def hold_buffers(self, owner: Any, on: bool) -> None:
-        """Keeps the drifting buffers of a node as they are; or lets go of them."""
+        """Keeps the drifting buffers of a node as they are, or lets training change them again."""
         raise NotImplementedError
 
     def is_held(self, owner: Any, name: str) -> bool:
-        """Whether a buffer is kept as it is."""
+        """Whether a buffer is kept as it is by `hold_buffers`."""
         return False

@@ -1,4 +1,4 @@
-"""Values that are written over those of a live model. See `lw.load`."""
+"""Writing values into the arrays of a live model. See `lw.load`."""
 
 from typing import Any
 
@@ -14,18 +14,18 @@ class Loading(Capability):
         return f"{self.home.name} cannot write in place" if type(self.home).write is Home.write else ""
 
     def writable_bytes(self, value: Any) -> memoryview | None:
-        """The memory of an array as writable bytes in C order; None where it lies otherwise, or elsewhere."""
+        """The memory of an array as writable bytes in C order; None where it is in another order, or on a device."""
         return None
 
     def location(self, value: Any) -> tuple[object, Memory] | None:
-        """Where an array lies, so that arrays of any home can be compared: a space, and the place in it, counted in
-        bytes from where that space begins. After its dtype stand marks, if the memory holds other bits than those of
-        the values, as that of a conjugated view does. None where it is not known, or where there are no values."""
+        """Where an array lies, comparable between homes: an address space, and the memory in it, with its offset from
+        the start of that space. If the memory holds other bits than the values, as under a conjugated view, the dtype has
+        marks after it that say so. None where it is not known, or where there are no values."""
         return None
 
     def mark_written(self, values: list[Any]) -> None:
         """Tells the framework that the memory of these arrays was written to."""
 
     def after_load(self, objects: list[Any]) -> None:
-        """Has nodes do what they do when they are loaded, once they have their values. The list may have nodes of other
-        homes."""
+        """Called once nodes have their values: runs what they do themselves after a load. The list may contain nodes of
+        other homes."""

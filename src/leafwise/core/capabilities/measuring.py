@@ -17,8 +17,8 @@ class Measuring(Capability):
         return self.home.cannot_read(value)
 
     def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
-        """Starts measuring arrays, in one pass; what it gives waits until that is done. `count` is told how many bytes
-        are done."""
+        """Starts measuring arrays, in one pass, and returns a function that waits for the result. `count` is called
+        with the number of bytes whenever some are done."""
         arrays = [self.home.read(value) for value in values]
         handled = import_module("leafwise.core.registry").find(type(arrays[0])) if arrays else None
         if handled is None:
@@ -27,5 +27,5 @@ class Measuring(Capability):
         return measuring.measure(arrays, histogram, count)
 
     def reads_parts(self, value: Any) -> bool:
-        """Whether `home.read` reads a part without the rest. If not, whoever wants many parts reads the whole, once."""
+        """Whether `home.read` reads a part without the rest. If not, a caller with many parts reads the whole once."""
         return False

@@ -5,13 +5,13 @@ from typing import Any, Protocol
 
 from leafwise.core.capabilities import Capability
 
-# Where an array or a node stands: the dict that has it, the key there, and itself.
+# Where an array or a node is held: the dict, the key in it, and the array or node.
 DictSlot = tuple[Any, Any, Any]
 
 
 class PackedPart(Protocol):
-    """Arrays that are views of a vector, and their gradients views of another. `order` says which array stands at
-    which place, `starts` and `sizes` where that is."""
+    """Arrays that are views of a vector, with gradients that are views of another. `order` is the order of the arrays
+    in the vectors; `starts` and `sizes` are in that order."""
 
     order: list[int]
     starts: list[int]
@@ -20,23 +20,23 @@ class PackedPart(Protocol):
     @property
     def dtype(self) -> Any: ...
     def values(self, moved: Callable[[int], Exception], full: bool = False) -> Any:
-        """The values; raises what `moved` makes of the number of an array that lies elsewhere by now. With `full`, all
-        are looked at, however many there are."""
+        """The vector of values. If an array no longer lies in it, raises `moved(number)`. With `full`, all arrays are
+        checked, however many there are."""
 
     def grads(self, moved: Callable[[int], Exception], full: bool = False) -> Any:
-        """The gradients, likewise."""
+        """The vector of gradients, checked in the same way."""
 
     def is_intact(self) -> bool:
-        """Whether every array and every gradient lies where it should."""
+        """Whether every array and every gradient lies in its vector."""
 
     def holds(self, gradients: list[Any]) -> bool:
-        """Whether these are all the gradients, and lie in the vector."""
+        """Whether these are the gradients of all arrays, and lie in the vector."""
 
     def norms(self) -> list[float]:
         """The norm of the gradient of each array."""
 
     def scale(self, factors: Sequence[float]) -> None:
-        """Multiplies the gradient of each array; by one factor, where there is only one."""
+        """Multiplies the gradient of each array by its factor; a single factor is used for all."""
 
     def undo(self) -> None:
         """Gives every array memory of its own again."""
@@ -51,14 +51,14 @@ class Packing(Capability):
         return ""
 
     def slot(self, owner: Any, name: str) -> DictSlot | None:
-        """Where a node has a leaf or a child of this name; None where there is no dict that would say."""
+        """Where a node holds a leaf or a child of this name; None if not in a dict."""
         return None
 
     def pack(self, values: list[Any], slots: list[list[DictSlot]]) -> list[tuple[list[int], PackedPart]]:
-        """Makes arrays views of a few vectors, each with the numbers of the arrays that are in it. `slots` lead to each
-        array, from the root down."""
+        """Makes arrays views of a few vectors, and gives each vector with the numbers of the arrays in it. `slots` are,
+        for each array, the places that lead to it from the root down."""
         raise NotImplementedError
 
     def repoint(self, value: Any, view: Any) -> None:
-        """Lets an array lie where another lies."""
+        """Makes an array use the memory of a view."""
         raise NotImplementedError

@@ -1,12 +1,12 @@
-"""Optimizers: what they step, and the state that they keep for it."""
+"""Optimizers: the parameters that they step, and the state that they keep for each."""
 
 from typing import Any
 
 from leafwise.core.capabilities import Capability
 from leafwise.core.home import Home, offer
 
-# What an optimizer's node holds besides `param_groups` and `state`: state that belongs to no parameter; and, beside a
-# state dict of its own making, which numbers parameters, their names in the order of the numbers.
+# Children of an optimizer's node besides `param_groups` and `state`: state that belongs to no parameter; and, for an
+# optimizer that is shown by its own state dict, the names of its parameters in the order in which that numbers them.
 GLOBAL_STATE = "global_state"
 PARAMETERS = "parameters"
 
@@ -19,15 +19,15 @@ class Stepping(Capability):
         return False
 
     def held_by(self, optimizer: Any) -> list[tuple[str, Any]]:
-        """What an optimizer steps: each array with a word for where it stands there."""
+        """The arrays that an optimizer steps, each with a description of its place in the optimizer."""
         raise NotImplementedError
 
     def reached(self, optimizer: Any, value: Any) -> Any:
-        """What an optimizer keeps of an array, of the same shape, that is zero where no step reached it, or None."""
+        """State of the same shape as an array that is zero for elements that no step changed; None if there is none."""
         return None
 
     def exchange(self, optimizer: Any, new: dict[int, Any]) -> None:
-        """Has an optimizer step other parameters in place of those with these identities."""
+        """Replaces parameters of an optimizer; `new` are the new ones by the `id` of the old."""
         raise NotImplementedError
 
     def like_parameter(self, key: str) -> bool:
@@ -42,22 +42,22 @@ class Stepping(Capability):
         whole: bool,
         global_state: dict[Any, Any],
     ) -> None:
-        """Gives an optimizer the state of its parameters, by group and position in it, and the options of groups, by
-        their numbers; where `whole`, these are all options that a group shall have. `global_state` belongs to no
-        parameter. Arrays come as NumPy arrays. A parameter that is not given keeps the state that it has."""
+        """Sets the state of parameters, by group number and position, and the options of groups, by group number; with
+        `whole`, other options of a group are removed. `global_state` belongs to no parameter. Arrays are NumPy arrays.
+        A parameter that is not in `states` keeps its state."""
         raise NotImplementedError
 
     def keeps_own_state(self, optimizer: Any) -> bool:
-        """Whether an optimizer keeps more than the state of its parameters and options of groups, so that only its own
-        state dict is all of it."""
+        """Whether an optimizer keeps more than the state of its parameters and the options of groups, so that only its
+        own state dict is complete."""
         return False
 
     def restore_own_state(self, optimizer: Any, state: Any) -> None:
-        """Gives such an optimizer back what its state dict was. Arrays come as NumPy arrays."""
+        """Has such an optimizer load its own state dict. Arrays are NumPy arrays."""
         raise NotImplementedError
 
 
 def is_optimizer(home: Home, obj: Any) -> bool:
-    """Whether an object of a home steps parameters; asked of every node."""
+    """Whether an object of a home is an optimizer; called for every node."""
     stepping = offer(home, Stepping)
     return stepping is not None and stepping.is_optimizer(obj)

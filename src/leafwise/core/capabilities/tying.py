@@ -1,4 +1,4 @@
-"""Ties made, undone and kept. See `leafwise.share`."""
+"""Making, undoing and keeping ties. See `leafwise.share`."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -9,7 +9,7 @@ Keep = Literal["source", "target", "mean"]
 
 
 class Place(NamedTuple):
-    """Where a name of a leaf stands: who holds it, what it is called there, and the path that leads to it."""
+    """One name of a leaf: the object that holds it, its name there, and its path."""
 
     owner: Any
     name: str
@@ -17,9 +17,9 @@ class Place(NamedTuple):
 
 
 class TiedPlaces(NamedTuple):
-    """One tie: its distinct places, the source first, with how each sees it; and all its names, by the number of the
-    place that each leads to. `above` are the objects that have several of the names below them, each with those names
-    and the keys that lead there."""
+    """One tie: its distinct places, the source first, with the op of each; and all its names, each as the number of the
+    place that it leads to. `above` are the objects with several of the names below them, each with those names, by
+    number, and the keys that lead to them."""
 
     places: tuple[Place, ...]
     ops: tuple[Op, ...]
@@ -28,32 +28,33 @@ class TiedPlaces(NamedTuple):
 
 
 class DeclaredTie(NamedTuple):
-    """A tie that somebody asked to be kept: the names that shall be one leaf, each with its op, by keys from where
-    it is declared."""
+    """A tie that is kept: the names that must be one leaf, each as a key relative to the object that it is declared at,
+    and its op."""
 
     keys: tuple[tuple[str, Op], ...]
 
 
 class Tying(Capability):
-    """Making several names one leaf, and independent leaves again. The verbs return `root`, or what takes its place."""
+    """Making several names one leaf, and independent leaves again. Methods that change `root` return it, or the object
+    that replaces it."""
 
     action = "tie"
 
     def declared(self, objects: list[Any]) -> list[tuple[int, DeclaredTie]]:
-        """The ties that shall be kept, by the number of the object that they are declared at."""
+        """The ties that are kept, each with the number of the object that it is declared at."""
         return []
 
     def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
-        """Why what stands at this place cannot be tied so; an empty string where it can."""
+        """Why the array at this place cannot be tied with this op; an empty string where it can."""
         raise NotImplementedError
 
     def tied_elsewhere(self, place: Place, known: list[Place]) -> list[str]:
-        """The names that this one is kept tied to and that are not among the known ones: they lie outside of the
-        tree."""
+        """The paths of names that this one is kept tied to and that are not among the known ones, because they are
+        outside of the tree."""
         return []
 
     def tie(self, root: Any, groups: list[TiedPlaces], keep: Keep | None) -> Any:
-        """Makes the further places of each group names of its source, after their values by `keep`."""
+        """Makes the further places of each group names of its source. `keep` says whose values the leaf gets."""
         raise NotImplementedError
 
     def untie(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
@@ -61,7 +62,7 @@ class Tying(Capability):
         raise NotImplementedError
 
     def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
-        """Gives each place, which holds a node used elsewhere too, a node of its own with equal values."""
+        """Each place holds a node that is also used elsewhere; gives it an independent node with equal values."""
         raise NotImplementedError
 
     def keep_ties(self, root: Any, objects: list[Any], groups: list[TiedPlaces], keep: Keep | None) -> Any:
@@ -69,5 +70,5 @@ class Tying(Capability):
         raise NotImplementedError
 
     def release_ties(self, root: Any, objects: list[Any]) -> Any:
-        """Lets go of the ties that are kept among these objects."""
+        """Stops keeping the ties among these objects."""
         raise NotImplementedError

@@ -13,9 +13,9 @@ UNATTRIBUTED = "unattributed"
 class Use(NamedTuple):
     """One place where a parameter entered an operation.
 
-    `path` is the module in whose forward that happened, `call` the how manieth call of that module it was, and
-    `operation` what it entered; `turn` counts where one call has several such. What could not be told from
-    anything is a use of its own, whose operation is "unattributed".
+    `path` is the module in whose forward that happened, `call` the number of that module's call, from 0, and
+    `operation` what the parameter entered; `turn` counts such uses within one call, from 0. The rest of the gradient,
+    which belongs to no known use, is a use whose operation is "unattributed".
     """
 
     path: str
@@ -37,5 +37,5 @@ class TrackingUses(Capability):
         self, nodes: dict[int, list[str]], leaves: dict[str, Any]
     ) -> AbstractContextManager[Callable[[], dict[str, dict[Use, Any]]]]:
         """While entered, records the gradient of each of the arrays `leaves`, use by use. `nodes` are the paths of each
-        node by its identity. What is entered gives the gradients so far."""
+        node by its identity. Entering it gives a function that returns the gradients so far."""
         raise NotImplementedError

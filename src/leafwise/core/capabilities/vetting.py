@@ -1,4 +1,4 @@
-"""What leafwise would get wrong in silence, so that it refuses by name."""
+"""Arrays and nodes that leafwise would silently get wrong, and so refuses."""
 
 from typing import Any
 
@@ -6,23 +6,23 @@ from leafwise.core.capabilities import Capability
 
 
 class Vetting(Capability):
-    """Each method gives reasons by the number in the list, which may hold objects of other homes: what it is, and what
-    to do instead."""
+    """The methods take lists that may contain objects of other homes, and give reasons by number: what the object is,
+    and what to do instead."""
 
     has_defaults = True
 
     def may_be_foreign(self, values: list[Any]) -> bool:
-        """Whether `not_understood` is worth asking of any of these arrays."""
+        """Whether `not_understood` may have a reason for any of these arrays; a fast check."""
         return False
 
     def not_understood(self, values: list[Any]) -> dict[int, str]:
-        """Arrays whose bytes here are not their values, as of a library that shards or quantises them."""
+        """Arrays whose bytes in this process are not their values, because a library shards or quantises them."""
         return {}
 
     def unlisted(self, objects: list[Any]) -> dict[int, str]:
-        """Nodes that hold what the walk does not list."""
+        """Nodes that hold values which the walk does not list."""
         return {}
 
     def saved_otherwise(self, objects: list[Any]) -> dict[int, str]:
-        """Nodes whose own state dict says other things than the walk lists."""
+        """Nodes whose own state dict differs from what the walk lists."""
         return {}

@@ -7,7 +7,7 @@ from leafwise.core.memory import Op
 
 
 class Viewing(Capability):
-    """Making views, and knowing which leaves are some by construction."""
+    """Making views, and knowing which leaves are views because of a tie."""
 
     action = "make views"
 

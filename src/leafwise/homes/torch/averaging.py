@@ -12,13 +12,13 @@ _shape = attrgetter("shape")
 
 class TorchAveraging(Averaging):
     def first_of_other_shape(self, targets: list[torch.Tensor], values: list[torch.Tensor]) -> int | None:
-        shapes, others = list(map(_shape, targets)), list(map(_shape, values))
-        if shapes == others:
+        target_shapes, value_shapes = list(map(_shape, targets)), list(map(_shape, values))
+        if target_shapes == value_shapes:
             return None
-        return next(number for number, shape in enumerate(shapes) if shape != others[number])
+        return next(number for number, shape in enumerate(target_shapes) if shape != value_shapes[number])
 
     def clone_many(self, values: list[torch.Tensor], precise: bool) -> list[torch.Tensor]:
-        # Outside of inference mode, since what is made there cannot be changed elsewhere.
+        # Outside of inference mode, because tensors made there cannot be changed in place outside of it.
         with torch.inference_mode(False), torch.no_grad():
             return [_precise(value).clone() if precise else value.detach().clone() for value in values]
 
@@ -29,10 +29,11 @@ class TorchAveraging(Averaging):
 
     def lerp_many(self, targets: list[torch.Tensor], values: list[torch.Tensor], weight: float) -> list[torch.Tensor]:
         with torch.no_grad():
-            for ours, theirs in _alike(targets, values):
-                if (ours[0].dtype, ours[0].device) != (theirs[0].dtype, theirs[0].device):
-                    theirs = [value.to(ours[0]) for value in theirs]
-                torch._foreach_lerp_(ours, theirs, weight)
+            for some_targets, some_values in _by_kind(targets, values):
+                first = some_targets[0]
+                if (first.dtype, first.device) != (some_values[0].dtype, some_values[0].device):
+                    some_values = [value.to(first) for value in some_values]
+                torch._foreach_lerp_(some_targets, some_values, weight)
         return targets
 
 
@@ -41,16 +42,18 @@ def _precise(value: torch.Tensor) -> torch.Tensor:
     return value.detach().float() if narrow else value.detach()
 
 
-def _alike(
+def _by_kind(
     targets: list[torch.Tensor], values: list[torch.Tensor]
 ) -> list[tuple[list[torch.Tensor], list[torch.Tensor]]]:
-    """Pairs that can be treated at once, since they are of one kind and on one device; mostly that is all of them."""
-    kinds = [(one.dtype, one.device, other.dtype, other.device) for one, other in zip(targets, values, strict=True)]
+    """The pairs by dtype and device, so that each kind is one call; usually there is only one."""
+    kinds = [
+        (target.dtype, target.device, value.dtype, value.device) for target, value in zip(targets, values, strict=True)
+    ]
     if len(set(kinds)) == 1:
         return [(targets, values)]
-    found: dict[Any, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-    for kind, one, other in zip(kinds, targets, values, strict=True):
-        ours, theirs = found.setdefault(kind, ([], []))
-        ours.append(one)
-        theirs.append(other)
-    return list(found.values())
+    pairs: dict[Any, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for kind, target, value in zip(kinds, targets, values, strict=True):
+        some_targets, some_values = pairs.setdefault(kind, ([], []))
+        some_targets.append(target)
+        some_values.append(value)
+    return list(pairs.values())

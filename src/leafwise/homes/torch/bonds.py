@@ -1,6 +1,6 @@
-"""What is known of a tie of PyTorch modules: a `Bond`, which the keepers of its modules have in common.
+"""The record of one tie of PyTorch modules: a `Bond`, which the keepers of all modules in the tie share.
 
-Copying and pickling take a bond along: each keeper, when it is made anew, reports to the new bond where its module now
+A bond is copied and pickled together with its modules. Each copied keeper then tells the new bond where its module
 keeps its tensors.
 """
 
@@ -17,13 +17,13 @@ from leafwise.core.memory import Op
 from leafwise.errors import TieWarning
 from leafwise.homes.torch.values import seen_through
 
-KEEPER = "_leafwise_keeper"  # the attribute of a module that has one; see `torch_keepers`
+KEEPER = "_leafwise_keeper"  # the attribute of a module that holds its `keepers.TieKeeper`
 
 
-class Slot:
+class TensorSlot:
     """Where a module keeps one tensor: in its dict of parameters or of buffers.
 
-    The dict, not only the module: a copy of a module has them before it has anything else.
+    It refers to the dict, not only to the module, because while a module is copied its dicts are there first.
     """
 
     __slots__ = ("_tensors", "in_buffers", "name", "owner")
@@ -37,10 +37,10 @@ class Slot:
     @property
     def tensors(self) -> dict[str, Any]:
         owner = self.owner()
-        found: dict[str, Any] | None = None
+        current: dict[str, Any] | None = None
         if owner is not None:
-            found = owner.__dict__.get("_buffers" if self.in_buffers else "_parameters")
-        return self._tensors if found is None else found
+            current = owner.__dict__.get("_buffers" if self.in_buffers else "_parameters")
+        return self._tensors if current is None else current
 
     def held(self) -> Any:
         return self.tensors.get(self.name)
@@ -53,8 +53,8 @@ class Slot:
             setattr(owner, self.name, tensor)  # a recurrent layer keeps a list of its own beside the dict
 
 
-class Member:
-    """What a bond knows of one name, whether or not its module is there."""
+class BondMember:
+    """What a bond knows about one name, even while the module of that name does not exist."""
 
     __slots__ = ("in_buffers", "name", "op", "path", "viewed")
 
@@ -63,20 +63,20 @@ class Member:
         self.name = place.name
         self.op = op
         self.in_buffers = in_buffers
-        self.viewed = viewed  # computed by a property, and not kept in a dict
+        self.viewed = viewed  # a `views.ParameterView`, computed by a property and not kept in a dict
 
 
 class Bond:
-    """One tie: who belongs to it, and where each of them keeps the tensor."""
+    """One tie: the names that belong to it, and where each of them keeps the tensor. Names are numbered."""
 
     def __init__(self, keep: Keep | None) -> None:
         self.keep = keep
         self.source = 0
-        self.members: dict[int, Member] = {}
-        self.slots: dict[int, Slot] = {}
-        self.gone: set[int] = set()  # members whose module was no longer there when this was copied
+        self.members: dict[int, BondMember] = {}
+        self.slots: dict[int, TensorSlot] = {}
+        self.gone: set[int] = set()  # members whose module no longer existed when this was copied
         self.waiting: list[Callable[[], None]] = []  # views that were copied before their source
-        self.checkers: list[weakref.ref[nn.Module]] = []  # modules that look at state dicts for it
+        self.checkers: list[weakref.ref[nn.Module]] = []  # modules whose keepers check state dicts for this tie
 
     def __getstate__(self) -> dict[str, Any]:
         dead = {number for number, slot in self.slots.items() if slot.owner() is None}
@@ -92,21 +92,21 @@ class Bond:
         self.members, self.gone = state["members"], state["gone"]
         self.slots, self.waiting, self.checkers = {}, [], []
 
-    def add(self, member: Member, slot: Slot) -> int:
+    def add(self, member: BondMember, slot: TensorSlot) -> int:
         number = max(self.members, default=-1) + 1
         self.members[number] = member
         self.slots[number] = slot
         return number
 
-    def join(self, number: int, slot: Slot) -> None:
-        """A keeper that was copied or unpickled reports its slot."""
+    def join(self, number: int, slot: TensorSlot) -> None:
+        """Called by a keeper that was copied or unpickled, with its slot."""
         self.slots[number] = slot
         if number == self.source:
             for attach in self.waiting:
                 attach()
             self.waiting.clear()
         if self.slots.keys() | self.gone == self.members.keys() | self.gone:
-            self.renew_buffer_views([n for n in self.slots if self.is_buffer_view(n)])
+            self.renew_buffer_views([member for member in self.slots if self.is_buffer_view(member)])
 
     def number_of(self, owner: nn.Module, name: str) -> int | None:
         for number, slot in self.slots.items():
@@ -118,14 +118,16 @@ class Bond:
         self.members.pop(number, None)
         self.slots.pop(number, None)
         if number == self.source:
-            plain = [other for other in self.members if self.is_plain(other)]
+            plain = [heir for heir in self.members if self.is_plain(heir)]
             self.source = plain[0] if plain else -1
 
     def is_plain(self, number: int) -> bool:
+        """Whether the name holds the source tensor itself."""
         member = self.members[number]
         return not member.viewed and member.op == "same"
 
     def is_buffer_view(self, number: int) -> bool:
+        """Whether the name is a buffer that holds a view of the source."""
         member = self.members[number]
         return not member.viewed and member.op != "same"
 
@@ -147,24 +149,24 @@ class Bond:
             return False
         return _same_view(held, seen_through(source.detach(), self.members[number].op))
 
-    def others(self, number: int) -> list[int]:
-        """The other names of this tie, as far as they still are."""
-        return [n for n in self.members if n != number and self.intact(n) and self.intact(number)]
+    def tied_to(self, number: int) -> list[int]:
+        """The other names of this tie that are still intact."""
+        return [member for member in self.members if member != number and self.intact(member) and self.intact(number)]
 
     def holders(self, tensor: Any) -> list[int]:
         """The plain names that hold this very tensor."""
-        return [n for n, slot in self.slots.items() if self.is_plain(n) and slot.held() is tensor]
+        return [number for number, slot in self.slots.items() if self.is_plain(number) and slot.held() is tensor]
 
     def follow(self, number: int, holders: list[int]) -> None:
-        """The tensor of one name was replaced; those that held the same take the new one too."""
+        """Called when the tensor of one name was replaced: the names that held the old one take the new one too."""
         new = self.slots[number].held()
-        for other in holders:
-            if new is not None and other in self.slots and self.slots[other].held() is not new:
-                self.slots[other].put(new)
+        for holder in holders:
+            if new is not None and holder in self.slots and self.slots[holder].held() is not new:
+                self.slots[holder].put(new)
 
     def buffer_views(self) -> list[int]:
-        """The buffers that are views of the source, as far as they still are."""
-        return [n for n in self.slots if self.is_buffer_view(n) and self.intact(n)]
+        """The buffers that still are views of the source."""
+        return [number for number in self.slots if self.is_buffer_view(number) and self.intact(number)]
 
     def renew_buffer_views(self, numbers: list[int]) -> None:
         source = self.source_tensor()
@@ -182,40 +184,40 @@ class Bond:
         self.renew_buffer_views(views)
 
     def apply_to_source(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """What `Module._apply` does to a parameter or buffer, to the source alone."""
+        """Does to the source alone what `Module._apply` does to all parameters and buffers."""
         slot = self.slots.get(self.source)
         tensor = None if slot is None else slot.held()
         if slot is None or tensor is None:
             return
         views = self.buffer_views()
         holder: Any = nn.Module()
-        mine = holder._parameters if isinstance(tensor, nn.Parameter) else holder._buffers
-        mine[slot.name] = tensor
+        tensors = holder._parameters if isinstance(tensor, nn.Parameter) else holder._buffers
+        tensors[slot.name] = tensor
         holder._apply(fn)
-        if mine[slot.name] is not tensor:
-            self.replace_source(mine[slot.name])
+        if tensors[slot.name] is not tensor:
+            self.replace_source(tensors[slot.name])
         self.renew_buffer_views(views)
 
     def dissolve(self) -> None:
-        """Lets everybody go."""
-        concerned = [slot.owner() for slot in self.slots.values()] + [checker() for checker in self.checkers]
+        """Ends the tie: all members leave, and their keepers forget it."""
+        modules = [slot.owner() for slot in self.slots.values()] + [checker() for checker in self.checkers]
         self.slots.clear()
         self.members.clear()
-        for module in concerned:
+        for module in modules:
             keeper: Any = None if module is None else module.__dict__.get(KEEPER)
             if keeper is not None:
                 keeper.bonds = [(bond, number) for bond, number in keeper.bonds if bond is not self]
                 keeper.checks = [check for check in keeper.checks if check.bond is not self]
                 keeper.remove_if_idle()
 
-    def tell_of_missing(self) -> None:
-        """After a copy is complete: whoever did not come along is lost, and that is said."""
+    def warn_of_missing(self) -> None:
+        """Called when a copy is complete: warns of the names that were not copied, and takes them out of the tie."""
         missing = [number for number in self.members if number not in self.slots and number not in self.gone]
         if len(self.slots) == 1 and not missing and not self.checkers and len(self.members) > 1:
-            self.dissolve()  # the others were gone before; nobody is left to be tied to
+            self.dissolve()  # the other names were gone before the copy; nothing is left to be tied to
         if not self.slots or not missing:
             return
-        there = ", ".join(self.members[number].path for number in self.slots)
+        copied = ", ".join(self.members[number].path for number in self.slots)
         lost = ", ".join(self.members[number].path + self.members[number].op.describe() for number in missing)
         for number in missing:
             self.remove(number)
@@ -223,7 +225,7 @@ class Bond:
             self.dissolve()
         warnings.warn(
             TieWarning(
-                f"copied {there} without {lost}, to which it is tied: the copy is independent; "
+                f"copied {copied} without {lost}, to which it is tied: the copy is independent; "
                 "copy a module that holds both to keep the tie"
             ),
             stacklevel=2,
@@ -236,12 +238,13 @@ def _same_view(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
 
 
-class Settled:
-    """Dies when a copy is complete: nobody but the memo of the copier, or of the unpickler, refers to it."""
+class CopyCompletion:
+    """Notices the end of a copy. Only the memo of `copy.deepcopy`, or of the unpickler, refers to it, so it is deleted
+    when the copy is complete."""
 
     def __init__(self, bonds: list[Bond]) -> None:
         self.bonds = bonds
 
     def __del__(self) -> None:
         for bond in getattr(self, "bonds", ()):
-            bond.tell_of_missing()
+            bond.warn_of_missing()

@@ -1,4 +1,4 @@
-"""What a state dict says about a tie: it may give any of the names, and where it gives several they must agree."""
+"""What a state dict says about a tie: it may hold any of the names, and where it holds several they must agree."""
 
 from typing import Any, NamedTuple
 
@@ -7,22 +7,22 @@ from torch import nn
 
 from leafwise.core.memory import Op
 from leafwise.errors import TieError
-from leafwise.homes.torch.bonds import Bond, Slot
+from leafwise.homes.torch.bonds import Bond, TensorSlot
 from leafwise.homes.torch.values import choose, put_through, same_bits, seen_through
 
 
-class Reconciled(NamedTuple):
-    """The keys that were not given and are now, and the views whose source loads what they show."""
+class Reconciliation(NamedTuple):
+    """The keys that were missing and were filled in, and the views that need not be loaded because their source is."""
 
     filled: list[str]
-    agreed: list[Slot]
+    agreed: list[TensorSlot]
 
 
-class Check:
-    """That a state dict, seen from a module above several names of a tie, tells one story about them.
+class StateDictCheck:
+    """Checks at a module above several names of a tie that a state dict holds equal values for them.
 
-    `keys` are the names: the number of the member, the key that leads to it, and its op. A check is `complete` where
-    it has all names of the tie.
+    `keys` are the names: the number of the member, the key that leads to it, and its op. A check is `complete` if it
+    has all names of the tie.
     """
 
     def __init__(self, bond: Bond, keys: list[tuple[int, str, Op]], complete: bool) -> None:
@@ -30,33 +30,33 @@ class Check:
         self.keys = keys
         self.complete = complete
 
-    def reconcile(self, module: nn.Module, state: dict[str, Any], prefix: str) -> Reconciled:
-        """Checks that the names which are given agree, and gives those which are not. Changes nothing but `state`."""
+    def reconcile(self, module: nn.Module, state: dict[str, Any], prefix: str) -> Reconciliation:
+        """Checks that the names in `state` agree, and fills in the missing ones. Changes nothing but `state`."""
         bond = self.bond
         source = bond.source_tensor()
         if source is None or nn.parameter.is_lazy(source):
-            return Reconciled([], [])
+            return Reconciliation([], [])
         keys = [
             (number, prefix + key)
             for number, key, _ in self.keys
             if bond.intact(number)
             and _holds_at(module, key, bond.slots[number])
-            and isinstance(state.get(prefix + key, source), torch.Tensor)  # PyTorch says what is not a tensor
+            and isinstance(state.get(prefix + key, source), torch.Tensor)  # PyTorch reports what is not a tensor
         ]
-        given = [(number, key) for number, key in keys if key in state]
-        given = [one for one in given if not state[one[1]].is_meta] or given
-        if not given:
-            return Reconciled([], [])
-        if any(state[key].shape != seen_through(source, bond.members[n].op).shape for n, key in given):
-            return Reconciled([], [])  # PyTorch says what has the wrong shape
-        whole, covers = self._whole(source, given, state)
+        present = [(number, key) for number, key in keys if key in state]
+        present = [(number, key) for number, key in present if not state[key].is_meta] or present
+        if not present:
+            return Reconciliation([], [])
+        if any(state[key].shape != seen_through(source, bond.members[number].op).shape for number, key in present):
+            return Reconciliation([], [])  # PyTorch reports what has the wrong shape
+        whole, covers = self._whole(source, present, state)
         plain = [key for number, key in keys if not bond.members[number].viewed]
         if not covers or not plain:
-            # Nobody but the views themselves can load what is given; where they differed, they load what was chosen.
-            for number, key in given:
+            # Only the views themselves can load these values; where they differed, they load the chosen one.
+            for number, key in present:
                 state[key] = seen_through(whole, bond.members[number].op)
             if not covers:
-                return Reconciled([], [])
+                return Reconciliation([], [])
         filled = [key for _, key in keys if key not in state]
         agreed = []
         for number, key in keys:
@@ -64,46 +64,50 @@ class Check:
                 state[key] = seen_through(whole, bond.members[number].op)
             elif plain or key in filled:
                 agreed.append(bond.slots[number])
-        return Reconciled(filled, agreed)
+        return Reconciliation(filled, agreed)
 
     def _whole(
-        self, source: torch.Tensor, given: list[tuple[int, str]], state: dict[str, Any]
+        self, source: torch.Tensor, present: list[tuple[int, str]], state: dict[str, Any]
     ) -> tuple[torch.Tensor, bool]:
-        """The value of the source that the names which are given agree on, and whether they tell all of it."""
-        ops = {number: self.bond.members[number].op for number, _ in given}
-        plain = [state[key] for number, key in given if ops[number] == "same"]
+        """The value of the source that the names in the state dict agree on, and whether they cover all of it."""
+        ops = {number: self.bond.members[number].op for number, _ in present}
+        plain = [state[key] for number, key in present if ops[number] == "same"]
         covers = True
         if plain:
             whole: torch.Tensor = plain[0]
         else:
-            example = state[given[0][1]]
+            example = state[present[0][1]]
             whole = torch.empty(source.shape, dtype=example.dtype, device=example.device)
             covered = torch.zeros(source.shape, dtype=torch.bool)
-            for number, key in reversed(given):
+            for number, key in reversed(present):
                 put_through(whole, ops[number], state[key].detach())
                 put_through(covered, ops[number], torch.ones((), dtype=torch.bool))
             covers = bool(covered.all())
-        odd = [one for one in given if not _agree(seen_through(whole, ops[one[0]]), state[one[1]], source)]
-        return (self._settle(whole, given, odd, state) if odd else whole), covers
+        differing = [
+            (number, key) for number, key in present if not _agree(seen_through(whole, ops[number]), state[key], source)
+        ]
+        return (self._chosen(whole, present, differing, state) if differing else whole), covers
 
-    def _settle(
+    def _chosen(
         self,
         whole: torch.Tensor,
-        given: list[tuple[int, str]],
-        odd: list[tuple[int, str]],
+        present: list[tuple[int, str]],
+        differing: list[tuple[int, str]],
         state: dict[str, Any],
     ) -> torch.Tensor:
+        """The value of the source where the names differ, chosen by the `keep` of the tie."""
         bond = self.bond
-        names = ", ".join(key for _, key in given)
+        names = ", ".join(key for _, key in present)
         if bond.keep is None:
-            even = next((key for number, key in given if (number, key) not in odd), given[0][1])
+            agreeing = next((key for number, key in present if (number, key) not in differing), present[0][1])
             raise TieError(
-                f"the state dict gives tied names different values: {even} and {odd[0][1]} (tied are {names}); they "
-                'were left as they are. lw.keep_ties(model, keep="source") takes the value of the first, keep="target" '
-                'of the other, keep="mean" their mean; lw.untie(model, …) lets them differ'
+                f"the state dict gives tied names different values: {agreeing} and {differing[0][1]} (tied are "
+                f"{names}); they were left as they are. "
+                'lw.keep_ties(model, keep="source") takes the value of the first, keep="target" of the other, '
+                'keep="mean" their mean; lw.untie(model, …) lets them differ'
             )
-        values = [(state[key].detach(), bond.members[number].op) for number, key in given]
-        first = next((at for at, (number, _) in enumerate(given) if number == bond.source), None)
+        values = [(state[key].detach(), bond.members[number].op) for number, key in present]
+        first = next((at for at, (number, _) in enumerate(present) if number == bond.source), None)
         if bond.keep == "mean":
             total = torch.zeros(whole.shape, dtype=torch.float64, device=whole.device)
             count = torch.zeros_like(total)
@@ -113,7 +117,7 @@ class Check:
             return torch.where(count > 0, total / count.clamp(min=1), whole.detach().to(torch.float64)).to(whole.dtype)
         if bond.keep == "source":
             return whole if first is None else values[first][0]
-        targets = [one for at, one in enumerate(values) if at != first]
+        targets = [value_and_op for at, value_and_op in enumerate(values) if at != first]
         chosen = choose(whole, targets, "target")
         if not all(same_bits(seen_through(chosen, op), value) for value, op in targets):
             raise TieError(f'keep="target" cannot choose: the targets among {names} differ; they were left as they are')
@@ -127,9 +131,9 @@ def _agree(a: torch.Tensor, b: torch.Tensor, like: torch.Tensor) -> bool:
     return same_bits(a, b)
 
 
-def _holds_at(module: nn.Module, key: str, slot: Slot) -> bool:
-    """Whether a key still leads to this slot, and state dicts have it."""
-    here: nn.Module | None = module
+def _holds_at(module: nn.Module, key: str, slot: TensorSlot) -> bool:
+    """Whether a key still leads to this slot, and state dicts contain it."""
+    owner: nn.Module | None = module
     for step in key.split(".")[:-1]:
-        here = None if here is None else here._modules.get(step)
-    return here is not None and here is slot.owner() and slot.name not in here._non_persistent_buffers_set
+        owner = None if owner is None else owner._modules.get(step)
+    return owner is not None and owner is slot.owner() and slot.name not in owner._non_persistent_buffers_set

@@ -17,18 +17,18 @@ class TorchClipping(Clipping):
     def norms(self, values: list[torch.Tensor]) -> list[float]:
         """The norm of each tensor, computed in at least 32 bits."""
         with torch.no_grad():
-            found = _norms_of_small(values)
-            if found is None:
-                found = _norms_by_kind(values)
-            if all(map(math.isfinite, found)):
-                return found
+            norms = _norms_of_small(values)
+            if norms is None:
+                norms = _norms_by_kind(values)
+            if all(map(math.isfinite, norms)):
+                return norms
             return [
                 norm if math.isfinite(norm) or hasattr(value, "full_tensor") else norm_in_full(_elements(value))
-                for norm, value in zip(found, values, strict=True)
+                for norm, value in zip(norms, values, strict=True)
             ]
 
     def clip_together(self, values: list[torch.Tensor], max_norm: float) -> list[float] | None:
-        """On a GPU, all of it is asked for before anything is waited for; elsewhere there is nothing to wait for."""
+        """On a GPU, everything is launched before the first result is waited for; a CPU gains nothing from that."""
         if values[0].device.type != "cuda" or len(set(map(_kind, values))) != 1 or type(values[0]) not in _PLAIN:
             return None
         if values[0].layout != torch.strided:
@@ -38,8 +38,8 @@ class TorchClipping(Clipping):
             total = torch.linalg.vector_norm(norms)
             factor = torch.where(total.isfinite(), (max_norm / total).clamp(max=1), 1)
             torch._foreach_mul_(values, factor)
-            found: list[float] = norms.tolist()
-        return found
+            norms_as_numbers: list[float] = norms.tolist()
+        return norms_as_numbers
 
     def scale_many(self, values: list[torch.Tensor], factors: list[float]) -> list[torch.Tensor]:
         with torch.no_grad():
@@ -48,16 +48,19 @@ class TorchClipping(Clipping):
                 return values
             kinds = set(map(_dtype_and_device, values))
             for dtype, device in kinds:
-                # A factor that is a tensor is several times as fast for many small tensors, if it is of their dtype.
+                # For many small tensors, a factor that is a tensor of their dtype is several times as fast.
                 wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
                 factor = torch.tensor(factors[0], device=device, dtype=wide)
-                its = [one for one in values if _dtype_and_device(one) == (dtype, device)] if len(kinds) > 1 else values
-                torch._foreach_mul_(its, factor)
+                same_kind = values
+                if len(kinds) > 1:
+                    same_kind = [value for value in values if _dtype_and_device(value) == (dtype, device)]
+                torch._foreach_mul_(same_kind, factor)
         return values
 
 
 def _norms_of_small(values: list[torch.Tensor]) -> list[float] | None:
-    """The norms of many small tensors in the memory of this machine: joined, since asking each costs more."""
+    """The norms of many small tensors on the CPU, joined into one, because a call for each costs more; None where they
+    are not all small, or not all on the CPU."""
     sizes = list(map(torch.Tensor.numel, values))
     if len(values) < 2 or max(sizes) > SMALL or not set(map(type, values)) <= _PLAIN:
         return None
@@ -71,7 +74,7 @@ def _norms_of_small(values: list[torch.Tensor]) -> list[float] | None:
 def _joined(values: list[torch.Tensor]) -> torch.Tensor:
     try:
         joined = torch.cat(values)
-        if joined.dim() == 1:  # as all of them were, which is not asked of each
+        if joined.dim() == 1:  # so all of them were, without asking each
             return joined
     except RuntimeError:
         pass
@@ -79,33 +82,33 @@ def _joined(values: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _norms_by_kind(values: list[torch.Tensor]) -> list[float]:
-    found = [0.0] * len(values)
-    alike: dict[Any, list[int]] = {}
+    norms = [0.0] * len(values)
+    numbers_by_kind: dict[Any, list[int]] = {}
     for number, value in enumerate(values):
         plain = type(value) in _PLAIN and value.layout == torch.strided
-        alike.setdefault((value.dtype, value.device) if plain else number, []).append(number)
-    for kind, numbers in alike.items():
-        its = [values[one] for one in numbers]
+        numbers_by_kind.setdefault((value.dtype, value.device) if plain else number, []).append(number)
+    for kind, numbers in numbers_by_kind.items():
+        same_kind = [values[number] for number in numbers]
         if not isinstance(kind, tuple):
-            found[numbers[0]] = _one_norm(its[0])
+            norms[numbers[0]] = _norm(same_kind[0])
             continue
-        for number, norm in zip(numbers, foreach_norms(its), strict=True):
-            found[number] = norm
-    return found
+        for number, norm in zip(numbers, foreach_norms(same_kind), strict=True):
+            norms[number] = norm
+    return norms
 
 
 def _elements(value: torch.Tensor) -> torch.Tensor:
-    """The elements of a tensor that are stored; of a sparse one, each place once."""
+    """The elements that a tensor stores; duplicates of a sparse one are added up."""
     if value.layout == torch.strided:
         return value
     return value.coalesce().values() if value.layout == torch.sparse_coo else value.values()
 
 
-def _one_norm(value: torch.Tensor) -> float:
+def _norm(value: torch.Tensor) -> float:
     value = _elements(value)
     wide = value.dtype if value.element_size() >= 4 else torch.float32
     norm = torch.linalg.vector_norm(value, dtype=wide)
-    # Of a tensor that is spread over several processes, the norm of all of it.
+    # A DTensor is spread over several processes; this is the norm of all of it.
     return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
 

@@ -1,4 +1,4 @@
-"""Values of tensors beside each other, bit by bit."""
+"""Comparing the values of tensors, bit by bit."""
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ class TorchComparing(Comparing):
         return cannot_read(value) or has_no_memory(value)
 
     def contiguous_run(self, value: torch.Tensor) -> Run | None:
-        """Where the elements of a tensor lie in the memory of this machine, in C order; None where they do not."""
+        """Where the elements of a tensor lie in C order on the CPU; None where they do not."""
         if value.device.type != "cpu" or not value.is_contiguous() or value.is_neg() or value.is_conj():
             return None
         return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype), value)
@@ -23,7 +23,7 @@ class TorchComparing(Comparing):
         return same_bits(first, second)
 
     def fingerprint(self, value: torch.Tensor) -> tuple[int, bool] | None:
-        # The sum of the elements as whole numbers does not depend on their order.
+        # The sum of the bits as integers does not depend on the order of the elements.
         if cannot_read(value):
             return None
         plain = value.detach()

@@ -1,4 +1,4 @@
-"""Initial values of tensors: where they go, and when a lazy layer can take them."""
+"""Writing initial values into tensors, at once or when a lazy layer gets its shapes."""
 
 import math
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from leafwise.core.capabilities.filling import Draw, Filling, Stretch
+from leafwise.core.capabilities.filling import Draw, Filling, WordRange
 from leafwise.homes.torch.tensors import as_numpy, holds_nothing, tensor_over
 
 
 class TorchFilling(Filling):
     def is_stock(self, owner: Any) -> bool:
-        """Whether the layer begins with what PyTorch says: it resets itself by a method of PyTorch's own."""
+        """Whether the layer starts with the values that PyTorch gives it: its reset method is PyTorch's own."""
         for base in type(owner).__mro__:
             if "reset_parameters" in vars(base) or "_reset_parameters" in vars(base):
                 return (base.__module__ + ".").startswith("torch.nn.")
@@ -25,7 +25,7 @@ class TorchFilling(Filling):
         return "" if _is_sharded(value) else super().cannot_fill(value)
 
     def local_parts(self, value: torch.Tensor) -> list[tuple[torch.Tensor, tuple[int, ...] | None]]:
-        """What of a tensor is in this process, and where in the whole it begins."""
+        """The part of a tensor that is in this process, and where in the whole it starts."""
         if not _is_sharded(value):
             return [(value, None)]
         from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -36,33 +36,33 @@ class TorchFilling(Filling):
 
     def fill(self, value: torch.Tensor, start: int, rows: Any) -> None:
         """Writes rows of a tensor, cast to its dtype."""
-        _put(
-            value, start, tensor_over(rows if rows.flags.writeable else rows.copy())
-        )  # tensors know no read-only memory
+        writable = rows if rows.flags.writeable else rows.copy()  # tensors do not support read-only memory
+        _put(value, start, tensor_over(writable))
 
-    def draw(self, value: torch.Tensor, start: int, stretch: Stretch, draw: Draw) -> bool:
-        # On the device of the tensor, in 64 bits; not for tensors of 64 bits, whose last bits would differ by device.
+    def draw(self, value: torch.Tensor, start: int, words: WordRange, draw: Draw) -> bool:
+        # On the device of the tensor, computed in float64; not for float64 tensors, whose last bits would then depend
+        # on the device.
         if value.dtype in (torch.float64, torch.complex128) or value.device.type == "mps":
             return False
         if value.device.type == "cpu":
-            words = torch.from_numpy(stretch.words())
+            drawn = torch.from_numpy(words.words())
         else:
-            found = philox_words(stretch.key, stretch.first, math.prod(stretch.shape), value.device)
-            words = found.view(stretch.shape)[(slice(None), *stretch.inside)]
-        x = words.double().add_(0.5).mul_(2.0**-31)
+            all_words = philox_words(words.key, words.first, math.prod(words.shape), value.device)
+            drawn = all_words.view(words.shape)[(slice(None), *words.inside)]
+        x = drawn.double().add_(0.5).mul_(2.0**-31)
         if draw.normal:
             x.mul_(draw.narrow).erfinv_().mul_(math.sqrt(2))
         _put(value, start, x.mul_(draw.scale).add_(draw.shift))
         return True
 
     def draw_size(self, value: torch.Tensor) -> int:
-        return 1 << (18 if value.device.type == "cpu" else 24)  # what fits into caches, or keeps a GPU busy
+        return 1 << (18 if value.device.type == "cpu" else 24)  # fits into the caches of a CPU, or keeps a GPU busy
 
     def as_numpy(self, array: Any) -> Any:
         return as_numpy(array) if isinstance(array, torch.Tensor) else super().as_numpy(array)
 
     def when_shaped(self, owner: nn.Module, then: Callable[[Any], None]) -> None:
-        owner.__dict__[_INITIALIZE] = WhenShaped(owner, then)
+        owner.__dict__[_INITIALIZE] = LazyInitializer(owner, then)
 
 
 def _is_sharded(value: torch.Tensor) -> bool:
@@ -76,21 +76,21 @@ def _put(value: torch.Tensor, start: int, rows: torch.Tensor) -> None:
         plain[start : start + len(rows)].copy_(rows)
 
 
-# Philox4x64-10 in numbers of 64 bits with a sign, which is what tensors have: products wrap around as they should, and
-# what they carry is computed by halves.
+# Philox4x64-10 in signed 64-bit integers, because tensors have no unsigned ones. Products wrap around as they should;
+# their high halves are computed from 32-bit halves.
 _HALF = (1 << 32) - 1
 _MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 
 def philox_words(key: tuple[int, int], first: int, count: int, device: torch.device) -> torch.Tensor:
-    """The words from number `first` on, made where they are needed; the same as on a CPU, bit for bit."""
+    """The words from number `first` on, made on the device; the same as on a CPU, bit for bit."""
     block, skipped = divmod(first, 8)
     blocks = -(-(skipped + count) // 8)
     counters = [torch.arange(block + 1, block + 1 + blocks, device=device), *(torch.zeros((), dtype=torch.int64),) * 3]
     counters = [counter.to(device) for counter in counters]
     for turn in range(10):
-        keys = [_signed(one + turn * step) for one, step in zip(key, _WEYL, strict=True)]
+        keys = [_signed(half + turn * step) for half, step in zip(key, _WEYL, strict=True)]
         (high0, low0), (high2, low2) = (_product(*pair) for pair in zip(_MULTIPLIERS, counters[::2], strict=True))
         counters = [high2 ^ counters[1] ^ keys[0], low2, high0 ^ counters[3] ^ keys[1], low0]
     return torch.stack(counters, dim=1).view(torch.int32).flatten()[skipped : skipped + count]
@@ -102,12 +102,12 @@ def _signed(number: int) -> int:
 
 
 def _product(a: int, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The high and the low half of a product of two numbers of 64 bits."""
+    """The high and the low half of the product of two 64-bit integers."""
     a_high, a_low = a >> 32, a & _HALF
     b_high, b_low = _high(b), b & _HALF
-    across, other = a_high * b_low, a_low * b_high
-    carried = _high(a_low * b_low) + (across & _HALF) + (other & _HALF)
-    return a_high * b_high + _high(across) + _high(other) + _high(carried), b * _signed(a)
+    high_low, low_high = a_high * b_low, a_low * b_high
+    carried = _high(a_low * b_low) + (high_low & _HALF) + (low_high & _HALF)
+    return a_high * b_high + _high(high_low) + _high(low_high) + _high(carried), b * _signed(a)
 
 
 def _high(number: torch.Tensor) -> torch.Tensor:
@@ -117,18 +117,18 @@ def _high(number: torch.Tensor) -> torch.Tensor:
 _INITIALIZE = "initialize_parameters"  # what a lazy layer calls when it sees its first input
 
 
-class WhenShaped:
-    """In the place of the method by which one lazy layer gets its shapes: calls it, and then what waits for shapes. Not
-    if something else, a load, gave it shapes before. A class, so that it is copied and pickled with the layer."""
+class LazyInitializer:
+    """Replaces the method by which a lazy layer gets its shapes: calls that method, and then `then`. Does not call
+    `then` if a load gave the layer its shapes before. A class, so that it is copied and pickled with the layer."""
 
     def __init__(self, module: nn.Module, then: Callable[[Any], None]) -> None:
         self.module, self.then = module, then
-        self.waits = False
+        self.is_due = False
 
     def __call__(self, *inputs: Any, **named: Any) -> None:
         module: Any = self.module
-        self.waits |= module.has_uninitialized_params()
+        self.is_due |= module.has_uninitialized_params()
         getattr(type(module), _INITIALIZE)(module, *inputs, **named)
-        if self.waits:
-            self.then(module)  # again at the next forward, should it fail
+        if self.is_due:
+            self.then(module)  # if it fails, it is called again at the next forward
         module.__dict__.pop(_INITIALIZE, None)

@@ -1,7 +1,7 @@
-"""Tensors and modules whose values are not where PyTorch says, or are not all there is to them.
+"""Tensors of libraries that shard, offload or quantise a model: PyTorch's view of them is not the whole truth.
 
-Libraries that shard, offload or quantise a model leave `nn.Parameter`s in it that hold a piece, nothing, or packed
-bits. Each is known here by the marks that its library leaves, and refused with what to call instead.
+Such libraries leave `nn.Parameter`s in the model that hold a piece of the values, nothing, or packed bits. They are
+recognised by the attributes that the library sets, and refused with what to call instead.
 """
 
 import sys
@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-# What leaves its marks on plain parameters; where none of these is imported, a plain parameter is just that.
+# Libraries that change plain parameters and mark them by attributes. Until one is imported, plain parameters need no
+# check.
 _MARKING = ("torch.distributed.fsdp", "deepspeed")
 
 _FSDP1 = (
@@ -41,12 +42,12 @@ _MASTERS = (
 
 
 def may_be_marked() -> bool:
-    """Whether there may be plain parameters that are something else."""
+    """Whether plain parameters may be marked as something else by a library."""
     return any(name in sys.modules for name in _MARKING)
 
 
 def not_understood(value: torch.Tensor) -> str:
-    """What a tensor is, where its bytes in this process are not its values; empty where they are."""
+    """Why the bytes of a tensor in this process are not its values; empty where they are."""
     kind = type(value)
     if kind is nn.Parameter and not value.__dict__:
         return ""
@@ -69,31 +70,31 @@ def _of_a_subclass(value: torch.Tensor) -> str:
         return _FAKE
     if hasattr(value, "device_mesh") and hasattr(value, "to_local"):
         return DTENSOR
-    if hasattr(value, "__tensor_flatten__"):  # which says how it is taken apart
+    if hasattr(value, "__tensor_flatten__"):  # a wrapper subclass, made of inner tensors
         return f"{kind.__name__} is a tensor made of other tensors; make it a plain one first"
     return ""
 
 
 def is_partitioned(value: torch.Tensor) -> bool:
-    """Whether DeepSpeed has taken away all but a piece of a parameter."""
+    """Whether DeepSpeed keeps only a piece of a parameter in this process."""
     return hasattr(value, "ds_id") and getattr(getattr(value, "ds_status", None), "name", "") != "AVAILABLE"
 
 
 def is_packed(value: torch.Tensor) -> bool:
-    """Whether bitsandbytes has packed a parameter; one that it will pack on its way to a GPU is still plain."""
+    """Whether bitsandbytes has packed a parameter. One that it packs on the way to a GPU is plain until then."""
     if type(value).__name__ == "Int8Params" and value.dtype == torch.int8:
-        return True  # after a forward, the scales are in the layer
+        return True  # after a forward the layer has the scales, and the parameter has no mark
     return any(getattr(value, name, None) is not None for name in ("quant_state", "SCB", "CB"))
 
 
 def cannot_be_changed(value: torch.Tensor) -> str:
-    """Why what is written into a parameter would not last; empty where it does."""
+    """Why values written into a parameter would be overwritten by the next step; empty where they would not."""
     return _MASTERS if hasattr(value, "ds_id") or getattr(value, "_hp_mapping", None) is not None else ""
 
 
 def facts(value: torch.Tensor) -> tuple[tuple[int, ...], str | None, int, int] | None:
-    """Shape, dtype, number of elements and of bytes, where a tensor says other things of itself than it should; the
-    dtype is None where it tells the truth. None where all of it is true."""
+    """The true shape, dtype, number of elements and number of bytes of a tensor whose own attributes are wrong; its
+    dtype is None if that attribute is right. None if all of them are right."""
     if is_partitioned(value) and hasattr(value, "ds_shape"):
         shape = tuple(value.ds_shape)
         return shape, None, prod(shape), prod(shape) * value.element_size()
@@ -109,7 +110,7 @@ def facts(value: torch.Tensor) -> tuple[tuple[int, ...], str | None, int, int] |
 
 
 def _inner_bytes(value: Any) -> int:
-    """How many bytes the tensors have that a tensor is made of."""
+    """The number of bytes of the tensors that a tensor is made of."""
     if not hasattr(value, "__tensor_flatten__"):
         return int(value.nbytes)
     names, _ = value.__tensor_flatten__()

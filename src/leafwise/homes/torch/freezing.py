@@ -1,8 +1,8 @@
-"""Tensors that training leaves as they are: parameters without gradients, and buffers that stand still.
+"""Freezing: parameters without gradients, and buffers that training no longer changes.
 
-Layers that keep running statistics update them in their own forward whenever they are in training mode, and `train()`
-on the model puts them there. So what stands before their own `train` keeps them in `eval()`. A hook before the forward
-would do as well, but compiled models do not look again whether there are hooks.
+A layer with running statistics updates them in its forward whenever it is in training mode, and `train()` on the model
+puts it there. An `EvalLock` in place of the layer's own `train` keeps it in `eval()`. A forward pre-hook would do as
+well, but a compiled model does not check again whether there are hooks.
 """
 
 from typing import Any
@@ -17,17 +17,17 @@ from leafwise.homes.torch.tensors import is_lazy
 _STATISTICS = ("norm.mean", "norm.variance", "norm.count")
 
 
-class StayInEval:
-    """In the place of the `train` of one module: keeps it in `eval()`, and remembers what was asked for. A class, so
-    that it is copied and pickled with the module, and found again."""
+class EvalLock:
+    """Replaces the `train` method of a module: keeps it in `eval()`, and remembers the requested mode. A class, so that
+    it is copied and pickled with the module, and can be recognised."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self.asked = module.training
+        self.mode = module.training
         module.training = False
 
     def __call__(self, mode: bool = True) -> nn.Module:
-        self.asked = mode
+        self.mode = mode
         self.module.training = False
         for child in self.module.children():
             child.train(mode)
@@ -47,13 +47,13 @@ class TorchFreezing(Freezing):
 
     def set_trainable(self, values: list[torch.Tensor], trainable: bool) -> None:
         for value in values:
-            value.requires_grad = trainable  # which a lazy one has, too, unlike the method
+            value.requires_grad = trainable  # an attribute, because a lazy parameter lacks the method
             if not trainable:
-                value.grad = None  # an optimizer steps whatever has one
+                value.grad = None  # optimizers step every parameter that has a gradient
 
     def drifts(self, owner: nn.Module, name: str) -> bool:
         """Whether a buffer changes in training: running statistics, and the vectors of spectral norm."""
-        # By `in` and brackets, which is all that the dicts of a scripted module know.
+        # By `in` and brackets: the dicts of a scripted module have no `get`.
         buffer = owner._buffers[name] if name in owner._buffers else None  # noqa: SIM401
         if buffer is None:
             return False
@@ -63,12 +63,12 @@ class TorchFreezing(Freezing):
         return name[-2:] in ("_u", "_v") and f"{name[:-2]}_orig" in owner._parameters
 
     def is_held(self, owner: Any, name: str) -> bool:
-        return isinstance(getattr(owner, "__dict__", {}).get("train"), StayInEval) and self.drifts(owner, name)
+        return isinstance(getattr(owner, "__dict__", {}).get("train"), EvalLock) and self.drifts(owner, name)
 
     def hold_buffers(self, owner: nn.Module, on: bool) -> None:
         held = owner.__dict__.get("train")
-        if on and not isinstance(held, StayInEval):
-            owner.__dict__["train"] = StayInEval(owner)
-        elif not on and isinstance(held, StayInEval):
+        if on and not isinstance(held, EvalLock):
+            owner.__dict__["train"] = EvalLock(owner)
+        elif not on and isinstance(held, EvalLock):
             del owner.__dict__["train"]
-            owner.training = held.asked
+            owner.training = held.mode

@@ -1,8 +1,7 @@
-"""What models say about their own training: how deep each parameter lies, and which are not to be decayed.
+"""What models say about their own training: the depth of each parameter, and which ones are not decayed.
 
-timm's models say it by two methods, and other libraries took them over: `group_matcher(coarse)` and
-`no_weight_decay()`; the repository of Swin has `no_weight_decay_keywords()` besides. They are asked by name, so that no
-library needs to be imported for them.
+timm's models have two methods for it, which other libraries adopted: `group_matcher(coarse)` and `no_weight_decay()`.
+The Swin repository also has `no_weight_decay_keywords()`. They are called by name, so that no library must be imported.
 """
 
 import inspect
@@ -17,12 +16,12 @@ import torch
 from leafwise.core.capabilities.grouping import Grouping
 from leafwise.errors import RuleError
 
-_WITH_PREVIOUS = 99999.0  # at the end of an order: at the level of what comes before
+_WITH_PREVIOUS = 99999.0  # at the end of an order: at the same level as the order before it
 _AFTER_ALL = (inf,)
 
 _Order = tuple[float, ...]
 
-_FROM_SCHEDULERS = frozenset({"initial_lr"})  # which schedulers write into groups, and read there
+_FROM_SCHEDULERS = frozenset({"initial_lr"})  # schedulers write it into groups, and read it there
 
 
 class TorchGrouping(Grouping):
@@ -36,21 +35,21 @@ class TorchGrouping(Grouping):
     def optimizer_options(self, optimizer: Any) -> frozenset[str] | None:
         """The options of a group that an optimizer takes: a class, an instance, or None for any of PyTorch's own."""
         if optimizer is None:
-            found = frozenset().union(
+            options_of_any = frozenset().union(
                 *(_options(cls) or () for cls in vars(torch.optim).values() if _is_optimizer(cls))
             )
-            return found | _FROM_SCHEDULERS
+            return options_of_any | _FROM_SCHEDULERS
         if isinstance(optimizer, torch.optim.Optimizer):
             return frozenset(optimizer.defaults) | _FROM_SCHEDULERS
         if not callable(optimizer):
             raise RuleError(f"optimizer= takes the class of an optimizer, such as torch.optim.AdamW, not {optimizer!r}")
-        found_options = _options(optimizer)
-        return None if found_options is None else found_options | _FROM_SCHEDULERS
+        options = _options(optimizer)
+        return None if options is None else options | _FROM_SCHEDULERS
 
 
 def depths(model: Any, names: list[str]) -> list[int | None]:
-    """The level of each name by `group_matcher`, which gives every name an order: names of one order are at one level,
-    and levels follow each other as orders do."""
+    """The level of each name according to `group_matcher`, which gives every name an order. Names with the same order
+    are at the same level, and levels are sorted by order."""
     matcher = model.group_matcher(coarse=False)
     if isinstance(matcher, Mapping):
         order_of = _by_patterns(matcher)
@@ -69,24 +68,24 @@ def depths(model: Any, names: list[str]) -> list[int | None]:
 
 
 def _by_patterns(matcher: Mapping[str, Any]) -> Callable[[str], _Order]:
-    """The order of a name: the number of the first part with a pattern that fits, the numbers that the pattern
-    captures, and what is given with the pattern. What fits none comes after all."""
+    """A function that gives the order of a name: the number of the first part with a matching pattern, the numbers that
+    the pattern captures, and the order that stands beside the pattern. A name that matches nothing comes last."""
     patterns = []
-    for number, (part, given) in enumerate(matcher.items()):
-        if given is None:
+    for number, (part, spec) in enumerate(matcher.items()):
+        if spec is None:
             continue
-        for one in [(given, None)] if isinstance(given, str | re.Pattern) else given:
+        for pair in [(spec, None)] if isinstance(spec, str | re.Pattern) else spec:
             try:
-                pattern, then = one
+                pattern, then = pair
                 patterns.append((re.compile(pattern), number, tuple(then or ())))
             except (TypeError, ValueError) as error:
-                raise TypeError(f"its part {part!r} has {one!r}, not a pair of pattern and order") from error
+                raise TypeError(f"its part {part!r} has {pair!r}, not a pair of pattern and order") from error
 
     def order_of(name: str) -> _Order:
         for pattern, number, then in patterns:
-            found = pattern.match(name)
-            if found:
-                return tuple(float(one) for one in (number, *found.groups(), *then))
+            match = pattern.match(name)
+            if match:
+                return tuple(map(float, (number, *match.groups(), *then)))
         return _AFTER_ALL
 
     return order_of
@@ -101,10 +100,10 @@ def _by_function(matcher: Callable[[str], Any]) -> Callable[[str], _Order]:
 
 
 def undecayed(model: Any, names: list[str]) -> list[bool]:
-    """Which names the model wants without decay: those that it lists, perhaps with wildcards, and those that hold one
-    of its keywords."""
+    """Which names the model wants without decay: those that it lists, perhaps with wildcards, and those that contain
+    one of its keywords."""
     listed, keywords = (_strings(model, method) for method in ("no_weight_decay", "no_weight_decay_keywords"))
-    exact, patterns = set(listed), [one for one in listed if set(one) & set("*?[")]
+    exact, patterns = set(listed), [name for name in listed if set(name) & set("*?[")]
     return [
         name in exact
         or any(fnmatchcase(name, pattern) for pattern in patterns)
@@ -117,10 +116,10 @@ def _strings(model: Any, method: str) -> list[str]:
     ask = getattr(model, method, None)
     if not callable(ask):
         return []
-    found = ask()
-    names = list(found) if isinstance(found, Iterable) and not isinstance(found, str) else [found]
-    if isinstance(found, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{method}() gives {found!r}, not a set of names")
+    answer = ask()
+    names = list(answer) if isinstance(answer, Iterable) and not isinstance(answer, str) else [answer]
+    if isinstance(answer, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"{method}() gives {answer!r}, not a set of names")
     return [name for name in names if name]
 
 
@@ -129,11 +128,11 @@ def _is_optimizer(cls: Any) -> bool:
 
 
 def _options(cls: Any) -> frozenset[str] | None:
-    """What a class takes besides the parameters; None where it takes anything."""
+    """The keyword arguments of an optimizer class besides the parameters; None where it takes anything."""
     try:
         parameters = list(inspect.signature(cls).parameters.values())
-    except ValueError:  # of something built in
+    except ValueError:  # a built-in has no signature
         return None
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    return frozenset(one.name for one in parameters[1:])
+    return frozenset(parameter.name for parameter in parameters[1:])

@@ -30,15 +30,17 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Pairs, Spec, Visit
 from leafwise.core.path import Entry, Path
+from leafwise.errors import WriteError
+from leafwise.homes.torch import tensors
 from leafwise.homes.torch.foreign import facts, may_be_marked
 from leafwise.homes.torch.roles import role_of
 from leafwise.homes.torch.state import EXTRA, extras, has_extra_state, writes_its_own
-from leafwise.homes.torch.tensors import cannot_read, dtype_name, is_lazy, read, write
+from leafwise.homes.torch.tensors import cannot_read, dtype_name, holds_nothing, is_lazy, tensor_to_write
 from leafwise.homes.torch.views import is_view, plain_class, view_names, views_of
 
 _FORWARD = "_forward_module"
-# Wrappers by type, since only a type tells a wrapper from a model with a child called `module`. The ones
-# that live in modules of their own are found where the program has imported those.
+# Wrappers by type, because a model may also have a child called `module`. A wrapper is looked up only in modules that
+# the program has already imported.
 _WRAPPERS = (
     ("torch.nn.parallel", "DataParallel", "module"),
     ("torch.nn.parallel", "DistributedDataParallel", "module"),
@@ -102,7 +104,7 @@ class TorchHome(Home):
             leaves.append(("transient" if name in transient else "buffer", ((name, buffer),)))
         return tuple(leaves), children.items(), None
 
-    def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+    def visitor(self, cls: type, path_of: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
         visit = self._visit_with_views if view_names(cls) else self.visit
         if self.wrapped_child(cls) == _FORWARD:
             visit = self._visit_forward
@@ -112,23 +114,23 @@ class TorchHome(Home):
 
         def visit_all(obj: Any) -> Visit:
             leaves, children, _ = visit(obj)
-            more = [(EXTRA, obj.get_extra_state())] if has_extra else []
+            saved_besides = [(EXTRA, obj.get_extra_state())] if has_extra else []
             if writes:
-                more += extras(obj).items()
-            return leaves, [*children, *more], "buffer"
+                saved_besides += extras(obj).items()
+            return leaves, [*children, *saved_besides], "buffer"
 
         return visit_all
 
     def _visit_forward(self, obj: Any) -> Visit:
-        # Fabric keeps the model twice: as it was, and as it is called.
+        # Fabric keeps the model twice: the original, and the one that forward calls.
         leaves, _, below = self.visit(obj)
         return leaves, [(_FORWARD, obj._modules[_FORWARD])], below
 
     def _visit_with_views(self, obj: Any) -> Visit:
-        ((kind, parameters), *others), children, below = self.visit(obj)
+        ((kind, parameters), *buffers), children, below = self.visit(obj)
         views = views_of(obj)
         shown = [(name, views[name].shown() if held is None and name in views else held) for name, held in parameters]
-        return ((kind, shown), *others), children, below
+        return ((kind, shown), *buffers), children, below
 
     def type_name(self, obj: Any) -> str:
         return plain_class(type(obj)).__name__
@@ -142,7 +144,7 @@ class TorchHome(Home):
 
     def current(self, owner: Any, name: str, value: Any) -> Any:
         # Moving a module replaces its buffers, and `to_empty` or `assign=True` its parameters.
-        # By `in` and brackets, which is all that the dicts of a scripted module know.
+        # By `in` and brackets: the dicts of a scripted module have no `get`.
         held = owner._parameters[name] if name in owner._parameters else None  # noqa: SIM401
         if held is None:
             held = owner._buffers[name] if name in owner._buffers else None  # noqa: SIM401
@@ -167,10 +169,10 @@ class TorchHome(Home):
         Paths are asked for one child after another, so the last answer is kept.
         """
         modules = owner._modules
-        which = id(owner), len(modules), next(iter(modules)), next(reversed(modules))
-        if which != self._last_owner:
+        key = id(owner), len(modules), next(iter(modules)), next(reversed(modules))
+        if key != self._last_owner:
             self._last_positions = {name: position for position, name in enumerate(modules)}
-            self._last_owner = which
+            self._last_owner = key
         return self._last_positions
 
     def role(
@@ -183,7 +185,7 @@ class TorchHome(Home):
 
     def role_key(self, owner: Any, name: str, value: torch.Tensor) -> Hashable | None:
         if name.startswith("original") or name.endswith(("_orig", "_v")):
-            return None  # of what is computed from them
+            return None  # its role is that of the tensor that is computed from it
         return type(owner), name, None if is_lazy(value) else value.dim()
 
     # -- a leaf ----------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ class TorchHome(Home):
         return _spec(value.shape, value.dtype, value.device, trainable)
 
     def specs(self, values: list[torch.Tensor]) -> list[Spec]:
-        # A plain parameter needs none of the questions that other tensors do.
+        # Most tensors are plain parameters, which need none of the checks in `spec`.
         marked = may_be_marked()
         return [
             _spec(value.shape, value.dtype, value.device, value.requires_grad)
@@ -212,8 +214,8 @@ class TorchHome(Home):
         ]
 
     def grads(self, values: list[torch.Tensor]) -> list[Any]:
-        # Asking a computed tensor makes PyTorch warn; it has no gradient of its own. A Parameter is never computed, and
-        # its type is sooner told than whether it is.
+        # Asking a computed tensor for its gradient makes PyTorch warn. A Parameter is never computed, and its type is
+        # faster to look up than `is_leaf`.
         return [
             value.grad if type(value) is nn.Parameter or value.is_leaf or value.retains_grad else None
             for value in values
@@ -223,15 +225,32 @@ class TorchHome(Home):
         return cannot_read(value)
 
     def read(self, value: torch.Tensor, index: Any = ()) -> Any:
-        return read(value, index)
+        # Only the part is copied from another device, where PyTorch supports the index.
+        parts = index if isinstance(index, tuple) else (index,)
+        has_index = all(isinstance(part, slice) and (part.step or 1) > 0 for part in parts)
+        if parts and has_index and tensors.is_elsewhere(value) and not cannot_read(value):
+            return tensors.as_numpy(value.detach()[parts])
+        array = tensors.as_numpy(value)
+        return array[index] if parts else array
 
     def write(self, value: torch.Tensor, array: Any) -> None:
-        write(value, array)
+        if reason := holds_nothing(value):
+            raise WriteError(f"cannot write: {reason}")
+        source = tensor_to_write(array, value)
+        # By name and as a plain tuple, because a subclass may compare dtypes and shapes in its own way.
+        theirs, ours = [(dtype_name(tensor.dtype), tuple(tensor.shape)) for tensor in (source, value)]
+        if theirs != ours:
+            raise WriteError(f"cannot write {theirs[0]} of shape {theirs[1]} into {ours[0]} of shape {ours[1]}")
+        try:
+            with torch.no_grad():
+                value.copy_(source)
+        except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+            raise WriteError(f"cannot write: {error}") from error
 
     # -- memory ----------------------------------------------------------------------------------------
 
     def storages(self, values: list[torch.Tensor]) -> list[object | None]:
-        # Nothing is asked of the many that are on meta; and what may not even be asked that has no memory to compare.
+        # First the fast way: of tensors on meta nothing else is asked. Some tensors raise even at `is_meta`.
         try:
             return [None if value.is_meta else _storage(value) for value in values]
         except Exception:
@@ -239,13 +258,13 @@ class TorchHome(Home):
 
     def memory(self, value: torch.Tensor) -> Memory:
         itemsize = value.element_size()
-        # A conjugated or negated view shows other numbers than its memory holds.
+        # The memory of a conjugated or negated view holds other numbers than the view shows.
         bits = f"{value.dtype} {value.is_conj()} {value.is_neg()}"
         strides = tuple([stride * itemsize for stride in value.stride()])
         return Memory(int(value.storage_offset()) * itemsize, tuple(value.shape), strides, itemsize, bits)
 
     def own_gradient(self, value: torch.Tensor) -> bool:
-        # What is computed, as a view of a parameter is, has none: it passes it on.
+        # A computed tensor, such as a view of a parameter, passes its gradient on.
         return isinstance(value, nn.Parameter) or (value.requires_grad and value.is_leaf)
 
 
@@ -255,7 +274,7 @@ def _storage(value: torch.Tensor) -> object | None:
             return None
         pointer = value.untyped_storage().data_ptr()
     except Exception:
-        return None  # lazy, sparse, fake and wrapping tensors have no memory to compare, each in its own words
+        return None  # lazy, sparse, fake and wrapping tensors have no memory to compare, and raise different errors
     return (value.get_device(), pointer) if pointer else None
 
 
@@ -278,8 +297,8 @@ def _parametrized_role(lineage: tuple[Any, ...], name: str, ndim: int | None) ->
 
 
 def _before_hooks(owner: Any, name: str) -> str:
-    """The tensor that a hook computes from this one: pruning and spectral norm keep `weight_orig`, the older
-    weight norm `weight_v` beside `weight_g`."""
+    """The name of the tensor that a hook computes from this one: pruning and spectral norm keep `weight_orig`, the
+    older weight norm keeps `weight_v` beside `weight_g`."""
     if name.endswith("_orig"):
         return name.removesuffix("_orig")
     if name.endswith("_v") and name.removesuffix("v") + "g" in owner._parameters:

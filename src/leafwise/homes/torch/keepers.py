@@ -1,9 +1,9 @@
 """How ties of PyTorch modules survive what PyTorch does to modules.
 
-A **plain tie** is one Parameter in several modules, as PyTorch has it. Whatever replaces the Parameter in one of them
-(`to_empty`, a load with `assign=True`, a move to another kind of device) would leave the others behind. A `Keeper` on
-each module that holds a tied name stands before the methods through which PyTorch replaces parameters, and lets the
-other names follow. It sits in the instance's `__dict__`: the type of the module, and its forward, stay as they are.
+A **plain tie** is one Parameter in several modules, as in PyTorch itself. An operation that replaces the Parameter in
+one of them (`to_empty`, a load with `assign=True`, a move to another kind of device) would untie it from the others. A
+`TieKeeper` on each module that holds a tied name wraps the methods by which PyTorch replaces parameters, and updates
+the other names. It is in the `__dict__` of the instance, so the type of the module and its forward stay as they are.
 """
 
 import weakref
@@ -15,31 +15,32 @@ import torch
 from torch import nn
 
 from leafwise.errors import TieError
-from leafwise.homes.torch.bonds import KEEPER, Bond, Member, Settled, Slot
-from leafwise.homes.torch.checks import Check
+from leafwise.homes.torch.bonds import KEEPER, Bond, BondMember, CopyCompletion, TensorSlot
+from leafwise.homes.torch.checks import StateDictCheck
 
 # Modules that have keepers, by their identity; while there are none, no walk looks for declared ties.
 _kept: "weakref.WeakValueDictionary[int, nn.Module]" = weakref.WeakValueDictionary()
 
-_REPLACED = {"_apply": "apply", "_load_from_state_dict": "load", "load_state_dict": "load_state_dict"}
+# Method of `nn.Module` → the method of the keeper that wraps it.
+_WRAPPED = {"_apply": "apply", "_load_from_state_dict": "load", "load_state_dict": "load_state_dict"}
 
 
-class Keeper:
-    """Stands before the methods that replace the tensors of one module."""
+class TieKeeper:
+    """Wraps the methods that replace the tensors of one module, and keeps its ties when they do."""
 
     def __init__(self, owner: nn.Module) -> None:
         self.owner = weakref.ref(owner)
         self.parameters: dict[str, Any] = owner._parameters
         self.buffers: dict[str, Any] = owner._buffers
         self.bonds: list[tuple[Bond, int]] = []
-        self.checks: list[Check] = []
-        self.before: dict[str, Any] = {}  # what somebody else had put before the same methods
-        self.agreed: dict[str, list[str]] = {}  # view → the load in which it was found to agree with its source
-        self._filled: tuple[Any, list[str]] = (None, [])  # a load, and the names that were given in it though missing
+        self.checks: list[StateDictCheck] = []
+        self.before: dict[str, Any] = {}  # wrappers that were there before, by the name of the method
+        self.agreed: dict[str, list[str]] = {}  # view → the list of missing keys of the load in which it agreed
+        self._filled: tuple[Any, list[str]] = (None, [])  # the list of missing keys of a load, and the filled in keys
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: getattr(self, name) for name in ("parameters", "buffers", "bonds", "checks", "before")}
-        return {**state, "owner": self.owner(), "settled": Settled([bond for bond, _ in self.bonds])}
+        return {**state, "owner": self.owner(), "completion": CopyCompletion([bond for bond, _ in self.bonds])}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         owner = state["owner"]
@@ -54,17 +55,17 @@ class Keeper:
             if number in bond.members:
                 bond.join(number, self.slot(bond.members[number]))
 
-    def slot(self, member: Member) -> Slot:
+    def slot(self, member: BondMember) -> TensorSlot:
         tensors = self.buffers if member.in_buffers else self.parameters
-        return Slot(tensors, member.in_buffers, member.name, self.owner)
+        return TensorSlot(tensors, member.in_buffers, member.name, self.owner)
 
     def install(self) -> None:
         owner: Any = self.owner()
         owner.__dict__[KEEPER] = self
-        for theirs, mine in _REPLACED.items():
-            if theirs in owner.__dict__:
-                self.before[theirs] = owner.__dict__[theirs]
-            owner.__dict__[theirs] = getattr(self, mine)
+        for method, wrapper in _WRAPPED.items():
+            if method in owner.__dict__:
+                self.before[method] = owner.__dict__[method]
+            owner.__dict__[method] = getattr(self, wrapper)
         _kept[id(owner)] = owner
 
     def remove_if_idle(self) -> None:
@@ -72,16 +73,16 @@ class Keeper:
         if owner is None or self.bonds or self.checks or owner.__dict__.get(KEEPER) is not self:
             return
         del owner.__dict__[KEEPER]
-        for name in _REPLACED:
+        for name in _WRAPPED:
             owner.__dict__.pop(name, None)
         owner.__dict__.update(self.before)
         _kept.pop(id(owner), None)
 
-    def _behind(self, name: str) -> Callable[..., Any]:
-        """The method that this stands before."""
+    def _original(self, name: str) -> Callable[..., Any]:
+        """The method that this wraps."""
         if name in self.before:
-            found: Callable[..., Any] = self.before[name]
-            return found
+            before: Callable[..., Any] = self.before[name]
+            return before
         owner = self.owner()
         if owner is None:
             raise TieError(
@@ -94,7 +95,7 @@ class Keeper:
     def apply(self, fn: Callable[[torch.Tensor], torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         """`Module._apply`: moves and casts."""
         with self._following():
-            result = self._behind("_apply")(fn, *args, **kwargs)
+            result = self._original("_apply")(fn, *args, **kwargs)
             for bond, number in self.bonds:
                 if number in bond.members and bond.is_buffer_view(number) and bond.source in bond.slots:
                     bond.apply_to_source(fn)
@@ -105,7 +106,7 @@ class Keeper:
     ) -> None:
         """`Module._load_from_state_dict`: every load, of this module or of one above it."""
         owner: Any = self.owner()
-        load = self._behind("_load_from_state_dict")
+        load = self._original("_load_from_state_dict")
 
         def reconcile(state: dict[str, Any], prefix: str, *_: Any) -> None:
             self._filled = missing, []
@@ -116,7 +117,7 @@ class Keeper:
                     view_owner: Any = slot.owner()
                     keeper_of(view_owner).agreed[slot.name] = missing
 
-        # As the last of the hooks, since others may rename keys.
+        # As the last of the hooks, because other hooks may rename keys.
         hooks = owner._load_state_dict_pre_hooks
         hooks[KEEPER] = reconcile
         try:
@@ -126,17 +127,18 @@ class Keeper:
             hooks.pop(KEEPER, None)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """`Module.load_state_dict`, of this module itself, whatever arguments its class has given it."""
-        result = self._behind("load_state_dict")(*args, **kwargs)
+        """`Module.load_state_dict`, of this module itself; its class may have given it other arguments."""
+        result = self._original("load_state_dict")(*args, **kwargs)
         missing = getattr(result, "missing_keys", None)
         strict = kwargs.get("strict", args[1] if len(args) > 1 else True)
         if not strict and isinstance(missing, list) and self._filled[0] is missing:
-            # A name that was not given is missing, for whoever asks; only a strict load has no quarrel with it.
+            # The keys that were filled in are reported as missing, but a strict load does not fail because of them.
             missing.extend(key for key in self._filled[1] if key not in missing)
         return result
 
     @contextmanager
     def _following(self) -> Iterator[None]:
+        """If the tensors of this module are replaced inside, the names tied to them follow."""
         before = []
         for bond, number in self.bonds:
             if number in bond.slots:
@@ -146,17 +148,17 @@ class Keeper:
             yield
         finally:
             for bond, number, held, holders, views in before:
-                # Those that held it before: one module may hold several names, and replace each.
+                # The holders from before: a module that holds several names of the tie replaces each of them.
                 if number in holders and number in bond.slots and bond.slots[number].held() is not held:
                     bond.follow(number, holders)
                 bond.renew_buffer_views(views)
 
 
-def keeper_of(module: nn.Module) -> Keeper:
-    """The keeper of a module, which is made where there is none."""
-    keeper: Keeper | None = module.__dict__.get(KEEPER)
+def keeper_of(module: nn.Module) -> TieKeeper:
+    """The keeper of a module, made if there is none."""
+    keeper: TieKeeper | None = module.__dict__.get(KEEPER)
     if keeper is None or keeper.owner() is not module:
-        keeper = Keeper(module)
+        keeper = TieKeeper(module)
         keeper.install()
     return keeper
 
@@ -166,14 +168,14 @@ def is_any_kept() -> bool:
     return bool(_kept)
 
 
-def keepers(objects: list[Any]) -> list[Keeper]:
-    """The keepers that there are, each once."""
-    found = (obj.__dict__.get(KEEPER) for obj in objects if isinstance(obj, nn.Module))
-    return list({id(keeper): keeper for keeper in found if keeper is not None}.values())
+def keepers(objects: list[Any]) -> list[TieKeeper]:
+    """The keepers of those objects that have one, each once."""
+    keepers_or_none = (obj.__dict__.get(KEEPER) for obj in objects if isinstance(obj, nn.Module))
+    return list({id(keeper): keeper for keeper in keepers_or_none if keeper is not None}.values())
 
 
 def bonds_at(owner: nn.Module, name: str) -> list[tuple[Bond, int]]:
     """The bonds that a name of a module belongs to."""
-    keeper: Keeper | None = owner.__dict__.get(KEEPER)
+    keeper: TieKeeper | None = owner.__dict__.get(KEEPER)
     held = keeper.bonds if keeper is not None else []
-    return [(bond, n) for bond, n in held if n in bond.slots and bond.slots[n].name == name]
+    return [(bond, number) for bond, number in held if number in bond.slots and bond.slots[number].name == name]

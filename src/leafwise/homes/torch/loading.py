@@ -1,13 +1,14 @@
-"""Values that are written over those of tensors."""
+"""Writing values into tensors of a live model."""
 
 from typing import Any
 
 import torch
+from torch import nn
 
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.home import Memory
 from leafwise.homes.torch.foreign import cannot_be_changed, not_understood
-from leafwise.homes.torch.state import run_load_hooks
+from leafwise.homes.torch.state import has_hooks, load_own_part, reads_its_own
 from leafwise.homes.torch.tensors import cannot_read, dtype_name
 
 
@@ -27,7 +28,7 @@ class TorchLoading(Loading):
         return ""
 
     def writable_bytes(self, value: torch.Tensor) -> memoryview | None:
-        """The memory of a tensor as writable bytes in C order; None where it lies otherwise, or elsewhere."""
+        """The memory of a tensor as writable bytes in C order; None where it lies in another order or on a device."""
         if cannot_read(value) or value.device.type != "cpu" or not value.is_contiguous():
             return None
         plain = value.detach()
@@ -35,7 +36,7 @@ class TorchLoading(Loading):
             return None
         if not plain.numel():
             return memoryview(bytearray())
-        # By its strides: a tensor of one element may have any.
+        # A tensor of one element is contiguous whatever its strides, but `view` looks at them.
         flat = plain.as_strided((plain.numel(),), (1,))
         return flat.view(torch.uint8).numpy().data
 
@@ -47,16 +48,21 @@ class TorchLoading(Loading):
         memory = self.home.memory(value)
         assert memory is not None
         memory = memory._replace(dtype=dtype_name(value.dtype) + marks)
-        # Addresses of the CPU, and of all GPUs of CUDA, are each one space; those of other devices say nothing.
+        # The CPU is one address space, and so are all CUDA devices together. Addresses of other devices mean nothing.
         kind = value.device.type
         if kind in ("cpu", "cuda"):
             return kind, memory._replace(offset=memory.offset + storage[1])
         return storage, memory
 
     def mark_written(self, values: list[torch.Tensor]) -> None:
-        """Tells autograd that tensors were written to, as it would notice by itself if PyTorch had done it."""
+        """Tells autograd that tensors were written to, which it would notice by itself if PyTorch had written."""
         changed = [value for value in values if not value.is_inference()]
         torch.autograd.graph.increment_version(changed)
 
     def after_load(self, objects: list[Any]) -> None:
-        run_load_hooks(objects)
+        # Modules that read state dicts in their own way read what they now hold.
+        own = {cls for cls in set(map(type, objects)) if issubclass(cls, nn.Module) and reads_its_own(cls)}
+        hooks = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+        for module in objects:
+            if type(module) in own or (isinstance(module, nn.Module) and has_hooks(module, *hooks)):
+                load_own_part(module, module.state_dict())

@@ -1,4 +1,4 @@
-"""Statistics of tensors: on a CPU by C, on a GPU by one launch, and from elsewhere by way of a CPU."""
+"""Statistics of tensors: on a CPU by C code, on a GPU by one kernel launch, from other devices by a copy to the CPU."""
 
 import warnings
 from collections.abc import Callable
@@ -19,38 +19,39 @@ from leafwise.kernels import cpu
 from leafwise.kernels.cpu import lies_densely
 from leafwise.kernels.dtypes import unknown_dtype
 
-Counted = Callable[[int], None]
-Waiting = Callable[[], list[Moments]]
+Count = Callable[[int], None]
+Wait = Callable[[], list[Moments]]  # waits until the statistics are there
 
 
 class TorchMeasuring(Measuring):
     def cannot_measure(self, value: torch.Tensor) -> str:
         return cannot_read(value) or unknown_dtype(dtype_name(value.dtype)) or has_no_memory(value)
 
-    def measure(self, values: list[torch.Tensor], histogram: bool, count: Counted) -> Waiting:
-        """Has tensors looked at."""
-        found: dict[torch.device, list[int]] = {}
+    def measure(self, values: list[torch.Tensor], histogram: bool, count: Count) -> Wait:
+        numbers_by_device: dict[torch.device, list[int]] = {}
         for number, value in enumerate(values):
-            found.setdefault(value.device, []).append(number)
-        # What is on a GPU first, which works on its own while the rest is looked at here.
-        by_device = sorted(found.items(), key=lambda item: item[0].type == "cpu")
-        waiting = []
+            numbers_by_device.setdefault(value.device, []).append(number)
+        # GPUs first: they work on their own while the rest is measured on the CPU.
+        by_device = sorted(numbers_by_device.items(), key=lambda item: item[0].type == "cpu")
+        waits = []
         for device, numbers in by_device:
-            its = [values[number] for number in numbers]
-            there = _on_gpu(its, device, histogram) if device.type == "cuda" and _has_triton() else None
+            tensors_there = [values[number] for number in numbers]
+            wait = None
             if device.type == "cpu":
-                there = _here(its, histogram)
-            waiting.append(there or _from_elsewhere(its, histogram))
-            count(sum(value.nbytes for value in its))
-        if len(waiting) == 1:
-            return waiting[0]
-        places = [number for _, numbers in by_device for number in numbers]
+                wait = _on_cpu(tensors_there, histogram)
+            elif device.type == "cuda" and _has_triton():
+                wait = _on_gpu(tensors_there, device, histogram)
+            waits.append(wait or _copied_to_cpu(tensors_there, histogram))
+            count(sum(value.nbytes for value in tensors_there))
+        if len(waits) == 1:
+            return waits[0]
+        order = [number for _, numbers in by_device for number in numbers]
 
-        def wait() -> list[Moments]:
-            by_place = dict(zip(places, chain.from_iterable(one() for one in waiting), strict=True))
-            return [by_place[number] for number in range(len(values))]
+        def wait_for_all() -> list[Moments]:
+            by_number = dict(zip(order, chain.from_iterable(wait() for wait in waits), strict=True))
+            return [by_number[number] for number in range(len(values))]
 
-        return wait
+        return wait_for_all
 
     def reads_parts(self, value: torch.Tensor) -> bool:
         return tensors.is_elsewhere(value)
@@ -64,26 +65,26 @@ def _run_of(value: torch.Tensor) -> Run:
     return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype))
 
 
-def _here(values: list[torch.Tensor], histogram: bool) -> Waiting:
+def _on_cpu(values: list[torch.Tensor], histogram: bool) -> Wait:
     runs = [_run_of(value) if _is_run(value) else None for value in values]
-    found = iter(cpu.measure([run for run in runs if run is not None], histogram))
+    of_runs = iter(cpu.measure([run for run in runs if run is not None], histogram))
     moments = [
-        next(found) if run is not None else cpu.measure_arrays([as_numpy(value)], histogram, lambda count: None)[0]
+        next(of_runs) if run is not None else cpu.measure_arrays([as_numpy(value)], histogram, lambda count: None)[0]
         for value, run in zip(values, runs, strict=True)
     ]
     return lambda: moments
 
 
-def _from_elsewhere(values: list[torch.Tensor], histogram: bool) -> Waiting:
-    # One at a time, for the sake of memory.
-    moments = [_here([value.detach().cpu()], histogram)()[0] for value in values]
+def _copied_to_cpu(values: list[torch.Tensor], histogram: bool) -> Wait:
+    # One at a time, to save memory.
+    moments = [_on_cpu([value.detach().cpu()], histogram)()[0] for value in values]
     return lambda: moments
 
 
 @cache
-def _say_once(what: str) -> None:
-    said = f"{what}: statistics of what is on a GPU are made on the CPU, after copying it there"
-    warnings.warn(escape(said), stacklevel=2)
+def _warn_once(reason: str) -> None:
+    message = f"{reason}: statistics of what is on a GPU are made on the CPU, after copying it there"
+    warnings.warn(escape(message), stacklevel=2)
 
 
 @cache
@@ -91,18 +92,18 @@ def _has_triton() -> bool:
     try:
         import leafwise.kernels.cuda  # noqa: F401
     except ImportError:
-        _say_once("Triton is not installed")
+        _warn_once("Triton is not installed")
         return False
     return True
 
 
-# The last tables: of values and of gradients, on a few devices.
+# The last tables, kept because the same tensors are measured again: values and gradients, on a few devices.
 _tables: dict[tuple[Any, ...], Any] = {}
 _MOST_TABLES = 8
 
 
-def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -> Waiting | None:
-    """None where Triton cannot do it, which is said once."""
+def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -> Wait | None:
+    """None where Triton cannot run, of which it warns once."""
     from leafwise.kernels import cuda
 
     kept = [value if _is_run(value) else value.detach().contiguous() for value in values]
@@ -112,20 +113,20 @@ def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -
         try:
             wait = cuda.measure(table, histogram)
         except RuntimeError as error:
-            if "C compiler" not in str(error):  # which Triton needs, to launch what it has compiled
+            if "C compiler" not in str(error):  # Triton needs one to launch its kernels
                 raise
-            _say_once("Triton finds no C compiler")
+            _warn_once("Triton finds no C compiler")
             return None
         except PermissionError as error:
-            _say_once(f"Triton cannot write {error.filename}; set TRITON_CACHE_DIR to a folder that it can write to")
+            _warn_once(f"Triton cannot write {error.filename}; set TRITON_CACHE_DIR to a folder that it can write to")
             return None
-    if all(one is value for one, value in zip(kept, values, strict=True)):
+    if all(tensor is value for tensor, value in zip(kept, values, strict=True)):
         return wait
-    return lambda: (kept, wait())[1]  # copies live until they were looked at
+    return lambda: (kept, wait())[1]  # keeps the copies alive until they are measured
 
 
 def _table(runs: list[Run], device: torch.device) -> Any:
-    """The table of these runs; a new one where one of them lies elsewhere than before."""
+    """The table of these runs; a new one if a run has moved since the last time."""
     from leafwise.kernels import cuda
 
     key = (device, len(runs), runs[0] if runs else None)

@@ -5,12 +5,12 @@ import math
 import torch
 
 _PIECE = 1 << 20  # elements
-SMALL = 4096  # elements, that can be summed one after another without losing precision
+SMALL = 4096  # elements; so few can be summed in order without losing precision
 
 
 def norm_in_full(value: torch.Tensor) -> float:
-    """A norm that came out as not finite: in 64 bits and beside the largest element, since squares overflow long before
-    their root does."""
+    """Computes a norm again that came out as not finite: in 64 bits and scaled by the largest element, because squares
+    overflow long before the norm does."""
     wide = value.detach().to(torch.complex128 if value.is_complex() else torch.float64)
     largest = wide.abs().max()
     if not largest.isfinite():
@@ -19,16 +19,16 @@ def norm_in_full(value: torch.Tensor) -> float:
 
 
 def foreach_norms(tensors: list[torch.Tensor]) -> list[float]:
-    """The norm of each of some tensors of one kind, computed in at least 32 bits."""
+    """The norms of tensors with the same dtype and device, computed in at least 32 bits."""
     if tensors[0].device.type == "cpu" and not tensors[0].is_complex():
         return [_norm_by_pieces(tensor) for tensor in tensors]
-    found: list[float] = torch.stack(torch._foreach_norm(tensors, 2, dtype=wide_of(tensors[0]))).tolist()
-    return found
+    norms: list[float] = torch.stack(torch._foreach_norm(tensors, 2, dtype=wide_of(tensors[0]))).tolist()
+    return norms
 
 
 def _norm_by_pieces(tensor: torch.Tensor) -> float:
-    """The norm of a tensor in the memory of this machine. A product of vectors is twice as fast as PyTorch's own norm,
-    and piece by piece it does not lose precision, as that does on millions of elements."""
+    """The norm of a tensor on the CPU. A dot product is twice as fast as PyTorch's norm, and taken piece by piece it
+    does not lose precision on millions of elements, as that norm does."""
     flat = tensor.detach().as_strided((tensor.numel(),), (1,)) if is_dense(tensor) else tensor.detach().reshape(-1)
     wide = wide_of(tensor)
     pieces = (flat[start : start + _PIECE].to(wide) for start in range(0, len(flat), _PIECE))
@@ -41,11 +41,11 @@ def wide_of(tensor: torch.Tensor) -> torch.dtype:
 
 
 def segment_norms(vector: torch.Tensor, sizes: list[int]) -> list[float]:
-    """The norm of each stretch of a vector, the stretches one after another."""
+    """The norm of each segment of a vector, given the sizes of consecutive segments."""
     wide = vector if vector.element_size() >= 4 else vector.float()
     if len(set(sizes)) == 1:
-        found: list[float] = torch.linalg.vector_norm(wide.view(len(sizes), sizes[0]), dim=1).tolist()
-        return found
+        norms: list[float] = torch.linalg.vector_norm(wide.view(len(sizes), sizes[0]), dim=1).tolist()
+        return norms
     squares = (wide.abs() if wide.is_complex() else wide).square()
     lengths = torch.tensor(sizes, device=vector.device)
     sums: list[float] = torch.segment_reduce(squares, "sum", lengths=lengths, unsafe=True).sqrt().tolist()

@@ -1,7 +1,7 @@
-"""PyTorch optimizers: their groups, and their state under the paths of the parameters it belongs to.
+"""PyTorch optimizers: their groups, and the state of each parameter under the path of that parameter.
 
-The parameters themselves are not leaves of an optimizer: it refers to them, the model has them. An optimizer that keeps
-more than PyTorch's own do, such as one that wraps another, is known by its state dict alone, which numbers parameters.
+The parameters are leaves of the model, not of the optimizer, which only refers to them. An optimizer that keeps more
+than PyTorch's own do, such as one that wraps another, is shown by its state dict, which numbers parameters.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ import torch
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
 from leafwise.core.capabilities.vetting import Vetting
-from leafwise.core.flat import Group
+from leafwise.core.flat import VirtualNode
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry, Path
 
 
-class _ParamGroup(Group):
+class _ParamGroup(VirtualNode):
     """The options of one group, and the names of its parameters."""
 
     __slots__ = ()
@@ -28,8 +28,8 @@ class _ParamGroup(Group):
         return Entry(name, "key", name)
 
 
-class _StateStep(Group):
-    """A step on the way to the state of a parameter, whose last step is the parameter itself."""
+class _StateStep(VirtualNode):
+    """A node on the path of a parameter, below which the state of that parameter is shown."""
 
     __slots__ = ("below", "entries")
 
@@ -42,14 +42,14 @@ class _StateStep(Group):
         return Entry(name, "part") if isinstance(value, _StateStep) else self.entries[name]
 
     def add(self, path: Path, entry: Entry, state: Any) -> None:
-        group = self
+        node = self
         for name in path.names[:-1]:
-            if name not in group.below:
-                group.below[name] = _StateStep()
-                group.children.append((name, group.below[name]))
-            group = group.below[name]
-        group.children.append((entry.name, state))
-        group.entries[entry.name] = entry
+            if name not in node.below:
+                node.below[name] = _StateStep()
+                node.children.append((name, node.below[name]))
+            node = node.below[name]
+        node.children.append((entry.name, state))
+        node.entries[entry.name] = entry
 
 
 class OptimizerHome(Home):
@@ -63,46 +63,49 @@ class OptimizerHome(Home):
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         return "node" if issubclass(cls, _ParamGroup | _StateStep) or is_optimizer(cls) else None
 
-    def visitor(self, cls: type, naming: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+    def visitor(self, cls: type, path_of: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
         def visit(obj: Any) -> Visit:
-            if isinstance(obj, Group):
+            if isinstance(obj, VirtualNode):
                 return (), obj.children, None
-            return _visit_optimizer(obj, naming)
+            return _visit_optimizer(obj, path_of)
 
         return visit
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        if isinstance(owner, Group):
+        if isinstance(owner, VirtualNode):
             return owner.entry(name, value)
         if keeps_own_state(owner):
-            return Entry(name, "step", raw=_OwnState(name), spelling=f"{{root}}.state_dict()[{name!r}]")
+            return Entry(name, "step", raw=_StateDictValue(name), spelling=f"{{root}}.state_dict()[{name!r}]")
         if name == GLOBAL_STATE:
             return Entry(name, "step", raw=attrgetter("state"), spelling="{root}.state")
         return Entry(name, "part" if name == "state" else "attribute")
 
     def type_name(self, obj: Any) -> str:
-        return "" if isinstance(obj, Group) else type(obj).__name__
+        return "" if isinstance(obj, VirtualNode) else type(obj).__name__
 
 
 def is_optimizer(cls: Any) -> bool:
-    found: bool = _has_methods_of_one(cls)
-    return found
+    """Whether a class is an optimizer of PyTorch, or behaves as one, as classes that wrap another do."""
+    return issubclass(cls, torch.optim.Optimizer) or _has_optimizer_methods(cls)
 
 
 @cache
-def _has_methods_of_one(cls: Any) -> bool:
-    """An optimizer of PyTorch, or what behaves as one and wraps another."""
+def _has_optimizer_methods(cls: Any) -> bool:
     methods = ("step", "zero_grad", "state_dict", "load_state_dict")
-    wraps = all(callable(getattr(cls, name, None)) for name in methods) and not issubclass(cls, torch.nn.Module)
-    return issubclass(cls, torch.optim.Optimizer) or wraps
+    return all(callable(getattr(cls, name, None)) for name in methods) and not issubclass(cls, torch.nn.Module)
 
 
-_PASS_ON = ("accelerate.", "lightning.", "lightning_fabric.", "pytorch_lightning.")  # what another keeps, as it is
+_PASS_ON = (
+    "accelerate.",
+    "lightning.",
+    "lightning_fabric.",
+    "pytorch_lightning.",
+)  # their state dict is that of the wrapped optimizer
 _STATE_HOOKS = ("state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")
 
 
 def keeps_own_state(optimizer: Any) -> bool:
-    """Whether `state` and `param_groups` are not all that an optimizer keeps, to judge by who writes its state dict."""
+    """Whether an optimizer may keep more than `state` and `param_groups`, because it writes its state dict itself."""
     cls = type(optimizer)
     if any(vars(optimizer).get(f"_optimizer_{name}_hooks") for name in _STATE_HOOKS):
         return True
@@ -111,10 +114,10 @@ def keeps_own_state(optimizer: Any) -> bool:
     return not cls.__module__.startswith(_PASS_ON)
 
 
-def _visit_optimizer(optimizer: torch.optim.Optimizer, naming: Callable[[Any], Path | None]) -> Visit:
+def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], Path | None]) -> Visit:
     if keeps_own_state(optimizer):
         paths = [
-            naming(parameter) or Path([Entry(str(number), "any")])
+            path_of(parameter) or Path([Entry(str(number), "any")])
             for number, parameter in enumerate(_parameters(optimizer))
         ]
         own = [(str(key), value) for key, value in optimizer.state_dict().items()]
@@ -122,25 +125,26 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, naming: Callable[[Any], P
     groups = []
     state = _StateStep()
     number = 0
-    for which, group in enumerate(optimizer.param_groups):
+    for group_number, group in enumerate(optimizer.param_groups):
         own_names = group.get("param_names")
         paths = []
         for position, parameter in enumerate(group["params"]):
-            path = naming(parameter)
+            path = path_of(parameter)
             if path is None:
                 path = Path(Entry(name, "any") for name in _own_path(own_names, position, number).split("."))
             paths.append(path)
             number += 1
             if parameter in optimizer.state:
-                state.add(path, _state_entry(path.name, parameter, which, position), optimizer.state[parameter])
+                state.add(path, _state_entry(path.name, parameter, group_number, position), optimizer.state[parameter])
         options = _ParamGroup("")
         options.children = [(key, value) for key, value in group.items() if key not in ("params", "param_names")]
         options.children.append(("params", [str(path) for path in paths]))
         groups.append(options)
     children: list[tuple[str, Any]] = [("param_groups", groups), ("state", state)]
     by_key: dict[Any, Any] = dict(optimizer.state)
-    if more := {key: value for key, value in by_key.items() if not isinstance(key, torch.Tensor)}:
-        children.append((GLOBAL_STATE, more))
+    global_state = {key: value for key, value in by_key.items() if not isinstance(key, torch.Tensor)}
+    if global_state:
+        children.append((GLOBAL_STATE, global_state))
     return (), children, "state"
 
 
@@ -148,8 +152,8 @@ def _parameters(optimizer: Any) -> list[Any]:
     return [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
 
 
-class _OwnState:
-    """From an optimizer to one value of its state dict; a class, so that paths can be pickled."""
+class _StateDictValue:
+    """Gets one value of the state dict of an optimizer; a class, so that paths can be pickled."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -160,8 +164,8 @@ class _OwnState:
         return next(value for key, value in optimizer.state_dict().items() if str(key) == self.name)
 
 
-class _StateOf:
-    """From an optimizer to the state of one parameter; a class, so that paths can be pickled."""
+class _ParameterState:
+    """Gets the state of one parameter from an optimizer; a class, so that paths can be pickled."""
 
     def __init__(self, parameter: Any) -> None:
         self.parameter = parameter
@@ -171,7 +175,7 @@ class _StateOf:
 
 
 def _own_path(names: list[str] | None, position: int, number: int) -> str:
-    """What the optimizer itself calls a parameter: its name where it was given names, else its number."""
+    """What the optimizer itself calls a parameter: its name if it was given names, else its number."""
     return str(number) if names is None else names[position]
 
 
@@ -180,7 +184,7 @@ def _state_entry(name: str, parameter: Any, group: int, position: int) -> Entry:
     return Entry(
         name,
         "step",
-        raw=_StateOf(parameter),
+        raw=_ParameterState(parameter),
         spelling=f"{{root}}.state[{{root}}.param_groups[{group}]['params'][{position}]]",
     )
 

@@ -14,9 +14,9 @@ from leafwise.core.capabilities.packing import DictSlot, PackedPart, Packing
 from leafwise.homes.torch.norms import SMALL, foreach_norms, is_dense, norm_in_full, segment_norms
 from leafwise.homes.torch.tensors import cannot_read
 
-# So many tensors are all looked at whenever the vectors are asked for; of more, some each time.
+# Up to `_ALL` tensors are checked whenever the vectors are asked for; of more, a window of `_WINDOW` each time.
 _ALL, _WINDOW = 1024, 128
-_ALIGNED = 16  # bytes; below that, matrix products on GPUs are slow
+_ALIGNED = 16  # bytes; matrix products on GPUs are slow with less
 _grad = attrgetter("grad")
 _trained = attrgetter("requires_grad")
 _pointer = torch.Tensor.data_ptr
@@ -25,14 +25,14 @@ _pointer = torch.Tensor.data_ptr
 class PackedTensors:
     """The tensors of one dtype on one device, in two vectors: their values, and their gradients.
 
-    `order` says which tensor stands at which place: those whose size keeps the next one aligned come first. `slots` are
-    the dicts and names under which the modules hold the tensors, and below them the modules themselves.
+    `order` is the order of the tensors in the vectors: those whose size keeps the next one aligned come first. `slots`
+    are the dicts and names under which modules hold the tensors, and under which their parents hold the modules.
     """
 
     def __init__(self, tensors: list[torch.Tensor], slots: list[DictSlot]) -> None:
         itemsize = tensors[0].element_size()
-        self.order = sorted(range(len(tensors)), key=lambda one: tensors[one].numel() * itemsize % _ALIGNED != 0)
-        self._tensors = [tensors[one] for one in self.order]
+        self.order = sorted(range(len(tensors)), key=lambda number: tensors[number].numel() * itemsize % _ALIGNED != 0)
+        self._tensors = [tensors[number] for number in self.order]
         self.sizes = [tensor.numel() for tensor in self._tensors]
         self.starts = [0, *accumulate(self.sizes[:-1])]
         self._values = torch.empty(sum(self.sizes), dtype=tensors[0].dtype, device=tensors[0].device)
@@ -56,7 +56,7 @@ class PackedTensors:
 
     @staticmethod
     def _place(vector: torch.Tensor, tensor: torch.Tensor, start: int) -> torch.Tensor:
-        """Where a tensor lies in a vector; with its axes in the order in which they lay before."""
+        """The place of a tensor in a vector, with its axes in the same order in memory as before."""
         strides = tensor.stride() if is_dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
         return vector.as_strided(tensor.shape, strides, start)
 
@@ -66,16 +66,16 @@ class PackedTensors:
 
     # -- whether everything lies where it should -----------------------------------------------------------
 
-    def _window(self, what: str, count: int, full: bool) -> list[slice]:
-        """What is looked at now: everything, or of very much the ends and each time another stretch."""
+    def _window(self, vector: str, count: int, full: bool) -> list[slice]:
+        """What is checked now: everything; or, if that is too much, the two ends and each time another window."""
         if full or count <= _ALL:
             return [slice(0, count)]
-        start = self._turns[what] % count
+        start = self._turns[vector] % count
         return [slice(0, 1), slice(start, start + _WINDOW), slice(count - 1, count)]
 
-    def _gone(self, what: str, full: bool) -> int | None:
-        """The number of a tensor that the model has no longer; of those looked at."""
-        for part in self._window(what, len(self._held), full):
+    def _gone(self, vector: str, full: bool) -> int | None:
+        """The number of a checked tensor that is no longer in the model."""
+        for part in self._window(vector, len(self._held), full):
             try:
                 if all(map(is_, map(getitem, self._holders[part], self._names[part]), self._held[part])):
                     continue
@@ -84,26 +84,28 @@ class PackedTensors:
             return self._of_slot(part)
         return None
 
-    def _moved(self, what: str, full: bool) -> int | None:
-        """The number of a tensor that lies elsewhere by now, or is no longer trained; of those looked at."""
-        for part in self._window(what, len(self._tensors), full):
+    def _moved(self, vector: str, full: bool) -> int | None:
+        """The number of a checked tensor that now lies elsewhere, or is no longer trained."""
+        for part in self._window(vector, len(self._tensors), full):
             tensors = self._tensors[part]
             if list(map(_pointer, tensors)) != self._pointers[part] or not all(map(_trained, tensors)):
-                pairs = zip(tensors, self._pointers[part], strict=True)
-                wrong = (at for at, (one, pointer) in enumerate(pairs) if _pointer(one) != pointer or not _trained(one))
-                return self.order[(part.start or 0) + next(wrong)]
+                pairs = enumerate(zip(tensors, self._pointers[part], strict=True), part.start or 0)
+                wrong = next(at for at, (tensor, ptr) in pairs if _pointer(tensor) != ptr or not _trained(tensor))
+                return self.order[wrong]
         return None
 
     def _of_slot(self, part: slice) -> int:
-        """The first tensor that is no longer in the model because of a slot in this part."""
+        """The first tensor that is no longer in the model because a slot in this part holds something else."""
         for holder, name, held in zip(self._holders[part], self._names[part], self._held[part], strict=True):
             if holder.get(name) is not held:
-                gone = {id(one) for one in _tensors_of(held)}
-                return next((self.order[at] for at, one in enumerate(self._tensors) if id(one) in gone), self.order[0])
+                gone = set(map(id, _tensors_of(held)))
+                return next(
+                    (self.order[at] for at, lost in enumerate(self._tensors) if id(lost) in gone), self.order[0]
+                )
         raise AssertionError("every slot holds what it held")
 
     def values(self, moved: Callable[[int], Exception], full: bool = False) -> torch.Tensor:
-        """The values; raises what `moved` makes of a tensor that lies elsewhere by now, or is no longer trained."""
+        """The values. If a tensor now lies elsewhere or is no longer trained, raises `moved` of its number."""
         wrong = self._gone("values", full)
         wrong = self._moved("values", full) if wrong is None else wrong
         self._turns["values"] += _WINDOW
@@ -112,7 +114,7 @@ class PackedTensors:
         return self._values
 
     def grads(self, moved: Callable[[int], Exception], full: bool = False) -> torch.Tensor:
-        """The gradients; where some were replaced since, as `zero_grad` does, they are fetched back."""
+        """The gradients. Those that were replaced since, as by `zero_grad`, are copied into the vector first."""
         wrong = self._gone("grads", full)
         if wrong is not None:
             raise moved(wrong)
@@ -122,7 +124,7 @@ class PackedTensors:
                 not all(map(is_, map(_grad, self._tensors[part]), views))
                 or list(map(_pointer, views)) != self._grad_pointers[part]
             ):
-                # Gradients are elsewhere; perhaps since everything is.
+                # A gradient lies elsewhere; perhaps because its tensor does too.
                 wrong = self._moved("grads", full=True)
                 if wrong is not None:
                     raise moved(wrong)
@@ -137,7 +139,7 @@ class PackedTensors:
                 grad, view = tensor.grad, self.views[number]
                 if grad is view and view.data_ptr() == self._grad_pointers[number]:
                     continue
-                if grad is view:  # the view itself was led elsewhere
+                if grad is view:  # the memory of the view itself was replaced, as by `.data =`
                     del self._at[id(view)]
                     view = self.views[number] = self._place(self._grads, tensor, start)
                     self._at[id(view)] = number
@@ -159,9 +161,9 @@ class PackedTensors:
         """Whether these are all the gradients, in the order of the tensors, and lie in the vector."""
         if len(gradients) != len(self.order):
             return False
-        found = [self._at.get(id(gradient)) for gradient in gradients]
+        places = [self._at.get(id(gradient)) for gradient in gradients]
         expected = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return found == expected and list(map(_pointer, self.views)) == self._grad_pointers
+        return places == expected and list(map(_pointer, self.views)) == self._grad_pointers
 
     # -- arithmetic on the gradients -----------------------------------------------------------------------
 
@@ -169,17 +171,17 @@ class PackedTensors:
         """The norm of the gradient of each tensor, in the order in which they were given."""
         small = max(self.sizes) <= SMALL
         norms = segment_norms(self._grads, self.sizes) if small else foreach_norms(self.views)
-        found = [0.0] * len(self.order)
-        for one, norm, view in zip(self.order, norms, self.views, strict=True):
-            found[one] = norm if math.isfinite(norm) else norm_in_full(view)
-        return found
+        norms_in_order = [0.0] * len(self.order)
+        for number, norm, view in zip(self.order, norms, self.views, strict=True):
+            norms_in_order[number] = norm if math.isfinite(norm) else norm_in_full(view)
+        return norms_in_order
 
     def scale(self, factors: Sequence[float]) -> None:
         """Multiplies the gradient of each tensor; by one factor, where there is only one."""
         if len(factors) == 1:
             self._grads.mul_(factors[0])
         else:
-            torch._foreach_mul_(self.views, [factors[one] for one in self.order])
+            torch._foreach_mul_(self.views, [factors[number] for number in self.order])
 
     def undo(self) -> None:
         """Gives every tensor, and its gradient, memory of its own again."""
@@ -205,14 +207,15 @@ class TorchPacking(Packing):
         return reason or ("" if value.is_leaf else "it is computed from other tensors")
 
     def pack(self, values: list[torch.Tensor], slots: list[list[DictSlot]]) -> list[tuple[list[int], PackedPart]]:
-        # As few vectors as there are dtypes and devices.
+        # One vector for each dtype and device.
         members: dict[Any, list[int]] = {}
         for number, value in enumerate(values):
             members.setdefault((value.dtype, value.device), []).append(number)
         parts: list[tuple[list[int], PackedPart]] = []
         for numbers in members.values():
-            leading = {(id(holder), name): (holder, name, held) for one in numbers for holder, name, held in slots[one]}
-            parts.append((numbers, PackedTensors([values[one] for one in numbers], list(leading.values()))))
+            # Tensors of one module have slots in common.
+            distinct = {(id(slot[0]), slot[1]): slot for number in numbers for slot in slots[number]}
+            parts.append((numbers, PackedTensors([values[number] for number in numbers], list(distinct.values()))))
         return parts
 
     def slot(self, owner: Any, name: str) -> DictSlot | None:

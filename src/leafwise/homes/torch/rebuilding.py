@@ -1,4 +1,4 @@
-"""New tensors in the place of those without memory, and what modules hold besides tensors."""
+"""New tensors in place of those without memory, and what modules save besides tensors."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.errors import Unsupported
 from leafwise.homes.torch.foreign import not_understood
 from leafwise.homes.torch.keepers import bonds_at
-from leafwise.homes.torch.state import EXTRA, give_back, has_extra_state, writes_its_own
+from leafwise.homes.torch.state import EXTRA, has_extra_state, load_own_part, writes_its_own
 
 
 class TorchRebuilding(Rebuilding):
@@ -20,7 +20,7 @@ class TorchRebuilding(Rebuilding):
         made = torch.empty(shape, dtype=value.dtype)
         if isinstance(value, nn.Parameter):
             made = nn.Parameter(made, requires_grad=value.requires_grad)
-            made.__dict__.update(value.__dict__)  # what others wrote down about it
+            made.__dict__.update(value.__dict__)  # attributes that other libraries set on it
         return made
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
@@ -34,11 +34,11 @@ class TorchRebuilding(Rebuilding):
             elif isinstance(value, torch.Tensor):
                 _put(owner, name, value)
         if own:
-            give_back(owner, own)
+            load_own_part(owner, {**owner.state_dict(), **own})
         return owner
 
     def recompute(self, places: list[tuple[tuple[Any, ...], list[str]]]) -> list[dict[str, Any]]:
-        from leafwise.homes.torch.recompute import recompute  # torch.overrides is a second of importing that few need
+        from leafwise.homes.torch.recompute import recompute  # importing torch.overrides takes a second
 
         return [*recompute(places)]
 
@@ -48,7 +48,7 @@ class TorchRebuilding(Rebuilding):
 
 
 def _put(owner: nn.Module, name: str, new: torch.Tensor) -> None:
-    """Lets a tensor take the place of one that had no memory, with everybody who is kept tied to it."""
+    """Puts a tensor in the place of one that had no memory, and in those of the names that are kept tied to it."""
     held: Any = owner._parameters.get(name)
     if held is None:
         held = owner._buffers.get(name)

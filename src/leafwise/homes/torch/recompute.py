@@ -1,8 +1,8 @@
-"""Buffers that no checkpoint holds, and that are on meta: computed as the model does when it is built.
+"""Buffers on meta that no checkpoint holds: computed again, as the model does when it is built.
 
-Nothing that was loaded is touched. Models of Hugging Face are built once more from their config, with their parameters
-on meta; the buffers of that copy are the model's own. Where that cannot be done, `_init_weights` is asked, while all
-parameters and all other buffers of the model are out of its reach.
+Loaded values are not touched. A Hugging Face model is built once more from its config, with its parameters on meta, and
+the buffers are taken from that copy. Where that fails, `_init_weights` is called, while all parameters and all other
+buffers of the model are replaced by tensors without values.
 """
 
 import copy
@@ -20,27 +20,28 @@ from leafwise.homes.torch.views import plain_class
 
 Buffers = dict[str, torch.Tensor]
 
-# What parameters are made by; drawn at random, a buffer would not be the one that the model was trained with.
+# Functions that make parameters. A buffer made by one of them would be random, unlike that of the trained model.
 _MADE_FOR_PARAMETERS = {torch.empty, torch.rand, torch.randn, torch.empty_strided}
-_UNLIKELY = {True: float("nan"), False: 111}
+_UNLIKELY = {True: float("nan"), False: 111}  # by whether the dtype is floating point
 
 
 def recompute(places: list[tuple[tuple[Any, ...], list[str]]]) -> list[Buffers]:
-    """For each place, a module with its parents and the names of its buffers on meta: those that could be computed."""
-    copies = _Copies()
-    found = []
+    """For each place, the buffers that could be computed. A place is a module with its parents, and the names of its
+    buffers on meta."""
+    rebuilt = _RebuiltBuffers()
+    buffers_by_place = []
     for lineage, names in places:
-        computed = _by_constructor(lineage, names, copies)
+        computed = _by_constructor(lineage, names, rebuilt)
         left = [name for name in names if name not in computed]
-        found.append(computed | (_by_init_weights(lineage, left) if left else {}))
-    return found
+        buffers_by_place.append(computed | (_by_init_weights(lineage, left) if left else {}))
+    return buffers_by_place
 
 
 # -- by the constructor ----------------------------------------------------------------------------------------------
 
 
-class _Copies:
-    """The buffers of a second copy of each model that was asked for, by the path of their module and their name."""
+class _RebuiltBuffers:
+    """The buffers of models that were built a second time, each built when it is first asked for."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, dict[str, Buffers]] = {}
@@ -49,17 +50,17 @@ class _Copies:
     def buffers(self, model: nn.Module, module: nn.Module) -> Buffers:
         if id(model) not in self._buffers:
             self._buffers[id(model)] = _buffers_of_a_copy(model)
-            self._paths[id(model)] = {id(one): path for path, one in model.named_modules()}
+            self._paths[id(model)] = {id(submodule): path for path, submodule in model.named_modules()}
         path = self._paths[id(model)].get(id(module))
         return {} if path is None else self._buffers[id(model)].get(path, {})
 
 
-def _by_constructor(lineage: tuple[Any, ...], names: list[str], copies: _Copies) -> Buffers:
+def _by_constructor(lineage: tuple[Any, ...], names: list[str], rebuilt: _RebuiltBuffers) -> Buffers:
     module = lineage[0]
     computed: Buffers = {}
-    # The whole model first: it may hand other values to its parts than their own configs say.
+    # The whole model first: it may build its parts with other values than their own configs have.
     for model in reversed([above for above in lineage if _config(above) is not None]):
-        buffers = copies.buffers(model, module)
+        buffers = rebuilt.buffers(model, module)
         for name in [name for name in names if name not in computed and name in buffers]:
             held, made = module._buffers[name], buffers[name]
             if held.shape == made.shape and held.dtype.is_floating_point == made.dtype.is_floating_point:
@@ -68,20 +69,20 @@ def _by_constructor(lineage: tuple[Any, ...], names: list[str], copies: _Copies)
 
 
 def _config(module: Any) -> Any:
-    """What a model of Hugging Face is made from; None of others."""
+    """The config of a Hugging Face model; None for any other module."""
     is_model = any(base.__name__ in ("PreTrainedModel", "ModelMixin") for base in type(module).__mro__)
     return getattr(module, "config", None) if is_model else None
 
 
 def _buffers_of_a_copy(model: nn.Module) -> dict[str, Buffers]:
-    """The buffers that the model has when it is built; but not those that are random."""
+    """The buffers of a newly built model, by module path and name, without those that are random."""
     try:
-        one, other = _copy(model, 0), _copy(model, 1)
+        first, second = _copy(model, 0), _copy(model, 1)
     except Exception:
         return {}  # a constructor that needs more than a config
     return {
-        path: {name: made for name, made in buffers.items() if _is_same(made, other.get(path, {}).get(name))}
-        for path, buffers in one.items()
+        path: {name: made for name, made in buffers.items() if _is_same(made, second.get(path, {}).get(name))}
+        for path, buffers in first.items()
     }
 
 
@@ -90,20 +91,20 @@ def _copy(model: nn.Module, seed: int) -> dict[str, Buffers]:
     config = copy.deepcopy(_config(model))
     build = cls.from_config if hasattr(cls, "load_config") else cls  # diffusers, transformers
     with torch.random.fork_rng(devices=[]), torch.device("cpu"), _ParametersOnMeta(), torch.no_grad():
-        torch.default_generator.manual_seed(seed)  # not those of GPUs, whose state would be lost
+        torch.default_generator.manual_seed(seed)  # not the generators of GPUs, whose state would be lost
         made = build(config)
     return {
-        path: {name: one for name, one in module._buffers.items() if one is not None and not one.is_meta}
+        path: {name: buffer for name, buffer in module._buffers.items() if buffer is not None and not buffer.is_meta}
         for path, module in made.named_modules()
     }
 
 
-def _is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
-    return other is not None and same_bits(one, other)
+def _is_same(first: torch.Tensor, second: torch.Tensor | None) -> bool:
+    return second is not None and same_bits(first, second)
 
 
 class _ParametersOnMeta(TorchFunctionMode):
-    """While a model is built, its parameters take neither memory nor time."""
+    """While a model is built, its parameters are on meta, where they take neither memory nor time."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -116,7 +117,7 @@ class _ParametersOnMeta(TorchFunctionMode):
 
 
 def _by_init_weights(lineage: tuple[Any, ...], names: list[str]) -> Buffers:
-    """All of the buffers, or none."""
+    """All of these buffers of a module, or none."""
     module = lineage[0]
     model = next((above for above in lineage if inspect.ismethod(getattr(above, "_init_weights", None))), None)
     if model is None:
@@ -132,13 +133,13 @@ def _by_init_weights(lineage: tuple[Any, ...], names: list[str]) -> Buffers:
                 model._init_weights(module)
             made = {name: module._buffers[name] for name in names}
         except Exception:
-            return {}  # a model with manners of its own
+            return {}  # an `_init_weights` that needs more than the module
     return made if all(map(_was_filled, made.values())) else {}
 
 
 @contextmanager
 def _out_of_reach(*models: nn.Module) -> Iterator[None]:
-    """Puts tensors without values in the place of all parameters and buffers, and those back again afterwards."""
+    """Replaces all parameters and buffers by tensors without values, and puts them back afterwards."""
     modules = list({id(module): module for model in models for module in model.modules()}.values())
     before = [(module, dict(module._parameters), dict(module._buffers)) for module in modules]
     try:

@@ -1,7 +1,7 @@
-"""Roles and axes of PyTorch layers: one table, to which anybody can add.
+"""Roles and axes of PyTorch layers: one table, to which users can add.
 
-A row says, for a type of layer, what each of its leaves is for and what its axes mean. It is found along the
-base classes of a layer, so a subclass of `nn.Linear` is a Linear unless a row of its own says otherwise.
+A row says, for a type of layer, what each of its leaves is for and what its axes mean. Rows are looked up along the
+base classes of a layer, so a subclass of `nn.Linear` is a Linear unless it has a row of its own.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from leafwise.core.home import Axes
 
-# The name of a leaf → its role and its axes. `*space` stands for however many spatial axes there are, and
-# `*features` for the one or more axes that a norm runs over.
+# The name of a leaf → its role and its axes. `*space` stands for any number of spatial axes, and `*features` for the
+# one or more axes that a norm runs over.
 Roles = Mapping[str, tuple[str, tuple[str, ...]]]
 
 _SPACE = ("d", "h", "w")
@@ -71,9 +71,9 @@ _TABLE: list[tuple[str | type, Roles]] = [
     ("*LayerNorm?d", _NORM),
 ]
 
-# For each class, the answers so far: a model asks the same few questions for every layer of a kind.
+# For each class its row of the table, and the answers so far: a model repeats the same few layers.
 _Answers = dict[tuple[str, int | None], tuple[str | None, Axes]]
-_found: "WeakKeyDictionary[type, tuple[Roles | None, _Answers]]" = WeakKeyDictionary()
+_answers_by_class: "WeakKeyDictionary[type, tuple[Roles | None, _Answers]]" = WeakKeyDictionary()
 
 
 def add_roles(layer: str | type, roles: Roles) -> None:
@@ -99,15 +99,15 @@ def add_roles(layer: str | type, roles: Roles) -> None:
                 f"('norm.scale', ('features',)), not {row!r}"
             )
     _TABLE.insert(0, (layer, dict(roles)))
-    _found.clear()
+    _answers_by_class.clear()
 
 
 def role_of(cls: type, name: str, ndim: int | None) -> tuple[str | None, Axes]:
     """The role and the axes of the leaf `name` in a layer of this class."""
-    found = _found.get(cls)
-    if found is None:
-        found = _found[cls] = _roles_of_class(cls), {}
-    roles, answers = found
+    known = _answers_by_class.get(cls)
+    if known is None:
+        known = _answers_by_class[cls] = _roles_of_class(cls), {}
+    roles, answers = known
     if roles is None:
         return None, None
     answer = answers.get((name, ndim))
@@ -143,7 +143,7 @@ def _is_layer(cls: type, layer: str | type) -> bool:
 
 
 def _spread(axes: tuple[str, ...], ndim: int | None) -> Axes:
-    """The axes of a leaf with `ndim` dimensions; None where the table does not fit what is there."""
+    """The axes of a leaf with `ndim` dimensions; None where the number of axes in the table does not fit."""
     if ndim is None:
         return None if any(axis.startswith("*") for axis in axes) else axes
     named = [axis for axis in axes if not axis.startswith("*")]
@@ -152,5 +152,5 @@ def _spread(axes: tuple[str, ...], ndim: int | None) -> Axes:
         return axes if not missing else None
     if axes[-1] == "*space":
         return (*named, *_SPACE[-missing:]) if 0 < missing <= len(_SPACE) else None
-    # A norm over several axes has them numbered; one that has been flattened or expanded still fits.
+    # The axes of a norm over several axes are numbered; a flattened or expanded weight still fits.
     return ("features",) if missing == 1 else tuple(f"features{number}" for number in range(missing))

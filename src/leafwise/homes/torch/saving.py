@@ -1,4 +1,4 @@
-"""Bytes of tensors, on their way into a file."""
+"""The bytes of tensors, for writing them into a file."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.errors import Unsupported
 from leafwise.homes.torch.tensors import cannot_read
 
-_PIECE = 8 << 20  # how many bytes are copied at a time where memory cannot be read as it lies
+_PIECE = 8 << 20  # bytes copied at a time, if the memory of a tensor cannot be written as it is
 
 
 class TorchSaving(Saving):
     def pieces(self, value: torch.Tensor) -> Iterator[memoryview]:
-        """The values as bytes in C order; as they lie where that is possible, else copied piece by piece."""
+        """The values as bytes in C order: the memory itself where possible, else copied piece by piece."""
         if reason := cannot_read(value):
             raise Unsupported("torch", "be saved", reason)
         bytes_of = self.home.capability(Loading).writable_bytes
@@ -22,10 +22,10 @@ class TorchSaving(Saving):
         if whole is not None:
             yield whole
             return
-        # One room for all pieces: whoever takes one is done with it before the next.
-        room = torch.empty(_PIECE // value.element_size(), dtype=value.dtype)
+        # One buffer for all pieces: the caller is done with a piece before it takes the next.
+        buffer = torch.empty(_PIECE // value.element_size(), dtype=value.dtype)
         for part in _parts(value.detach()):
-            copied = room[: part.numel()].view(part.shape).copy_(part)
+            copied = buffer[: part.numel()].view(part.shape).copy_(part)
             piece = bytes_of(copied)
             assert piece is not None
             yield piece
@@ -39,7 +39,7 @@ class TorchSaving(Saving):
         return order if value.permute(order).is_contiguous() else None
 
     def snapshot(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Copies in the memory of this machine."""
+        """Copies on the CPU."""
         for value in values:
             if reason := cannot_read(value):
                 raise Unsupported("torch", "be saved", reason)
@@ -48,7 +48,7 @@ class TorchSaving(Saving):
 
 
 def _parts(value: torch.Tensor) -> Iterator[torch.Tensor]:
-    """A tensor in C order, cut along its first axes until each part is small."""
+    """A tensor as parts in C order, cut along its first axes until each is small."""
     nbytes = value.numel() * value.element_size()
     if nbytes <= _PIECE or not value.dim():
         yield value

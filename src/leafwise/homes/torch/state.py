@@ -1,7 +1,7 @@
 """Modules that write or read their state dict in ways of their own.
 
-What such a module saves beyond parameters and buffers is part of the tree, and is handed back to it by the method that
-it reads it with. Where it saves other values than it holds, nobody else can know which are meant, and it is refused.
+What such a module saves besides parameters and buffers is part of the tree, and is given back to it by its own load
+method. A module that saves other values than it holds is refused, because leafwise cannot know which ones are meant.
 """
 
 from functools import cache
@@ -12,9 +12,9 @@ from torch import nn
 
 from leafwise.core.path import escape
 
-EXTRA = "_extra_state"  # what PyTorch calls what a module saves besides parameters and buffers
-# Methods that say nothing new: PyTorch's own, those of wrappers that pass on what they wrap, and those of packed
-# layers, whose values are refused one by one.
+EXTRA = "_extra_state"  # PyTorch's key for what `get_extra_state` gives
+# Methods from these packages are not a module's own: PyTorch's, those of wrappers that pass on what they wrap, and
+# those of packed layers, whose values are refused one by one.
 _KNOWN = (
     "torch.nn.modules.",
     "torch.nn.parallel.",
@@ -31,11 +31,12 @@ _KNOWN = (
 
 
 def writes_its_own(cls: Any) -> bool:
-    """Whether modules of a class have a say in what their state dict holds."""
+    """Whether modules of a class write their state dict by a method of their own."""
     return _is_overridden(cls, "_save_to_state_dict") or _is_overridden(cls, "state_dict")
 
 
-def _reads_its_own(cls: Any) -> bool:
+def reads_its_own(cls: Any) -> bool:
+    """Whether modules of a class read state dicts by a method of their own."""
     return _is_overridden(cls, "_load_from_state_dict") or _is_overridden(cls, "load_state_dict")
 
 
@@ -52,21 +53,21 @@ def _is_overridden(cls: Any, name: str) -> bool:
 
 
 def extras(module: nn.Module) -> dict[str, Any]:
-    """What a module's own part of its state dict holds beyond its parameters, its buffers and its extra state."""
-    found = {}
+    """What a module's own part of its state dict holds besides its parameters, its buffers and its extra state."""
+    added = {}
     for key, value in module.state_dict(keep_vars=True).items():
         first = key.partition(".")[0]
         if first not in module._modules and key not in module._parameters and key not in module._buffers:
             if key != EXTRA:
-                found[key] = value
-    return found
+                added[key] = value
+    return added
 
 
 def has_hooks(module: nn.Module, *names: str) -> bool:
-    """Whether somebody hooked into a module. Hooks of PyTorch and of leafwise, which keep ties, do not count; those of
-    FSDP must not even be called by one process alone."""
+    """Whether a module has hooks of these kinds. Those of PyTorch and of leafwise, which keep ties, do not count; those
+    of FSDP must not even be called by one process alone."""
     for name in names:
-        for hook in held.values() if (held := vars(module).get(name)) else ():
+        for hook in hooks.values() if (hooks := vars(module).get(name)) else ():
             hook = getattr(hook, "hook", hook)
             where = getattr(hook, "__module__", None) or type(hook).__module__
             if not where.startswith((*_KNOWN, "torch.nn.utils.")):
@@ -75,10 +76,10 @@ def has_hooks(module: nn.Module, *names: str) -> bool:
 
 
 def differs(module: nn.Module) -> str:
-    """What the state dict of a module says otherwise than the module and those below it."""
+    """How the state dict of a module differs from what the module and those below it hold; empty if it does not."""
     name = type(module).__name__
     held = {**_named(module.named_parameters), **_named(module.named_buffers)}
-    more = []
+    added = []
     for key, value in module.state_dict(keep_vars=True).items():
         if key in held:
             if not _is_same(value, held[key]):
@@ -87,11 +88,11 @@ def differs(module: nn.Module) -> str:
                     "which is meant; save model.state_dict(), and load with model.load_state_dict()"
                 )
         elif not _is_listed(module, key):
-            more.append(key)
-    if more:
+            added.append(key)
+    if added:
         return (
-            f"the state_dict() of {name} also holds {', '.join(more[:3])}, which {name} adds to it by a hook, or for a "
-            "module below it; save model.state_dict(), and load with model.load_state_dict()"
+            f"the state_dict() of {name} also holds {', '.join(added[:3])}, which {name} adds to it by a hook, or for "
+            "a module below it; save model.state_dict(), and load with model.load_state_dict()"
         )
     return ""
 
@@ -101,40 +102,27 @@ def _named(names: Any) -> dict[str, torch.Tensor]:
 
 
 def _is_listed(module: nn.Module, key: str) -> bool:
-    """Whether the walk lists what the state dict of a module has under a key: as what the module that it belongs to
-    writes by itself."""
+    """Whether the walk lists the value that the state dict of a module has under a key, because the module it belongs
+    to writes it itself."""
     first, dot, rest = key.partition(".")
     if dot and module._modules.get(first) is not None:
         return _is_listed(module._modules[first], rest)  # type: ignore[arg-type]
     return key == EXTRA or (writes_its_own(type(module)) and key in extras(module))
 
 
-def _is_same(one: Any, other: torch.Tensor) -> bool:
-    """Whether a state dict holds a tensor itself. One that was computed may be equal now, and not the next time."""
-    if one is other:
+def _is_same(saved: Any, held: torch.Tensor) -> bool:
+    """Whether a state dict holds the tensor of the module itself. A computed one may be equal now, and differ later."""
+    if saved is held:
         return True
-    if not isinstance(one, torch.Tensor) or one.shape != other.shape or one.dtype != other.dtype:
+    if not isinstance(saved, torch.Tensor) or saved.shape != held.shape or saved.dtype != held.dtype:
         return False
-    if one.is_meta or other.is_meta:
-        return one.is_meta == other.is_meta
-    return one.data_ptr() == other.data_ptr() and one.stride() == other.stride()
+    if saved.is_meta or held.is_meta:
+        return saved.is_meta == held.is_meta
+    return saved.data_ptr() == held.data_ptr() and saved.stride() == held.stride()
 
 
-def give_back(module: nn.Module, state: dict[str, Any]) -> None:
-    """Hands a module what it saved beyond parameters and buffers, by the method that it reads it with."""
-    _read(module, {**module.state_dict(), **state})
-
-
-def run_load_hooks(objects: list[Any]) -> None:
-    """Has modules that read state dicts in ways of their own do so, with what they now hold."""
-    own = {kind for kind in set(map(type, objects)) if issubclass(kind, nn.Module) and _reads_its_own(kind)}
-    names = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
-    for module in objects:
-        if type(module) in own or (isinstance(module, nn.Module) and has_hooks(module, *names)):
-            _read(module, module.state_dict())
-
-
-def _read(module: nn.Module, state: dict[str, Any]) -> None:
+def load_own_part(module: nn.Module, state: dict[str, Any]) -> None:
+    """Has a module read its own part of a state dict, by its own methods and hooks."""
     cls: Any = type(module)
     if _is_overridden(cls, "load_state_dict"):
         module.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""What PyTorch's optimizers step, and the state that they keep for it."""
+"""The parameters that PyTorch's optimizers step, and the state that they keep for each."""
 
 import random
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.vetting import Vetting
-from leafwise.core.flat import Group
+from leafwise.core.flat import VirtualNode
 from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state
 from leafwise.homes.torch.tensors import tensor_over
 
@@ -25,11 +25,13 @@ _LIKE_PARAMETER = frozenset(
         "grad_avg",
         "acc_delta",
         "sum",
+        "prev",
+        "step_size",
+        "ax",
     }
-    | {"prev", "step_size", "ax"}
 )
 
-# Of those, what begins with zeros and is something else wherever there was a gradient.
+# Of those, state that starts as zeros and is not zero wherever there was a gradient.
 _ZERO_UNTIL_REACHED = ("exp_avg_sq", "square_avg", "momentum_buffer")
 
 
@@ -39,17 +41,18 @@ class TorchStepping(Stepping):
 
     def held_by(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, Any]]:
         held = []
-        for which, group in enumerate(getattr(optimizer, "param_groups", ())):
+        for group_number, group in enumerate(getattr(optimizer, "param_groups", ())):
             names = group.get("param_names")
             for position, parameter in enumerate(group["params"]):
                 name = f", {names[position]!r}" if names else ""
-                held.append((f"parameter {position} of group {which}{name}", parameter))
+                held.append((f"parameter {position} of group {group_number}{name}", parameter))
         return held
 
     def reached(self, optimizer: torch.optim.Optimizer, value: Any) -> Any:
         state = getattr(optimizer, "state", {}).get(value, {})
-        found = next((state[key] for key in _ZERO_UNTIL_REACHED if isinstance(state.get(key), torch.Tensor)), None)
-        return found if found is not None and found.shape == value.shape else None
+        tensors = (state[key] for key in _ZERO_UNTIL_REACHED if isinstance(state.get(key), torch.Tensor))
+        first = next(tensors, None)
+        return first if first is not None and first.shape == value.shape else None
 
     def exchange(self, optimizer: torch.optim.Optimizer, new: dict[int, Any]) -> None:
         for group in optimizer.param_groups:
@@ -74,27 +77,32 @@ class TorchStepping(Stepping):
         for key in [key for key in states_by_key if not isinstance(key, torch.Tensor)]:
             del states_by_key[key]
         states_by_key.update(_tensors(global_state))
-        for which, group in enumerate(optimizer.param_groups):
-            given = options.get(which)
-            for key, value in (given or {}).items():
-                others = (one.get(key) for one in optimizer.param_groups if one is not group)
-                _set_option(group, key, value, whole, any(one is group.get(key) for one in others))
-            for key in set(group) - {"params", "param_names", *(given or ())} if whole and given is not None else ():
-                del group[key]  # a running value that this group did not have yet
+        for group_number, group in enumerate(optimizer.param_groups):
+            saved_options = options.get(group_number)
+            for key, value in (saved_options or {}).items():
+                is_shared = any(
+                    sibling.get(key) is group.get(key) for sibling in optimizer.param_groups if sibling is not group
+                )
+                _set_option(group, key, value, whole, is_shared)
+            if whole and saved_options is not None:
+                for key in set(group) - {"params", "param_names", *saved_options}:
+                    del group[key]  # a running value that this group did not have yet when it was saved
             for position, parameter in enumerate(group["params"]):
-                state = states.get((which, position))
+                state = states.get((group_number, position))
                 if state is None:
                     continue
                 optimizer.state.pop(parameter, None)
                 if state:
-                    optimizer.state[parameter] = {key: _to(parameter, group, key, one) for key, one in state.items()}
+                    optimizer.state[parameter] = {
+                        key: _on_device(parameter, group, key, value) for key, value in state.items()
+                    }
         if type(optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
-            # As load_state_dict does: some optimizers put right there what older versions of them saved.
+            # As load_state_dict does: some optimizers convert there what older versions of them saved.
             optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})
         else:
-            given = optimizer.state_dict()
-            optimizer.load_state_dict(given)
-            _undo_casts(optimizer.state_dict(), given)
+            restored = optimizer.state_dict()
+            optimizer.load_state_dict(restored)
+            _undo_casts(optimizer.state_dict(), restored)
 
     def keeps_own_state(self, optimizer: Any) -> bool:
         return keeps_own_state(optimizer)
@@ -107,19 +115,19 @@ class TorchStepping(Stepping):
 
 class OptimizerSaving(Saving):
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        return None if isinstance(obj, Group) else (type(obj).__qualname__, None)
+        return None if isinstance(obj, VirtualNode) else (type(obj).__qualname__, None)
 
 
 class OptimizerVetting(Vetting):
     def unlisted(self, objects: list[Any]) -> dict[int, str]:
-        optimizers = [(number, one) for number, one in enumerate(objects) if is_optimizer(type(one))]
-        return {number: reason for number, one in optimizers if (reason := _kept_outside(one))}
+        optimizers = [(number, obj) for number, obj in enumerate(objects) if is_optimizer(type(obj))]
+        return {number: reason for number, optimizer in optimizers if (reason := _kept_outside(optimizer))}
 
 
 def _kept_outside(optimizer: Any) -> str:
-    """What an optimizer keeps outside of its state dict, and would need to go on as before."""
+    """What an optimizer needs to continue and keeps outside of its state dict; empty where there is nothing."""
     if keeps_own_state(optimizer):
-        return ""  # it knows what it keeps
+        return ""  # its own state dict is complete
     for name, value in vars(optimizer).items():
         if isinstance(value, torch.Generator | random.Random):
             return (
@@ -132,12 +140,12 @@ def _kept_outside(optimizer: Any) -> str:
 def _set_option(group: dict[str, Any], key: str, value: Any, exactly: bool, shared: bool) -> None:
     held = group.get(key)
     if isinstance(held, torch.Tensor):  # a learning rate that lives on the device stays there
-        given = tensor_over(value) if _is_array(value) else torch.as_tensor(value)
-        if shared or given.shape != held.shape or held.dtype.is_floating_point != given.dtype.is_floating_point:
-            group[key] = given.to(held.device)
+        new = tensor_over(value) if _is_array(value) else torch.as_tensor(value)
+        if shared or new.shape != held.shape or held.dtype.is_floating_point != new.dtype.is_floating_point:
+            group[key] = new.to(held.device)
             return
         with torch.no_grad():
-            held.copy_(given)
+            held.copy_(new)
         return
     if not _is_array(value):
         group[key] = _tensors(value)
@@ -150,51 +158,51 @@ def _set_option(group: dict[str, Any], key: str, value: Any, exactly: bool, shar
 
 
 def _is_array(value: Any) -> bool:
-    """Whether a value is an array of NumPy, and not a scalar of it."""
+    """Whether a value is a NumPy array, and not a NumPy scalar."""
     return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A nest of containers with other values at its ends."""
+    """Nested containers with `change` applied to each value that is not a container."""
     if isinstance(value, dict):
-        pairs = ((key, _mapped(one, change)) for key, one in value.items())
+        pairs = ((key, _mapped(item, change)) for key, item in value.items())
         return dict(pairs) if type(value) is dict else type(value)(pairs)
     if isinstance(value, list | tuple) and not hasattr(value, "_fields") and type(value) is not torch.Size:
-        return type(value)(_mapped(one, change) for one in value)
+        return type(value)(_mapped(item, change) for item in value)
     return change(value)
 
 
 def _tensors(value: Any) -> Any:
-    return _mapped(value, lambda one: tensor_over(one) if _is_array(one) else one)
+    return _mapped(value, lambda item: tensor_over(item) if _is_array(item) else item)
 
 
 def _copied(value: Any) -> Any:
-    return _mapped(value, lambda one: one.clone() if isinstance(one, torch.Tensor) else one)
+    return _mapped(value, lambda item: item.clone() if isinstance(item, torch.Tensor) else item)
 
 
-def _undo_casts(now: Any, given: Any) -> None:
-    """Puts tensors back that PyTorch cast to the dtype of their parameter while it took them."""
-    if not isinstance(given, dict | list) or type(now) is not type(given) or len(now) != len(given):
+def _undo_casts(loaded: Any, original: Any) -> None:
+    """Puts back tensors that PyTorch cast to the dtype of their parameter while it loaded them."""
+    if not isinstance(original, dict | list) or type(loaded) is not type(original) or len(loaded) != len(original):
         return
-    for key, wanted in given.items() if isinstance(given, dict) else enumerate(given):
-        if isinstance(given, dict) and key not in now:
+    for key, wanted in original.items() if isinstance(original, dict) else enumerate(original):
+        if isinstance(original, dict) and key not in loaded:
             continue
-        held = now[key]
+        held = loaded[key]
         if isinstance(wanted, torch.Tensor) and isinstance(held, torch.Tensor):
             if held.dtype != wanted.dtype and held.shape == wanted.shape:
-                now[key] = wanted.to(held.device)
+                loaded[key] = wanted.to(held.device)
         else:
             _undo_casts(held, wanted)
 
 
-def _to(parameter: torch.Tensor, group: dict[str, Any], key: str, value: Any) -> Any:
-    """A value of the state on the device of its parameter, where PyTorch has it there: the count of steps stays on the
-    CPU unless it is needed in a captured graph."""
-    stays = key == "step" and not (group.get("capturable") or group.get("fused"))
+def _on_device(parameter: torch.Tensor, group: dict[str, Any], key: str, value: Any) -> Any:
+    """A value of the state on the device where PyTorch keeps it: that of the parameter; but the count of steps stays on
+    the CPU unless a captured graph or a fused step needs it."""
+    stays_on_cpu = key == "step" and not (group.get("capturable") or group.get("fused"))
 
-    def placed(one: Any) -> Any:
-        if not _is_array(one):
-            return one
-        return tensor_over(one) if stays else tensor_over(one).to(parameter.device)
+    def placed(item: Any) -> Any:
+        if not _is_array(item):
+            return item
+        return tensor_over(item) if stays_on_cpu else tensor_over(item).to(parameter.device)
 
     return _mapped(value, placed)

@@ -24,7 +24,7 @@ def is_lazy(value: torch.Tensor) -> bool:
 
 
 def holds_nothing(value: torch.Tensor) -> str:
-    """Why there are no values to read or to replace; empty where there are."""
+    """Why a tensor has no values to read or to replace; empty where it has."""
     if is_lazy(value):
         return "a lazy layer gets its shape at the first forward"
     return "a meta tensor has a shape and no values; materialise the model first" if value.is_meta else ""
@@ -42,7 +42,7 @@ def cannot_read(value: torch.Tensor) -> str:
 
 
 def as_numpy(value: torch.Tensor) -> Any:
-    """A tensor as a NumPy array: over the same memory where it can be."""
+    """A tensor as a NumPy array, over the same memory where possible."""
     if reason := not_understood(value) or holds_nothing(value):
         raise Unsupported("torch", "give a NumPy array", reason)
     if value.layout != torch.strided or value.is_nested or value.is_quantized:
@@ -58,47 +58,22 @@ def as_numpy(value: torch.Tensor) -> Any:
 
 
 def is_elsewhere(value: torch.Tensor) -> bool:
-    """Whether reading copies values to this machine; where it does not, a part is a view of the whole."""
+    """Whether reading copies the values to the CPU. If not, a part is read as a view of the whole."""
     return value.device.type not in ("cpu", "meta")
 
 
-def read(value: torch.Tensor, index: Any) -> Any:
-    """A part of a tensor as a NumPy array; of what is elsewhere only that is copied, where PyTorch has the index."""
-    parts = index if isinstance(index, tuple) else (index,)
-    has_index = all(isinstance(part, slice) and (part.step or 1) > 0 for part in parts)
-    if parts and has_index and is_elsewhere(value) and not cannot_read(value):
-        return as_numpy(value.detach()[parts])
-    return as_numpy(value)[index] if parts else as_numpy(value)
-
-
 def has_no_memory(value: torch.Tensor) -> str:
-    """Why there is nothing to look at where a tensor says it lies; empty where there is."""
-    if not value.numel() or value.device.type not in ("cpu", "cuda"):  # others have addresses that say nothing
+    """Why the memory at the address of a tensor cannot be read; empty where it can."""
+    if not value.numel() or value.device.type not in ("cpu", "cuda"):  # addresses on other devices mean nothing here
         return ""
     try:
         last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
         end = (value.storage_offset() + last + 1) * value.element_size()
         if value.data_ptr() and value.untyped_storage().nbytes() >= end:
             return ""
-    except (RuntimeError, NotImplementedError):  # as those say that only stand for others
+    except (RuntimeError, NotImplementedError):  # raised by tensors that only stand for other tensors
         pass
     return "it has no memory of its own now: it is fake, wraps another tensor, or was set free"
-
-
-def write(value: torch.Tensor, array: Any) -> None:
-    """Writes values into a tensor: all of it, and nothing that would be lost."""
-    if reason := holds_nothing(value):
-        raise WriteError(f"cannot write: {reason}")
-    given = _tensor_of(array, value)
-    # By name and by plain tuple, because a subclass may have its own manners about both.
-    theirs, ours = [(dtype_name(t.dtype), tuple(t.shape)) for t in (given, value)]
-    if theirs != ours:
-        raise WriteError(f"cannot write {theirs[0]} of shape {theirs[1]} into {ours[0]} of shape {ours[1]}")
-    try:
-        with torch.no_grad():
-            value.copy_(given)
-    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        raise WriteError(f"cannot write: {error}") from error
 
 
 def tensor_over(array: Any) -> torch.Tensor:
@@ -126,8 +101,8 @@ def _numpy_by_bits(plain: torch.Tensor) -> Any:
     return plain.view(_BY_BITS[plain.dtype]).numpy().view(getattr(ml_dtypes, dtype_name(plain.dtype)))
 
 
-def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
-    """What is to be written, as a tensor. Only what has no dtype of its own takes that of the leaf."""
+def tensor_to_write(array: Any, like: torch.Tensor) -> torch.Tensor:
+    """What is to be written, as a tensor. Python numbers take the dtype of the leaf `like`; an array keeps its own."""
     if isinstance(array, torch.Tensor):
         return array
     dtype = getattr(array, "dtype", None)
@@ -136,9 +111,9 @@ def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
             return _without_loss(_wide(array), like)
         import numpy as np
 
-        given = np.asarray(array)
-        # Tensors do not know read-only memory, nor strides that run backwards.
-        return tensor_over(given if given.flags.writeable and given.flags.c_contiguous else np.array(given))
+        source = np.asarray(array)
+        # Tensors support neither read-only memory nor negative strides.
+        return tensor_over(source if source.flags.writeable and source.flags.c_contiguous else np.array(source))
     except WriteError:
         raise
     except (TypeError, ValueError, RuntimeError, KeyError, AttributeError) as error:
@@ -146,21 +121,21 @@ def _tensor_of(array: Any, like: torch.Tensor) -> torch.Tensor:
 
 
 def _wide(numbers: Any) -> torch.Tensor:
-    """Python numbers as a tensor that holds all of each: by itself PyTorch would take float32 for a fraction."""
-    given = torch.as_tensor(numbers)
-    if given.is_complex() or given.is_floating_point():
-        return torch.as_tensor(numbers, dtype=torch.complex128 if given.is_complex() else torch.float64)
-    return given
+    """Python numbers as a tensor in full precision: by default PyTorch would make float32 of a fraction."""
+    tensor = torch.as_tensor(numbers)
+    if tensor.is_complex() or tensor.is_floating_point():
+        return torch.as_tensor(numbers, dtype=torch.complex128 if tensor.is_complex() else torch.float64)
+    return tensor
 
 
-def _without_loss(given: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _without_loss(numbers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Python numbers in the dtype of the leaf: rounded to its precision, but never to another kind of number."""
-    cast = given.to(like.dtype)
-    exact = given.is_floating_point() or given.is_complex() or torch.equal(cast.to(given.dtype), given)
-    if not (given.numel() == 0 or (torch.can_cast(given.dtype, like.dtype) and exact)):
-        raise WriteError(f"cannot write {dtype_name(given.dtype)} values into {dtype_name(like.dtype)} without loss")
+    cast = numbers.to(like.dtype)
+    exact = numbers.is_floating_point() or numbers.is_complex() or torch.equal(cast.to(numbers.dtype), numbers)
+    if not (numbers.numel() == 0 or (torch.can_cast(numbers.dtype, like.dtype) and exact)):
+        raise WriteError(f"cannot write {dtype_name(numbers.dtype)} values into {dtype_name(like.dtype)} without loss")
     if like.is_floating_point() or like.is_complex():
         from leafwise.kernels.casting import cast_numbers
 
-        cast = tensor_over(cast_numbers(given.numpy(), dtype_name(like.dtype)))
+        cast = tensor_over(cast_numbers(numbers.numpy(), dtype_name(like.dtype)))
     return cast.to(like.device)

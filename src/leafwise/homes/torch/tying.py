@@ -1,4 +1,4 @@
-"""Sharing as verbs, over PyTorch modules: see `keepers` for how ties are kept, `views` for views."""
+"""Tying and untying parameters of PyTorch modules. See `keepers` for how ties are kept, `views` for views."""
 
 import copy
 import warnings
@@ -12,31 +12,39 @@ from torch.nn.utils import parametrize
 from leafwise.core.capabilities.tying import DeclaredTie, Keep, Place, TiedPlaces, Tying
 from leafwise.core.memory import Op
 from leafwise.errors import TieWarning
-from leafwise.homes.torch.bonds import KEEPER, Bond, Member
-from leafwise.homes.torch.checks import Check
-from leafwise.homes.torch.keepers import Keeper, bonds_at, is_any_kept, keeper_of, keepers
+from leafwise.homes.torch.bonds import KEEPER, Bond, BondMember
+from leafwise.homes.torch.checks import StateDictCheck
+from leafwise.homes.torch.keepers import TieKeeper, bonds_at, is_any_kept, keeper_of, keepers
 from leafwise.homes.torch.values import choose, seen_through
-from leafwise.homes.torch.views import View, attach_view, can_be_tied, detach_view, is_view, plain_class, views_of
+from leafwise.homes.torch.views import (
+    ParameterView,
+    attach_view,
+    can_be_tied,
+    detach_view,
+    is_view,
+    plain_class,
+    views_of,
+)
 
 # -- keeping -----------------------------------------------------------------------------------------------
 
 
 class TorchTying(Tying):
     def declared(self, objects: list[Any]) -> list[tuple[int, DeclaredTie]]:
-        """The ties that are kept, by the number of a module that has all their names below it."""
+        """The ties that are kept, each with the number of a module that has all their names below it."""
         if not is_any_kept():
             return []
-        found = []
+        ties = []
         for number, obj in enumerate(objects):
             keeper = obj.__dict__.get(KEEPER) if isinstance(obj, nn.Module) else None
             complete = [check for check in keeper.checks if check.complete] if keeper is not None else []
             for check in complete:
-                keys = tuple((key, op) for which, key, op in check.keys if which in check.bond.members)
-                found.append((number, DeclaredTie(keys)))
-        return found
+                keys = tuple((key, op) for member, key, op in check.keys if member in check.bond.members)
+                ties.append((number, DeclaredTie(keys)))
+        return ties
 
     def cannot_tie(self, place: Place, value: torch.Tensor, op: Op) -> str:
-        """Why what stands here cannot be tied; an empty string where it can."""
+        """Why the tensor at this place cannot be tied; an empty string where it can."""
         owner = place.owner
         kind = plain_class(type(owner)).__name__
         if nn.parameter.is_lazy(value):
@@ -50,7 +58,7 @@ class TorchTying(Tying):
                 f'torch.nn.utils.parametrize.remove_parametrizations(model.{layer}, "{rest.partition(".")[0]}")'
             )
         if value.layout == torch.strided and any(
-            n > 1 and not s for n, s in zip(value.shape, value.stride(), strict=True)
+            size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)
         ):
             return "is expanded: several of its elements lie in one place; give it memory of its own with .contiguous()"
         if op == "same":
@@ -70,18 +78,18 @@ class TorchTying(Tying):
         return ""
 
     def tied_elsewhere(self, place: Place, known: list[Place]) -> list[str]:
-        """The names that this one is kept tied to, and that are not among those here."""
-        known_slots = {(id(other.owner), other.name) for other in known}
+        """The paths of names that this one is kept tied to and that are not among the known places."""
+        known_slots = {(id(known_place.owner), known_place.name) for known_place in known}
         paths = []
         for bond, number in bonds_at(place.owner, place.name):
-            for other in bond.others(number):
-                slot = bond.slots[other]
+            for tied in bond.tied_to(number):
+                slot = bond.slots[tied]
                 if (id(slot.owner()), slot.name) not in known_slots:
-                    paths.append(bond.members[other].path)
+                    paths.append(bond.members[tied].path)
         return paths
 
     def tie(self, root: Any, groups: list[TiedPlaces], keep: Keep | None) -> Any:
-        """Makes the further places of each group names of its source; all of it, or nothing."""
+        """Makes the further places of each group names of its source. If one fails, none is changed."""
         undo: list[Callable[[], None]] = []
         try:
             for group in groups:
@@ -111,19 +119,19 @@ class TorchTying(Tying):
         return root
 
     def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
-        """Gives each place, which holds a module that is used elsewhere too, a copy of it."""
+        """Each place holds a module that is also used elsewhere; gives it a copy of that module."""
         for owner, name, _ in places:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", TieWarning)  # to be untied is what was asked for
+                warnings.simplefilter("ignore", TieWarning)  # the copy is meant to be untied
                 owner._modules[name] = copy.deepcopy(owner._modules[name])
             for keeper in keepers(objects):
                 for check in keeper.checks:
-                    check.keys = [one for one in check.keys if not _leads_through(keeper, one[1], owner, name)]
+                    check.keys = [key for key in check.keys if not _leads_through(keeper, key[1], owner, name)]
         _tidy(objects)
         return root
 
     def keep_ties(self, root: Any, objects: list[Any], groups: list[TiedPlaces], keep: Keep | None) -> Any:
-        """Keeps each tie from now on. One that is kept already is kept on, with what has come to it since."""
+        """Keeps each tie from now on. A tie that is kept already takes in the names that were added since."""
         known = keepers(objects)
         for group in groups:
             bond = _bond_of(group)
@@ -132,7 +140,7 @@ class TorchTying(Tying):
             if keep is not None:
                 bond.keep = keep
             if not new and is_view(group.places[0].owner, group.places[0].name):
-                continue  # views of a source that is outside of this tree, and kept from there
+                continue  # the source is outside of this tree, where the tie is kept
             for keeper in known:
                 keeper.checks = [check for check in keeper.checks if check.bond is not bond]
             numbers = [_enter(bond, place, op) for place, op in zip(group.places, group.ops, strict=True)]
@@ -140,17 +148,16 @@ class TorchTying(Tying):
                 bond.source = numbers[0]
             for above, names in group.above:
                 if isinstance(above, nn.Module):
-                    keys = [
-                        (numbers[group.names[n]], key, bond.members[numbers[group.names[n]]].op) for n, key in names
-                    ]
+                    members = [(numbers[group.names[name]], key) for name, key in names]
+                    keys = [(member, key, bond.members[member].op) for member, key in members]
                     keeper = keeper_of(above)
-                    keeper.checks.append(Check(bond, keys, complete=len(names) == len(group.names)))
+                    keeper.checks.append(StateDictCheck(bond, keys, complete=len(names) == len(group.names)))
                     bond.checkers.append(keeper.owner)
         _tidy(objects)
         return root
 
     def release_ties(self, root: Any, objects: list[Any]) -> Any:
-        """Lets go of plain ties among these modules. A view is a view until it is untied."""
+        """Stops keeping plain ties among these modules. Ties with views stay: a view lasts until it is untied."""
         for keeper in keepers(objects):
             keeper.checks = [check for check in keeper.checks if _has_views(check.bond)]
             for bond, _ in list(keeper.bonds):
@@ -161,33 +168,34 @@ class TorchTying(Tying):
 
 
 def _bond_of(group: TiedPlaces) -> Bond | None:
-    """The bond that holds some of the places already; where two do, one that takes in the other."""
-    found: list[Bond] = []
+    """The bond that holds some of the places already; where several do, the first, and the rest are dissolved."""
+    bonds: list[Bond] = []
     for place in group.places:
         for bond, _ in bonds_at(place.owner, place.name):
-            if bond not in found:
-                found.append(bond)
-    for other in found[1:]:
-        other.dissolve()
-    return found[0] if found else None
+            if bond not in bonds:
+                bonds.append(bond)
+    for bond in bonds[1:]:
+        bond.dissolve()
+    return bonds[0] if bonds else None
 
 
 def _enter(bond: Bond, place: Place, op: Op) -> int:
+    """The number of a place in a bond, to which it is added if it is new."""
     owner, name = place.owner, place.name
     number = bond.number_of(owner, name)
     if number is None:
         keeper = keeper_of(owner)
-        member = Member(place, op, in_buffers=name in owner._buffers, viewed=is_view(owner, name))
+        member = BondMember(place, op, in_buffers=name in owner._buffers, viewed=is_view(owner, name))
         number = bond.add(member, keeper.slot(member))
         keeper.bonds.append((bond, number))
     return number
 
 
 def _tidy(objects: list[Any]) -> None:
-    """Drops what has become of no use: checks of names that are gone, bonds of one, keepers with nothing to do."""
+    """Drops what is no longer needed: checks of names that are gone, bonds of one name, keepers with nothing to do."""
     for keeper in keepers(objects):
         for check in keeper.checks:
-            check.keys = [one for one in check.keys if one[0] in check.bond.members]
+            check.keys = [key for key in check.keys if key[0] in check.bond.members]
         keeper.checks = [check for check in keeper.checks if len(check.keys) > 1]
     checked = {id(check.bond) for keeper in keepers(objects) for check in keeper.checks}
     for keeper in keepers(objects):
@@ -216,13 +224,13 @@ def _rebind(group: TiedPlaces, keep: Keep | None, undo: list[Callable[[], None]]
         if is_view(place.owner, place.name):
             _leave_bonds(place)
             detach_view(place.owner, place.name)
-        undo.append(_Restore(place))
+        undo.append(_PlaceBackup(place))
         if op == "same":
             setattr(place.owner, place.name, tensor)
         elif place.name in place.owner._buffers:
             place.owner._buffers[place.name] = seen_through(tensor.detach(), op)
         else:
-            attach_view(place.owner, place.name, View(source.owner, source.name, op, place.path, source.path))
+            attach_view(place.owner, place.name, ParameterView(source.owner, source.name, op, place.path, source.path))
     for place in targets:
         _leave_bonds(place)
 
@@ -232,8 +240,8 @@ def _write(tensor: torch.Tensor, values: torch.Tensor) -> None:
         tensor.copy_(values)
 
 
-class _Restore:
-    """Puts back what stood at a place."""
+class _PlaceBackup:
+    """The tensor at a place, and the type of its owner; calling it puts both back."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -251,23 +259,23 @@ def held(place: Place) -> Any:
     """The tensor that stands at a place."""
     if is_view(place.owner, place.name):
         return getattr(place.owner, place.name)
-    found = place.owner._parameters.get(place.name)
-    return place.owner._buffers[place.name] if found is None else found
+    parameter = place.owner._parameters.get(place.name)
+    return place.owner._buffers[place.name] if parameter is None else parameter
 
 
 # -- untying -----------------------------------------------------------------------------------------------
 
 
 def _views_became_independent(place: Place) -> bool:
-    """Before a source leaves: its views see another plain name of the same leaf; where there is none, they become
-    independent, which leaves the source alone as well."""
+    """Called before a place is untied. If it is the source of views, another plain name of the same leaf becomes their
+    source; if there is none, the views become independent, which unties the source as well."""
     independent = False
     for bond, number in bonds_at(place.owner, place.name):
         if number != bond.source:
             continue
-        heirs = [n for n in bond.slots if n != number and bond.is_plain(n) and bond.intact(n)]
-        for other, member in list(bond.members.items()):
-            module = bond.slots[other].owner() if other in bond.slots else None
+        heirs = [slot for slot in bond.slots if slot != number and bond.is_plain(slot) and bond.intact(slot)]
+        for viewer, member in list(bond.members.items()):
+            module = bond.slots[viewer].owner() if viewer in bond.slots else None
             if module is None or not is_view(module, member.name):
                 continue
             if heirs:
@@ -283,26 +291,26 @@ def _views_became_independent(place: Place) -> bool:
 
 
 def _leave_bonds(place: Place) -> bool:
-    """Takes a place out of every bond; one that is left alone is let go. Says whether the tie still held."""
-    still = True
+    """Takes a place out of every bond, and dissolves bonds with one name left. Says whether the tie still held."""
+    was_intact = True
     for bond, number in bonds_at(place.owner, place.name):
-        still = bond.intact(number)
-        keeper: Keeper = keeper_of(place.owner)
-        keeper.bonds = [one for one in keeper.bonds if one != (bond, number)]
+        was_intact = bond.intact(number)
+        keeper: TieKeeper = keeper_of(place.owner)
+        keeper.bonds = [membership for membership in keeper.bonds if membership != (bond, number)]
         bond.remove(number)
         if len(bond.members) < 2 or bond.source < 0:
             bond.dissolve()
         keeper.remove_if_idle()
-    return still
+    return was_intact
 
 
-def _leads_through(keeper: Keeper, key: str, owner: nn.Module, name: str) -> bool:
+def _leads_through(keeper: TieKeeper, key: str, owner: nn.Module, name: str) -> bool:
     """Whether a key, followed from the keeper's module, takes the step `name` from `owner`."""
-    here: Any = keeper.owner()
+    module: Any = keeper.owner()
     for step in key.split(".")[:-1]:
-        if here is owner and step == name:
+        if module is owner and step == name:
             return True
-        here = here._modules.get(step)
-        if here is None:
+        module = module._modules.get(step)
+        if module is None:
             return False
     return False

@@ -1,19 +1,19 @@
 """The gradient of a parameter, use by use.
 
-While a `Capture` is entered, every call of PyTorch that takes one of the parameters gets, in its place, the parameter
-passed through an alias, whose gradient is noted on its way. Which module is running is told by hooks on every module.
+While a `UseCapture` is entered, every operation of PyTorch that takes one of the parameters gets an alias of it
+instead, and a hook on the alias records the gradient of that use. Hooks on every module say which module is running.
 
 Checkpointing runs a part of the forward again during backward. Without re-entry (`use_reentrant=False`) gradients flow
-through what ran first, and what runs again is only looked at for its values; with re-entry they flow through the
-repetition, which is given the numbers of the calls that it repeats.
+through the first run, and the second only provides values. With re-entry they flow through the second run, which is
+given the numbers of the calls that it repeats; see `module_calls`.
 
 Hooks see every thread of the process, and several threads may use one model. A capture counts what its own thread
-runs, and every backward that its own uses are part of, whichever thread runs that.
+runs, and every backward through its own uses, in whichever thread that runs.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from threading import Lock, get_ident, local
+from threading import Lock, get_ident
 from types import TracebackType
 from typing import Any
 
@@ -25,98 +25,12 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import CheckpointFunction
 
 from leafwise.core.capabilities.uses import UNATTRIBUTED, TrackingUses, Use
-
-# What is asked of a parameter itself, and not of the numbers in it.
-_ABOUT_ITSELF = frozenset(
-    [
-        "__deepcopy__",
-        "__delete__",
-        "__dir__",
-        "__format__",
-        "__get__",
-        "__hash__",
-        "__len__",
-        "__reduce__",
-        "__reduce_ex__",
-        "__repr__",
-        "__set__",
-        "__setstate__",
-        "_is_view",
-        "_typed_storage",
-        "backward",
-        "data_ptr",
-        "detach",
-        "dim",
-        "element_size",
-        "get_device",
-        "grad",
-        "is_complex",
-        "is_contiguous",
-        "is_floating_point",
-        "is_same_size",
-        "is_set_to",
-        "is_shared",
-        "numel",
-        "register_hook",
-        "register_post_accumulate_grad_hook",
-        "requires_grad_",
-        "resize_",
-        "retain_grad",
-        "set_",
-        "share_memory_",
-        "size",
-        "storage",
-        "storage_offset",
-        "stride",
-        "type",
-        "untyped_storage",
-    ]
-)
+from leafwise.homes.torch.module_calls import CheckpointedSegment, ModuleCall, ThreadPosition
+from leafwise.homes.torch.operations import operation_name
 
 
-# Properties whose value is computed from the numbers, as an operation's is.
-_COMPUTED = frozenset({"T", "mT", "H", "mH", "real", "imag"})
-
-
-class _Frame:
-    """A module that is running: where, in which of its calls, and how often each leaf has entered each operation."""
-
-    __slots__ = ("call", "module", "path", "turns")
-
-    def __init__(self, module: int, path: str, call: int, turns: dict[tuple[str, str], int] | None = None) -> None:
-        self.module = module
-        self.path = path
-        self.call = call
-        self.turns = dict(turns or {})
-
-
-class _Segment:
-    """A part of the forward that is checkpointed with re-entry: in which frame it ran, and which calls it made."""
-
-    def __init__(self, frame: _Frame) -> None:
-        self.frame = _Frame(frame.module, frame.path, frame.call, frame.turns)
-        self.calls: dict[int, list[tuple[str, int]]] = {}
-
-    def replayed(self) -> tuple[_Frame, dict[int, list[tuple[str, int]]]]:
-        frame = self.frame
-        calls = {key: list(reversed(calls)) for key, calls in self.calls.items()}
-        return _Frame(frame.module, frame.path, frame.call, frame.turns), calls
-
-
-class _Position(local):
-    """What a thread is running: the modules, the outermost first; parts that are checkpointed; parts that are repeated.
-
-    Of each thread its own, since backward, and the repetition of a part in it, may run in another than forward.
-    """
-
-    def __init__(self) -> None:
-        self.frames = [_Frame(0, "", 0)]
-        self.segments: list[_Segment] = []
-        self.replays: list[dict[int, list[tuple[str, int]]]] = []
-
-
-class Capture:
-    """See the module's docstring; what is entered gives the gradients so far, by leaf and use."""
+class UseCapture:
+    """See the module's docstring. Entering it gives a function that returns the gradients so far, by leaf and use."""
 
     def __init__(self, nodes: dict[int, list[str]], leaves: dict[str, torch.Tensor]) -> None:
         self._nodes = nodes
@@ -125,10 +39,10 @@ class Capture:
         self._gradients: dict[str, dict[Use, torch.Tensor]] = {name: {} for name in leaves}
         self._totals: dict[str, torch.Tensor] = {}
         self._order: dict[tuple[str, Use], int] = {}
-        self._here = _Position()
+        self._position = ThreadPosition()
         self._calls: dict[int, int] = {}
         self._calls_in_backward: dict[int, int] = {}
-        self._backwards: set[tuple[str, int]] = set()  # leaves whose uses a backward went through, with its number
+        self._backwards: set[tuple[str, int]] = set()  # each leaf with the number of a backward through its uses
         self._stack = ExitStack()
         self._thread = get_ident()
 
@@ -137,14 +51,14 @@ class Capture:
     def __enter__(self) -> Callable[[], dict[str, dict[Use, torch.Tensor]]]:
         self._thread = get_ident()
         with self._stack as stack:
-            with _lock:  # PyTorch numbers hooks without one
+            with _lock:  # PyTorch takes no lock when it registers hooks
                 self._stack.callback(register_module_forward_pre_hook(self._starts).remove)
                 self._stack.callback(register_module_forward_hook(self._ends, always_call=True).remove)
                 leaf: Any
                 for name, leaf in self._leaves.items():
                     self._stack.callback(leaf.register_hook(self._total_of(name, leaf)).remove)
-            self._stack.enter_context(_checkpoints_tell(self))
-            self._stack.enter_context(_Mode(self))
+            self._stack.enter_context(_segments_reported(self))
+            self._stack.enter_context(_CaptureMode(self))
             self._stack = stack.pop_all()
         return self.read
 
@@ -155,24 +69,24 @@ class Capture:
 
     def read(self) -> dict[str, dict[Use, torch.Tensor]]:
         """The gradients by use, in the order of the forward pass, with a row for what no use accounts for."""
-        found = {}
+        gradients_by_leaf = {}
         for name, gradients in self._gradients.items():
-            its = {use: gradients[use] for use in sorted(gradients, key=lambda use: self._order[name, use])}
+            by_use = {use: gradients[use] for use in sorted(gradients, key=lambda use: self._order[name, use])}
             total = self._totals.get(name)
             rest = None if total is None else _rest(total, list(gradients.values()))
             if rest is not None:
-                its[Use("", 0, UNATTRIBUTED)] = rest
-            found[name] = its
-        return found
+                by_use[Use("", 0, UNATTRIBUTED)] = rest
+            gradients_by_leaf[name] = by_use
+        return gradients_by_leaf
 
     def _total_of(self, name: str, leaf: torch.Tensor) -> Callable[[torch.Tensor], None]:
-        # Of a leaf on the CPU, this runs in the thread that called backward; of others, in a thread of the device.
-        thread_tells = leaf.device.type == "cpu"
+        # For a leaf on the CPU the hook runs in the thread that called backward, for others in a thread of the device.
+        in_calling_thread = leaf.device.type == "cpu"
 
         def note(gradient: torch.Tensor) -> None:
-            # By now, the gradient has passed all the uses of the leaf that this backward goes through.
+            # The hooks of all uses that this backward goes through have run before this one.
             ours = self.is_in_backward(leaf) or self.is_ours()
-            if ours or not (thread_tells or _is_of_another(self, leaf)):
+            if ours or not (in_calling_thread or _is_of_another(self, leaf)):
                 self._totals[name] = _added(self._totals.get(name), gradient)
 
         return note
@@ -183,71 +97,71 @@ class Capture:
         key = id(module)
         if key not in self._nodes or not self.is_ours():
             return
-        here = self._here
-        again = here.replays[-1].get(key) if here.replays else None
-        if again:
-            path, call = again.pop()
+        position = self._position
+        repeated = position.replays[-1].get(key) if position.replays else None
+        if repeated:
+            path, call = repeated.pop()
         else:
-            # What runs during backward, and repeats no segment that is known, does not count as a further call.
+            # A call during backward that repeats no known segment is not counted among the calls of the forward.
             in_backward = torch._C._current_graph_task_id() != -1
             calls = self._calls_in_backward if in_backward else self._calls
             path, call = self._path_of(key), calls.get(key, 0)
             calls[key] = call + 1
-        for segment in here.segments:
+        for segment in position.segments:
             segment.calls.setdefault(key, []).append((path, call))
-        here.frames.append(_Frame(key, path, call))
+        position.frames.append(ModuleCall(key, path, call))
 
     def _ends(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        frames = self._here.frames
+        frames = self._position.frames
         if self.is_ours() and any(frame.module == id(module) for frame in frames[1:]):
             while frames.pop().module != id(module):
                 pass
 
     def is_in_backward(self, leaf: torch.Tensor) -> bool:
-        """Whether the backward that runs went through uses of the leaf that are counted here."""
+        """Whether the running backward went through uses of the leaf that this capture counts."""
         name = self._names.get(id(leaf))
         return name is not None and (name, torch._C._current_graph_task_id()) in self._backwards
 
     def is_ours(self) -> bool:
-        """Whether what runs belongs here: in the thread of the capture, or in another that repeats what ran there."""
-        return get_ident() == self._thread or bool(self._here.replays)
+        """Whether the running code is counted: it runs in the thread of the capture, or repeats what ran there."""
+        return get_ident() == self._thread or bool(self._position.replays)
 
     def _path_of(self, key: int) -> str:
-        """The path of a module; of one that is used in several places, that below the module which is running."""
+        """The path of a module; if it is used in several places, the path below the module that is running."""
         paths = self._nodes[key]
-        above = self._here.frames[-1].path
+        above = self._position.frames[-1].path
         below = [path for path in paths if not above or path.startswith(above + ".")]
         return (below or paths)[0]
 
     @contextmanager
-    def checkpointing(self) -> Iterator[_Segment]:
-        """Around a part of the forward that is checkpointed with re-entry."""
-        segments = self._here.segments
-        segments.append(segment := _Segment(self._here.frames[-1]))
+    def checkpointing(self) -> Iterator[CheckpointedSegment]:
+        """Around a segment of the forward that is checkpointed with re-entry."""
+        segments = self._position.segments
+        segments.append(segment := CheckpointedSegment(self._position.frames[-1]))
         try:
             yield segment
         finally:
             segments.remove(segment)
 
     @contextmanager
-    def replaying(self, segment: _Segment) -> Iterator[None]:
-        """Around the repetition of such a part."""
-        here = self._here
+    def replaying(self, segment: CheckpointedSegment) -> Iterator[None]:
+        """Around the repetition of such a segment."""
+        position = self._position
         frame, calls = segment.replayed()
-        depth = len(here.frames)
-        here.frames.append(frame)
-        here.replays.append(calls)
+        depth = len(position.frames)
+        position.frames.append(frame)
+        position.replays.append(calls)
         try:
-            with _Mode(self) if not self._is_active() else nullcontext():
+            with _CaptureMode(self) if not self._is_active() else nullcontext():
                 yield
         finally:
-            here.replays.pop()
-            del here.frames[depth:]
+            position.replays.pop()
+            del position.frames[depth:]
 
     def _is_active(self) -> bool:
-        """Whether calls of this thread are looked at; backward on a GPU runs in a thread of its own."""
+        """Whether the calls of this thread are intercepted; backward on a GPU runs in a thread of its own."""
         active = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-        return any(isinstance(mode, _Mode) and mode.capture is self for mode in active)
+        return any(isinstance(mode, _CaptureMode) and mode.capture is self for mode in active)
 
     # -- where parameters enter operations ---------------------------------------------------------------
 
@@ -256,9 +170,9 @@ class Capture:
         name = self._names.get(id(parameter))
         if name is None or not tensor.requires_grad:
             return tensor
-        if not torch.is_grad_enabled() and not self._here.segments:
+        if not torch.is_grad_enabled() and not self._position.segments:
             return tensor
-        frame = self._here.frames[-1]
+        frame = self._position.frames[-1]
         turn = frame.turns.get((name, operation), 0)
         frame.turns[name, operation] = turn + 1
         use = Use(frame.path, frame.call, operation, turn)
@@ -269,9 +183,9 @@ class Capture:
         with torch._C.DisableTorchFunction():
             entered = torch.ops.aten.alias(tensor)
             if not entered.requires_grad:
-                return tensor  # inside a transform of torch.func, which has gradients of its own
+                return tensor  # inside a transform of torch.func, which computes gradients in its own way
             entered.register_hook(lambda gradient: self._note(name, use, gradient))
-        entered.leafwise_parameter = parameter  # for another capture around this one
+        entered.leafwise_parameter = parameter  # so that a capture around this one recognises it
         return entered  # type: ignore[no-any-return]
 
     def _note(self, name: str, use: Use, gradient: torch.Tensor) -> None:
@@ -279,20 +193,17 @@ class Capture:
         self._gradients[name][use] = _added(self._gradients[name].get(use), gradient)
 
 
-class _Mode(TorchFunctionMode):
-    """Has every parameter that enters an operation pass through the capture."""
+class _CaptureMode(TorchFunctionMode):
+    """Passes every parameter that enters an operation through the capture."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: UseCapture) -> None:
         super().__init__()
         self.capture = capture
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        operation = getattr(func, "__name__", str(func))
-        if operation == "__get__":
-            operation = getattr(getattr(func, "__self__", None), "__name__", operation)
-            operation = operation if operation in _COMPUTED else "__get__"
-        if operation in _ABOUT_ITSELF:
+        operation = operation_name(func)
+        if operation is None:
             return func(*args, **kwargs)
 
         def enter(tensor: torch.Tensor) -> torch.Tensor:
@@ -302,12 +213,12 @@ class _Mode(TorchFunctionMode):
 
 
 _lock = Lock()
-_captures: list[Capture] = []  # those that are entered, in any thread
+_captures: list[UseCapture] = []  # those that are entered, in any thread
 
 
-def _is_of_another(capture: Capture, leaf: torch.Tensor) -> bool:
-    """Whether the backward that runs went through uses of this leaf that another capture noted."""
-    return any(other is not capture and other.is_in_backward(leaf) for other in tuple(_captures))
+def _is_of_another(capture: UseCapture, leaf: torch.Tensor) -> bool:
+    """Whether the running backward went through uses of this leaf that another capture counts."""
+    return any(entered is not capture and entered.is_in_backward(leaf) for entered in tuple(_captures))
 
 
 _function: Any = CheckpointFunction
@@ -315,8 +226,8 @@ _forward, _backward = _function.forward, _function.backward
 
 
 @contextmanager
-def _checkpoints_tell(capture: Capture) -> Iterator[None]:
-    """Has checkpoints with re-entry say which part of the forward they repeat, while any capture is entered."""
+def _segments_reported(capture: UseCapture) -> Iterator[None]:
+    """While any capture is entered, checkpoints with re-entry report which segment of the forward they repeat."""
     with _lock:
         _captures.append(capture)
         _function.forward, _function.backward = staticmethod(_noted_forward), staticmethod(_noted_backward)
@@ -338,7 +249,7 @@ def _noted_forward(ctx: Any, *args: Any) -> Any:
 
 def _noted_backward(ctx: Any, *gradients: Any) -> Any:
     with ExitStack() as stack:
-        for capture, segment in getattr(ctx, "leafwise_segments", ()):  # none, of what ran before
+        for capture, segment in getattr(ctx, "leafwise_segments", ()):  # absent if the forward ran before the capture
             if capture in _captures:
                 stack.enter_context(capture.replaying(segment))
         return _backward(ctx, *gradients)
@@ -350,7 +261,7 @@ def _added(before: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _rest(total: torch.Tensor, parts: list[torch.Tensor]) -> torch.Tensor | None:
-    """What the parts do not account for, unless it is rounding."""
+    """The part of the total that the parts do not account for; None where that is only rounding."""
     if not parts:
         return total
     if total.is_sparse or any(part.is_sparse for part in parts):
@@ -367,5 +278,5 @@ def _rest(total: torch.Tensor, parts: list[torch.Tensor]) -> torch.Tensor | None
 
 
 class TorchTrackingUses(TrackingUses):
-    def capture(self, nodes: dict[int, list[str]], leaves: dict[str, Any]) -> Capture:
-        return Capture(nodes, leaves)
+    def capture(self, nodes: dict[int, list[str]], leaves: dict[str, Any]) -> UseCapture:
+        return UseCapture(nodes, leaves)

@@ -1,4 +1,4 @@
-"""Values of tensors as ties see them: through an op, bit by bit, and one chosen among several."""
+"""Values of tied tensors: seen through an op, compared bit by bit, and chosen where names differ."""
 
 from typing import Any
 
@@ -15,13 +15,14 @@ def seen_through(tensor: torch.Tensor, op: Op) -> torch.Tensor:
 
 
 def seen(tensor: torch.Tensor, slices: Any, order: tuple[int, ...] | None) -> torch.Tensor:
+    """`seen_through` with the parts of an op, which torch.compile can trace."""
     if slices is not None:
         tensor = tensor[slices]
     return tensor if order is None else tensor.permute(order)
 
 
 def put_through(whole: torch.Tensor, op: Op, part: torch.Tensor) -> None:
-    """Writes what a name with this op shows into the whole."""
+    """Writes the values that a name with this op sees into the whole tensor."""
     seen_through(whole, op).copy_(part)
 
 
@@ -45,7 +46,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def choose(source: torch.Tensor, targets: list[tuple[torch.Tensor, Op]], keep: Keep | None) -> torch.Tensor:
-    """The values that `keep` chooses for the source, as a tensor of their own unless they are those of the source."""
+    """The values that `keep` chooses for the source: a new tensor, or the source itself."""
     with torch.no_grad():
         if keep == "target":
             chosen = source.detach().clone()

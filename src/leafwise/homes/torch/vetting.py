@@ -1,4 +1,4 @@
-"""Tensors and modules that leafwise refuses by name."""
+"""Tensors and modules that leafwise refuses, with the reason."""
 
 import sys
 from typing import Any
@@ -25,7 +25,7 @@ _PLAIN = {torch.Tensor, nn.Parameter, nn.Buffer}
 
 class TorchVetting(Vetting):
     def may_be_foreign(self, values: list[Any]) -> bool:
-        """Whether any of these may be something else than it seems; plain tensors need no further look."""
+        """Whether any of these may have values that leafwise cannot read; plain tensors need no check."""
         inside_transform = torch._C._functorch.peek_interpreter_stack() is not None
         return may_be_marked() or inside_transform or bool(set(map(type, values)) - _PLAIN)
 
@@ -34,36 +34,35 @@ class TorchVetting(Vetting):
         return {number: reason for number, reason in reasons if reason}
 
     def unlisted(self, objects: list[Any]) -> dict[int, str]:
-        """Modules that have what is not in their parameters and buffers: by their number, what that is."""
-        packed = {kind for kind in set(map(type, objects)) if kind.__module__.startswith(_PACKED)}
-        found = {}
+        """Modules that hold values outside of their parameters and buffers: the reason, by number."""
+        classes = set(map(type, objects))
+        packed = {cls for cls in classes if cls.__module__.startswith(_PACKED)}
+        reasons = {}
         if packed:
-            found = {
-                number: f"{type(one).__name__} keeps its weights packed, outside of the tree; take the model before it"
+            reasons = {
+                number: f"{type(obj).__name__} keeps its weights packed, outside of the tree; take the model before it"
                 " was quantised"
-                for number, one in enumerate(objects)
-                if type(one) in packed
+                for number, obj in enumerate(objects)
+                if type(obj) in packed
             }
-        sharded = {
-            kind for kind in set(map(type, objects)) if any(base.__name__ == "FSDPModule" for base in kind.__mro__)
-        }
+        sharded = {cls for cls in classes if any(base.__name__ == "FSDPModule" for base in cls.__mro__)}
         if sharded:
-            found |= {number: _FSDP2 for number, one in enumerate(objects) if type(one) in sharded}
+            reasons |= {number: _FSDP2 for number, obj in enumerate(objects) if type(obj) in sharded}
         if "diffusers" in sys.modules:
-            found |= {number: _ON_DISK for number, one in enumerate(objects) if _is_on_disk(one)}
+            reasons |= {number: _ON_DISK for number, obj in enumerate(objects) if _is_on_disk(obj)}
         if "accelerate" in sys.modules:
-            found |= {number: _OFFLOADED for number, one in enumerate(objects) if _is_offloaded(one)}
-        return found
+            reasons |= {number: _OFFLOADED for number, obj in enumerate(objects) if _is_offloaded(obj)}
+        return reasons
 
     def saved_otherwise(self, objects: list[Any]) -> dict[int, str]:
-        """Modules whose state dict does not say what they hold: by their number, what it says otherwise."""
-        own = {kind for kind in set(map(type, objects)) if issubclass(kind, nn.Module) and writes_its_own(kind)}
-        found = {}
+        """Modules whose state dict differs from what they hold: the difference, by number."""
+        own = {cls for cls in set(map(type, objects)) if issubclass(cls, nn.Module) and writes_its_own(cls)}
+        reasons = {}
         for number, module in enumerate(objects):
             if type(module) in own or (isinstance(module, nn.Module) and has_hooks(module, "_state_dict_hooks")):
                 if reason := differs(module):
-                    found[number] = reason
-        return found
+                    reasons[number] = reason
+        return reasons
 
 
 def _is_on_disk(module: Any) -> bool:
@@ -74,4 +73,5 @@ def _is_on_disk(module: Any) -> bool:
 
 def _is_offloaded(module: Any) -> bool:
     hook = vars(module).get("_hf_hook") if isinstance(module, nn.Module) else None
-    return hook is not None and any(getattr(one, "offload", False) for one in (hook, *getattr(hook, "hooks", ())))
+    hooks = () if hook is None else (hook, *getattr(hook, "hooks", ()))
+    return any(getattr(part, "offload", False) for part in hooks)

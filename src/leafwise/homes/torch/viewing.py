@@ -1,4 +1,4 @@
-"""Views of tensors, and leaves that are views by construction; see `views`."""
+"""Views of tensors, and parameters that are views because of a tie; see `views`."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import torch
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.memory import Op
 from leafwise.homes.torch.values import seen_through
-from leafwise.homes.torch.views import view_names, view_source
+from leafwise.homes.torch.views import view_names, views_of
 
 
 class TorchViewing(Viewing):
@@ -18,4 +18,7 @@ class TorchViewing(Viewing):
         return view_names(cls)
 
     def view_source(self, owner: Any, name: str) -> tuple[Any, Op] | None:
-        return view_source(owner, name)
+        view = views_of(owner).get(name)
+        if view is None or owner._parameters.get(name) is not None or view.parameters.get(view.name) is None:
+            return None  # something else was put in its place, or its source is gone
+        return view.parameters[view.name], view.op

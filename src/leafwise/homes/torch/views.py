@@ -1,7 +1,8 @@
-"""Names that are views: a transpose or a slice of somebody's parameter, computed whenever it is read.
+"""Parameters that are views: a transpose or a slice of another module's parameter, computed whenever they are read.
 
-By a property of a subclass of the module's own class, so that module code goes on reading `self.weight`. It reads the
-parameter where its owner keeps it, so that nothing can leave it behind.
+The module gets a subclass of its own class with a property for each view, so that its code goes on reading
+`self.weight`. The property looks the source up in the dict of its owner, so that it stays right when the source is
+replaced.
 """
 
 import weakref
@@ -14,16 +15,16 @@ from torch import nn
 from leafwise.core.memory import Op
 from leafwise.errors import TieError, Unsupported
 from leafwise.homes.torch.bonds import KEEPER, Bond
-from leafwise.homes.torch.keepers import Keeper
+from leafwise.homes.torch.keepers import TieKeeper
 from leafwise.homes.torch.values import seen
 
 _VIEWS = "_leafwise_views"
 
 
-class View:
-    """What a name that is a view shows: somebody's parameter, where its owner keeps it, through an op.
+class ParameterView:
+    """A parameter of another module, looked up in the dict of its owner and seen through an op.
 
-    The op is kept as plain parts, which torch.compile can trace.
+    The parts of the op are attributes of their own, because torch.compile can trace those.
     """
 
     def __init__(self, owner: nn.Module, name: str, op: Op, path: str, source: str) -> None:
@@ -46,15 +47,15 @@ class View:
         return seen(source, self.slices, self.order)
 
     def _computed(self) -> Any:
-        """Of a source that is no longer a parameter: pruned or parametrized, it is computed, too."""
+        """The source where it is no longer a parameter: once pruned or parametrized, it is computed too."""
         owner = None if self.owner is None else self.owner()
-        found = getattr(owner, self.name, None) if owner is not None else None
-        if not isinstance(found, torch.Tensor):
+        source = getattr(owner, self.name, None) if owner is not None else None
+        if not isinstance(source, torch.Tensor):
             raise TieError(
                 f"{self.path} is a view of {self.source}, which is gone; "
                 f"put it back, or assign another tensor to {self.path}"
             )
-        return found
+        return source
 
     def shown(self) -> torch.Tensor | None:
         """The view; None where its source is gone."""
@@ -67,7 +68,7 @@ class View:
         return self.source + self.op.describe()
 
 
-def attach_view(module: nn.Module, name: str, view: View) -> None:
+def attach_view(module: nn.Module, name: str, view: ParameterView) -> None:
     """Makes `module.name` the view from now on."""
     base, names = _parts_of(type(module))
     cls = tied_class(base, tuple(sorted({*names, name})))
@@ -78,31 +79,31 @@ def attach_view(module: nn.Module, name: str, view: View) -> None:
 
 
 def detach_view(module: nn.Module, name: str) -> None:
-    """Gives the module a parameter of its own again, with equal values."""
+    """Gives the module an independent parameter again, with equal values."""
     view = views_of(module)[name]
     held: Any = module._parameters.get(name)
     if held is None:
         held = view.tensor()
     source = view.parameters.get(view.name)
     copy = held.detach().clone(memory_format=torch.contiguous_format)
-    _let_go(module, name, nn.Parameter(copy, requires_grad=source is None or source.requires_grad))
+    _end_view(module, name, nn.Parameter(copy, requires_grad=source is None or source.requires_grad))
 
 
-def _let_go(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-    """Ends a view. Where somebody has put a class of theirs on top of ours, ours stays, and shows the parameter."""
+def _end_view(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+    """Ends a view. If other code has subclassed our class since, ours stays, and its property gives the parameter."""
     del module.__dict__[_VIEWS][name]
     module._parameters[name] = parameter
     base, names = _parts_of(type(module))
-    left = tuple(other for other in names if other != name)
+    left = tuple(view_name for view_name in names if view_name != name)
     if "_leafwise_base" in vars(type(module)):
         module.__class__ = tied_class(base, left) if left else base
     if not module.__dict__[_VIEWS]:
         del module.__dict__[_VIEWS]
 
 
-def views_of(module: nn.Module) -> dict[str, View]:
-    found: dict[str, View] = module.__dict__.get(_VIEWS, {})
-    return found
+def views_of(module: nn.Module) -> dict[str, ParameterView]:
+    views: dict[str, ParameterView] = module.__dict__.get(_VIEWS, {})
+    return views
 
 
 def is_view(owner: nn.Module, name: str) -> bool:
@@ -113,16 +114,8 @@ def view_names(cls: type) -> frozenset[str]:
     return frozenset(getattr(cls, "_leafwise_names", ()))
 
 
-def view_source(owner: nn.Module, name: str) -> tuple[Any, Op] | None:
-    """The parameter that a view shows, unless something else was put in its place."""
-    view = views_of(owner).get(name)
-    if view is None or owner._parameters.get(name) is not None or view.parameters.get(view.name) is None:
-        return None
-    return view.parameters[view.name], view.op
-
-
 def plain_class(cls: type) -> type:
-    """The module's own class, without what leafwise put before it."""
+    """The module's own class, without the subclass that leafwise makes for views."""
     return _parts_of(cls)[0] if "_leafwise_base" in vars(cls) else cls
 
 
@@ -142,7 +135,7 @@ def tied_class(base: Any, names: tuple[str, ...]) -> type:
 
     def reader(name: str) -> property:
         def read(self: Any) -> Any:
-            held = self._parameters[name]  # None, but for the time of a torch.func.functional_call that gives it
+            held = self._parameters[name]  # None, except inside a torch.func.functional_call that replaces it
             return self._leafwise_views[name].tensor() if held is None else held
 
         return property(read)
@@ -150,41 +143,42 @@ def tied_class(base: Any, names: tuple[str, ...]) -> type:
     body = {name: reader(name) for name in names}
     return type(
         f"Tied{base.__name__}",
-        (_TiedMethods, base),
+        (_ModuleWithViews, base),
         {**body, "_leafwise_base": base, "_leafwise_names": names, "__module__": base.__module__},
     )
 
 
-class _TiedMethods(nn.Module):
-    """What a module with views does otherwise than its own class."""
+class _ModuleWithViews(nn.Module):
+    """The methods that a module with views overrides in its own class."""
 
     _leafwise_names: tuple[str, ...]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self._must_stay(name):
+        if self._is_ordinary(name):
             super().__setattr__(name, value)
         else:
             setattr(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        if self._must_stay(name):
+        if self._is_ordinary(name):
             super().__delattr__(name)
         else:
             delattr(self, name)
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        if self._must_stay(name):
+        if self._is_ordinary(name):
             super().register_parameter(name, param)
         else:
             self.register_parameter(name, param)
 
-    def _must_stay(self, name: str) -> bool:
-        """Refuses to change a view. One with nothing left to be a view of ends, and with it, perhaps, this class."""
+    def _is_ordinary(self, name: str) -> bool:
+        """Whether `name` is not a view, and so handled as usual. Refuses to change a view; but ends one whose source is
+        gone, after which the class of the module may be another."""
         view = views_of(self).get(name) if name in self._leafwise_names else None
         if view is None:
             return True
         if view.shown() is None:
-            _let_go(self, name, None)
+            _end_view(self, name, None)
             return False
         raise TieError(
             f"{view.path} is {view.describe()}: write in place to change both, "
@@ -193,22 +187,24 @@ class _TiedMethods(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        # A plainly tied parameter is converted with any module that holds it; so is the source of a view.
+        # PyTorch converts a tied parameter with every module that holds it; do the same for the source of a view.
         for bond in {id(bond): bond for bond in self._bonds().values()}.values():
             bond.apply_to_source(fn)
         return self
 
     def _bonds(self) -> dict[str, Bond]:
-        keeper: Keeper | None = self.__dict__.get(KEEPER)
+        """The bonds of the views, by name."""
+        keeper: TieKeeper | None = self.__dict__.get(KEEPER)
         bonds = keeper.bonds if keeper is not None else []
-        found = {bond.members[n].name: bond for bond, n in bonds if n in bond.members and bond.members[n].viewed}
-        return {name: found[name] for name in views_of(self) if name in found}
+        members = [(bond, bond.members[number]) for bond, number in bonds if number in bond.members]
+        bonds_by_name = {member.name: bond for bond, member in members if member.viewed}
+        return {name: bonds_by_name[name] for name in views_of(self) if name in bonds_by_name}
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         saved: dict[str, Any] = {}
         super()._save_to_state_dict(saved, prefix, keep_vars)
         views = views_of(self)
-        for name in self._parameters:  # every name in the place where it would stand without views
+        for name in self._parameters:  # in the order in which a module without views writes them
             view = views.get(name) if self._parameters[name] is None else None
             tensor = None if view is None else view.shown()
             if tensor is not None:
@@ -227,7 +223,7 @@ class _TiedMethods(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        # As the last of the hooks, since others may rename keys, and the keeper's looks for what disagrees.
+        # As the last of the hooks: others may rename keys, and the keeper's must have compared the values before.
         hooks: Any = self._load_state_dict_pre_hooks
         hooks[_VIEWS] = self._load_views
         try:
@@ -247,11 +243,11 @@ class _TiedMethods(nn.Module):
         unexpected: list[str],
         errors: list[str],
     ) -> None:
-        keeper: Keeper | None = self.__dict__.get(KEEPER)
+        keeper: TieKeeper | None = self.__dict__.get(KEEPER)
         for name in [name for name in views_of(self) if self._parameters[name] is None]:
             value = state.pop(prefix + name, None)
             if keeper is not None and keeper.agreed.get(name) is missing:
-                continue  # what it says was found to agree with what its source loads
+                continue  # its value agrees with that of its source, which is loaded
             if value is None:
                 missing.extend([prefix + name] if strict else [])
                 continue
@@ -260,7 +256,7 @@ class _TiedMethods(nn.Module):
                 errors.append(f"{problem} for {prefix}{name}")
 
     def _take_in(self, name: str, value: Any, metadata: dict[str, Any]) -> str:
-        """Loads what is given for a view alone into its source; says why it cannot."""
+        """Loads the value of a view into its source; gives the reason if it cannot."""
         view = views_of(self)[name]
         if not isinstance(value, torch.Tensor):
             return f"expected a tensor, received {type(value).__name__}"
@@ -268,7 +264,7 @@ class _TiedMethods(nn.Module):
         if value.shape != shown.shape:
             return f"size mismatch: {tuple(value.shape)} in the checkpoint, {tuple(shown.shape)} in the model,"
         source = view.parameters.get(view.name)
-        if source is None:  # pruned or parametrized: what is computed cannot be loaded
+        if source is None:  # pruned or parametrized: a computed tensor cannot be loaded
             same = value.is_meta or torch.allclose(shown.to(value.dtype), value.to(shown.device), equal_nan=True)
             return (
                 "" if same else f"{view.source}, of which it is a view, is computed, and gives other values than those"
@@ -303,7 +299,7 @@ class _TiedMethods(nn.Module):
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        # Independent, until the source reports that it was copied too. Views whose source came first stay.
+        # Independent until the source is copied too. A view whose source was copied first stays a view.
         for name, bond in self._bonds().items():
             view = views_of(self)[name]
             slot = bond.slots.get(bond.source)
@@ -312,13 +308,13 @@ class _TiedMethods(nn.Module):
                 continue
             if view.parameters.get(view.name) is not None:
                 detach_view(self, name)
-            bond.waiting.append(_Attach(self, name, view, bond))
+            bond.waiting.append(_PendingView(self, name, view, bond))
 
 
-class _Attach:
-    """Makes a view again, once its source is there."""
+class _PendingView:
+    """A copied view whose source is not copied yet; calling it makes the name a view again."""
 
-    def __init__(self, module: nn.Module, name: str, view: View, bond: Bond) -> None:
+    def __init__(self, module: nn.Module, name: str, view: ParameterView, bond: Bond) -> None:
         self.module = weakref.ref(module)
         self.name, self.view, self.bond = name, view, bond
 
