@@ -15,7 +15,7 @@ from tests.iterate.models import LanguageModel
 from torch import nn
 
 import leafwise as lw
-from leafwise.iterate.distributions import Key, normal, numbers, uniform, words
+from leafwise.iterate.distributions import GeneratorKey, normal, numbers, uniform, words
 
 NORMAL = [lw.Rule("**", init="normal")]
 
@@ -28,7 +28,7 @@ def net(*widths: int) -> nn.Sequential:
 
 
 def test_any_stretch_of_words_can_be_drawn_by_itself() -> None:
-    key = Key.of(0, "layers.0.weight")
+    key = GeneratorKey.of(0, "layers.0.weight")
     whole = words(key, 0, 1000)
     for start in (0, 1, 7, 8, 9, 500, 993):
         assert np.array_equal(words(key, start, 7), whole[start : start + 7])
@@ -36,7 +36,7 @@ def test_any_stretch_of_words_can_be_drawn_by_itself() -> None:
 
 def test_the_words_are_those_of_philox() -> None:
     """Philox4x64-10 written out, from its published definition."""
-    key = Key.of(3, "a.b")
+    key = GeneratorKey.of(3, "a.b")
     mask = (1 << 64) - 1
     blocks = []
     for block in range(1, 4):
@@ -54,19 +54,19 @@ def test_the_words_that_a_gpu_makes_for_itself_are_the_same(first: int, count: i
     from leafwise.homes.torch.filling import philox_words
 
     for seed in range(5):
-        key = Key.of(seed, "x")
+        key = GeneratorKey.of(seed, "x")
         assert np.array_equal(philox_words(key, first, count, torch.device("cpu")).numpy(), words(key, first, count))
 
 
 def test_normal_numbers_are_the_inverse_of_the_distribution_function() -> None:
-    some = np.concatenate([words(Key.of(0, "x"), 0, 5000), np.array([-(2**31), 2**31 - 1, 0, -1], np.int32)])
+    some = np.concatenate([words(GeneratorKey.of(0, "x"), 0, 5000), np.array([-(2**31), 2**31 - 1, 0, -1], np.int32)])
     exact = statistics.NormalDist()
     expected = [exact.inv_cdf((int(word) + 0.5) / 2**32 + 0.5) for word in some]
     assert np.allclose(numbers(normal(0, 1), some), expected, rtol=1e-14, atol=0)
 
 
 def test_a_cut_normal_stays_inside_and_is_spread_as_it_should() -> None:
-    x = numbers(normal(0, 1, cut=2.0), words(Key.of(0, "x"), 0, 200_000))
+    x = numbers(normal(0, 1, cut=2.0), words(GeneratorKey.of(0, "x"), 0, 200_000))
     assert abs(x).max() <= 2
     mass = math.erf(2 / math.sqrt(2))
     density = math.exp(-2) / math.sqrt(2 * math.pi)
@@ -77,7 +77,7 @@ def test_a_cut_normal_stays_inside_and_is_spread_as_it_should() -> None:
 def test_numbers_pass_a_test_of_their_distribution(draw: Any) -> None:
     """The largest distance between the found and the true distribution function, by Kolmogorov and Smirnov."""
     count = 100_000
-    x = np.sort(numbers(draw, words(Key.of(1, "y"), 0, count)))
+    x = np.sort(numbers(draw, words(GeneratorKey.of(1, "y"), 0, count)))
     true = (x + 1) / 2 if not draw.normal else np.array([statistics.NormalDist().cdf(one) for one in x])
     distance = np.abs(true - (np.arange(count) + 0.5) / count).max()
     assert distance * math.sqrt(count) < 1.95  # a thousandth of all samples lie further
@@ -124,14 +124,14 @@ def test_rows_do_not_depend_on_how_many_there_are() -> None:
 
 def test_large_leaves_are_drawn_piece_by_piece_and_come_out_the_same() -> None:
     model = lw.initialize(nn.Embedding(5000, 130), NORMAL)
-    expected = numbers(normal(0, 1), words(Key.of(0, "weight"), 0, 5000 * 130)).reshape(5000, 130)
+    expected = numbers(normal(0, 1), words(GeneratorKey.of(0, "weight"), 0, 5000 * 130)).reshape(5000, 130)
     assert np.array_equal(model.weight.detach().numpy(), expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_every_dtype_gets_the_same_numbers_rounded(dtype: torch.dtype) -> None:
     model = lw.initialize(nn.Linear(50, 40, dtype=dtype), NORMAL)
-    exact = numbers(normal(0, 1), words(Key.of(0, "weight"), 0, 2000)).reshape(40, 50)
+    exact = numbers(normal(0, 1), words(GeneratorKey.of(0, "weight"), 0, 2000)).reshape(40, 50)
     assert torch.equal(model.weight.detach(), torch.from_numpy(exact).to(dtype))
 
 
@@ -399,7 +399,7 @@ def test_long_rows_are_drawn_piece_by_piece() -> None:
     module = nn.Module()
     module.w = nn.Parameter(torch.empty(2, 700_000))
     lw.initialize(module, [lw.Rule("w", init="normal")])
-    expected = numbers(normal(0, 1), words(Key.of(0, "w"), 0, 1_400_000)).reshape(2, 700_000)
+    expected = numbers(normal(0, 1), words(GeneratorKey.of(0, "w"), 0, 1_400_000)).reshape(2, 700_000)
     assert np.array_equal(module.w.detach().numpy(), expected.astype(np.float32))
 
 

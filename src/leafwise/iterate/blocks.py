@@ -20,7 +20,7 @@ class BlocksError(Exception):
         self.stack_paths = list(stack_paths)
 
 
-class Block(NamedTuple):
+class RepeatedBlock(NamedTuple):
     """The node of a block, and the range of rows that are as deep as it: from `first` to before `last`."""
 
     node: int
@@ -111,13 +111,13 @@ class BlockSearch:
 
     # -- stages ----------------------------------------------------------------------------------------------
 
-    def stages(self, run: list[int], inner: bool = False) -> list[list[Block]]:
+    def stages(self, run: list[int], inner: bool = False) -> list[list[RepeatedBlock]]:
         """The blocks of each stage of a run. Where the run has blocks and not stages, each block is a stage of its own.
 
         Other rows of a stage, such as those of a downsampling layer, go with its first block, or if they come after
         all blocks, with its last. But where no row comes before the first stage, what comes before its first block is
         the stem."""
-        stages: list[list[Block]] = []
+        stages: list[list[RepeatedBlock]] = []
         for node, inside in zip(run, self._inside(run, inner), strict=True):
             first, last = self._columns.row_ranges[node]
             blocks = [block for stage in self.stages(inside, inner=True) for block in stage]
@@ -125,7 +125,7 @@ class BlockSearch:
                 if stages or inner or self._sizes_before[first]:
                     blocks[0] = blocks[0]._replace(first=first)
                 blocks[-1] = blocks[-1]._replace(last=last)
-            stages.append(blocks or [Block(node, first, last)])
+            stages.append(blocks or [RepeatedBlock(node, first, last)])
         return stages
 
     def _inside(self, run: list[int], inner: bool) -> list[list[int]]:
@@ -194,7 +194,7 @@ class BlockSearch:
         head, or an embedding of positions, may be larger than all blocks."""
         return 2 * self.total(nodes) > self.size(above) or 2 * self.matrices(nodes) > self.matrices([above])
 
-    def beside(self, run: list[int], stages: list[list[Block]]) -> list[tuple[int, int, int]]:
+    def beside(self, run: list[int], stages: list[list[RepeatedBlock]]) -> list[tuple[int, int, int]]:
         """Ranges of rows beside the stages, with the number of the block that each goes with.
 
         A list beside the stages may have an entry for each stage, such as its patch embedding or its norm. An entry
@@ -239,13 +239,13 @@ def largest_stack(search: BlockSearch, node: int) -> list[int]:
     return stacks[0]
 
 
-def blocks_matching(search: BlockSearch, tree: Tree, blocks: str) -> list[Block]:
+def blocks_matching(search: BlockSearch, tree: Tree, blocks: str) -> list[RepeatedBlock]:
     """The blocks that match a glob, in the order of their rows."""
     columns = tree.columns
     nodes = [node for node in Glob(blocks).nodes(columns, tree.root) if search.size(node)]
     if not nodes:
         raise BlocksError(f"no node with parameters matches blocks={blocks!r}")
-    matches = sorted((Block(node, *columns.row_ranges[node]) for node in nodes), key=lambda block: block[1:])
+    matches = sorted((RepeatedBlock(node, *columns.row_ranges[node]) for node in nodes), key=lambda block: block[1:])
     for block, next_block in pairwise(matches):
         if next_block.first < block.last:
             raise BlocksError(f"blocks={blocks!r} matches nodes of which one lies inside another")

@@ -134,8 +134,8 @@ class _Gradients:
         return part.leaves == self.leaves and part.packed.holds(self._arrays)
 
     def clip_together(self, max_norm: float) -> list[float] | None:
-        """Clips all gradients at once and gives their norms, which are changed only if all are finite. None where that
-        is not possible."""
+        """Clips all gradients at once, unless they are not finite, and gives the norms that they had. None where their
+        homes cannot do that."""
         if len(self._batches) != 1:
             return None
         return self._batches[0].home.capability(Clipping).clip_together(self._arrays, max_norm)

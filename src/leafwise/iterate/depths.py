@@ -9,7 +9,7 @@ from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.tree import Tree
-from leafwise.iterate.blocks import Block, BlockSearch, BlocksError, blocks_matching, largest_stack
+from leafwise.iterate.blocks import BlockSearch, BlocksError, RepeatedBlock, blocks_matching, largest_stack
 
 
 class Depths(NamedTuple):
@@ -89,7 +89,7 @@ def _matcher(columns: Columns, node: int) -> str:
 def _by_stages(
     columns: Columns,
     rows: Sequence[int],
-    stages: list[list[Block]],
+    stages: list[list[RepeatedBlock]],
     beside: list[tuple[int, int, int]],
     pattern: str | None = None,
 ) -> Depths:

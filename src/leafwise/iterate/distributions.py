@@ -17,19 +17,19 @@ from leafwise.core.capabilities.filling import Draw
 _WORDS = 8  # of 32 bits, in a block
 
 
-class Key(NamedTuple):
+class GeneratorKey(NamedTuple):
     """The key of the generator for one leaf."""
 
     low: int
     high: int
 
     @classmethod
-    def of(cls, seed: int, path: str) -> "Key":
+    def of(cls, seed: int, path: str) -> "GeneratorKey":
         digest = hashlib.blake2b(f"{seed}:{path}".encode(), digest_size=16).digest()
         return cls(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
 
 
-def words(key: Key, start: int, count: int) -> Any:
+def words(key: GeneratorKey, start: int, count: int) -> Any:
     """The words from number `start` on, as signed numbers of 32 bits."""
     block, skipped = divmod(start, _WORDS)
     bits = np.random.Philox(key=np.array(key, np.uint64), counter=np.array([block, 0, 0, 0], np.uint64))

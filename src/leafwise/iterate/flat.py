@@ -22,7 +22,7 @@ class FlatPart:
 
     @property
     def values(self) -> Any:
-        """The vector of values: what is written there, the leaves hold."""
+        """The vector of values. Writing to it changes the leaves."""
         return self.packed.values(self._moved)
 
     @property
@@ -32,7 +32,7 @@ class FlatPart:
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        """For each leaf, by its path, its place in the vectors."""
+        """The slice of each leaf in the vectors, by path."""
         keys = self._columns.keys([self.leaves[number] for number in self.packed.order])
         places = zip(keys, self.packed.starts, self.packed.sizes, strict=True)
         return {key: slice(start, start + size) for key, start, size in places}
@@ -75,7 +75,7 @@ class Flat:
 
     @property
     def values(self) -> Any:
-        """The vector of values: what is written there, the leaves hold."""
+        """The vector of values. Writing to it changes the leaves."""
         return self._only.values
 
     @property
@@ -85,7 +85,7 @@ class Flat:
 
     @property
     def slices(self) -> dict[str, slice]:
-        """For each leaf, by its path, its place in the vectors."""
+        """The slice of each leaf in the vectors, by path."""
         return self._only.slices
 
     @property
@@ -177,7 +177,7 @@ def _slots(columns: Columns, leaf: int) -> list[DictSlot]:
 
 
 def _check(t: Tree, leaves: list[int]) -> None:
-    """Raises, before anything is changed, if a leaf cannot be a view of a vector."""
+    """Raises, before anything is changed, where a leaf cannot become a view of a vector."""
     columns = t.columns
     if not leaves:
         raise WalkError("there is nothing to flatten: no leaf is trained")

@@ -14,7 +14,7 @@ from leafwise.core.progress import bar
 from leafwise.core.rebuild import recomputed, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import Error, RuleError
-from leafwise.iterate.distributions import Key
+from leafwise.iterate.distributions import GeneratorKey
 from leafwise.iterate.init_jobs import InitJob, plan_jobs, values_for
 from leafwise.iterate.leaf_filler import LeafFiller
 from leafwise.iterate.rules import Rule, checked_rules
@@ -147,7 +147,7 @@ class _JobFiller:
         for job, values in jobs:
             target, replaces = self._targets[job.leaf]
             axes = self._columns.row_role(job.leaf)[1]
-            key = Key.of(self._seed, job.key)
+            key = GeneratorKey.of(self._seed, job.key)
             filled = LeafFiller(self._columns.home(target), target, axes, key, self._count).fill(values)
             if replaces:
                 new[job.leaf] = filled

@@ -13,7 +13,7 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.memory import Op
-from leafwise.iterate.distributions import Key, normal, numbers, words
+from leafwise.iterate.distributions import GeneratorKey, normal, numbers, words
 from leafwise.iterate.initializers import Orthogonal, Padded
 
 # Names that frameworks have for the same leaf, and the name that a key has in their place.
@@ -48,7 +48,7 @@ class LeafFiller:
     framework does not change the values."""
 
     def __init__(
-        self, home: Home, value: Any, axes: Sequence[str] | None, key: Key, count: Callable[[int], None]
+        self, home: Home, value: Any, axes: Sequence[str] | None, key: GeneratorKey, count: Callable[[int], None]
     ) -> None:
         self.home, self.value, self.key, self.count = home, value, key, count
         self.filling = home.capability(Filling)
@@ -136,11 +136,11 @@ class LeafFiller:
             self.filling.fill(local, local_row, np.zeros((1, *shape[1:])))
 
 
-def _words(key: Key, first: int, shape: tuple[int, ...], inside: tuple[slice, ...]) -> Any:
+def _words(key: GeneratorKey, first: int, shape: tuple[int, ...], inside: tuple[slice, ...]) -> Any:
     return words(key, first, math.prod(shape)).reshape(shape)[(slice(None), *inside)]
 
 
-def _orthogonal(key: Key, shape: tuple[int, ...], gain: float) -> Any:
+def _orthogonal(key: GeneratorKey, shape: tuple[int, ...], gain: float) -> Any:
     rows, columns = shape[0], math.prod(shape[1:])
     if not rows * columns:
         return np.zeros(shape)

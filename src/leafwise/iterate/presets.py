@@ -17,7 +17,7 @@ from leafwise.iterate.rules import Rule
 if TYPE_CHECKING:
     from leafwise.core.home import Spec
 
-# Roles of leaves that weight decay would only pull away from where they belong.
+# Roles of leaves that weight decay does harm to.
 _NOT_DECAYED = re.compile(r"norm\..*|(.*\.)?bias(_\w+)?|activation\.slope")
 
 

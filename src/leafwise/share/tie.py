@@ -29,9 +29,9 @@ def tie(
     """Makes several names one leaf: `where` becomes another name of `to`. Returns the model.
 
     `where` is a path, or a glob for many. On the paths of modules, every parameter and persistent buffer of one is tied
-    to its like in the other. `transpose=True` makes a live transposed view (a tuple gives another order of axes),
-    `slice=` a live view of a part; gradients flow to the source. Values that differ need `keep="source"`, `"target"` or
-    `"mean"`. The tie is kept from then on, as by `lw.keep_ties`. On an error nothing is changed.
+    to its counterpart in the other. `transpose=True` makes a live transposed view (a tuple gives another order of
+    axes), `slice=` a live view of a part; gradients flow to the source. Values that differ need `keep="source"`,
+    `"target"` or `"mean"`. The tie is kept from then on, as by `lw.keep_ties`. On an error nothing is changed.
 
     >>> import torch, leafwise as lw
     >>> model = torch.nn.ModuleDict({"embed": torch.nn.Embedding(100, 16), "head": torch.nn.Linear(16, 100)})
