@@ -83,7 +83,7 @@ def test_built_in_exceptions_hold_no_raw_names() -> None:
     # What these raise is caught by whoever reads or writes the header.
     inside = ("files/plain_values.py", "files/record.py")
     allowed = {
-        "checkpoint/loading.py: said",  # one fixed sentence
+        "checkpoint/loading.py: explanation",  # one fixed sentence
         "core/path.py: name",  # caught at once
         "files/unpickler.py: f'{len(items)} values for a tuple of {length}'",
         "files/remote.py: path",  # caught by `remote_errors`

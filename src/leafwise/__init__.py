@@ -64,7 +64,7 @@ __all__ = [
 
 _HOLDS = {
     "leafwise.checkpoint.loading": ("load",),
-    "leafwise.checkpoint.planning": ("plan",),
+    "leafwise.checkpoint.planner": ("plan",),
     "leafwise.checkpoint.saving": ("save",),
     "leafwise.checkpoint.verifying": ("verify",),
     "leafwise.core.leaf": ("Leaf", "Name", "Node", "Tie"),
@@ -111,7 +111,7 @@ _MODULE_OF = {name: module for module, names in _HOLDS.items() for name in names
 TYPE_CHECKING = False  # what typing calls by this name, without the cost of importing it
 if TYPE_CHECKING:
     from leafwise.checkpoint.loading import load
-    from leafwise.checkpoint.planning import plan
+    from leafwise.checkpoint.planner import plan
     from leafwise.checkpoint.saving import save
     from leafwise.checkpoint.verifying import verify
     from leafwise.core.capabilities.uses import Use

@@ -13,7 +13,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.checkpoint import saving
-from leafwise.checkpoint.values import PlainValue
+from leafwise.checkpoint.plain_values import PlainValue
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 for library in ("timm", "pytorch_optimizer"):

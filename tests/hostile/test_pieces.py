@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tests.files.writers import WRITERS
 
 import leafwise as lw
-from leafwise.files.arrays import NotTiledError, Pieces, spec_of, tiled
+from leafwise.files.arrays import spec_of
 from leafwise.files.limits import Limits
+from leafwise.files.pieces import NotTiledError, Pieces, tiled
 
 
 def _by_counting(shape: tuple[int, ...], boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:

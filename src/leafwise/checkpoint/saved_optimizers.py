@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from leafwise.checkpoint.values import PlainValues
+from leafwise.checkpoint.plain_values import PlainValues
 from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.columns import Columns
 from leafwise.core.match import Renaming

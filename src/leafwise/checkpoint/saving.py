@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from leafwise.checkpoint.background import BackgroundSave, finish_saves
-from leafwise.checkpoint.values import PlainValues, can_be_made
+from leafwise.checkpoint.plain_values import PlainValues, can_be_made
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.columns import Columns, Facts
@@ -134,11 +134,11 @@ def _bytes(size: int | str) -> int:
     >>> _bytes("5GB"), _bytes("200 MiB"), _bytes(10)
     (5000000000, 209715200, 10)
     """
-    found = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?I?)B?\s*", str(size).upper())
-    if isinstance(size, bool) or found is None or found[2] not in _UNITS or found[1].count(".") > 1:
+    match = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?I?)B?\s*", str(size).upper())
+    if isinstance(size, bool) or match is None or match[2] not in _UNITS or match[1].count(".") > 1:
         raise QueryError(f'shard_size= takes bytes or text such as "5GB", not {size!r}')
     try:
-        count = int(float(found[1]) * _UNITS[found[2]])
+        count = int(float(match[1]) * _UNITS[match[2]])
     except (ValueError, OverflowError):
         count = 0
     if count < 1:
@@ -197,14 +197,14 @@ class _Collected:
     def orders(self) -> dict[str, tuple[int, ...]]:
         """Of state that does not lie in C order, how it lies: an optimizer may go on otherwise in the last bit if not.
         Parameters and buffers are written into memory that is there."""
-        found = {}
+        orders = {}
         for array in self.arrays:
             if array.facts.kind == "state" and len(array.facts.spec.shape or ()) > 1:
                 value = self.columns.current(array.row)
                 order = self.columns.home(value).capability(Saving).axis_order(value)
                 if order is not None:
-                    found[array.name] = order
-        return found
+                    orders[array.name] = order
+        return orders
 
     def snapshot(self) -> list[Any]:
         """Copies of all values, so that what happens to them later does not show."""
@@ -251,7 +251,7 @@ class _Collected:
 
 def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collected:
     columns = t.columns
-    found = _Collected(columns)
+    collected = _Collected(columns)
     rows = t.rows if only is None else Query.of(only).names(columns, t.root, t.rows)
     rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
     part = t if only is None else t.select(only)
@@ -265,17 +265,19 @@ def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collecte
     stored, tied = _stored(columns, rows, copies)
     names = dict(zip(rows, columns.keys(rows, t.root), strict=True))
     facts = columns.facts(stored)
-    found.arrays = [_Array(row, names[row], its, _dtype(its, dtype)) for row, its in zip(stored, facts, strict=True)]
+    collected.arrays = [
+        _Array(row, names[row], fact, _dtype(fact, dtype)) for row, fact in zip(stored, facts, strict=True)
+    ]
     for row, (source, op) in tied.items():
-        found.ties.append((names[row], names[source], op))
-        found.tie_roles.append(columns.row_role(row))
+        collected.ties.append((names[row], names[source], op))
+        collected.tie_roles.append(columns.row_role(row))
     if only is None and t.is_whole:
         values = PlainValues(t)
-        found.scalars = _scalars(columns, values, t.is_file)
-        found.nodes = values.node_types()
-        _check_states(columns, t.root, found.nodes)
-    _check(found)
-    return found
+        collected.scalars = _scalars(columns, values, t.is_file)
+        collected.nodes = values.node_types()
+        _check_states(columns, t.root, collected.nodes)
+    _check(collected)
+    return collected
 
 
 def _stored(columns: Columns, rows: list[int], copies: bool) -> tuple[list[int], dict[int, tuple[int, Op]]]:
@@ -352,28 +354,28 @@ def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> N
                 )
 
 
-def _check(found: _Collected) -> None:
-    taken: set[str] = set(found.scalars)
-    for array in found.arrays:
-        value = found.columns.current(array.row)
-        if reason := _cannot_be_saved(array, taken) or found.columns.home(value).cannot_read(value):
-            raise WalkError(f"cannot save {escape(found.columns.row_text(array.row))}: {reason}")
+def _check(collected: _Collected) -> None:
+    taken: set[str] = set(collected.scalars)
+    for array in collected.arrays:
+        value = collected.columns.current(array.row)
+        if reason := _cannot_be_saved(array, taken) or collected.columns.home(value).cannot_read(value):
+            raise WalkError(f"cannot save {escape(collected.columns.row_text(array.row))}: {reason}")
         taken.add(array.name)
-    for name, _, _ in found.ties:
-        if name in found.scalars:
+    for name, _, _ in collected.ties:
+        if name in collected.scalars:
             raise WalkError(f"cannot save {escape(name)}: there is a plain value of the same name")
-    _check_containers(found)
+    _check_containers(collected)
 
 
-def _check_containers(found: _Collected) -> None:
+def _check_containers(collected: _Collected) -> None:
     """A dict that is one value has names of its own, which nothing else in the file may have."""
-    containers = [name for name, value in found.scalars.items() if isinstance(value, list | tuple | dict) and value]
-    names = sorted([*found.scalars, *(array.name for array in found.arrays)]) if containers else []
+    containers = [name for name, value in collected.scalars.items() if isinstance(value, list | tuple | dict) and value]
+    names = sorted([*collected.scalars, *(array.name for array in collected.arrays)]) if containers else []
     for front in containers:
         at = bisect_left(names, f"{front}.")
         if at < len(names) and names[at].startswith(f"{front}."):
             raise WalkError(
-                f"cannot save {escape(names[at])}: {escape(front)} is a {type(found.scalars[front]).__name__} with "
+                f"cannot save {escape(names[at])}: {escape(front)} is a {type(collected.scalars[front]).__name__} with "
                 "names of its own; rename one of them"
             )
 

@@ -136,10 +136,10 @@ class FilesHome(Home):
     ) -> tuple[str | None, Axes]:
         if owner.record is None:
             return None, None
-        found: Role = owner.record.roles.get(
+        role: Role = owner.record.roles.get(
             owner.front + name if isinstance(owner, VirtualNode) else name, (None, None)
         )
-        return found
+        return role
 
     # -- a leaf ----------------------------------------------------------------------------------------
 

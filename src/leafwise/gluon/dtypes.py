@@ -26,10 +26,10 @@ def torch_dtype(dtype: Any) -> torch.dtype:
     if isinstance(dtype, torch.dtype):
         return dtype
     name = dtype if isinstance(dtype, str) else numpy.dtype(dtype).name
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
+    torch_type = getattr(torch, name, None)
+    if not isinstance(torch_type, torch.dtype):
         raise MXNetError(f"unknown dtype {dtype!r}")
-    return found
+    return torch_type
 
 
 def asked(dtype: Any) -> torch.dtype | None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from leafwise.checkpoint.plans import Feed, Plan
+from leafwise.checkpoint.plan import Feed, Plan
 from leafwise.core.leaf import shape_text
 from leafwise.core.outline import Doc, Line, Span
 from leafwise.render.phrases import plural
@@ -62,9 +62,9 @@ def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
     columns = plan.target.columns
     footer: list[tuple[Span, ...]] = [(Span(prefix.describe()),) for prefix in plan.prefixes]
     footer += [(Span(note, "dim"),) for note in plan.notes]
-    for back in plan.back[:limit]:
-        target, source = columns.row_text(back.request.target), columns.row_text(back.request.source)
-        footer.append((Span(f"tie comes back: {target} = {source}{back.request.op.describe()}", "tie"),))
+    for restored in plan.restored_ties[:limit]:
+        target, source = columns.row_text(restored.request.target), columns.row_text(restored.request.source)
+        footer.append((Span(f"tie comes back: {target} = {source}{restored.request.op.describe()}", "tie"),))
     for optimizer in plan.optimizers:
         name = optimizer.path or "the optimizer"
         footer.append((Span(f"{name}: state for {plural(len(optimizer.states), 'parameter', 'parameters')}"),))
@@ -105,11 +105,11 @@ def to_json(plan: Plan) -> dict[str, Any]:
         ],
         "ties": [
             {
-                "name": columns.row_text(back.request.target),
-                "to": columns.row_text(back.request.source),
-                "op": str(back.request.op),
+                "name": columns.row_text(restored.request.target),
+                "to": columns.row_text(restored.request.source),
+                "op": str(restored.request.op),
             }
-            for back in plan.back
+            for restored in plan.restored_ties
         ],
         "proposals": [proposal._asdict() for proposal in plan.proposals],
         "applied": [proposal._asdict() for proposal in plan.applied],

@@ -36,7 +36,7 @@ from leafwise.homes.torch.foreign import facts, may_be_marked
 from leafwise.homes.torch.roles import role_of
 from leafwise.homes.torch.state import EXTRA, extras, has_extra_state, writes_its_own
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, holds_nothing, is_lazy, tensor_to_write
-from leafwise.homes.torch.views import is_view, plain_class, view_names, views_of
+from leafwise.homes.torch.tied_views import is_view, plain_class, view_names, views_of
 
 _FORWARD = "_forward_module"
 # Wrappers by type, because a model may also have a child called `module`. A wrapper is looked up only in modules that

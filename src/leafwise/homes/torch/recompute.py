@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from leafwise.homes.torch.tied_views import plain_class
 from leafwise.homes.torch.values import same_bits
-from leafwise.homes.torch.views import plain_class
 
 Buffers = dict[str, torch.Tensor]
 

@@ -1,4 +1,4 @@
-"""Tying and untying parameters of PyTorch modules. See `keepers` for how ties are kept, `views` for views."""
+"""Tying and untying parameters of PyTorch modules. See `keepers` for how ties are kept, `tied_views` for views."""
 
 import copy
 import warnings
@@ -15,8 +15,7 @@ from leafwise.errors import TieWarning
 from leafwise.homes.torch.bonds import KEEPER, Bond, BondMember
 from leafwise.homes.torch.checks import StateDictCheck
 from leafwise.homes.torch.keepers import TieKeeper, bonds_at, is_any_kept, keeper_of, keepers
-from leafwise.homes.torch.values import choose, seen_through
-from leafwise.homes.torch.views import (
+from leafwise.homes.torch.tied_views import (
     ParameterView,
     attach_view,
     can_be_tied,
@@ -25,6 +24,7 @@ from leafwise.homes.torch.views import (
     plain_class,
     views_of,
 )
+from leafwise.homes.torch.values import choose, seen_through
 
 # -- keeping -----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Views of tensors, and parameters that are views because of a tie; see `views`."""
+"""Views of tensors, and parameters that are views because of a tie; see `tied_views`."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import torch
 
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.memory import Op
+from leafwise.homes.torch.tied_views import view_names, views_of
 from leafwise.homes.torch.values import seen_through
-from leafwise.homes.torch.views import view_names, views_of
 
 
 class TorchViewing(Viewing):

@@ -35,8 +35,8 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
     @cached_property
     def _rows(self) -> dict[str, int]:
         """The row of the tree of each leaf with statistics, by its path."""
-        columns, found = self.tree.columns, self._waiting.found
-        return {columns.row_text(row): row for row in self.tree.first_rows if columns.ties.get(row, row) in found}
+        columns, moments = self.tree.columns, self._waiting.moments
+        return {columns.row_text(row): row for row in self.tree.first_rows if columns.ties.get(row, row) in moments}
 
     @cached_property
     def _of_leaf(self) -> dict[int, int]:
@@ -55,9 +55,9 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
         }
 
     def __getitem__(self, path: "str | int | Path") -> Any:
-        found = self._rows.get(path) if isinstance(path, str) else None
-        if found is not None:
-            return self._row(found)
+        row = self._rows.get(path) if isinstance(path, str) else None
+        if row is not None:
+            return self._row(row)
         place = self.tree[path]  # under another of its names, or as seen from the part that this is
         if isinstance(place, Tree):
             return Stats(place, self.of, self._waiting, self._skipped)
@@ -81,7 +81,7 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
         columns = self.tree.columns
         leaf = columns.ties.get(row, row)
         spec = self._waiting.specs[leaf]
-        return Row(self._waiting.found[leaf], columns.row_text(row), spec.dtype, spec.shape)
+        return Row(self._waiting.moments[leaf], columns.row_text(row), spec.dtype, spec.shape)
 
     def by_leaf(self) -> dict[int, Row]:
         """The rows by the number of their leaf."""
@@ -122,8 +122,8 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
     @cached_property
     def total(self) -> Row:
         """All of it as one row."""
-        ties, found = self.tree.columns.ties, self._waiting.found
-        return Row(together([found[ties.get(row, row)] for row in self._rows.values()]))
+        ties, moments = self.tree.columns.ties, self._waiting.moments
+        return Row(together([moments[ties.get(row, row)] for row in self._rows.values()]))
 
     def text(self, *, depth: int | None = None, full: bool = False) -> str:
         """The table as plain text. `depth` says how many steps of a path get a line of their own; `full` shows every
@@ -189,10 +189,10 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
     skipped: dict[int, str] = {}
     by_home = columns.by_home(arrays)
     for home, numbers in by_home.items():
-        its = [arrays[number] for number in numbers]
+        values = [arrays[number] for number in numbers]
         if of == "grad":
-            its = home.grads(its)
-        for number, array in zip(numbers, its, strict=True):
+            values = home.grads(values)
+        for number, array in zip(numbers, values, strict=True):
             arrays[number] = array
             reason = home.capability(Measuring).cannot_measure(array) if array is not None else "it has no gradient"
             if reason:
@@ -203,9 +203,9 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
     waiting = _Waiting(columns, {leaf: spec for leaf, (spec, _, _) in zip(seen, columns.facts(seen), strict=True)})
     with bar(sum(spec.nbytes for spec in waiting.specs.values()), "looking", progress) as count:
         for home, numbers in by_home.items():
-            its = [number for number in numbers if leaves[number] not in skipped]
+            measured = [number for number in numbers if leaves[number] not in skipped]
             waiting.begin(
-                home, [leaves[number] for number in its], [arrays[number] for number in its], histogram, count
+                home, [leaves[number] for number in measured], [arrays[number] for number in measured], histogram, count
             )
     return Stats(t, of, waiting, skipped)
 
@@ -226,7 +226,7 @@ class _Waiting:
     def __init__(self, columns: Columns, specs: dict[int, Spec]) -> None:
         self._columns, self.specs = columns, specs
         self._pending: list[tuple[Sequence[int], Callable[[], list[Moments]]]] = []
-        self._found: dict[int, Moments] = {}
+        self._moments: dict[int, Moments] = {}
         self._lock = Lock()
 
     def begin(
@@ -240,17 +240,17 @@ class _Waiting:
             raise self._failed(leaves, error) from error
 
     @property
-    def found(self) -> dict[int, Moments]:
+    def moments(self) -> dict[int, Moments]:
         if self._pending:
             with self._lock:
                 self._wait()
-        return self._found
+        return self._moments
 
     def _wait(self) -> None:
         while self._pending:
             leaves, wait = self._pending[0]
             try:
-                self._found.update(zip(leaves, wait(), strict=True))
+                self._moments.update(zip(leaves, wait(), strict=True))
             except Error:
                 raise
             except Exception as error:
@@ -258,12 +258,12 @@ class _Waiting:
             del self._pending[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_columns": self._columns, "specs": self.specs, "_pending": [], "_found": self.found}
+        return {"_columns": self._columns, "specs": self.specs, "_pending": [], "_moments": self.moments}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())
 
     def _failed(self, leaves: Sequence[int], error: Exception) -> WalkError:
         names = listed([self._columns.row_text(leaf) for leaf in leaves], 3)
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        return WalkError(f"could not look at the values of {names}: {said}")
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return WalkError(f"could not look at the values of {names}: {reason}")

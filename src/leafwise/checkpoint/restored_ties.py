@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from leafwise.checkpoint.leaves import is_same_leaf
-from leafwise.checkpoint.plans import Back, Plan
+from leafwise.checkpoint.leaf_plan import is_same_leaf
+from leafwise.checkpoint.plan import Plan, RestoredTie
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.columns import Columns
 from leafwise.core.memory import Op
@@ -53,7 +53,7 @@ class _TiePlanner:
             return
         name, to = pairing.target.name_of[target], pairing.target.name_of[base]
         if self._is_stepped(target):
-            self._plan.found(
+            self._plan.add(
                 "tie",
                 name,
                 f"{name} would come back tied to {to}{op.describe()}, and the optimizer steps it by itself; load the "
@@ -75,9 +75,9 @@ class _TiePlanner:
             return
         except Error as error:
             message = f'a tie of the source cannot come back: {error}; ties="ignore" loads without it'
-            self._plan.found("tie", name, message)
+            self._plan.add("tie", name, message)
             return
-        self._plan.back.append(Back(request, rows))
+        self._plan.restored_ties.append(RestoredTie(request, rows))
 
 
 def _claimed(s: Tree) -> list[tuple[str, str, Op]]:

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from leafwise.checkpoint.plans import Plan
+from leafwise.checkpoint.plain_values import can_be_made
+from leafwise.checkpoint.plan import Plan
 from leafwise.checkpoint.saved_optimizers import OptimizerFronts, SavedOptimizers, below, seen_from
-from leafwise.checkpoint.values import can_be_made
 from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import shape_text
@@ -91,15 +91,15 @@ def _planned_own(
     columns, node, path = plan.target.columns, planned.node, planned.path
     who, kind = path or "the optimizer", type(columns.node_objects[node]).__qualname__
     if front is None:
-        plan.found("missing", who, f"no optimizer in the source for {path or 'this one'}")
+        plan.add("missing", who, f"no optimizer in the source for {path or 'this one'}")
         return planned
     saved = source.types.get(front.removesuffix("."))
     if saved is None and source.is_own_file:
         message = f"{who} was saved by an earlier leafwise, which did not save all that a {kind} keeps"
-        plan.found("unsupported", who, message)
+        plan.add("unsupported", who, message)
         return planned
     if saved is not None and saved.type != kind:
-        plan.found("unsupported", who, f"{who} is a {kind}, and in the source a {saved.type}, which keeps other things")
+        plan.add("unsupported", who, f"{who} is a {kind}, and in the source a {saved.type}, which keeps other things")
         return planned
     listed: list[str] = next((value for name, value in columns.own_scalars.get(node, ()) if name == PARAMETERS), [])
     ours = [seen_from(plan.target.path.names, name) for name in listed]
@@ -109,12 +109,12 @@ def _planned_own(
         renamed = [pairing.new_name(name) for name in theirs]
         if ours != renamed and not all(name.isdecimal() for name in (*ours, *theirs)):
             message = f"{who} has other parameters than in the source, or another order; a {kind} only numbers them"
-            plan.found("unsupported", who, message)
+            plan.add("unsupported", who, message)
             return planned
     types = below(source.types, front)
     unknown = {kind.type for kind in types.values() if not can_be_made(kind)}
     if unknown:
-        plan.found(
+        plan.add(
             "unsupported", who, f"{who} of the source holds a {', '.join(sorted(unknown))}, which cannot be made again"
         )
         return planned
@@ -132,7 +132,7 @@ def _planned(
     groups = source.groups(source_front) if source_front is not None else []
     who = path or "the optimizer"
     if not groups or source_front is None:
-        plan.found("missing", who, f"no optimizer in the source for {path or 'this one'}")
+        plan.add("missing", who, f"no optimizer in the source for {path or 'this one'}")
         return planned
     saved = source.types.get(source_front.removesuffix("."))
     planned.whole = saved is not None and saved.type == target.type
@@ -145,7 +145,7 @@ def _planned(
         if place not in planned.reset:
             name = target.names[place]
             message = f"{who} of the source does not step {name}: no state for it"
-            plan.found("missing", f"{front}state.{name}", message)
+            plan.add("missing", f"{front}state.{name}", message)
     _plan_global_state(planned, source_front, source, places)
     _plan_states(plan, planned, source_front, source, places)
     _check_states(plan, planned, target, source, pairing, places)
@@ -266,11 +266,11 @@ def _plan_states(
         place = places.get(parameter)
         if place is not None and not can_be_made(node_type):
             message = f"{name} of the source is a {node_type.type}, which cannot be made again"
-            plan.found("unsupported", name, message)
+            plan.add("unsupported", name, message)
         elif place is not None:
             planned.types.setdefault(place, {})[key] = node_type
     for parameter, name in unknown.items():
-        plan.found(
+        plan.add(
             "unexpected",
             name,
             f"the source has state for {parameter}, which {planned.path or 'the optimizer'} does not step",
@@ -314,7 +314,7 @@ def _check_states(
                 alike.append((key, fact.spec.dtype))
             elif not planned.whole:  # an optimizer that knows itself may keep what it likes
                 message = f"{key} of {ours} is {shape_text(turned)}, and {ours} is {shape_text(spec.shape)}"
-                plan.found("shape", f"{planned.path}.state.{ours}.{key}", message)
+                plan.add("shape", f"{planned.path}.state.{ours}.{key}", message)
         if order is not None:
             planned.turns[place] = [key for key, _ in alike], order
         if feed is not None and "cast" in feed.how:
@@ -369,7 +369,7 @@ def _plan_options(
         for key, kind in planned.option_types[number].items():
             if not can_be_made(kind):
                 message = f"{begin}{key} of the source is a {kind.type}, which cannot be made again"
-                plan.found("unsupported", f"{begin}{key}", message)
+                plan.add("unsupported", f"{begin}{key}", message)
         for flat, taken in ((source.values, planned.options), (source.rows, planned.option_rows)):
             for name, value in flat.items():
                 key = name[len(begin) :] if name.startswith(begin) else ""
@@ -382,7 +382,7 @@ def _plan_options(
                     and not takes_all
                 ):
                     message = f"the source has the option {key}, which {planned.path or 'the optimizer'} does not have"
-                    plan.found("unexpected", name, f"{message}; is it another kind of optimizer?")
+                    plan.add("unexpected", name, f"{message}; is it another kind of optimizer?")
                     continue
                 taken.setdefault(number, {})[key] = value
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from leafwise.checkpoint.plans import Feed, MustAgree, Plan
+from leafwise.checkpoint.plan import Feed, MustAgree, Plan
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import number_kind
 from leafwise.core.leaf import Leaf, shape_text
@@ -39,7 +39,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
         if choice is None:
             name = name_of[leaf if leaf in name_of else rows[0]]
             parts = [name_of[row] for row, _ in paired]
-            plan.found("missing", name, _missing_message(name, facts, plan.source, parts))
+            plan.add("missing", name, _missing_message(name, facts, plan.source, parts))
             unused += [source for _, source in paired]
         else:
             row, source, order = choice
@@ -83,12 +83,12 @@ def _fed(
     if source_shape is not None and order is not None:
         source_shape = tuple(source_shape[axis] for axis in order)
     if shape is not None and source_shape != shape:
-        plan.found("shape", name, _shape_message(name, shape, source_name, source_shape, order))
+        plan.add("shape", name, _shape_message(name, shape, source_name, source_shape, order))
         return None
     how = _how(columns, theirs, leaf, source, name, source_name, order)
     if source_facts.spec.dtype != facts.spec.dtype:
         if not (cast and number_kind(source_facts.spec.dtype) == number_kind(facts.spec.dtype)):
-            plan.found("dtype", name, _dtype_message(name, facts, source_facts, cast))
+            plan.add("dtype", name, _dtype_message(name, facts, source_facts, cast))
             return None
         how = (*how, "cast")
     return Feed(leaf, name, source, order, how)
@@ -213,4 +213,4 @@ def _plan_unused(plan: Plan, pairing: Pairing, unused: list[int]) -> None:
     left = [row for row in left if leaf(row) not in taken]
     for row, facts in zip(left, theirs.facts(left), strict=True):
         name = pairing.source.name_of[row]
-        plan.found("unexpected", name, f"the source has {_with_facts(name, facts)}, which is not in the target")
+        plan.add("unexpected", name, f"the source has {_with_facts(name, facts)}, which is not in the target")

@@ -10,7 +10,7 @@ from leafwise.core.tree import Tree
 from leafwise.share.tie_requests import TieRequest
 
 if TYPE_CHECKING:
-    from leafwise.checkpoint.optimizers import OptimizerPlan
+    from leafwise.checkpoint.optimizer_plan import OptimizerPlan
 
 Kind = Literal["missing", "unexpected", "shape", "dtype", "tie", "unsupported", "nothing"]
 ALLOWABLE = ("missing", "unexpected", "shape")
@@ -46,7 +46,7 @@ class MustAgree(NamedTuple):
     rows: tuple[int, int]
 
 
-class Back(NamedTuple):
+class RestoredTie(NamedTuple):
     """A tie of the source that the target lacks, and gets. `rows` are those of the source that must agree for it, where
     it holds both names."""
 
@@ -77,7 +77,7 @@ class Plan(Shown, kind="plan"):
         self.applied: list[Proposal] = []
         self.notes: list[str] = []
         self.must_agree: list[MustAgree] = []
-        self.back: list[Back] = []
+        self.restored_ties: list[RestoredTie] = []
         self.scalars: dict[tuple[int, str], Any] = {}
         self.optimizers: list[OptimizerPlan] = []
         self.recomputed: dict[int, Any] = {}  # by row, values of buffers on meta that no checkpoint holds
@@ -115,7 +115,7 @@ class Plan(Shown, kind="plan"):
     def _names(self, kind: str) -> list[str]:
         return [problem.name for problem in (*self.problems, *self.allowed) if problem.kind == kind]
 
-    def found(self, kind: Kind, name: str, message: str) -> None:
+    def add(self, kind: Kind, name: str, message: str) -> None:
         """Writes down something that speaks against the plan, or that is allowed."""
         (self.allowed if kind in self._allow else self.problems).append(Problem(kind, name, message))
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from leafwise.checkpoint.plans import Feed, Plan
-from leafwise.checkpoint.values import PlainValue, PlainValues
+from leafwise.checkpoint.plain_values import PlainValue, PlainValues
+from leafwise.checkpoint.plan import Feed, Plan
 from leafwise.core.columns import Columns
 from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree
@@ -13,21 +13,21 @@ from leafwise.files.arrays import same_values
 
 
 def plans_for_parts(
-    t: Tree, sources: Any, planned: Callable[[Tree, Tree], Plan], open_one: Callable[[Any], Tree]
+    t: Tree, sources: Any, planned: Callable[[Tree, Tree], Plan], open_source: Callable[[Any], Tree]
 ) -> list[Plan]:
     """Plans for the parts of the target that a dict of files names. Where a file does not fit as a whole, because it
     holds several things, the part of the same name is taken."""
     plans = []
-    for name, given in sources.items():
+    for name, path in sources.items():
         part = t[name] if isinstance(name, str) and name in t else None
         if not isinstance(part, Tree):
-            raise QueryError(f"there is no {name!r} in the target to load {given!r} into")
-        s = open_one(given)
+            raise QueryError(f"there is no {name!r} in the target to load {path!r} into")
+        s = open_source(path)
         plan = planned(part, s)
         inner = s[name] if not plan.holds and name in s else None
         if isinstance(inner, Tree):
-            other = planned(part, inner)
-            plan = other if len(other.problems) < len(plan.problems) else plan
+            inner_plan = planned(part, inner)
+            plan = inner_plan if len(inner_plan.problems) < len(plan.problems) else plan
         plans.append(plan)
     return plans
 
@@ -42,17 +42,18 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
         value.key for value in PlainValues(t).items if value.node not in inside and not _is_part(columns, value, plans)
     ]
     for name in left:
-        plans[0].found("missing", name, f"none of the files is for {name}")
+        plans[0].add("missing", name, f"none of the files is for {name}")
     filled: dict[int, tuple[Plan, Feed]] = {}
     for plan in plans:
         for feed in plan.feeds:
             leaf = columns.ties.get(feed.row, feed.row)
-            other, earlier = filled.setdefault(leaf, (plan, feed))
-            if other is not plan and not _same_feeds(other, earlier, plan, feed):
+            first_plan, first_feed = filled.setdefault(leaf, (plan, feed))
+            if first_plan is not plan and not _same_feeds((first_plan, first_feed), (plan, feed)):
                 names = [
-                    f"{'.'.join((*one.target.path.names, its.name))}" for one, its in ((other, earlier), (plan, feed))
+                    ".".join((*filling.target.path.names, fed.name))
+                    for filling, fed in ((first_plan, first_feed), (plan, feed))
                 ]
-                plan.found(
+                plan.add(
                     "unsupported",
                     feed.name,
                     f"{' and '.join(names)} are one leaf, and two files have different values for it",
@@ -64,12 +65,12 @@ def _is_part(columns: Columns, value: PlainValue, plans: list[Plan]) -> bool:
     return any(columns.node_objects[plan.target.root] is value.value for plan in plans)
 
 
-def _same_feeds(plan: Plan, feed: Feed, other: Plan, second: Feed) -> bool:
+def _same_feeds(*feeds: tuple[Plan, Feed]) -> bool:
     arrays = []
-    for one, its in ((plan, feed), (other, second)):
-        value = one.source.columns.current(its.source)
-        array = one.source.columns.home(value).read(value, ())
-        arrays.append(array if its.order is None else array.transpose(its.order))
+    for plan, feed in feeds:
+        value = plan.source.columns.current(feed.source)
+        array = plan.source.columns.home(value).read(value, ())
+        arrays.append(array if feed.order is None else array.transpose(feed.order))
     return same_values(*arrays)
 
 

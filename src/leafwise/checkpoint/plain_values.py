@@ -35,11 +35,11 @@ class PlainValues:
         self._tree, self._columns, self._apart = t, t.columns, apart
         self._fronts = self._columns.node_keys(t.root)
         self._inside: set[int] = set()  # nodes that are, or are part of, a plain value
-        self.items: list[PlainValue] = self._found()
+        self.items: list[PlainValue] = self._collected()
 
-    def _found(self) -> list[PlainValue]:
+    def _collected(self) -> list[PlainValue]:
         columns, fronts = self._columns, self._fronts
-        found: list[tuple[int, PlainValue]] = []
+        numbered: list[tuple[int, PlainValue]] = []
         for node, key in fronts.items():
             parent = columns.node_parents[node]
             if parent in self._inside:
@@ -47,12 +47,12 @@ class PlainValues:
             elif node != self._tree.root and not self._apart(key) and _is_plain(columns, node):
                 self._inside.add(node)
                 value = PlainValue(key, parent, columns.node_names[node], columns.node_objects[node])
-                found.append((node, value))
+                numbered.append((node, value))
         for node, name, value in columns.scalars:
             if node in fronts and node not in self._inside:
                 key = f"{fronts[node]}.{name}" if fronts[node] else name
-                found.append((node, PlainValue(key, node, name, value)))
-        return [value for _, value in sorted(found, key=lambda one: one[0])]
+                numbered.append((node, PlainValue(key, node, name, value)))
+        return [value for _, value in sorted(numbered, key=lambda pair: pair[0])]
 
     def node_keys(self) -> set[str]:
         """The keys of all nodes that are not part of a plain value."""
@@ -66,20 +66,20 @@ class PlainValues:
         if isinstance(root, StoredFile) and root.record is not None:
             front = "".join(f"{name}." for name in self._tree.path.names)
             return {key.removeprefix(front): kind for key, kind in root.record.nodes.items() if key.startswith(front)}
-        found = {}
+        types = {}
         for node, key in self._fronts.items():
             obj = columns.node_objects[node]
             kind = None if node in self._inside else columns.home(obj).capability(Saving).node_type(obj)
             if kind is not None:
-                found[key] = NodeType(kind[0], _encodable(kind[1]))
-        return found
+                types[key] = NodeType(kind[0], _encodable(kind[1]))
+        return types
 
 
 # Types of containers that can be made of what they held; of the others, one must be there already.
 _MAKERS: dict[str, Callable[[dict[Any, Any]], Any]] = {
     "dict": dict,
-    "list": lambda found: [found[str(number)] for number in range(len(found))],
-    "tuple": lambda found: tuple(found[str(number)] for number in range(len(found))),
+    "list": lambda items: [items[str(number)] for number in range(len(items))],
+    "tuple": lambda items: tuple(items[str(number)] for number in range(len(items))),
     "collections.OrderedDict": OrderedDict,
 }
 
@@ -109,10 +109,10 @@ def assembled(flat: Mapping[str, Any], types: Mapping[str, NodeType]) -> Any:
         kind = types.get(key)
         front = f"{key}." if key else ""
         if kind is not None and kind.keys is not None:
-            found = {original: made(front + name) for name, original in kind.keys}
+            items = {original: made(front + name) for name, original in kind.keys}
         else:
-            found = {name: made(front + name) for name in below.get(key, ())}
-        return found if kind is None else _MAKERS[kind.type](found)
+            items = {name: made(front + name) for name in below.get(key, ())}
+        return items if kind is None else _MAKERS[kind.type](items)
 
     return made("")
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any, Literal
 
-from leafwise.checkpoint.leaves import plan_leaves
-from leafwise.checkpoint.optimizers import plan_optimizers
-from leafwise.checkpoint.plans import ALLOWABLE, Plan, Problem
-from leafwise.checkpoint.restoring import plan_ties
+from leafwise.checkpoint.leaf_plan import plan_leaves
+from leafwise.checkpoint.optimizer_plan import plan_optimizers
+from leafwise.checkpoint.plain_values import PlainValue, PlainValues
+from leafwise.checkpoint.plan import ALLOWABLE, Plan, Problem
+from leafwise.checkpoint.restored_ties import plan_ties
 from leafwise.checkpoint.saved_optimizers import OptimizerFronts
-from leafwise.checkpoint.values import PlainValue, PlainValues
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
 from leafwise.core.match import Renaming, is_auto, match_keys
@@ -154,9 +154,9 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
             plan.scalars[node, name] = _with_parts(now, {parts[part]: value for part, value in inside.items()})
         elif inside:
             taken.update(front + part for part in inside)
-            plan.found("missing", key, _in_pieces_message(key, now, list(inside), is_in_pieces(key)))
+            plan.add("missing", key, _in_pieces_message(key, now, list(inside), is_in_pieces(key)))
         else:
-            plan.found("missing", key, f"no value in the source for {key}")
+            plan.add("missing", key, f"no value in the source for {key}")
     _refuse_contradictions(plan, wanted)
     _tell_unused(plan, [key for key in given if key not in taken])
 
@@ -172,7 +172,7 @@ def _refuse_contradictions(plan: Plan, wanted: dict[str, PlainValue]) -> None:
         first_key, first_value = first.setdefault((id(columns.node_objects[node]), name), (key, value))
         if first_key != key and not identical(value, first_value):
             message = f"{first_key} and {key} are one place in the target, and the source has two values for it"
-            plan.found("unsupported", key, message)
+            plan.add("unsupported", key, message)
 
 
 def _in_pieces(source: Tree, new_name: Renaming, values: PlainValues) -> Callable[[str], bool]:
@@ -229,7 +229,7 @@ def _tell_unused(plan: Plan, unused: list[str]) -> None:
         key for key in unused if isinstance(root, list | tuple) or any(key.startswith(f"{front}.") for front in holding)
     ]
     for key in lost:
-        plan.found("unexpected", key, f"the source has a value {key}, which the target has no place for")
+        plan.add("unexpected", key, f"the source has a value {key}, which the target has no place for")
     unused = [key for key in unused if key not in set(lost)] if lost else unused
     if unused:
         names = ", ".join(unused[:4]) + (", …" if len(unused) > 4 else "")
@@ -270,7 +270,7 @@ def _plan_unsaved(plan: Plan) -> None:
             f"{name} is a buffer on meta that no checkpoint holds, and leafwise does not know how to compute it; give "
             "it values before you load, or allow it to be missing and give it values afterwards"
         )
-        plan.found("missing", name, message)
+        plan.add("missing", name, message)
 
 
 def _refuse_foreign(plan: Plan) -> None:
@@ -281,7 +281,7 @@ def _refuse_foreign(plan: Plan) -> None:
         for node, reason in t.unlisted(saved=not foreign).items():
             plan.refused.setdefault((reason, side), []).append(t.columns.node_text(node) or "the model")
     for (reason, side), names in plan.refused.items():
-        plan.found("unsupported", names[0], f"{listed(names, 4)}{side}: {reason}")
+        plan.add("unsupported", names[0], f"{listed(names, 4)}{side}: {reason}")
 
 
 def _conclude(plan: Plan, wanted: bool) -> None:

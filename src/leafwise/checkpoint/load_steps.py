@@ -1,0 +1,359 @@
+"""One load, step by step: all that can fail first, and then the changes."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from leafwise.checkpoint.optimizer_states import OptimizerStates
+from leafwise.checkpoint.plan import Feed, MustAgree, Plan, RestoredTie
+from leafwise.checkpoint.source_values import SourceValues
+from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.viewing import Viewing
+from leafwise.core.columns import Columns
+from leafwise.core.home import Home, Memory
+from leafwise.core.memory import Op, meeting
+from leafwise.core.path import listed
+from leafwise.core.rebuild import rebuilt
+from leafwise.errors import Error, LoadError
+from leafwise.files import reader
+from leafwise.files.arrays import Stored, Strided, agree_in_memory, same_values
+from leafwise.files.casts import cast_to, misfit
+from leafwise.files.reader import ReadRequest
+from leafwise.share.tie_requests import TieRequest, make_ties
+
+
+class LoadTarget(NamedTuple):
+    """A leaf that gets values: the array they go into, and its home."""
+
+    feed: Feed
+    home: Home
+    value: Any
+    fresh: bool  # memory of its own, that takes its place later
+
+
+class Load:
+    """One load, step by step."""
+
+    def __init__(self, plan: Plan, verify: bool, progress: Callable[[int], None]) -> None:
+        self.plan, self.verify, self.progress = plan, verify, progress
+        self.columns: Columns = plan.target.columns
+        self.source = SourceValues(plan, verify)
+        self.fresh: dict[tuple[int, str], Any] = {}  # by owner and name, what takes the place of what is there
+        self.exchanged: dict[int, Any] = {}  # by the identity of an array without memory, the one that has some
+        self.staged: dict[int, Any] = {}  # by the row of the target, what came from another machine
+        self.optimizers = OptimizerStates(plan, self.source, verify, progress)
+        self.ties: list[TieRequest] = []  # that are to be made
+        self.in_place: list[LoadTarget] = []
+        self.locations: list[tuple[object, Memory] | None] = []  # where each of those lies
+        self.root = self.columns.node_objects[plan.target.root]
+
+    def prepare(self) -> None:
+        """All that can fail, before anything changes."""
+        self.ties = self._agreed_ties()
+        targets = self._targets({self.columns.ties.get(request.target, request.target) for request in self.ties})
+        self._fill_fresh(targets)
+        self.in_place = [target for target in targets if not target.fresh]
+        self._stage(self.in_place)
+        self._check_casts(targets)
+        self._verify([target for target in self.in_place if target.feed.row not in self.staged])
+        self.optimizers.read()
+        self.source.check_unchanged()
+
+    def apply(self, exchanged: dict[int, Any]) -> None:
+        """Changes the model. `exchanged` are all arrays that got memory, by the identity of those that had none."""
+        self.exchanged = exchanged
+        try:
+            self._write(self.in_place)
+            self.source.check_unchanged()  # what was compared is what was copied
+        except Exception as error:
+            raise LoadError(f"{error}; the model is partly changed", self.plan) from error
+        try:
+            if self.ties:
+                make_ties(self.plan.target, self.ties, keep="source")
+            self._replace()
+            self._after_load()
+            self.optimizers.restore(self.exchanged)
+        except Exception as error:  # of somebody's set_extra_state or load_state_dict
+            raise LoadError(
+                f"the values are loaded, and then {type(error).__name__} was raised: {error}; the model is changed, "
+                "and what comes after values (ties, states, plain values) may not all be",
+                self.plan,
+            ) from error
+
+    # -- what must be right before anything changes -------------------------------------------------------
+
+    def _agreed_ties(self) -> list[TieRequest]:
+        """Raises where a tied target would get two values; gives the ties that are to be made."""
+        problems = []
+        for must in self.plan.must_agree:
+            name, first, order, second, op, _ = must
+            if not (self._same(first, order, second, op) if op.is_told else self._agree_in_memory(must)):
+                first_name, second_name = (self.source.columns.row_text(row) for row in (first, second))
+                problems.append(
+                    f"{name} is tied in the target, and the source holds two different values for it, {first_name} and "
+                    f'{second_name}; untie it first: lw.untie(model, "{name}")'
+                )
+        if problems:
+            raise LoadError(["cannot load; nothing was changed", *(f"  {problem}" for problem in problems)], self.plan)
+        return [tie.request for tie in self.plan.restored_ties if self._holds(tie)]
+
+    def _holds(self, tie: RestoredTie) -> bool:
+        return tie.rows is None or self._same(tie.rows[0], None, tie.rows[1], tie.request.op)
+
+    def _same(self, first: int, order: tuple[int, ...] | None, second: int, op: Op) -> bool:
+        whole, seen = self.source.array(first), self.source.array(second)
+        if order is not None:
+            whole = whole.transpose(order)
+        if op.slices is not None:
+            whole = whole[op.slices]
+        return same_values(whole if op.order is None else whole.transpose(op.order), seen)
+
+    def _agree_in_memory(self, must: MustAgree) -> bool:
+        """Whether both values could be written to where their names lie in the target, neither over the other."""
+        arrays = [self.source.array(must.first), self.source.array(must.second)]
+        if must.order is not None:
+            arrays[0] = arrays[0].transpose(must.order)
+        placed = []
+        for row, array in zip(must.rows, arrays, strict=True):
+            value = self.columns.current(row)
+            home = self.columns.home(value)
+            place = home.capability(Loading).location(value)
+            dtype = home.spec(value).dtype
+            if place is None or array.shape != place[1].shape or misfit(array, dtype):
+                return False
+            placed.append((place[1], cast_to(array, dtype)))
+        return agree_in_memory(placed)
+
+    # -- where values go ---------------------------------------------------------------------------------
+
+    def _targets(self, tied_later: set[int]) -> list[LoadTarget]:
+        """The arrays to fill. A leaf without memory, or of a home where nothing is written in place, gets a new one."""
+        targets = []
+        source_facts = self.source.columns.facts([feed.source for feed in self.plan.feeds])
+        for feed, facts in zip(self.plan.feeds, source_facts, strict=True):
+            source_value = self.source.current(feed.source)
+            if reason := self.source.columns.home(source_value).cannot_read(source_value):
+                raise LoadError(f"cannot load {feed.name} from this source: {reason}; nothing was changed", self.plan)
+            if feed.row in tied_later:
+                continue  # it becomes another name of a leaf that is filled
+            value = self.columns.current(feed.row)
+            home = self.columns.home(value)
+            spec = home.spec(value)
+            fresh = spec.shape is None or spec.device == "meta" or not home.in_place
+            if not fresh and (reason := home.capability(Loading).cannot_write(value)):
+                raise LoadError(f"cannot load {feed.name}: {reason}; nothing was changed", self.plan)
+            if fresh and home.in_place:
+                value = self._allocated(home, value, _turned(facts.spec.shape or (), feed), feed.name)
+            targets.append(LoadTarget(feed, home, value, fresh))
+        return targets
+
+    def _allocated(self, home: Home, value: Any, shape: tuple[int, ...], name: str) -> Any:
+        try:
+            return home.capability(Rebuilding).allocate(value, shape)
+        except Error as error:
+            raise LoadError(f"cannot load {name}: {error}; nothing was changed", self.plan) from error
+
+    def _read_request(self, target: LoadTarget) -> ReadRequest | None:
+        """The bytes of the file that are just the bytes of the array."""
+        value = self.source.current(target.feed.source)
+        if target.feed.order is not None or "cast" in target.feed.how or not isinstance(value, Stored):
+            return None
+        run, view = value.plain_run(), target.home.capability(Loading).writable_bytes(target.value)
+        if run is None or view is None:
+            return None
+        storage, start, stop = run
+        return ReadRequest(storage, start, view, target.feed.name) if len(view) == stop - start else None
+
+    def _fill_fresh(self, targets: list[LoadTarget]) -> None:
+        """Fills memory that nobody sees yet, and compares checksums on the way."""
+        requests, others = [], []
+        for target in targets:
+            if target.fresh:
+                request = self._read_request(target) if target.home.in_place else None
+                if request is None:
+                    others.append(target)
+                else:
+                    requests.append(request)
+                    self._put(target, target.value)
+        reader.fill(requests, self.verify, self.progress)
+        self._verify(others)
+        for target in others:
+            if target.home.in_place:
+                target.home.write(target.value, self.cast_array(target))
+                self._put(target, target.value)
+            else:
+                rebuilding = target.home.capability(Rebuilding)
+                self._put(target, rebuilding.from_numpy(target.value, self.cast_array(target)))
+
+    def _put(self, target: LoadTarget, new: Any) -> None:
+        row = target.feed.row
+        owner = self.columns.node_objects[self.columns.row_nodes[row]]
+        self.exchanged[id(self.columns.current(row))] = new
+        self.fresh[id(owner), self.columns.row_names[row]] = new
+
+    def cast_array(self, target: LoadTarget) -> Any:
+        """The values of the source as the target wants them."""
+        array = self._turned_array(target)
+        dtype = target.home.spec(target.value).dtype
+        return cast_to(array, dtype, self.plan.saturate) if "cast" in target.feed.how else array
+
+    def _turned_array(self, target: LoadTarget) -> Any:
+        array = self.staged.get(target.feed.row)
+        if array is None:
+            array = self.source.array(target.feed.source)
+        return array if target.feed.order is None else array.transpose(target.feed.order)
+
+    def _stage(self, targets: list[LoadTarget]) -> None:
+        """Copies what lies on another machine, before anything changes: it is read once, and may stop coming. And what
+        lies in the memory that is written to."""
+        requests = []
+        self.locations = [target.home.capability(Loading).location(target.value) for target in targets]
+        shared = self._in_written_memory(targets)
+        for target in targets:
+            value = self.source.current(target.feed.source)
+            if target.feed.source in shared:
+                self.staged[target.feed.row] = self.source.array(target.feed.source).copy()
+            if not isinstance(value, Strided) or value.storage.source.is_local:
+                continue
+            run = value.plain_run()
+            if run is None:
+                self._verify([target])
+                self.staged[target.feed.row] = value.read().copy()
+            else:
+                self.staged[target.feed.row], view = reader.empty(value.spec)
+                requests.append(ReadRequest(run[0], run[1], view, target.feed.name))
+        reader.fill(requests, self.verify, self.progress)
+
+    def _in_written_memory(self, targets: list[LoadTarget]) -> set[int]:
+        """The rows of a live source that lie where values will be written, or may do."""
+        rows = {target.feed.source for target in targets}
+        live = [row for row in rows if not isinstance(self.source.current(row), Stored)]
+        places = [
+            self.source.columns.home(value).capability(Loading).location(value)
+            for value in map(self.source.current, live)
+        ]
+        unknown = {row for row, place in zip(live, places, strict=True) if place is None}
+        known = [(row, place) for row, place in zip(live, places, strict=True) if place is not None]
+        written = [place for place in self.locations if place is not None]
+        if not known or not written:
+            return unknown
+        groups = meeting([*written, *(place for _, place in known)])
+        numbers = [number - len(written) for group in groups if min(group) < len(written) for number in group]
+        return unknown | {known[number][0] for number in numbers if number >= 0}
+
+    def _check_casts(self, targets: list[LoadTarget]) -> None:
+        """A cast may round; it must not make other numbers of them."""
+        for target in targets:
+            if "cast" in target.feed.how:
+                dtype = target.home.spec(target.value).dtype
+                self.source.check_cast(self._turned_array(target), dtype, target.feed.name)
+
+    def _verify(self, targets: list[LoadTarget]) -> None:
+        """Compares checksums of what will be written over values that are there."""
+        self.source.verify((target.feed.source, target.feed.name) for target in targets)
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def _write(self, targets: list[LoadTarget]) -> None:
+        requests, others, filled = [], [], []
+        for target in targets:
+            request = self._read_request(target) if target.feed.row not in self.staged else None
+            if request is None:
+                others.append(target)
+            else:
+                requests.append(request)
+                filled.append(target)
+        reader.fill(requests, False, self.progress)
+        by_home: dict[Home, list[Any]] = {}
+        for target in filled:
+            by_home.setdefault(target.home, []).append(target.value)
+        for home, values in by_home.items():
+            home.capability(Loading).mark_written(values)
+        for target in others:
+            target.home.write(target.value, self.cast_array(target))
+
+    def _after_load(self) -> None:
+        """Has modules that read state dicts in ways of their own, or with hooks, do so."""
+        below = range(self.plan.target.root, self.columns.node_ends[self.plan.target.root])
+        objects = list({id(obj): obj for obj in (self.columns.node_objects[node] for node in below)}.values())
+        for home in self.columns.homes_of(objects):
+            home.capability(Loading).after_load(objects)
+
+    def _replace(self) -> None:
+        """Puts new arrays and plain values in their places."""
+        self.root = rebuilt(self.columns, self.plan.target.root, self._changes())
+
+    def _changes(self) -> dict[int, dict[str, Any]]:
+        """For each node, what takes the place of what it holds, by name."""
+        columns = self.columns
+        changes: dict[int, dict[str, Any]] = {}
+        tied = {columns.ties.get(request.target, request.target): request for request in self.ties}  # since the walk
+        for row in self.plan.target.rows if self.fresh else ():
+            new = self._new_at(row, tied)
+            if new is not None:
+                changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = new
+        for row, value in self._handed_back().items():
+            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
+        for (node, name), value in self.plan.scalars.items():
+            changes.setdefault(node, {})[name] = value
+        for row, value in self.plan.recomputed.items():
+            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
+        return changes
+
+    def _new_at(self, row: int, tied: dict[int, TieRequest]) -> Any:
+        """The new array that stands at a row from now on; None where what is there stays."""
+        columns = self.columns
+        leaf = columns.ties.get(row, row)
+        if leaf in tied:
+            if tied[leaf].op != "same":
+                return None
+            leaf = tied[leaf].source
+        owner = columns.node_objects[columns.row_nodes[leaf]]
+        new = self.fresh.get((id(owner), columns.row_names[leaf]))
+        if new is None or columns.row_op(row) == "same":
+            return new
+        home = columns.home(new)
+        # A view of what is replaced sees what takes its place, unless it cannot.
+        return None if home.in_place else home.capability(Viewing).seen_through(new, columns.row_op(row))
+
+    def _handed_back(self) -> dict[int, Any]:
+        """Arrays that were filled below a node that shows copies of what it has, and takes them back."""
+        columns = self.columns
+        taking = set(columns.nodes_where(lambda home, obj: home.capability(Rebuilding).shows_copies(obj)))
+        arrays = {}
+        for feed in self.plan.feeds if taking else ():
+            node = columns.row_nodes[feed.row]
+            while node >= 0 and node not in taking:
+                node = columns.node_parents[node]
+            if node >= 0 and columns.row_kinds[feed.row] != "parameter":
+                arrays[feed.row] = columns.current(feed.row)
+        return arrays
+
+
+def _turned(shape: tuple[int, ...], feed: Feed) -> tuple[int, ...]:
+    return shape if feed.order is None else tuple(shape[axis] for axis in feed.order)
+
+
+def check_overlaps(loads: list[Load]) -> None:
+    """Elements that lie in one place, of one leaf or of several that are no tie, must get values that agree there."""
+    located = [
+        (load, target, place)
+        for load in loads
+        for target, place in zip(load.in_place, load.locations, strict=True)
+        if place is not None
+    ]
+    for group in meeting([place for _, _, place in located]):
+        met = [located[number] for number in group]
+        signs = {memory.dtype.partition(" ")[2] for _, _, (_, memory) in met}
+        arrays = [(memory, load.cast_array(target)) for load, target, (_, memory) in met]
+        if len(signs) == 1 and agree_in_memory(arrays):
+            continue
+        names = listed(list(dict.fromkeys(target.feed.name for _, target, _ in met)), 6)
+        if len(met) == 1:
+            why = "several of its elements lie in one place; give it memory of its own, with .clone() for instance"
+            raise LoadError(f"cannot load {names}: {why}; nothing was changed", met[0][0].plan)
+        raise LoadError(
+            f"cannot load: {names} lie over one memory in the target, and the source holds values for them that differ "
+            "where they meet; nothing was changed",
+            met[0][0].plan,
+        )

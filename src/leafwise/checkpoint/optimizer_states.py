@@ -1,0 +1,113 @@
+"""The states of optimizers: read from the source, and given to the optimizers of the target."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from leafwise.checkpoint.optimizer_plan import OptimizerPlan, Place, nested
+from leafwise.checkpoint.plain_values import assembled
+from leafwise.checkpoint.plan import Plan
+from leafwise.checkpoint.source_values import SourceValues
+from leafwise.core.capabilities.stepping import Stepping
+from leafwise.files import reader
+from leafwise.files.arrays import Stored
+from leafwise.files.casts import cast_to
+from leafwise.files.reader import ReadRequest
+from leafwise.files.stored_file import StoredFile
+
+State = dict[str, Any]
+
+
+class _ReadStates(NamedTuple):
+    """What one optimizer gets: the state of each parameter, the options of each group, and what only the optimizer
+    itself knows the meaning of."""
+
+    plan: OptimizerPlan
+    by_place: dict[Place, State]
+    options: dict[int, State]
+    own: Any
+
+
+class OptimizerStates:
+    """All states of a load. Everything that can fail is in `read`."""
+
+    def __init__(self, plan: Plan, source: SourceValues, verify: bool, progress: Callable[[int], None]) -> None:
+        self._plan, self._source, self._verify, self._progress = plan, source, verify, progress
+        self._read: list[_ReadStates] = []
+        self._requests: list[ReadRequest] = []  # what is read from files, all at once
+
+    def read(self) -> None:
+        """Reads states into memory of their own, and compares checksums on the way."""
+        for planned in self._plan.optimizers:
+            own = self._arrays((planned.own or planned.more).rows)
+            states = {place: self._arrays(rows) for place, rows in planned.states.items()}
+            for place in planned.reset:
+                states.setdefault(place, {}).update(planned.values.get(place, {}))
+            options = {group: self._arrays(rows) for group, rows in planned.option_rows.items()}
+            for group, values in planned.options.items():
+                options.setdefault(group, {}).update(values)
+            self._read.append(_ReadStates(planned, states, options, own))
+        reader.fill(self._requests, self._verify, self._progress)
+        for number, read in enumerate(self._read):
+            kept = read.plan.own or read.plan.more
+            self._lay_out(read.own, kept.rows)
+            self._read[number] = read._replace(own=assembled({**read.own, **kept.values}, kept.types))
+            for place, rows in read.plan.states.items():
+                self._lay_out(read.by_place[place], rows)
+            self._turn_and_cast(read)
+
+    def _arrays(self, rows: dict[str, int]) -> State:
+        arrays = {}
+        for key, row in rows.items():
+            value, name = self._source.current(row), self._source.columns.row_text(row)
+            if isinstance(value, Stored) and (run := value.plain_run()) is not None:
+                array, view = reader.empty(value.spec)
+                self._requests.append(ReadRequest(run[0], run[1], view, name))
+            else:
+                self._source.verify_always([(row, name)])
+                array = self._source.array(row).copy(order="K")
+            arrays[key] = array
+        return arrays
+
+    def _lay_out(self, state: State, rows: dict[str, int]) -> None:
+        """Gives arrays the order of axes in memory that they had when they were saved."""
+        columns = self._source.columns
+        root = columns.node_objects[0]
+        orders = root.record.orders if isinstance(root, StoredFile) and root.record is not None else {}
+        for key, row in rows.items() if orders else ():
+            order = orders.get(columns.keys([row])[0])
+            if order is not None and len(order) == state[key].ndim:
+                inverse = tuple(order.index(axis) for axis in range(len(order)))
+                state[key] = state[key].transpose(order).copy().transpose(inverse)
+
+    def _turn_and_cast(self, states: _ReadStates) -> None:
+        planned, by_place = states.plan, states.by_place
+        for place, (keys, order) in planned.turns.items():
+            state = by_place[place] if place in planned.states else {}
+            state.update({key: state[key].transpose(order).copy() for key in keys if key in state})
+        for place, casts in planned.casts.items():
+            for key, dtype in casts.items() if place in planned.states else ():
+                name = self._source.columns.row_text(planned.states[place][key])
+                self._source.check_cast(by_place[place][key], dtype, name)
+                by_place[place][key] = cast_to(by_place[place][key], dtype, self._plan.saturate)
+
+    def restore(self, exchanged: dict[int, Any]) -> None:
+        """Gives optimizers their states. `exchanged` are the arrays that got memory, by the identity of those that had
+        none: optimizers step these from now on."""
+        columns = self._plan.target.columns
+        for planned, by_place, options, own in self._read:
+            optimizer = columns.node_objects[planned.node]
+            stepping = columns.home(optimizer).capability(Stepping)
+            if exchanged:
+                stepping.exchange(optimizer, exchanged)
+            if planned.own is not None:
+                stepping.restore_own_state(optimizer, own)
+                continue
+            if planned.knows_types:
+                options = {
+                    group: assembled(values, planned.option_types.get(group, {})) for group, values in options.items()
+                }
+            states = {
+                place: assembled(state, planned.types.get(place, {})) if planned.knows_types else nested(state)
+                for place, state in by_place.items()
+            }
+            stepping.restore_state(optimizer, states, options, planned.whole, own)

@@ -1,0 +1,52 @@
+"""Values of a source, on their way into a model: read, verified, and checked before they are cast."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from leafwise.checkpoint.plan import Plan
+from leafwise.core.path import escape
+from leafwise.errors import LoadError, Unsupported
+from leafwise.files import reader
+from leafwise.files.arrays import Stored
+from leafwise.files.casts import SATURATE, misfit
+
+
+class SourceValues:
+    """The arrays of the source of a plan, by row."""
+
+    def __init__(self, plan: Plan, verify: bool) -> None:
+        self.plan, self.columns, self._verify = plan, plan.source.columns, verify
+
+    def current(self, row: int) -> Any:
+        return self.columns.current(row)
+
+    def array(self, row: int) -> Any:
+        """Values as a NumPy array: read from a file, over its own memory elsewhere, if possible."""
+        value = self.current(row)
+        try:
+            return self.columns.home(value).read(value)
+        except Unsupported as error:
+            raise LoadError(
+                f"cannot load {self.columns.row_text(row)}: {error}; nothing was changed", self.plan
+            ) from error
+
+    def verify(self, rows: Iterable[tuple[int, str]]) -> None:
+        """Compares the checksums of what is not read yet, given by row and by the name for errors."""
+        if self._verify:
+            self.verify_always(rows)
+
+    def verify_always(self, rows: Iterable[tuple[int, str]]) -> None:
+        values = ((name, self.current(row)) for row, name in rows)
+        reader.verify_arrays([(name, value) for name, value in values if isinstance(value, Stored)])
+
+    def check_cast(self, array: Any, dtype: str, name: str) -> None:
+        """A cast may round; it must not make other numbers of them."""
+        reason = "" if self.plan.saturate else misfit(array, dtype)
+        if reason:
+            raise LoadError(f"cannot load {escape(name)}: {reason}; {SATURATE}; nothing was changed", self.plan)
+
+    def check_unchanged(self) -> None:
+        """Raises where a file was written to since it was opened."""
+        values = (self.current(feed.source) for feed in self.plan.feeds)
+        sources = {storage.source for value in values if isinstance(value, Stored) for storage in value.storages()}
+        reader.unchanged(sources)
