@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import leafwise
+from leafwise.core.capabilities import Capability
 from leafwise.core.home import Home
 
 SOURCE = Path(leafwise.__file__).parent
@@ -226,6 +227,41 @@ def test_variables_are_named_after_what_they_hold() -> None:
             if stored or (isinstance(node, ast.arg) and node.arg in VAGUE):
                 vague.append(f"{path.relative_to(SOURCE).as_posix()}:{node.lineno}")
     assert len(vague) <= 20, vague  # a last resort
+
+
+# -- docs/architecture.md ----------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text("utf-8")
+
+
+def test_the_page_lists_the_rooms_and_what_they_import() -> None:
+    rows = re.findall(r"^\| `([a-z]+)` \| .* \|([^|]*)\|$", PAGE, re.M)
+    assert {room: set(re.findall(r"`(\w+)`", imports)) for room, imports in rows} == {
+        room: imports - {"version"} for room, imports in ALLOWED.items()
+    }
+
+
+def test_the_files_and_names_on_the_page_exist() -> None:
+    places = set(re.findall(r"`((?:\w+/)+[\w.]*)(?::(\w+))?`", PAGE))
+    assert len(places) > 40
+    for place, name in places:
+        files = [base / place for base in (SOURCE, SOURCE.parent.parent) if (base / place).exists()]
+        assert files, place
+        assert not name or re.search(rf"\b{name}\b", files[0].read_text("utf-8")), (place, name)
+
+
+def test_the_page_says_where_to_make_ten_changes() -> None:
+    table = PAGE[PAGE.index("## Where do I change") :]
+    assert len(re.findall(r"^\| \*\*.*\*\* \|.*\|.*\|$", table, re.M)) == 10
+
+
+def test_every_capability_is_on_the_page() -> None:
+    from leafwise.core import capabilities
+
+    for module in pkgutil.iter_modules(capabilities.__path__, f"{capabilities.__name__}."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if isinstance(value, type) and issubclass(value, Capability) and value is not Capability:
+                assert f"`{name}`" in PAGE, name
 
 
 # -- frameworks and public names ------------------------------------------------------------------------------
