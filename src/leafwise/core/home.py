@@ -163,7 +163,7 @@ class Home:
 
 
 def offer(home: Home, kind: type[C]) -> C | None:
-    """The capability of this kind that a home offers, or its defaults; None if there is none. Made once per home."""
+    """As `Home.capability`, but None if there is none. Each capability is made once for a home."""
     made: dict[type[Capability], Capability | None] | None = home.__dict__.get("_offers")
     if made is None:
         made = home.__dict__["_offers"] = {}

@@ -19,8 +19,8 @@ class Loading(Capability):
 
     def location(self, value: Any) -> tuple[object, Memory] | None:
         """Where an array lies, comparable between homes: an address space, and the memory in it, with its offset from
-        the start of that space. If the memory holds other bits than the values, as under a conjugated view, marks after
-        the dtype say so. None where it is not known, or where there are no values."""
+        the start of that space. If the memory holds other bits than the values, as under a conjugated view, the dtype
+        is followed by marks that say so. None where it is not known, or where there are no values."""
         return None
 
     def mark_written(self, values: list[Any]) -> None:

@@ -53,7 +53,7 @@ def segment_norms(vector: torch.Tensor, sizes: list[int]) -> list[float]:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements of a tensor fill their memory without gaps, in whatever order of axes."""
+    """Whether the elements of a tensor fill their memory without gaps, in any order of axes."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size == 1:
