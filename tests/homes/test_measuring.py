@@ -51,7 +51,7 @@ def test_a_table_is_made_again_only_when_something_lies_elsewhere(monkeypatch: p
     on_gpu(values)
     assert len(made) == 2
     values[1] = values[1][:5]
-    assert [found.size for found in on_gpu(values)] == [10, 5]
+    assert [found.count for found in on_gpu(values)] == [10, 5]
     assert len(made) == 3
 
 
@@ -73,7 +73,7 @@ def test_several_devices_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch_measuring, "_from_elsewhere", lambda its, *_: lambda: [one.numel() for one in its])
     values = [torch.randn(1), torch.empty(20, device="meta"), torch.randn(3), torch.empty(40, device="meta")]
     found: list[Any] = torch_measuring.measure(values, True, lambda count: None)()
-    assert [one if isinstance(one, int) else one.size for one in found] == [1, 20, 3, 40]
+    assert [one if isinstance(one, int) else one.count for one in found] == [1, 20, 3, 40]
 
 
 def test_without_triton_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
