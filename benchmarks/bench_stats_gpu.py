@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -65,7 +66,7 @@ def check() -> None:
         # Subnormal is what is so in the dtype that was measured.
         below = torch.finfo(tensor.dtype).smallest_normal if tensor.dtype.is_floating_point else 0
         small = int(((wide.abs() < below) & (wide != 0)).sum()) if below else 0
-        right = right._replace(subnormals=small)
+        right = replace(right, subnormals=small)
         agree(together[name], right, name)
         agree(lw.stats({"x": tensor})["x"], right, f"{name}, alone")
 

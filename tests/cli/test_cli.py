@@ -335,11 +335,11 @@ def test_warnings_are_printed_as_errors_are(
     from leafwise.kernels import cpu
 
     monkeypatch.setattr(cpu, "_load", lambda: None)
-    cpu._say_once.cache_clear()
+    cpu._warn_not_built.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         assert main(["stats", str(saved)]) == 0
     told = capsys.readouterr().err
     assert told.startswith("leafwise: leafwise was installed without a C compiler: ")
     assert len(told.splitlines()) == 1
-    cpu._say_once.cache_clear()
+    cpu._warn_not_built.cache_clear()

@@ -52,7 +52,7 @@ def test_a_table_is_made_again_only_when_something_lies_elsewhere(monkeypatch: p
     on_gpu(values)
     assert len(made) == 2
     values[1] = values[1][:5]
-    assert [found.size for found in on_gpu(values)] == [10, 5]
+    assert [found.count for found in on_gpu(values)] == [10, 5]
     assert len(made) == 3
 
 
@@ -74,7 +74,7 @@ def test_results_from_several_devices_keep_the_order_of_the_leaves(monkeypatch: 
     monkeypatch.setattr(torch_measuring, "_copied_to_cpu", lambda its, *_: lambda: [one.numel() for one in its])
     values = [torch.randn(1), torch.empty(20, device="meta"), torch.randn(3), torch.empty(40, device="meta")]
     found: list[Any] = torch_measuring.TorchMeasuring(HOME).measure(values, True, lambda count: None)()
-    assert [one if isinstance(one, int) else one.size for one in found] == [1, 20, 3, 40]
+    assert [one if isinstance(one, int) else one.count for one in found] == [1, 20, 3, 40]
 
 
 def test_that_triton_is_missing_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
