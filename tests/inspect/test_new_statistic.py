@@ -87,10 +87,9 @@ def test_the_c_code_finds_what_is_declared() -> None:
 
 def test_triton_finds_what_is_declared() -> None:
     kernels = pytest.importorskip("leafwise.kernels.triton_kernels")
-    assert (*COUNTS[1:], "finite") == kernels.COUNTED
     worked_out = {"deviation": "std", "square": "l2"}
-    names = [worked_out.get(name, name) for name in kernels.DOUBLES]
-    assert names == [name for name in NUMBERS if name != "mean_rest"]
+    found = {worked_out.get(name, name) for name in kernels.ROWS}
+    assert found >= {*COUNTS[1:], *NUMBERS} - {"mean_rest"}
 
 
 def test_a_library_that_was_built_of_other_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

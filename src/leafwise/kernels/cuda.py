@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from leafwise.core.dtypes import is_float
-from leafwise.core.moments import Moments, none_finite
+from leafwise.core.moments import COUNTS, NUMBERS, Moments, none_finite
 from leafwise.core.runs import Run
 from leafwise.kernels.cpu import trimmed
 from leafwise.kernels.dtypes import (
@@ -22,7 +22,7 @@ from leafwise.kernels.dtypes import (
     item_bytes,
     smallest_normal,
 )
-from leafwise.kernels.triton_kernels import COUNTED, FIELDS, WHOLE, fold_chunks, measure_carefully, measure_whole_chunks
+from leafwise.kernels.triton_kernels import FIELDS, ROWS, fold_chunks, measure_carefully, measure_whole_chunks
 
 CHUNK = 1 << 16  # a multiple of eight blocks
 # Elements that a program looks at at a time, and by how many warps; fewer with the histogram, which needs more
@@ -33,6 +33,12 @@ _BLOCK_WITH_HISTOGRAM, _WARPS_WITH_HISTOGRAM = 256, 4
 _CAREFUL_BLOCK, _CAREFUL_WARPS = 1024, 8
 _CAREFUL_PROGRAMS = 1056  # eight for each of the processors of a large GPU
 _BINS = 256
+# Which rows of the result hold what: counts, the bits of doubles, and whole numbers. A number of `Moments` that is not
+# worked out from others comes last.
+_WORKED_OUT = {"mean_rest": "", "std": "deviation", "l2": "square"}
+_COUNTED = [ROWS.index(name) for name in (*COUNTS[1:], "finite")]
+_DOUBLES = [ROWS.index(row) for name in NUMBERS if (row := _WORKED_OUT.get(name, name))]
+_WHOLE = [ROWS.index(name) for name in ("exponent", "whole_min", "whole_max")]
 
 
 class Table(NamedTuple):
@@ -162,9 +168,8 @@ def _pinned(table: Table, words: int) -> Any:
 def _moments(table: Table, results: Any, histogram: bool) -> list[Moments]:
     arrays = len(table.runs)
     rows = results[: FIELDS * arrays].reshape(FIELDS, arrays)
-    counts = rows[: len(COUNTED)].T.tolist()
-    numbers = rows[len(COUNTED) : -len(WHOLE)].view(np.float64).T.tolist()
-    exponents, whole_mins, whole_maxes = rows[-len(WHOLE) :].tolist()
+    counts, numbers = rows[_COUNTED].T.tolist(), rows[_DOUBLES].view(np.float64).T.tolist()
+    exponents, whole_mins, whole_maxes = rows[_WHOLE].tolist()
     bins: Any = [None] * arrays
     if histogram:
         counted_bins = results[FIELDS * arrays + 1 :]

@@ -27,29 +27,16 @@ from leafwise.kernels.triton_values import (
     as_int64,
 )
 
-# What is found in a chunk, and in an array, one row each. Those that `Moments` has stand in its order; the others are
-# what it is worked out from: `deviation` and `square`, in units of 4 to the power of `exponent`, and the extremes of
-# whole numbers, which doubles do not hold.
-COUNTED = ("nan", "posinf", "neginf", "zeros", "subnormals", "finite")
-DOUBLES = ("min", "max", "mean", "deviation", "l1", "square")  # by their bits
-WHOLE = ("exponent", "whole_min", "whole_max")
-_ROWS = (*COUNTED, *DOUBLES, *WHOLE)
-FIELDS = len(_ROWS)
-_NAN = tl.constexpr(_ROWS.index("nan"))
-_POSINF = tl.constexpr(_ROWS.index("posinf"))
-_NEGINF = tl.constexpr(_ROWS.index("neginf"))
-_ZEROS = tl.constexpr(_ROWS.index("zeros"))
-_SUBNORMALS = tl.constexpr(_ROWS.index("subnormals"))
-_FINITE = tl.constexpr(_ROWS.index("finite"))
-_MIN = tl.constexpr(_ROWS.index("min"))
-_MAX = tl.constexpr(_ROWS.index("max"))
-_MEAN = tl.constexpr(_ROWS.index("mean"))
-_DEVIATION = tl.constexpr(_ROWS.index("deviation"))
-_L1 = tl.constexpr(_ROWS.index("l1"))
-_SQUARE = tl.constexpr(_ROWS.index("square"))
-_EXPONENT = tl.constexpr(_ROWS.index("exponent"))
-_WHOLE_MIN = tl.constexpr(_ROWS.index("whole_min"))
-_WHOLE_MAX = tl.constexpr(_ROWS.index("whole_max"))
+# What is found in a chunk, and in an array, one row each; `Moments` is worked out from it. `deviation` and `square` are
+# in units of 4 to the power of `exponent`; doubles are stored as their bits. In the kernels a row is a literal number:
+# at every launch, Triton compares each global that a kernel reads, and names for the rows doubled the time of a call.
+# A new row goes to the end.
+ROWS = (
+    "nan", "posinf", "neginf", "zeros", "subnormals",  # 0 to 4
+    "finite", "min", "max", "mean", "deviation",  # 5 to 9
+    "l1", "square", "exponent", "whole_min", "whole_max",  # 10 to 14
+)  # fmt: skip
+FIELDS = len(ROWS)
 _LIST = tl.constexpr(FIELDS)  # of chunks, a last row has the list of those that are to be looked at once more
 
 _INFINITY = tl.constexpr(float("inf"))
@@ -186,21 +173,21 @@ def _carefully(
     constant = (count > 0) & (low == high)
     mean = tl.where(constant, low * scale + 0.0, mean + rest)
     deviation = tl.where(constant, 0.0, deviation)
-    _store(by_chunk, chunk, chunks, _NAN, nan_count)
-    _store(by_chunk, chunk, chunks, _POSINF, positive_count)
-    _store(by_chunk, chunk, chunks, _NEGINF, negative_count)
-    _store(by_chunk, chunk, chunks, _ZEROS, zero_count)
-    _store(by_chunk, chunk, chunks, _SUBNORMALS, subnormals)
-    _store(by_chunk, chunk, chunks, _FINITE, count)
-    _store_double(by_chunk, chunk, chunks, _MIN, low)
-    _store_double(by_chunk, chunk, chunks, _MAX, high)
-    _store_double(by_chunk, chunk, chunks, _MEAN, mean * _power(exponent))
-    _store_double(by_chunk, chunk, chunks, _DEVIATION, deviation)
-    _store_double(by_chunk, chunk, chunks, _L1, tl.sum(magnitudes) * _power(exponent))
-    _store_double(by_chunk, chunk, chunks, _SQUARE, tl.sum(squares))
-    _store(by_chunk, chunk, chunks, _EXPONENT, exponent)
-    _store(by_chunk, chunk, chunks, _WHOLE_MIN, tl.min(least_whole))
-    _store(by_chunk, chunk, chunks, _WHOLE_MAX, tl.max(largest_whole))
+    _store(by_chunk, chunk, chunks, 0, nan_count)
+    _store(by_chunk, chunk, chunks, 1, positive_count)
+    _store(by_chunk, chunk, chunks, 2, negative_count)
+    _store(by_chunk, chunk, chunks, 3, zero_count)
+    _store(by_chunk, chunk, chunks, 4, subnormals)
+    _store(by_chunk, chunk, chunks, 5, count)
+    _store_double(by_chunk, chunk, chunks, 6, low)
+    _store_double(by_chunk, chunk, chunks, 7, high)
+    _store_double(by_chunk, chunk, chunks, 8, mean * _power(exponent))
+    _store_double(by_chunk, chunk, chunks, 9, deviation)
+    _store_double(by_chunk, chunk, chunks, 10, tl.sum(magnitudes) * _power(exponent))
+    _store_double(by_chunk, chunk, chunks, 11, tl.sum(squares))
+    _store(by_chunk, chunk, chunks, 12, exponent)
+    _store(by_chunk, chunk, chunks, 13, tl.min(least_whole))
+    _store(by_chunk, chunk, chunks, 14, tl.max(largest_whole))
     if HISTOGRAM:
         tl.atomic_add(histogram + tl.arange(0, 256), bins, mask=bins != 0, sem="relaxed")
 
@@ -310,21 +297,21 @@ def measure_whole_chunks(
         window = _gather(window, even_2, odd_2, numbers, 2)
         fine = fine & (tl.sum(window) == CHUNK - zeros)  # otherwise some lie outside of the window
     if fine:
-        _store(by_chunk, chunk, chunks, _NAN, 0)
-        _store(by_chunk, chunk, chunks, _POSINF, 0)
-        _store(by_chunk, chunk, chunks, _NEGINF, 0)
-        _store(by_chunk, chunk, chunks, _ZEROS, zeros)
-        _store(by_chunk, chunk, chunks, _SUBNORMALS, small_count - zeros)
-        _store(by_chunk, chunk, chunks, _FINITE, CHUNK)
-        _store_double(by_chunk, chunk, chunks, _MIN, low)
-        _store_double(by_chunk, chunk, chunks, _MAX, high)
-        _store_double(by_chunk, chunk, chunks, _MEAN, mean)
-        _store_double(by_chunk, chunk, chunks, _DEVIATION, tl.maximum(deviation, 0.0))
-        _store_double(by_chunk, chunk, chunks, _L1, l1)
-        _store_double(by_chunk, chunk, chunks, _SQUARE, square)
-        _store(by_chunk, chunk, chunks, _EXPONENT, 0)
-        _store(by_chunk, chunk, chunks, _WHOLE_MIN, 0)
-        _store(by_chunk, chunk, chunks, _WHOLE_MAX, 0)
+        _store(by_chunk, chunk, chunks, 0, 0)
+        _store(by_chunk, chunk, chunks, 1, 0)
+        _store(by_chunk, chunk, chunks, 2, 0)
+        _store(by_chunk, chunk, chunks, 3, zeros)
+        _store(by_chunk, chunk, chunks, 4, small_count - zeros)
+        _store(by_chunk, chunk, chunks, 5, CHUNK)
+        _store_double(by_chunk, chunk, chunks, 6, low)
+        _store_double(by_chunk, chunk, chunks, 7, high)
+        _store_double(by_chunk, chunk, chunks, 8, mean)
+        _store_double(by_chunk, chunk, chunks, 9, tl.maximum(deviation, 0.0))
+        _store_double(by_chunk, chunk, chunks, 10, l1)
+        _store_double(by_chunk, chunk, chunks, 11, square)
+        _store(by_chunk, chunk, chunks, 12, 0)
+        _store(by_chunk, chunk, chunks, 13, 0)
+        _store(by_chunk, chunk, chunks, 14, 0)
         if HISTOGRAM:
             histogram = histograms + 256 * array.to(tl.int64) + lowest
             tl.atomic_add(histogram + numbers, window, mask=window != 0, sem="relaxed")
@@ -379,23 +366,23 @@ def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.const
     for start in range(first, stop, BLOCK):
         at = start + lanes
         mask = at < stop
-        in_chunk = tl.load(by_chunk + _FINITE * chunks + at, mask=mask, other=0)
-        magnitude = _double(by_chunk, _L1, chunks, at, mask)
-        nan += tl.load(by_chunk + _NAN * chunks + at, mask=mask, other=0)
-        positive += tl.load(by_chunk + _POSINF * chunks + at, mask=mask, other=0)
-        negative += tl.load(by_chunk + _NEGINF * chunks + at, mask=mask, other=0)
-        zeros += tl.load(by_chunk + _ZEROS * chunks + at, mask=mask, other=0)
-        subnormals += tl.load(by_chunk + _SUBNORMALS * chunks + at, mask=mask, other=0)
+        in_chunk = tl.load(by_chunk + 5 * chunks + at, mask=mask, other=0)
+        magnitude = _double(by_chunk, 10, chunks, at, mask)
+        nan += tl.load(by_chunk + 0 * chunks + at, mask=mask, other=0)
+        positive += tl.load(by_chunk + 1 * chunks + at, mask=mask, other=0)
+        negative += tl.load(by_chunk + 2 * chunks + at, mask=mask, other=0)
+        zeros += tl.load(by_chunk + 3 * chunks + at, mask=mask, other=0)
+        subnormals += tl.load(by_chunk + 4 * chunks + at, mask=mask, other=0)
         finite += in_chunk
         l1 += magnitude
-        least = tl.where(in_chunk > 0, tl.minimum(least, _double(by_chunk, _MIN, chunks, at, mask)), least)
-        largest = tl.where(in_chunk > 0, tl.maximum(largest, _double(by_chunk, _MAX, chunks, at, mask)), largest)
+        least = tl.where(in_chunk > 0, tl.minimum(least, _double(by_chunk, 6, chunks, at, mask)), least)
+        largest = tl.where(in_chunk > 0, tl.maximum(largest, _double(by_chunk, 7, chunks, at, mask)), largest)
         # What is all zero has no exponent that would matter.
-        power = tl.load(by_chunk + _EXPONENT * chunks + at, mask=mask, other=0)
+        power = tl.load(by_chunk + 12 * chunks + at, mask=mask, other=0)
         exponent = tl.where(mask & (magnitude > 0), tl.maximum(exponent, power), exponent)
-        whole = tl.load(by_chunk + _WHOLE_MIN * chunks + at, mask=mask, other=0x7FFFFFFFFFFFFFFF)
+        whole = tl.load(by_chunk + 13 * chunks + at, mask=mask, other=0x7FFFFFFFFFFFFFFF)
         least_whole = tl.minimum(least_whole, whole)
-        whole = tl.load(by_chunk + _WHOLE_MAX * chunks + at, mask=mask, other=-0x7FFFFFFFFFFFFFFF - 1)
+        whole = tl.load(by_chunk + 14 * chunks + at, mask=mask, other=-0x7FFFFFFFFFFFFFFF - 1)
         largest_whole = tl.maximum(largest_whole, whole)
     count = tl.maximum(tl.sum(finite), 1)
     unit = tl.max(exponent)
@@ -404,8 +391,8 @@ def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.const
     for start in range(first, stop, BLOCK):
         at = start + lanes
         mask = at < stop
-        in_chunk = tl.load(by_chunk + _FINITE * chunks + at, mask=mask, other=0)
-        means += _double(by_chunk, _MEAN, chunks, at, mask) * (in_chunk.to(tl.float64) / count)
+        in_chunk = tl.load(by_chunk + 5 * chunks + at, mask=mask, other=0)
+        means += _double(by_chunk, 8, chunks, at, mask) * (in_chunk.to(tl.float64) / count)
     mean = tl.sum(means)
     low, high = tl.min(least), tl.max(largest)
     mean = tl.where(low == high, low + 0.0, mean)  # which rounding must not change
@@ -414,25 +401,25 @@ def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.const
     for start in range(first, stop, BLOCK):
         at = start + lanes
         mask = at < stop
-        in_chunk = tl.load(by_chunk + _FINITE * chunks + at, mask=mask, other=0).to(tl.float64)
-        power = tl.load(by_chunk + _EXPONENT * chunks + at, mask=mask, other=0)
+        in_chunk = tl.load(by_chunk + 5 * chunks + at, mask=mask, other=0).to(tl.float64)
+        power = tl.load(by_chunk + 12 * chunks + at, mask=mask, other=0)
         # Squares are in units of 4 to the power of their exponent; what is 2**500 times smaller is nothing beside it.
         shift = _power(tl.maximum(power - unit, -500))
-        apart = (_double(by_chunk, _MEAN, chunks, at, mask) - mean) * _power(-unit)
-        deviations += _double(by_chunk, _DEVIATION, chunks, at, mask) * shift * shift + in_chunk * apart * apart
-        squares += _double(by_chunk, _SQUARE, chunks, at, mask) * shift * shift
-    _store(results, array, arrays, _NAN, tl.sum(nan))
-    _store(results, array, arrays, _POSINF, tl.sum(positive))
-    _store(results, array, arrays, _NEGINF, tl.sum(negative))
-    _store(results, array, arrays, _ZEROS, tl.sum(zeros))
-    _store(results, array, arrays, _SUBNORMALS, tl.sum(subnormals))
-    _store(results, array, arrays, _FINITE, tl.sum(finite))
-    _store_double(results, array, arrays, _MIN, low)
-    _store_double(results, array, arrays, _MAX, high)
-    _store_double(results, array, arrays, _MEAN, mean)
-    _store_double(results, array, arrays, _DEVIATION, tl.sum(deviations))
-    _store_double(results, array, arrays, _L1, tl.sum(l1))
-    _store_double(results, array, arrays, _SQUARE, tl.sum(squares))
-    _store(results, array, arrays, _EXPONENT, unit)
-    _store(results, array, arrays, _WHOLE_MIN, tl.min(least_whole))
-    _store(results, array, arrays, _WHOLE_MAX, tl.max(largest_whole))
+        apart = (_double(by_chunk, 8, chunks, at, mask) - mean) * _power(-unit)
+        deviations += _double(by_chunk, 9, chunks, at, mask) * shift * shift + in_chunk * apart * apart
+        squares += _double(by_chunk, 11, chunks, at, mask) * shift * shift
+    _store(results, array, arrays, 0, tl.sum(nan))
+    _store(results, array, arrays, 1, tl.sum(positive))
+    _store(results, array, arrays, 2, tl.sum(negative))
+    _store(results, array, arrays, 3, tl.sum(zeros))
+    _store(results, array, arrays, 4, tl.sum(subnormals))
+    _store(results, array, arrays, 5, tl.sum(finite))
+    _store_double(results, array, arrays, 6, low)
+    _store_double(results, array, arrays, 7, high)
+    _store_double(results, array, arrays, 8, mean)
+    _store_double(results, array, arrays, 9, tl.sum(deviations))
+    _store_double(results, array, arrays, 10, tl.sum(l1))
+    _store_double(results, array, arrays, 11, tl.sum(squares))
+    _store(results, array, arrays, 12, unit)
+    _store(results, array, arrays, 13, tl.min(least_whole))
+    _store(results, array, arrays, 14, tl.max(largest_whole))
