@@ -241,11 +241,11 @@ def test_a_reader_sees_whole_files_while_a_writer_saves(options: dict[str, Any],
 
 
 def test_a_file_that_is_changed_while_it_is_loaded_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.checkpoint import loading
+    from leafwise.files import reader
 
     path = lw.save({"a": np.ones(1000)}, tmp_path / "model.safetensors")
     target = {"a": np.zeros(1000)}
-    proven: Callable[..., int] = loading.reader.verify_storages
+    proven: Callable[..., int] = reader.verify_storages
 
     def prove(*arguments: Any) -> int:
         done = proven(*arguments)
@@ -257,7 +257,7 @@ def test_a_file_that_is_changed_while_it_is_loaded_is_an_error(tmp_path: Path, m
         os.utime(path, ns=(1, 1))
         return done
 
-    monkeypatch.setattr(loading.reader, "verify_storages", prove)
+    monkeypatch.setattr(reader, "verify_storages", prove)
     with pytest.raises(lw.FileError, match=r"was changed while it was being read"):
         lw.load(target, path)
     assert not target["a"].any()

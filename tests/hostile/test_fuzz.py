@@ -98,7 +98,7 @@ def test_the_fuzzer_notices_raw_text(bench: fuzz_worker.Bench, monkeypatch: pyte
 def test_the_fuzzer_notices_time_and_memory(bench: fuzz_worker.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz_worker, "MAX_SECONDS", 0)
     monkeypatch.setattr(fuzz_worker, "MAX_MEGABYTES", 40)
-    monkeypatch.setitem(fuzz_worker.VERBS, "show", lambda bench, path: bytearray(b"x") * 80_000_000)
+    monkeypatch.setitem(fuzz_worker.VERBS, "show", lambda bench, path: bytearray(b"x") * 300_000_000)
     found = failures(bench, "npz", 0)
     assert "seconds: " in found
     assert "megabytes: " in found
