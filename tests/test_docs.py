@@ -24,7 +24,7 @@ def examples(page: Path) -> str:
     return "\n".join(lines)
 
 
-# A table, which tools/matrix.py writes, and a page about the code, which tests/test_rooms.py keeps true: nothing to run.
+# A table, which tools/matrix.py writes; and a page about the code, which tests/test_rooms.py keeps true.
 WITH_EXAMPLES = [page for page in PAGES if page.name not in ("platforms.md", "architecture.md")]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tests.kernels.cases import FLOATS, WHOLE, assert_agree
 from tests.kernels.test_comparing import assert_close
 
-from leafwise.core.comparing import together as compared_together
+from leafwise.core.comparison import together as compared_together
 from leafwise.core.moments import together
 from leafwise.core.runs import Run, UnreadError
 from leafwise.kernels import comparing, cpu, reference

@@ -11,7 +11,7 @@ import pytest
 from tests.kernels.cases import FLOATS, WHOLE, cases, same
 from tests.kernels.test_cpu import of_the_library
 
-from leafwise.core.comparing import Comparison, together
+from leafwise.core.comparison import Comparison, together
 from leafwise.core.runs import Run, UnreadError
 from leafwise.kernels import comparing, cpu, reference
 

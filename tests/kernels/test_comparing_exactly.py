@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import leafwise as lw
-from leafwise.core.comparing import Comparison, together
+from leafwise.core.comparison import Comparison, together
 from leafwise.files.arrays import ITEM_BYTES
 from leafwise.kernels import comparing, cpu, reference
 from leafwise.kernels.dtypes import numpy_dtype

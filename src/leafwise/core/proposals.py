@@ -20,9 +20,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from leafwise.core.changes import by_one_change
 from leafwise.core.families import DIGITS, NOWHERE, STEPS, Family, Pair, Unmatched, families_of, sort_of
-from leafwise.core.words import contradicts, told_apart, words_of
+from leafwise.core.name_changes import by_one_change
+from leafwise.core.name_words import contradicts, told_apart, words_of
 
 _MAX_COMPARED = 4_000  # pairs of names in a group that are compared letter by letter; beyond, order decides
 _MAX_LISTED = 50  # names that a guess lists

@@ -8,7 +8,7 @@ from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.viewing import Viewing
-from leafwise.core.flat import VirtualNode, split
+from leafwise.core.dotted import VirtualNode, split
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Spec, Visit
 from leafwise.core.memory import Op
 from leafwise.core.moments import Moments

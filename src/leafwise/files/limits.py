@@ -13,7 +13,7 @@ from itertools import islice
 from time import thread_time
 from typing import Any
 
-from leafwise.core.flat import MAX_DOTS
+from leafwise.core.dotted import MAX_DOTS
 from leafwise.errors import QueryError
 
 MAX_BYTES = 400_000_000

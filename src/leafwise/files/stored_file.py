@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from leafwise.core.flat import VirtualNode
+from leafwise.core.dotted import VirtualNode
 from leafwise.files.arrays import Stored
 from leafwise.files.record import HeaderRecord
 from leafwise.files.source import Source

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.flat import VirtualNode, split
+from leafwise.core.dotted import VirtualNode, split
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.comparing import Comparison
+from leafwise.core.comparison import Comparison
 from leafwise.core.pairing import NamedArray
 from leafwise.core.reader import reader
 from leafwise.core.runs import Run, UnreadError

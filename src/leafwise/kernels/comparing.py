@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.core.comparing import Comparison, together
+from leafwise.core.comparison import Comparison, together
 from leafwise.core.runs import Run, UnreadError
 from leafwise.kernels import cpu, reference
 from leafwise.kernels.cpu import CHUNK, PER_THREAD, of_dtypes, threads_here

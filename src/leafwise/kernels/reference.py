@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.core.comparing import Comparison
+from leafwise.core.comparison import Comparison
 from leafwise.core.moments import COUNTS, HIGHEST, LOWEST, NUMBERS, Histogram, Moments, none_finite
 from leafwise.kernels.dtypes import smallest_normal
 

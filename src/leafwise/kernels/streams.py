@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from leafwise.core.comparing import Comparison, together
+from leafwise.core.comparison import Comparison, together
 from leafwise.core.dtypes import WORDS, number_kind
 from leafwise.errors import WriteError
 from leafwise.kernels import reference

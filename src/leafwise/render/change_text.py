@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from leafwise.core.comparing import Comparison, together
+from leafwise.core.comparison import Comparison, together
 from leafwise.core.leaf import shape_text
 from leafwise.core.outline import Span
 from leafwise.inspect.diff.changes import Change, nonfinite_text

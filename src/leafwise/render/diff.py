@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from typing import Any
 
-from leafwise.core.comparing import together
+from leafwise.core.comparison import together
 from leafwise.core.outline import Doc, Span, Style
 from leafwise.inspect.diff.changes import KINDS, Change, nonfinite_text
 from leafwise.inspect.diff.difference import Diff

@@ -14,7 +14,7 @@ import torch
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
 from leafwise.core.capabilities.vetting import Vetting
-from leafwise.core.flat import VirtualNode
+from leafwise.core.dotted import VirtualNode
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry, Path
 

@@ -9,7 +9,7 @@ import torch
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.vetting import Vetting
-from leafwise.core.flat import VirtualNode
+from leafwise.core.dotted import VirtualNode
 from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state
 from leafwise.homes.torch.tensors import tensor_over
 

@@ -3,7 +3,7 @@
 from collections.abc import Set
 from typing import Any, NamedTuple
 
-from leafwise.core.comparing import Comparison
+from leafwise.core.comparison import Comparison
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
 

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from leafwise.core.families import Family, Pair, common_end
-from leafwise.core.words import contradicts
+from leafwise.core.name_words import contradicts
 
 _MAX_CHANGES = 20_000  # pairs of names in a group whose difference is tried on all names
 Steps = tuple[str, ...]

@@ -3,7 +3,7 @@
 import torch
 
 import leafwise as lw
-from leafwise.core.flat import MAX_DOTS
+from leafwise.core.dotted import MAX_DOTS
 
 
 def test_a_key_with_absurdly_many_dots_is_left_whole() -> None:
