@@ -175,7 +175,8 @@ def test_a_write_is_seen_under_every_name(case: Case) -> None:
                 before = seen.numpy().copy()
                 seen.write(before * 0 + 3)
                 assert (seen.numpy() == 3).all()
-                assert (name.path.fetch(tree.columns.node_objects[0]) == 3).all()
+                fetched = name.path.fetch(tree.columns.node_objects[0])
+                assert (tree.columns.home(fetched).read(fetched) == 3).all()
                 with pytest.raises(lw.WriteError, match="nothing was changed"):
                     seen.write(before[None])
                 with pytest.raises(lw.WriteError, match="nothing was changed"):

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,7 +15,10 @@ from leafwise.core import registry
 from leafwise.core.capabilities import Capability
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.measuring import Measuring
-from leafwise.core.home import Home
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.tying import Place, Tying
+from leafwise.core.home import Capabilities, Home
+from leafwise.core.memory import Op
 
 FOLDER = Path(__file__).parent
 
@@ -113,6 +116,74 @@ def test_what_it_does_not_offer_is_refused_by_name() -> None:
         lw.untie(model(), "head.weight")
     with pytest.raises(lw.Unsupported, match=r"grids cannot keep ties"):
         lw.keep_ties(model())
+
+
+class GridRebuilding(Rebuilding):
+    def from_numpy(self, value: Grid, array: Any) -> Grid:
+        return Grid(np.asarray(array).tolist())
+
+
+class TrainedHome(WritableHome):
+    """Arrays that change in place, with gradients, and a way to make new ones."""
+
+    capabilities: ClassVar[Capabilities] = {Rebuilding: GridRebuilding}
+
+    def grads(self, values: list[Grid]) -> list[Any]:
+        return [getattr(value, "grad", None) for value in values]
+
+
+def test_defaults_change_arrays_in_place() -> None:
+    with registered(TrainedHome()):
+        weight = Grid([[0.0, 0.0]])
+        net = Layer(weight=weight)
+        average = lw.Average(net, decay=0.5)
+        average.update(net)
+        weight.rows[0][:] = [4.0, 8.0]
+        average.update(net)
+        assert weight.rows == [[4.0, 8.0]]
+        with average.applied(net):
+            assert weight.rows == [[2.0, 4.0]]
+        assert weight.rows == [[4.0, 8.0]]
+        weight.grad = Grid([[3.0, 4.0]])  # type: ignore[attr-defined]
+        assert lw.clip(net, 1.0).total == pytest.approx(5)
+        assert weight.grad.rows == [pytest.approx([0.6, 0.8])]  # type: ignore[attr-defined]
+
+
+def test_gradients_may_be_arrays_of_another_home() -> None:
+    with registered(TrainedHome()):
+        weight = Grid([[0.0, 0.0]])
+        weight.grad = np.array([[3.0, 4.0]], np.float32)  # type: ignore[attr-defined]
+        net = Layer(weight=weight)
+        assert lw.stats(net, of="grad")["weight"].max == 4
+        lw.check(net)
+        lw.clip(net, 1.0)
+        np.testing.assert_allclose(weight.grad, [[0.6, 0.8]], rtol=1e-6)  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("writable_home")
+def test_plain_values_that_a_home_cannot_change_are_refused(tmp_path: Path) -> None:
+    path = lw.save(Layer(step=1, weight=Grid([[1.0]])), tmp_path / "a.safetensors")
+    target = Layer(step=7, weight=Grid([[2.0]]))
+    with pytest.raises(lw.LoadError, match=r"step is 7, and in the source 1; grids cannot change plain values"):
+        lw.load(target, path)
+    assert target.parts["weight"].rows == [[2.0]]
+    same = lw.load(Layer(step=1, weight=Grid([[2.0]])), path)
+    assert same.parts["weight"].rows == [[1.0]]
+
+
+class HalfTying(Tying):
+    def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
+        return ""
+
+
+def test_a_capability_with_half_of_its_methods_says_which_is_missing() -> None:
+    class HalfHome(WritableHome):
+        capabilities: ClassVar[Capabilities] = {Tying: HalfTying}
+
+    with registered(HalfHome()):
+        net = Layer(a=Layer(weight=Grid([[1.0]])), b=Layer(weight=Grid([[1.0]])))
+        with pytest.raises(lw.Unsupported, match=r"grids cannot tie: HalfTying does not say how"):
+            lw.tie(net, "b.weight", to="a.weight")
 
 
 def test_a_capability_is_given_or_refused_in_one_place() -> None:

@@ -10,6 +10,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.leaf import shape_text
 from leafwise.core.pairing import Pairing
 from leafwise.core.tree import Tree
+from leafwise.errors import WalkError
 from leafwise.files.record import NodeType
 
 Place = tuple[int, int]  # the group, and the position in it
@@ -212,7 +213,10 @@ def _filled_by(source: SavedOptimizers, name: str, pairing: Pairing) -> list[int
 
 
 def _group_nodes(columns: Columns, node: int) -> list[int]:
-    groups = next(child for child in columns.children(node) if columns.node_names[child] == "param_groups")
+    groups = next((child for child in columns.children(node) if columns.node_names[child] == "param_groups"), None)
+    if groups is None:
+        name = columns.node_text(node) or "the optimizer"
+        raise WalkError(f"{name} has no node param_groups, which optimizers must show: see the capability Stepping")
     return list(columns.children(groups))
 
 

@@ -157,8 +157,24 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
             plan.add("missing", key, _in_pieces_message(key, now, list(inside), is_in_pieces(key)))
         else:
             plan.add("missing", key, f"no value in the source for {key}")
+    _refuse_irreplaceable(plan, wanted)
     _refuse_contradictions(plan, wanted)
     _tell_unused(plan, [key for key in given if key not in taken])
+
+
+def _refuse_irreplaceable(plan: Plan, wanted: dict[str, PlainValue]) -> None:
+    """Plain values of nodes that cannot take others, unless they stay as they are."""
+    columns = plan.target.columns
+    for key, (_, node, name, now) in wanted.items():
+        if (node, name) in plan.scalars:
+            owner = columns.node_objects[node]
+            reason = columns.home(owner).capability(Rebuilding).cannot_replace(owner)
+            if reason and identical(plan.scalars[node, name], now):
+                del plan.scalars[node, name]
+            elif reason:
+                plan.add(
+                    "unsupported", key, f"{key} is {now!r}, and in the source {plan.scalars[node, name]!r}; {reason}"
+                )
 
 
 def _refuse_contradictions(plan: Plan, wanted: dict[str, PlainValue]) -> None:

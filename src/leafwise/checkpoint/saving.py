@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from leafwise.checkpoint.background import BackgroundSave, finish_saves
 from leafwise.checkpoint.plain_values import PlainValues, can_be_made
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.capabilities.stepping import is_optimizer
+from leafwise.core.capabilities.stepping import Stepping, is_optimizer
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_float
 from leafwise.core.memory import SAME, Op
@@ -343,10 +343,10 @@ def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> N
     keys = columns.node_keys(below)
     for node in columns.nodes_where(is_optimizer, below):
         front = f"{keys[node]}." if keys[node] else ""
-        start, stop = columns.row_ranges[node]
-        for row in range(start, stop):
-            if columns.home(columns.row_values[row]).name == "numpy":  # it would come back as a tensor
-                raise WalkError(f"cannot save {columns.row_text(row)}: an array of NumPy in the state of an optimizer")
+        stepping = columns.home(columns.node_objects[node]).capability(Stepping)
+        for row in range(*columns.row_ranges[node]):
+            if reason := stepping.cannot_restore(columns.row_values[row]):
+                raise WalkError(f"cannot save {columns.row_text(row)}: {reason}")
         for key, kind in types.items():
             if key.startswith(front) and key != keys[node] and not can_be_made(kind):
                 raise WalkError(

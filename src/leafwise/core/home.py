@@ -122,7 +122,7 @@ class Home:
         return value
 
     def grads(self, values: list[Any]) -> list[Any]:
-        """The gradient of each array, None where there is none."""
+        """The gradient of each array, None where there is none. Gradients may be arrays of another home."""
         return [None] * len(values)
 
     def cannot_read(self, value: Any) -> str:
@@ -148,7 +148,8 @@ class Home:
         return None
 
     def own_gradient(self, value: Any) -> bool:
-        """Whether the array has a gradient of its own. If so, it is a leaf even if it shares memory with another."""
+        """Whether the array has a gradient of its own. If so, it is a leaf even if it shares memory with another. Must
+        not depend on whether it is frozen now."""
         return False
 
     # -- capabilities --------------------------------------------------------------------------------

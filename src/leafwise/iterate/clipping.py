@@ -13,7 +13,7 @@ from leafwise.core.path import escape, listed
 from leafwise.core.query import Query
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.tree import Tree
-from leafwise.errors import NonFiniteError, PathError, RuleError, WalkError, WriteError
+from leafwise.errors import NonFiniteError, PathError, RuleError, Unsupported, WalkError, WriteError
 from leafwise.iterate.arrays import tree_and_arrays
 from leafwise.iterate.flat import Flat, flat_of
 from leafwise.share.places import nothing_matches
@@ -157,6 +157,8 @@ class _Gradients:
             batch_factors = [factors[0]] if len(factors) == 1 else [factors[at] for at in positions]
             try:
                 scaled = home.capability(Clipping).scale_many([self._arrays[at] for at in positions], batch_factors)
+            except Unsupported:
+                raise
             except RuntimeError as error:
                 reasons = [(at, home.capability(Loading).cannot_write(self._arrays[at])) for at in positions]
                 culprit, reason = next((pair for pair in reasons if pair[1]), (positions[0], str(error)))

@@ -104,8 +104,13 @@ def _check_pair(columns: Columns, target: int, source: int, op: Op, prefix: str)
         reason = home.capability(Tying).cannot_tie(place_of(columns, row), columns.current(row), row_op)
         if reason:
             raise TieError(f"{prefix}: {columns.row_text(row)} {reason}")
-    view = home.spec(home.capability(Viewing).seen_through(columns.current(source), op))
+    view = home.spec(_seen(home, columns.current(source), op))
     _check_specs(target_facts.spec, source_facts.spec, view, columns.row_text(target), columns.row_text(source), prefix)
+
+
+def _seen(home: Home, value: Any, op: Op) -> Any:
+    """An array as a name with this op sees it; a plain tie needs no views."""
+    return value if op == "same" else home.capability(Viewing).seen_through(value, op)
 
 
 def _check_specs(target_spec: Spec, source_spec: Spec, view: Spec, target: str, source: str, prefix: str) -> None:
@@ -145,7 +150,7 @@ def _check_values(columns: Columns, source: int, targets: list[int], op: Op, kee
     if keep == "source":
         return
     home = home_of(columns, source)
-    view = home.capability(Viewing).seen_through(columns.current(source), op)
+    view = _seen(home, columns.current(source), op)
     same_bits = home.capability(Comparing).same_bits
     differing = [row for row in targets if not same_bits(view, columns.current(row))]
     if not differing:

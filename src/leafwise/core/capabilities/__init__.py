@@ -7,6 +7,8 @@ works in every home, by `read` and `write`; a home that lists it is faster, or k
 
 from typing import TYPE_CHECKING, ClassVar
 
+from leafwise.errors import Unsupported
+
 if TYPE_CHECKING:
     from leafwise.core.home import Home
 
@@ -21,3 +23,7 @@ class Capability:
 
     def __init__(self, home: "Home") -> None:
         self.home = home
+
+    def missing(self, action: str) -> Unsupported:
+        """The error for a method that a home must write for itself, and has not."""
+        return Unsupported(self.home.name, action, f"{type(self).__name__} does not say how")

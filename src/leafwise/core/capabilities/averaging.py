@@ -4,6 +4,7 @@ from typing import Any
 
 from leafwise.core.capabilities import Capability
 from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.dtypes import is_float
 
 
 class Averaging(Capability):
@@ -18,15 +19,23 @@ class Averaging(Capability):
 
     def clone_many(self, values: list[Any], precise: bool) -> list[Any]:
         """Copies of arrays. With `precise`, floating point of less than 32 bits is copied as float32."""
-        return values  # arrays that cannot change need no copy
+        if not self.home.in_place:
+            return values  # arrays that cannot change need no copy
+        new = self.home.capability(Rebuilding).from_numpy
+        arrays = [self.home.read(value) for value in values]
+        narrow = [precise and is_float(spec.dtype) and spec.nbytes < 4 * spec.size for spec in self.home.specs(values)]
+        return [
+            new(value, array.astype("float32") if is_narrow else array.copy())
+            for value, array, is_narrow in zip(values, arrays, narrow, strict=True)
+        ]
 
     def copy_many(self, targets: list[Any], values: list[Any]) -> list[Any]:
         """The targets, holding these values."""
-        new = self.home.capability(Rebuilding).from_numpy
-        return [new(target, self.home.read(value)) for target, value in zip(targets, values, strict=True)]
+        pairs = zip(targets, values, strict=True)
+        return [self.home.capability(Rebuilding).updated(target, self.home.read(value)) for target, value in pairs]
 
     def lerp_many(self, targets: list[Any], values: list[Any], weight: float) -> list[Any]:
         """The targets, moved towards the values by the fraction `weight`."""
-        read, new = self.home.read, self.home.capability(Rebuilding).from_numpy
+        read, updated = self.home.read, self.home.capability(Rebuilding).updated
         triples = [(target, read(target), read(value)) for target, value in zip(targets, values, strict=True)]
-        return [new(target, before + weight * (value - before)) for target, before, value in triples]
+        return [updated(target, before + weight * (value - before)) for target, before, value in triples]

@@ -22,5 +22,5 @@ class Clipping(Capability):
     def scale_many(self, values: list[Any], factors: list[float]) -> list[Any]:
         """The arrays, each multiplied by its factor; a single factor is used for all."""
         each = factors * len(values) if len(factors) == 1 else factors
-        new = self.home.capability(Rebuilding).from_numpy
-        return [new(value, self.home.read(value) * factor) for value, factor in zip(values, each, strict=True)]
+        updated = self.home.capability(Rebuilding).updated
+        return [updated(value, self.home.read(value) * factor) for value, factor in zip(values, each, strict=True)]

@@ -11,7 +11,7 @@ class Freezing(Capability):
 
     def set_trainable(self, values: list[Any], trainable: bool) -> None:
         """Makes arrays trainable, or not."""
-        raise NotImplementedError
+        raise self.missing("freeze")
 
     def cannot_train(self, value: Any, trainable: bool) -> str:
         """Why an array cannot be thawed, or frozen; empty where it can."""
@@ -23,7 +23,7 @@ class Freezing(Capability):
 
     def hold_buffers(self, owner: Any, on: bool) -> None:
         """Keeps the drifting buffers of a node as they are, or lets training change them again."""
-        raise NotImplementedError
+        raise self.missing("hold buffers")
 
     def is_held(self, owner: Any, name: str) -> bool:
         """Whether a buffer is kept as it is by `hold_buffers`."""

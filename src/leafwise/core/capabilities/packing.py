@@ -57,8 +57,8 @@ class Packing(Capability):
     def pack(self, values: list[Any], slots: list[list[DictSlot]]) -> list[tuple[list[int], PackedPart]]:
         """Makes arrays views of a few vectors, and gives each vector with the numbers of the arrays in it. `slots` are,
         for each array, the places that lead to it from the root down."""
-        raise NotImplementedError
+        raise self.missing("flatten")
 
     def repoint(self, value: Any, view: Any) -> None:
         """Makes an array use the memory of a view."""
-        raise NotImplementedError
+        raise self.missing("flatten")

@@ -5,6 +5,8 @@ from typing import Any
 from leafwise.core.capabilities import Capability
 from leafwise.errors import Unsupported
 
+CANNOT_REPLACE = "its Rebuilding capability has no `replace`"
+
 
 class Rebuilding(Capability):
     """For homes whose arrays or nodes cannot change, or whose arrays may not have memory yet."""
@@ -21,8 +23,30 @@ class Rebuilding(Capability):
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
         """The owner with other leaves, children or plain values under these names: itself, or a new object if it cannot
-        change."""
+        change. The default allows only what it holds already: a home whose nodes list plain values, or get new arrays,
+        must say how they are put there."""
+        visited = self.home.visitor(type(owner), lambda value: None)(owner)
+        leaves, children, _ = visited or ((), (), None)
+        held = dict(children)
+        for _, named in leaves:
+            held.update(named)
+        for name, value in changes.items():
+            if name not in held or held[name] is not value:
+                raise Unsupported(self.home.name, f"put a new value at {name!r}", CANNOT_REPLACE)
         return owner
+
+    def cannot_replace(self, owner: Any) -> str:
+        """Why the plain values of a node cannot be replaced; empty where they can."""
+        if type(self).replace is Rebuilding.replace:
+            return f"{self.home.name} cannot change plain values: {CANNOT_REPLACE}"
+        return ""
+
+    def updated(self, value: Any, array: Any) -> Any:
+        """An array that now holds these values, cast to its dtype: the same one, or a new one if it cannot change."""
+        if not self.home.in_place:
+            return self.from_numpy(value, array)
+        self.home.write(value, array.astype(self.home.read(value).dtype))
+        return value
 
     def recompute(self, places: list[tuple[tuple[Any, ...], list[str]]]) -> list[dict[str, Any]]:
         """For each place, the values of leaves that no checkpoint holds, by name, if they can be computed. A place is a

@@ -12,15 +12,26 @@ PARAMETERS = "parameters"
 
 
 class Stepping(Capability):
+    """What a home of optimizers offers. Its `visitor` shows each optimizer as a node with these children, so that
+    states are saved and found again by the names of parameters:
+
+        param_groups     a node for each group: its options as plain values, and `params`, the paths of its
+                         parameters as a list of strings
+        state            below it, the state of each parameter under the path that `path_of` gives for the parameter
+        global_state     state that belongs to no parameter, where there is some
+
+    The parameters themselves are not listed: they are leaves of the model. `homes.torch.optimizers` is an example.
+    """
+
     action = "list what it steps"
 
     def is_optimizer(self, obj: Any) -> bool:
-        """Whether a node steps parameters and keeps state for each."""
+        """Whether a node steps parameters and keeps state for each. Depends only on the type of the node."""
         return False
 
     def held_by(self, optimizer: Any) -> list[tuple[str, Any]]:
         """The arrays that an optimizer steps, each with a description of its place in the optimizer."""
-        raise NotImplementedError
+        raise self.missing("list what it steps")
 
     def reached(self, optimizer: Any, value: Any) -> Any:
         """State of the same shape as an array that is zero for elements that no step changed; None if there is none."""
@@ -28,7 +39,7 @@ class Stepping(Capability):
 
     def exchange(self, optimizer: Any, new: dict[int, Any]) -> None:
         """Replaces parameters of an optimizer; `new` are the new ones by the `id` of the old."""
-        raise NotImplementedError
+        raise self.missing("exchange what it steps")
 
     def like_parameter(self, key: str) -> bool:
         """Whether the state of this name has the shape of its parameter."""
@@ -45,7 +56,11 @@ class Stepping(Capability):
         """Sets the state of parameters, by group number and position, and the options of groups, by group number; with
         `whole`, other options of a group are removed. `global_state` belongs to no parameter. Arrays are NumPy arrays.
         A parameter that is not in `states` keeps its state."""
-        raise NotImplementedError
+        raise self.missing("take the state of an optimizer")
+
+    def cannot_restore(self, value: Any) -> str:
+        """Why an array in the state of an optimizer would not come back as it was; empty where it would."""
+        return ""
 
     def keeps_own_state(self, optimizer: Any) -> bool:
         """Whether an optimizer keeps more than the state of its parameters and the options of groups, so that only its
@@ -54,7 +69,7 @@ class Stepping(Capability):
 
     def restore_own_state(self, optimizer: Any, state: Any) -> None:
         """Has such an optimizer load its own state dict. Arrays are NumPy arrays."""
-        raise NotImplementedError
+        raise self.missing("take the state of an optimizer")
 
 
 def is_optimizer(home: Home, obj: Any) -> bool:

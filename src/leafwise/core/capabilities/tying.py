@@ -36,7 +36,13 @@ class DeclaredTie(NamedTuple):
 
 class Tying(Capability):
     """Making several names one leaf, and independent leaves again. Methods that change `root` return it, or the object
-    that replaces it."""
+    that replaces it. The home of the node that holds a leaf is asked, not that of the array.
+
+    `lw.tie` calls `tie` and then `keep_ties`. A home keeps a tie by writing it down, at best at every object of
+    `TiedPlaces.above`, and by making the framework's own operations (copies, casts, loads) respect it as far as it can.
+    `declared` gives back what is written down, for the objects that have all names of the tie below them: the next walk
+    reports those that hold no longer.
+    """
 
     action = "tie"
 
@@ -46,7 +52,7 @@ class Tying(Capability):
 
     def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
         """Why the array at this place cannot be tied with this op; an empty string where it can."""
-        raise NotImplementedError
+        raise self.missing("tie")
 
     def tied_elsewhere(self, place: Place, known: list[Place]) -> list[str]:
         """The paths of names that this one is kept tied to and that are not among the known ones, because they are
@@ -55,20 +61,20 @@ class Tying(Capability):
 
     def tie(self, root: Any, groups: list[TiedPlaces], keep: Keep | None) -> Any:
         """Makes the further places of each group names of its source. `keep` says whose values the leaf gets."""
-        raise NotImplementedError
+        raise self.missing("tie")
 
     def untie(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
         """Gives each place an independent array with equal values."""
-        raise NotImplementedError
+        raise self.missing("untie")
 
     def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
         """Each place holds a node that is also used elsewhere; gives it an independent node with equal values."""
-        raise NotImplementedError
+        raise self.missing("untie")
 
     def keep_ties(self, root: Any, objects: list[Any], groups: list[TiedPlaces], keep: Keep | None) -> Any:
         """Keeps the ties from now on; `objects` are all nodes of the tree. See `lw.keep_ties`."""
-        raise NotImplementedError
+        raise self.missing("keep ties")
 
     def release_ties(self, root: Any, objects: list[Any]) -> Any:
         """Stops keeping the ties among these objects."""
-        raise NotImplementedError
+        raise self.missing("keep ties")

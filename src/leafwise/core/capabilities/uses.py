@@ -38,4 +38,4 @@ class TrackingUses(Capability):
     ) -> AbstractContextManager[Callable[[], dict[str, dict[Use, Any]]]]:
         """While entered, records the gradient of each of the arrays `leaves`, use by use. `nodes` are the paths of each
         node by its identity. Entering it gives a function that returns the gradients so far."""
-        raise NotImplementedError
+        raise self.missing("tell uses apart")

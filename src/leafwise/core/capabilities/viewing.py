@@ -13,7 +13,7 @@ class Viewing(Capability):
 
     def seen_through(self, value: Any, op: Op) -> Any:
         """The array as a name with this op sees it."""
-        raise NotImplementedError
+        raise self.missing("make views")
 
     def view_names(self, cls: type) -> frozenset[str]:
         """The leaves of a node of this type that are views of a leaf elsewhere; see `view_source`."""

@@ -104,6 +104,10 @@ class TorchStepping(Stepping):
             optimizer.load_state_dict(restored)
             _undo_casts(optimizer.state_dict(), restored)
 
+    def cannot_restore(self, value: Any) -> str:
+        # Arrays come back as tensors.
+        return "" if isinstance(value, torch.Tensor) else "an array of NumPy in the state of an optimizer"
+
     def keeps_own_state(self, optimizer: Any) -> bool:
         return keeps_own_state(optimizer)
 

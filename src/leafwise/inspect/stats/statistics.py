@@ -187,26 +187,29 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
     leaves = [ties.get(row, row) for row in t.first_rows]
     arrays = [columns.current(leaf) for leaf in leaves]
     skipped: dict[int, str] = {}
-    by_home = columns.by_home(arrays)
-    for home, numbers in by_home.items():
-        values = [arrays[number] for number in numbers]
-        if of == "grad":
-            values = home.grads(values)
-        for number, array in zip(numbers, values, strict=True):
-            arrays[number] = array
-            reason = home.capability(Measuring).cannot_measure(array) if array is not None else "it has no gradient"
-            if reason:
-                skipped[leaves[number]] = reason
+    if of == "grad":
+        for batch in columns.batches(leaves, arrays):
+            for position, gradient in zip(batch.positions, batch.home.grads(batch.values), strict=True):
+                arrays[position] = gradient
+                if gradient is None:
+                    skipped[leaves[position]] = "it has no gradient"
+    there = [number for number, array in enumerate(arrays) if array is not None]
+    batches = columns.batches([leaves[number] for number in there], [arrays[number] for number in there])
+    for batch in batches:
+        for leaf, array in zip(batch.rows, batch.values, strict=True):
+            if reason := batch.home.capability(Measuring).cannot_measure(array):
+                skipped[leaf] = reason
     if leaves and len(skipped) == len(leaves):
         raise _nothing_to_see(t, leaves, skipped, of)
     seen = [leaf for leaf in leaves if leaf not in skipped]
     waiting = _Waiting(columns, {leaf: spec for leaf, (spec, _, _) in zip(seen, columns.facts(seen), strict=True)})
     with bar(sum(spec.nbytes for spec in waiting.specs.values()), "looking", progress) as count:
-        for home, numbers in by_home.items():
-            measured = [number for number in numbers if leaves[number] not in skipped]
-            waiting.begin(
-                home, [leaves[number] for number in measured], [arrays[number] for number in measured], histogram, count
-            )
+        for batch in batches:
+            measured = [
+                pair for pair in zip(batch.rows, batch.values, strict=True) if not skipped or pair[0] not in skipped
+            ]
+            rows, values = [row for row, _ in measured], [value for _, value in measured]
+            waiting.begin(batch.home, rows, values, histogram, count)
     return Stats(t, of, waiting, skipped)
 
 
