@@ -86,6 +86,10 @@ def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_st
 class Tree(Shown, kind="tree"):
     """Nodes, leaves and ties below one place. Indexing is relative to it; paths stay absolute.
 
+    Verbs read what the walk wrote by `columns`, of which a tree is a part: `root` is the number of the node that it
+    begins at, `rows` are the names in it, `first_rows` one name for each of its leaves, and `is_whole` says whether it
+    is all that is below its root, and not a selection.
+
     >>> import torch, leafwise as lw
     >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()))
     >>> t["0"]["weight"].path
