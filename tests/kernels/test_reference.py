@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.kernels.cases import cases
 
-from leafwise.core.moments import Histogram
+from leafwise.core.moments import COUNTS, NUMBERS, Histogram
 from leafwise.kernels import reference
 from leafwise.kernels.dtypes import smallest_normal
 
@@ -61,6 +61,11 @@ def test_the_reference_gives_what_plain_loops_give(name: str) -> None:
     # As well as the mean is known.
     size = len(exact)
     assert math.isclose(found.std, root(spread / size), rel_tol=1e-12, abs_tol=1e-16 * root(squares / size))
+
+
+def test_every_field_is_compared_with_plain_loops() -> None:
+    assert set(COUNTS) == {"count", "nan", "posinf", "neginf", "zeros", "subnormals"}
+    assert set(NUMBERS) == {"min", "max", "mean", "mean_rest", "std", "l1", "l2"}
 
 
 def float_of(number: Fraction) -> float:

@@ -40,9 +40,9 @@ class Leaf:
 
     __slots__ = ("__weakref__", "columns", "number", "row")
 
-    def __init__(self, columns: "Columns", index: int, row: int) -> None:
+    def __init__(self, columns: "Columns", number: int, row: int) -> None:
         self.columns = columns
-        self.number = index
+        self.number = number
         self.row = row
 
     # -- names -----------------------------------------------------------------------------------------
@@ -189,6 +189,8 @@ class Leaf:
 class Node:
     """A module or container: its path, its type, what is below it. A module without parameters is a node too.
 
+    In `columns`, what the walk wrote, `number` is the number of the node.
+
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
     >>> [(str(node.path), node.type) for node in lw.tree(net).nodes]
@@ -197,9 +199,9 @@ class Node:
 
     __slots__ = ("columns", "number")
 
-    def __init__(self, columns: "Columns", index: int) -> None:
+    def __init__(self, columns: "Columns", number: int) -> None:
         self.columns = columns
-        self.number = index
+        self.number = number
 
     @property
     def path(self) -> Path:

@@ -37,10 +37,11 @@ NOTHING = Histogram(0, ())
 
 @dataclass(slots=True)
 class Moments:
-    """The statistics of an array, or of several as one. Counts are of all values, numbers of the finite ones.
+    """The statistics of an array, or of several as one. `count`, `nan`, `posinf` and `neginf` are of all values,
+    everything else is of the finite ones.
 
-    Without a finite value, `min`, `max`, `mean` and `std` are nan. What comes after `subnormals` and before the
-    histogram are numbers; kernels give counts and numbers in the order that they have here.
+    Without a finite value, `min`, `max`, `mean` and `std` are nan; a property must not raise there. First come all
+    counts, then all numbers, and kernels give them in this order: a new one goes to the end of its kind.
     """
 
     count: int  # values, whatever they are
@@ -93,7 +94,7 @@ class TableColumn(NamedTuple):
     place: int  # columns are printed in the order of these
     heading: str
     form: Literal["count", "number", "share"]  # share: of the finite values, in percent
-    drop: int = 0  # where room is short, columns go in the order of these; 0 stays. The histogram's is 2
+    drop: int = 0  # where room is short, the column with the lowest number goes first; 0 stays
 
 
 class Statistic(NamedTuple):
@@ -118,21 +119,23 @@ def _norm(numbers: Iterable[float]) -> float:
     return math.hypot(*numbers)
 
 
+HISTOGRAM_DROP = 20  # when the histogram goes, among the columns
+
 # In the order of JSON and pandas. Counts are added up. `together` works out the mean and what belongs to it; the others
 # without `fold` are properties.
 STATISTICS = [
-    Statistic("count", column=TableColumn(0, "values", "count", drop=1)),
+    Statistic("count", column=TableColumn(0, "values", "count", drop=10)),
     Statistic("finite"),
     Statistic("nan", warning="NaN"),
     Statistic("posinf", warning="+inf"),
     Statistic("neginf", warning="-inf"),
-    Statistic("zeros", column=TableColumn(5, "zeros", "share", drop=4)),
+    Statistic("zeros", column=TableColumn(50, "zeros", "share", drop=40)),
     Statistic("subnormals"),
-    Statistic("min", min, math.nan, TableColumn(3, "min", "number", drop=3)),
-    Statistic("max", max, math.nan, TableColumn(4, "max", "number")),
-    Statistic("mean", None, math.nan, TableColumn(1, "mean", "number", drop=5)),
+    Statistic("min", min, math.nan, TableColumn(30, "min", "number", drop=30)),
+    Statistic("max", max, math.nan, TableColumn(40, "max", "number")),
+    Statistic("mean", None, math.nan, TableColumn(10, "mean", "number", drop=50)),
     Statistic("mean_rest", is_hidden=True),
-    Statistic("std", None, math.nan, TableColumn(2, "std", "number")),
+    Statistic("std", None, math.nan, TableColumn(20, "std", "number")),
     Statistic("l1", _sum),
     Statistic("l2", _norm),
     Statistic("absmax"),
@@ -159,9 +162,8 @@ def none_finite(counts: Iterable[int], histogram: Histogram | None) -> Moments:
 def together(parts: Iterable[Moments]) -> Moments:
     """The moments of several arrays as if they were one; in whatever order.
 
-    >>> one = Moments(2, 0, 0, 0, 0, 0, 1.0, 3.0, 2.0, 0.0, 1.0, 4.0, 10**0.5, None)
-    >>> two = Moments(1, 0, 0, 0, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None)
-    >>> both = together([one, two])
+    >>> import numpy, leafwise.kernels.reference as reference
+    >>> both = together([reference.measure(numpy.array([1.0, 3.0])), reference.measure(numpy.array([0.0]))])
     >>> both.count, both.zeros, both.min, both.max, round(both.mean, 4), round(both.std**2, 4)
     (3, 1, 0.0, 3.0, 1.3333, 1.5556)
     """

@@ -96,7 +96,9 @@ def _is_of_this_version(library: Any) -> bool:
     if getattr(library, "leafwise_result_bytes", lambda: 0)() == _RESULT.itemsize:
         return True
     warnings.warn(
-        "leafwise's C library is of another version: statistics are made by NumPy, many times slower", stacklevel=2
+        "leafwise's C library is of another version: statistics are made by NumPy, many times slower; "
+        "installing again (pip install -e . in a clone) builds it anew",
+        stacklevel=2,
     )
     return False
 

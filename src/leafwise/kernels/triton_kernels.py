@@ -30,7 +30,7 @@ from leafwise.kernels.triton_values import (
 # What is found in a chunk, and in an array, one row each; `Moments` is worked out from it. `deviation` and `square` are
 # in units of 4 to the power of `exponent`; doubles are stored as their bits. In the kernels a row is a literal number:
 # at every launch, Triton compares each global that a kernel reads, and names for the rows doubled the time of a call.
-# A new row goes to the end.
+# A new row goes to the end; it is begun, added to and stored in `_carefully`, `measure_whole_chunks` and `fold_chunks`.
 ROWS = (
     "nan", "posinf", "neginf", "zeros", "subnormals",  # 0 to 4
     "finite", "min", "max", "mean", "deviation",  # 5 to 9
@@ -84,8 +84,8 @@ def _carefully(
     """All that is to be known of a chunk, in 64 bits."""
     lanes = tl.arange(0, BLOCK)
     nan = tl.zeros([BLOCK], tl.int32)
-    positive = tl.zeros([BLOCK], tl.int32)
-    negative = tl.zeros([BLOCK], tl.int32)
+    posinf = tl.zeros([BLOCK], tl.int32)
+    neginf = tl.zeros([BLOCK], tl.int32)
     zeros = tl.zeros([BLOCK], tl.int32)
     small = tl.zeros([BLOCK], tl.int32)
     least = tl.full([BLOCK], _INFINITY, tl.float64)
@@ -99,12 +99,12 @@ def _carefully(
         mask = start + lanes < size
         x = as_float64(address, start + lanes, mask, kind, values, KINDS, BLOCK)
         is_nan = x != x
-        is_positive = x == _INFINITY
-        is_negative = x == -_INFINITY
-        finite = mask & (is_nan == 0) & (is_positive == 0) & (is_negative == 0)
+        is_posinf = x == _INFINITY
+        is_neginf = x == -_INFINITY
+        finite = mask & (is_nan == 0) & (is_posinf == 0) & (is_neginf == 0)
         nan += (mask & is_nan).to(tl.int32)
-        positive += (mask & is_positive).to(tl.int32)
-        negative += (mask & is_negative).to(tl.int32)
+        posinf += (mask & is_posinf).to(tl.int32)
+        neginf += (mask & is_neginf).to(tl.int32)
         zeros += (finite & (x == 0)).to(tl.int32)
         small += (finite & (tl.abs(x) < tiny)).to(tl.int32)
         least = tl.where(finite, tl.minimum(least, x), least)
@@ -131,8 +131,8 @@ def _carefully(
             uncounted = tl.sum((counted == 0).to(tl.int32))
             bins -= tl.where(tl.arange(0, 256) == 0, uncounted, 0)
     zero_count = tl.sum(zeros)
-    nan_count, positive_count, negative_count = tl.sum(nan), tl.sum(positive), tl.sum(negative)
-    count = size - nan_count - positive_count - negative_count
+    nan_count, posinf_count, neginf_count = tl.sum(nan), tl.sum(posinf), tl.sum(neginf)
+    count = size - nan_count - posinf_count - neginf_count
     subnormals = tl.sum(small) - zero_count
     if HAS_WHOLE & KINDS:
         if kind >= INT8:
@@ -174,8 +174,8 @@ def _carefully(
     mean = tl.where(constant, low * scale + 0.0, mean + rest)
     deviation = tl.where(constant, 0.0, deviation)
     _store(by_chunk, chunk, chunks, 0, nan_count)
-    _store(by_chunk, chunk, chunks, 1, positive_count)
-    _store(by_chunk, chunk, chunks, 2, negative_count)
+    _store(by_chunk, chunk, chunks, 1, posinf_count)
+    _store(by_chunk, chunk, chunks, 2, neginf_count)
     _store(by_chunk, chunk, chunks, 3, zero_count)
     _store(by_chunk, chunk, chunks, 4, subnormals)
     _store(by_chunk, chunk, chunks, 5, count)
@@ -352,8 +352,8 @@ def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.const
     first, stop = tl.load(first_chunks + array), tl.load(first_chunks + array + 1)
     lanes = tl.arange(0, BLOCK)
     nan = tl.zeros([BLOCK], tl.int64)
-    positive = tl.zeros([BLOCK], tl.int64)
-    negative = tl.zeros([BLOCK], tl.int64)
+    posinf = tl.zeros([BLOCK], tl.int64)
+    neginf = tl.zeros([BLOCK], tl.int64)
     zeros = tl.zeros([BLOCK], tl.int64)
     subnormals = tl.zeros([BLOCK], tl.int64)
     finite = tl.zeros([BLOCK], tl.int64)
@@ -369,8 +369,8 @@ def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.const
         in_chunk = tl.load(by_chunk + 5 * chunks + at, mask=mask, other=0)
         magnitude = _double(by_chunk, 10, chunks, at, mask)
         nan += tl.load(by_chunk + 0 * chunks + at, mask=mask, other=0)
-        positive += tl.load(by_chunk + 1 * chunks + at, mask=mask, other=0)
-        negative += tl.load(by_chunk + 2 * chunks + at, mask=mask, other=0)
+        posinf += tl.load(by_chunk + 1 * chunks + at, mask=mask, other=0)
+        neginf += tl.load(by_chunk + 2 * chunks + at, mask=mask, other=0)
         zeros += tl.load(by_chunk + 3 * chunks + at, mask=mask, other=0)
         subnormals += tl.load(by_chunk + 4 * chunks + at, mask=mask, other=0)
         finite += in_chunk
@@ -409,8 +409,8 @@ def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.const
         deviations += _double(by_chunk, 9, chunks, at, mask) * shift * shift + in_chunk * apart * apart
         squares += _double(by_chunk, 11, chunks, at, mask) * shift * shift
     _store(results, array, arrays, 0, tl.sum(nan))
-    _store(results, array, arrays, 1, tl.sum(positive))
-    _store(results, array, arrays, 2, tl.sum(negative))
+    _store(results, array, arrays, 1, tl.sum(posinf))
+    _store(results, array, arrays, 2, tl.sum(neginf))
     _store(results, array, arrays, 3, tl.sum(zeros))
     _store(results, array, arrays, 4, tl.sum(subnormals))
     _store(results, array, arrays, 5, tl.sum(finite))

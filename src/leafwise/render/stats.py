@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from leafwise.core.dtypes import is_float
-from leafwise.core.moments import STATISTICS, Histogram, TableColumn, together
+from leafwise.core.moments import HISTOGRAM_DROP, STATISTICS, Histogram, TableColumn, together
 from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import Path, listed, quote
 from leafwise.inspect.stats.rows import Row
@@ -13,7 +13,6 @@ from leafwise.render.outline import MAX_LINES
 from leafwise.render.phrases import plural
 
 _BARS = "▁▂▃▄▅▆▇█"
-_HISTOGRAM_DROP = 2  # after the first column that goes where room is short
 _TOO_FEW = 5  # lines for a tree of many leaves
 _EXPONENTS = 20  # so many powers of two are drawn, up to the largest
 
@@ -36,7 +35,7 @@ def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
         lines.append(_line("total", stats.total, highest, (), "type"))
     columns = _columns()
     drops = {place: column.drop for place, (_, column) in enumerate(columns) if column.drop}
-    drops[len(columns) + 1] = _HISTOGRAM_DROP
+    drops[len(columns) + 1] = HISTOGRAM_DROP
     drop = sorted(drops, key=lambda place: drops[place])
     return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(len(columns))), drop=tuple(drop))
 
