@@ -1,8 +1,8 @@
 """False alarms of `lw.check` on healthy models, and whether it finds each fault when that is planted.
 
-    python tools/alarms.py            layers, trained models and every architecture of transformers (some minutes)
-    python tools/alarms.py --quick    with a few architectures
-    python tools/alarms.py --write    the same as the first, and puts the tables into docs/check.md
+    python -m tools.alarms            layers, trained models and every architecture of transformers (some minutes)
+    python -m tools.alarms --quick    with a few architectures
+    python -m tools.alarms --write    the same as the first, and puts the tables into docs/check.md
 
 The exit status is 1 where there was an alarm, or a fault was not found.
 """

@@ -195,7 +195,8 @@ def test_ascii_output_is_ascii(saved: Path) -> None:
 def test_no_verb_fails_in_a_locale_without_utf_8(saved: Path, models: Path, locale: str) -> None:
     """Where that locale is not installed, it is the C locale, too."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONIOENCODING"}
-    environment |= {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONPATH": str(models)}
+    sources = Path(lw.__file__).parents[1]
+    environment |= {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONPATH": os.pathsep.join(map(str, (models, sources)))}
     other = saved.with_name("other.safetensors")
     save_file({"\u4e2d\u6587.weight": torch.ones(2, 3), "a.bias": torch.ones(2)}, other)
     files, model = [str(saved), str(other)], "mymodels:build"

@@ -17,7 +17,7 @@ from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.tying import Place, Tying
-from leafwise.core.home import Capabilities, Home
+from leafwise.core.home import Capabilities, Home, Spec
 from leafwise.core.memory import Op
 
 FOLDER = Path(__file__).parent
@@ -169,6 +169,19 @@ def test_plain_values_that_a_home_cannot_change_are_refused(tmp_path: Path) -> N
     assert target.parts["weight"].rows == [[2.0]]
     same = lw.load(Layer(step=1, weight=Grid([[2.0]])), path)
     assert same.parts["weight"].rows == [[1.0]]
+
+
+def test_a_home_that_gives_other_numbers_than_it_says_is_refused(tmp_path: Path) -> None:
+    class PositHome(WritableHome):
+        def spec(self, value: Grid) -> Spec:
+            return super().spec(value)._replace(dtype="posit16")
+
+    with registered(PositHome()):
+        message = "it says that its arrays are posit16, and gives float32"
+        with pytest.raises(lw.Unsupported, match=message):
+            lw.stats(model())
+        with pytest.raises(lw.Error, match=r"posit16"):
+            lw.save(model(), tmp_path / "a.safetensors")
 
 
 class HalfTying(Tying):

@@ -164,3 +164,17 @@ def test_a_row_in_the_table_is_all_that_a_new_dtype_needs(tmp_path: Path, row: s
     command = [sys.executable, "-W", "error", "-c", script, str(tmp_path), row]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
+
+
+def test_no_two_dtypes_share_a_number_in_the_kernels() -> None:
+    numbers = [dtype.kernel for dtype in DTYPES.values() if dtype.kernel not in (None, BYTE_FLOAT)]
+    assert len(numbers) == len(set(numbers))
+
+
+def test_a_plan_refuses_a_cast_to_a_dtype_that_nothing_is_cast_to() -> None:
+    target = {"a": np.zeros(2, np.float32), "w": np.zeros(2).astype(ml_dtypes.float8_e4m3)}
+    source = {"a": np.ones(2, np.float64), "w": np.ones(2, np.float64)}
+    for cast in (True, "saturate"):
+        with pytest.raises(leafwise.LoadError, match=r"w is float8_e4m3, .* float64; leafwise does not cast to"):
+            leafwise.load(target, source, cast=cast)
+        assert not target["a"].any()

@@ -16,6 +16,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.iterate.distributions import GeneratorKey, normal, numbers, uniform, words
+from leafwise.iterate.initializers import INITIALIZERS
 
 NORMAL = [lw.Rule("**", init="normal")]
 
@@ -78,7 +79,7 @@ def test_numbers_pass_a_test_of_their_distribution(draw: Any) -> None:
     """The largest distance between the found and the true distribution function, by Kolmogorov and Smirnov."""
     count = 100_000
     x = np.sort(numbers(draw, words(GeneratorKey.of(1, "y"), 0, count)))
-    true = (x + 1) / 2 if not draw.normal else np.array([statistics.NormalDist().cdf(one) for one in x])
+    true = (x + 1) / 2 if draw.shape == "uniform" else np.array([statistics.NormalDist().cdf(one) for one in x])
     distance = np.abs(true - (np.arange(count) + 0.5) / count).max()
     assert distance * math.sqrt(count) < 1.95  # a thousandth of all samples lie further
 
@@ -528,3 +529,14 @@ def test_what_cannot_be_written_is_an_error() -> None:
     with pytest.raises(lw.RuleError, match="a seed is a whole number"):
         lw.initialize(model, seed="a")
     assert torch.equal(lw.initialize(net(2, 2), seed=np.int64(3))[0].weight, lw.initialize(net(2, 2), seed=3)[0].weight)
+
+
+@pytest.mark.parametrize("name", INITIALIZERS)
+def test_every_initialiser_draws_the_same_in_each_precision(name: str) -> None:
+    options = {"constant": {"value": 0.5}, "uniform": {"low": -1.0, "high": 2.0}}.get(name, {})
+    rules = [lw.Rule("**", init=name, **options)]
+    wide, narrow = (
+        lw.initialize(nn.ModuleDict({"a": nn.Linear(48, 32, bias=False, dtype=dtype)}), rules)
+        for dtype in (torch.float64, torch.float32)
+    )
+    torch.testing.assert_close(wide["a"].weight.float(), narrow["a"].weight, rtol=1e-5, atol=1e-6)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from leafwise.checkpoint.plan import Feed, MustAgree, Plan
 from leafwise.core.columns import Columns, Facts
-from leafwise.core.dtypes import number_kind
+from leafwise.core.dtypes import is_castable, number_kind
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory import Op
 from leafwise.core.pairing import Pairing
@@ -87,7 +87,8 @@ def _fed(
         return None
     how = _how(columns, theirs, leaf, source, name, source_name, order)
     if source_facts.spec.dtype != facts.spec.dtype:
-        if not (cast and number_kind(source_facts.spec.dtype) == number_kind(facts.spec.dtype)):
+        same_kind = number_kind(source_facts.spec.dtype) == number_kind(facts.spec.dtype)
+        if not (cast and same_kind and is_castable(facts.spec.dtype)):
             plan.add("dtype", name, _dtype_message(name, facts, source_facts, cast))
             return None
         how = (*how, "cast")
@@ -196,7 +197,9 @@ def _shape_message(
 
 def _dtype_message(name: str, ours: Facts, theirs: Facts, cast: bool) -> str:
     repair = "; that is another kind of number, and is not cast" if cast else "; cast=True allows it"
-    if not cast and number_kind(ours.spec.dtype) != number_kind(theirs.spec.dtype):
+    if number_kind(ours.spec.dtype) == number_kind(theirs.spec.dtype) and not is_castable(ours.spec.dtype):
+        repair = f"; leafwise does not cast to {ours.spec.dtype}"
+    elif not cast and number_kind(ours.spec.dtype) != number_kind(theirs.spec.dtype):
         repair = "; that is another kind of number"
     return f"{name} is {ours.spec.dtype}, and in the source {theirs.spec.dtype}{repair}"
 

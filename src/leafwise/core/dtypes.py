@@ -133,6 +133,11 @@ def number_kind(dtype: str) -> Kind:
     return "float" if "float" in dtype else "complex" if "complex" in dtype else "int"
 
 
+def is_castable(name: str) -> bool:
+    """Whether leafwise casts numbers to a dtype: to all that it saves."""
+    return name in DTYPES and DTYPES[name].is_stored
+
+
 def is_float(dtype: str) -> bool:
     return number_kind(dtype) == "float"
 

@@ -130,7 +130,7 @@ class Home:
         return ""
 
     def read(self, value: Any, index: Any = ()) -> Any:
-        """The array as a NumPy array, or the part that `index` takes."""
+        """The array as a NumPy array of the dtype that `spec` says, or the part that `index` takes."""
         raise Unsupported(self.name, "give a NumPy array")
 
     def write(self, value: Any, array: Any) -> None:

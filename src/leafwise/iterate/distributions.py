@@ -39,17 +39,17 @@ def words(key: GeneratorKey, start: int, count: int) -> Any:
 
 def uniform(low: float, high: float) -> Draw:
     """Numbers between two bounds."""
-    return Draw(normal=False, narrow=1.0, scale=(high - low) / 2, shift=(high + low) / 2)
+    return Draw("uniform", narrow=1.0, scale=(high - low) / 2, shift=(high + low) / 2)
 
 
 def normal(mean: float, std: float, cut: float | None = None) -> Draw:
     """Numbers around a mean; with `cut`, none is further from it than that many standard deviations."""
-    return Draw(normal=True, narrow=1.0 if cut is None else math.erf(cut / math.sqrt(2)), scale=std, shift=mean)
+    return Draw("normal", narrow=1.0 if cut is None else math.erf(cut / math.sqrt(2)), scale=std, shift=mean)
 
 
 def constant(value: float) -> Draw:
     """The same number for every element."""
-    return Draw(normal=False, narrow=1.0, scale=0.0, shift=value)
+    return Draw("uniform", narrow=1.0, scale=0.0, shift=value)
 
 
 def numbers(draw: Draw, words: Any) -> Any:
@@ -57,7 +57,7 @@ def numbers(draw: Draw, words: Any) -> Any:
     x = words.astype(np.float64)  # a contiguous copy, also of a slice, so that the reshape below is a view
     x += 0.5
     x *= 2.0**-31
-    if draw.normal:
+    if draw.shape == "normal":
         x *= 0.5 * draw.narrow
         _inverse_normal(x.reshape(-1))
     x *= draw.scale

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.filling import Draw
-from leafwise.core.dtypes import is_float, number_kind
+from leafwise.core.dtypes import is_castable, is_float, number_kind
 from leafwise.core.home import Spec
 from leafwise.core.leaf import Leaf
 from leafwise.iterate.distributions import constant, normal, uniform
@@ -247,10 +247,11 @@ def _checked(distribution: Distribution, options: Mapping[str, Any]) -> Distribu
     """The distribution; raises where its options are not finite numbers."""
     fields = distribution.draw if isinstance(distribution, Padded) else distribution
     options_text = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    if not all(isinstance(field, int | float) for field in fields):
+    drawn = fields[1:] if isinstance(fields, Draw) else fields  # without the name of the shape
+    if not all(isinstance(field, int | float) for field in drawn):
         raise InitializerError(f"{options_text}: these must be numbers")
     if isinstance(fields, Draw) and fields.scale:
-        if not all(math.isfinite(field) for field in fields):
+        if not all(math.isfinite(field) for field in drawn):
             raise InitializerError(f"{options_text}: these must be finite")
         if fields.scale < 0:
             raise InitializerError(f"{options_text}: the width is below zero")
@@ -259,6 +260,8 @@ def _checked(distribution: Distribution, options: Mapping[str, Any]) -> Distribu
 
 def check_fits(distribution: Distribution, spec: Spec) -> None:
     """Raises where numbers of a distribution do not fit the dtype of a leaf."""
+    if not is_castable(spec.dtype):
+        raise InitializerError(f"leafwise does not cast to {spec.dtype}")
     if is_float(spec.dtype):
         return
     if not isinstance(distribution, Draw) or distribution.scale:

@@ -8,6 +8,7 @@ import numpy as np
 
 from leafwise.core.dtypes import BYTE_FLOAT, DTYPES
 from leafwise.core.path import escape
+from leafwise.errors import WriteError
 
 KERNELS = {name: dtype.kernel for name, dtype in DTYPES.items() if dtype.kernel is not None}
 _WHOLE = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in ("int", "bool"))
@@ -55,6 +56,8 @@ def numpy_dtype(name: str) -> Any:
     except TypeError:
         import ml_dtypes
 
+        if not hasattr(ml_dtypes, name):
+            raise WriteError(f"neither NumPy nor ml_dtypes has a dtype {name!r}") from None
         return np.dtype(getattr(ml_dtypes, name))
 
 

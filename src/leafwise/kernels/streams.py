@@ -33,7 +33,7 @@ def knows(dtype: str) -> bool:
     """Whether NumPy has a dtype, or ml_dtypes does."""
     try:
         return bool(numpy_dtype(dtype).itemsize)
-    except (TypeError, AttributeError, ModuleNotFoundError):
+    except (TypeError, WriteError, ModuleNotFoundError):
         return False
 
 

@@ -5,7 +5,7 @@ capabilities in `Home.capabilities`, and verbs get one by `home.capability(Measu
 works in every home, by `read` and `write`; a home that lists it is faster, or knows something that the defaults do not.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from leafwise.errors import Unsupported
 
@@ -23,6 +23,15 @@ class Capability:
 
     def __init__(self, home: "Home") -> None:
         self.home = home
+
+    def array_of(self, value: Any) -> Any:
+        """The values of an array as a NumPy array, as the defaults use them. Raises where that has another dtype than
+        the home says: bits that stand for other numbers must not be taken for these."""
+        array, dtype = self.home.read(value), self.home.spec(value).dtype
+        if array.dtype.name != dtype:
+            why = f"it says that its arrays are {dtype}, and gives {array.dtype.name}"
+            raise Unsupported(self.home.name, "be read by NumPy", why)
+        return array
 
     def missing(self, action: str) -> Unsupported:
         """The error for a method that a home must write for itself, and has not."""

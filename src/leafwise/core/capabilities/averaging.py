@@ -22,7 +22,7 @@ class Averaging(Capability):
         if not self.home.in_place:
             return values  # arrays that cannot change need no copy
         new = self.home.capability(Rebuilding).from_numpy
-        arrays = [self.home.read(value) for value in values]
+        arrays = [self.array_of(value) for value in values]
         narrow = [precise and is_float(spec.dtype) and spec.nbytes < 4 * spec.size for spec in self.home.specs(values)]
         return [
             new(value, array.astype("float32") if is_narrow else array.copy())

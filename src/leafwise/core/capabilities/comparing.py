@@ -21,7 +21,7 @@ class Comparing(Capability):
 
     def same_bits(self, first: Any, second: Any) -> bool:
         """Whether two arrays hold the same values, bit by bit; raises where there is nothing to compare."""
-        a, b = self.home.read(first), self.home.read(second)
+        a, b = self.array_of(first), self.array_of(second)
         return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
     def fingerprint(self, value: Any) -> tuple[int, bool] | None:
@@ -30,7 +30,7 @@ class Comparing(Capability):
         np = import_module("numpy")
         if self.home.cannot_read(value):
             return None
-        array = np.ascontiguousarray(self.home.read(value)).reshape(-1)
+        array = np.ascontiguousarray(self.array_of(value)).reshape(-1)
         if not array.size:
             return None
         bits = array.view({1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(array.itemsize, "u1"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from leafwise.core.capabilities import Capability
 from leafwise.core.capabilities.loading import Loading
@@ -10,10 +10,10 @@ from leafwise.errors import Unsupported
 
 
 class Draw(NamedTuple):
-    """A distribution: `shift + scale * x` for points x between -1 and 1. If `normal`, x is replaced by the number at
-    which the normal distribution function is ½ + ½ `narrow` x."""
+    """A distribution: `shift + scale * x` for points x between -1 and 1. If its shape is `normal`, x is replaced by the
+    number at which the normal distribution function is ½ + ½ `narrow` x."""
 
-    normal: bool
+    shape: Literal["uniform", "normal"]
     narrow: float
     scale: float
     shift: float
@@ -50,7 +50,7 @@ class Filling(Capability):
     def fill(self, value: Any, start: int, rows: Any) -> None:
         """Writes rows of an array from number `start` on, cast to its dtype."""
         np = import_module("numpy")
-        whole = np.atleast_1d(np.array(self.home.read(value)))
+        whole = np.atleast_1d(np.array(self.array_of(value)))
         whole[start : start + len(rows)] = rows
         self.home.write(value, whole.reshape(self.home.spec(value).shape))
 

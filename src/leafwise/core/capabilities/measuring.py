@@ -19,7 +19,7 @@ class Measuring(Capability):
     def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
         """Starts measuring arrays, in one pass, and returns a function that waits for the result. `count` is called
         with the number of bytes whenever some are done."""
-        arrays = [self.home.read(value) for value in values]
+        arrays = [self.array_of(value) for value in values]
         handled = import_module("leafwise.core.registry").find(type(arrays[0])) if arrays else None
         if handled is None:
             raise Unsupported(self.home.name, "be measured")

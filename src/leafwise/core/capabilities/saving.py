@@ -12,7 +12,7 @@ class Saving(Capability):
 
     def pieces(self, value: Any) -> Iterator[Any]:
         """The values in C order as bytes: the memory itself, or copied piece by piece. A piece has whole elements."""
-        yield self.home.read(value).tobytes()
+        yield self.array_of(value).tobytes()
 
     def axis_order(self, value: Any) -> tuple[int, ...] | None:
         """The order of axes in which an array is contiguous; None if that is C order, or if there is no such order."""
@@ -21,7 +21,7 @@ class Saving(Capability):
     def snapshot(self, values: list[Any]) -> list[Any]:
         """Copies of arrays that share no memory with anything; of this home or of another."""
         np = import_module("numpy")
-        return [np.array(self.home.read(value)) for value in values]
+        return [np.array(self.array_of(value)) for value in values]
 
     def check_unchanged(self, values: list[Any]) -> None:
         """Raises if the file that arrays are read from was changed since it was opened."""

@@ -42,6 +42,8 @@ class TorchFilling(Filling):
     def draw(self, value: torch.Tensor, start: int, words: WordRange, draw: Draw) -> bool:
         # On the device of the tensor, computed in float64; not for float64 tensors, whose last bits would then depend
         # on the device.
+        if draw.shape not in ("uniform", "normal"):
+            return False  # the definition draws it: `iterate.distributions.numbers`
         if value.dtype in (torch.float64, torch.complex128) or value.device.type == "mps":
             return False
         if value.device.type == "cpu":
@@ -50,7 +52,7 @@ class TorchFilling(Filling):
             all_words = philox_words(words.key, words.first, math.prod(words.shape), value.device)
             drawn = all_words.view(words.shape)[(slice(None), *words.inside)]
         x = drawn.double().add_(0.5).mul_(2.0**-31)
-        if draw.normal:
+        if draw.shape == "normal":
             x.mul_(draw.narrow).erfinv_().mul_(math.sqrt(2))
         _put(value, start, x.mul_(draw.scale).add_(draw.shift))
         return True

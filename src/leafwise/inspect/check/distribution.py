@@ -47,16 +47,16 @@ def distribution_name(row: Row) -> str:
         return "constant"
     cut_std = 0.8796256610342398  # of a normal distribution that was cut at two standard deviations
     draws = {
-        "normal": Draw(True, 1.0, row.std, row.mean),
-        "truncated normal": Draw(True, _CUT, row.std / cut_std, row.mean),
-        "uniform": Draw(False, 1.0, row.std * math.sqrt(3), row.mean),
+        "normal": Draw("normal", 1.0, row.std, row.mean),
+        "truncated normal": Draw("normal", _CUT, row.std / cut_std, row.mean),
+        "uniform": Draw("uniform", 1.0, row.std * math.sqrt(3), row.mean),
     }
     return min(draws, key=lambda name: histogram_distance(row, draws[name]))
 
 
 def mean_and_std(draw: Draw) -> tuple[float, float]:
     """Mean and standard deviation of what is drawn."""
-    if not draw.normal:
+    if draw.shape == "uniform":
         return draw.shift, draw.scale / math.sqrt(3)
     if draw.narrow >= 1:
         return draw.shift, draw.scale
@@ -108,5 +108,5 @@ def _share_below(draw: Draw, magnitude: float) -> float:
 
 def _cumulative(draw: Draw, x: float) -> float:
     z = (x - draw.shift) / draw.scale
-    half = math.erf(z / math.sqrt(2)) / draw.narrow if draw.normal else z
+    half = math.erf(z / math.sqrt(2)) / draw.narrow if draw.shape == "normal" else z
     return 0.5 + 0.5 * min(max(half, -1.0), 1.0)

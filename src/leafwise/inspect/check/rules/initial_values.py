@@ -149,4 +149,4 @@ def _not_orthogonal(leaf: LeafEvidence, row: Row, drawn: Orthogonal) -> str:
 def _draw_name(draw: Draw) -> str:
     if not draw.scale:
         return "constant"
-    return ("normal" if draw.narrow >= 1 else "truncated normal") if draw.normal else "uniform"
+    return ("normal" if draw.narrow >= 1 else "truncated normal") if draw.shape == "normal" else draw.shape
