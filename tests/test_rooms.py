@@ -320,3 +320,10 @@ def test_core_and_render_load_no_framework() -> None:
 def test_walking_plain_containers_imports_no_framework() -> None:
     loaded = loaded_by("import leafwise as lw; str(lw.tree({'a': [1, {'b': 2}]}))")
     assert loaded.isdisjoint({"torch", "numpy", "jax"})
+
+
+def test_capabilities_are_imported_when_they_are_first_asked_for() -> None:
+    loaded = loaded_by("import torch, leafwise as lw; t = lw.tree(torch.nn.Linear(2, 2)); str(t); t.counts")
+    assert "leafwise.homes.torch.home" in loaded
+    late = ("averaging", "clipping", "filling", "grouping", "measuring", "packing", "recompute", "saving", "uses")
+    assert loaded.isdisjoint(f"leafwise.homes.torch.{name}" for name in late)
