@@ -221,3 +221,22 @@ def test_trees_paths_and_leaves_can_be_copied_and_pickled() -> None:
     before = paths(tree)
     for again in (pickle.loads(pickle.dumps(tree)), copy.deepcopy(tree)):
         assert paths(again) == before
+
+
+def test_batches_give_arrays_with_their_specs_and_paths_by_home() -> None:
+    t = lw.tree({"net": nn.Linear(3, 2), "table": np.zeros((4, 5)), "more": [torch.ones(6)]})
+    batches = t.columns.batches(t.first_rows)
+    assert {batch.home.name: batch.paths for batch in batches} == {
+        "torch": ["net.weight", "net.bias", "more.0"],
+        "numpy": ["table"],
+    }
+    for batch in batches:
+        for position, row, value, spec, path in zip(
+            batch.positions, batch.rows, batch.values, batch.specs, batch.paths, strict=True
+        ):
+            leaf = t[path]
+            assert row == leaf.row == t.first_rows[position]
+            assert value is leaf.value
+            assert (spec.shape, spec.dtype) == (leaf.shape, leaf.dtype)
+    [own] = t.columns.batches([0, 1], [torch.zeros(2), torch.zeros(3)])
+    assert [len(value) for value in own.values] == [2, 3]
