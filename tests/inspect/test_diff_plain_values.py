@@ -117,3 +117,9 @@ def test_the_order_of_parameters_is_a_difference() -> None:
     for params in ([1, 0], [0, 1, 2], ["b", "a"], [0, True]):
         assert not lw.diff(one, {"w": torch.ones(1), "param_groups": [{"params": params}]}).same
     assert lw.diff(one, {"w": torch.ones(1), "param_groups": [{"params": [4, 5]}]}).same
+
+
+def test_values_below_an_empty_name_are_compared() -> None:
+    d = lw.diff({"": {"a": 1}, "a": 2}, {"": {"a": 5}, "a": 2})
+    assert not d.same
+    assert d.counts == {"changed": 1, "same": 1}

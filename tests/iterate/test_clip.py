@@ -4,6 +4,8 @@ import copy
 import math
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 import torch
 from tests.contract import toy
@@ -11,6 +13,8 @@ from tests.iterate.models import LanguageModel, batch, loss_of
 from torch import nn
 
 import leafwise as lw
+from leafwise.core.capabilities.clipping import Clipping
+from leafwise.homes.numpy import HOME as NUMPY
 
 
 def trained(model: nn.Module | None = None) -> Any:
@@ -235,3 +239,9 @@ def test_what_makes_no_sense_is_an_error() -> None:
     for wrong in (0, -1.0, math.nan, "1.0"):
         with pytest.raises(lw.RuleError, match="above zero"):
             lw.clip(trained(), wrong)
+
+
+def test_norms_of_narrow_arrays_are_computed_in_more_bits() -> None:
+    numpy = NUMPY.capability(Clipping)
+    assert numpy.norms([np.full(4, 300, np.float16)]) == [600]
+    assert numpy.norms([np.ones(100_000, ml_dtypes.bfloat16)]) == [pytest.approx(math.sqrt(100_000))]

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -178,3 +179,18 @@ def test_ops_are_compared_as_strings_and_kept_whole() -> None:
     assert tie.op == "transpose"
     assert isinstance(tie.op, Op)
     assert tie.op.order == (1, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "int8", "bool"])
+def test_equal_leaves_of_two_homes_are_found(dtype: str) -> None:
+    array = np.array([[-1.5, 2.0], [0.0, -3.0]]).astype(dtype)
+    ties = lw.ties({"tensor": torch.from_numpy(array.copy()), "array": array}, equal_untied=True)
+    assert [[str(leaf.path) for leaf in equal.leaves] for equal in ties.equal_untied or ()] == [["tensor", "array"]]
+
+
+def test_negated_and_conjugated_views_are_compared_by_their_values() -> None:
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    negated = torch._neg_view(torch.tensor([1.0, 2.0]))
+    model = {"a": z.conj(), "b": z.conj().resolve_conj().clone(), "c": negated, "d": -torch.tensor([1.0, 2.0])}
+    ties = lw.ties(model, equal_untied=True)
+    assert [[str(leaf.path) for leaf in equal.leaves] for equal in ties.equal_untied or ()] == [["a", "b"], ["c", "d"]]

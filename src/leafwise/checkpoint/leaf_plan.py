@@ -13,7 +13,7 @@ from leafwise.core.tree import Tree
 from leafwise.files.stored_file import StoredFile
 
 
-class _Filling(NamedTuple):
+class _FilledLeaf(NamedTuple):
     """A leaf of the target, the row of the source that fills it, and further names of it that have a source, too."""
 
     leaf: int
@@ -28,7 +28,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
     columns, theirs = plan.target.columns, plan.source.columns
     name_of, source_of = pairing.target.name_of, pairing.source_of
     leaves = _rows_of_leaves(columns, pairing.target.rows)
-    fillings: list[_Filling] = []
+    fillings: list[_FilledLeaf] = []
     unused: list[int] = []  # rows of the source that have a partner, and cannot fill it
     for (leaf, rows), facts in zip(leaves.items(), columns.facts(list(leaves)), strict=True):
         plan.leaves += 1
@@ -44,7 +44,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
         else:
             row, source, order = choice
             further = [pair for pair in paired if pair[0] != row]
-            fillings.append(_Filling(leaf, row, facts, source, order, further))
+            fillings.append(_FilledLeaf(leaf, row, facts, source, order, further))
     axes = _Axes(columns, theirs)
     sources = theirs.facts([filling.source for filling in fillings])
     for filling, source_facts in zip(fillings, sources, strict=True):
@@ -65,7 +65,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
 
 
 def _fed(
-    plan: Plan, pairing: Pairing, filling: _Filling, source_facts: Facts, axes: "_Axes", cast: bool
+    plan: Plan, pairing: Pairing, filling: _FilledLeaf, source_facts: Facts, axes: "_Axes", cast: bool
 ) -> Feed | None:
     """How a leaf gets its values; None, and why not in the plan, where it cannot."""
     columns, theirs = plan.target.columns, plan.source.columns

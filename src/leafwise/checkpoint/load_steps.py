@@ -204,8 +204,8 @@ class Load:
         return array if target.feed.order is None else array.transpose(target.feed.order)
 
     def _stage(self, targets: list[LoadTarget]) -> None:
-        """Copies what lies on another machine, before anything changes: it is read once, and may stop coming. And what
-        lies in the memory that is written to."""
+        """Copies two kinds of source values before anything changes: those on another machine, because a download may
+        fail, and those in memory that this load overwrites."""
         requests = []
         self.locations = [target.home.capability(Loading).location(target.value) for target in targets]
         shared = self._in_written_memory(targets)
@@ -249,7 +249,7 @@ class Load:
                 self.source.check_cast(self._turned_array(target), dtype, target.feed.name)
 
     def _verify(self, targets: list[LoadTarget]) -> None:
-        """Compares checksums of what will be written over values that are there."""
+        """Compares the checksums of the sources of these targets."""
         self.source.verify((target.feed.source, target.feed.name) for target in targets)
 
     # -- writing -----------------------------------------------------------------------------------------

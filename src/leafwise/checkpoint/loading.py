@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from leafwise.checkpoint.load_steps import Load, check_overlaps
 from leafwise.checkpoint.multiple_sources import check_parts, plans_for_parts, put_together
-from leafwise.checkpoint.plan import Plan
+from leafwise.checkpoint.plan import ALLOWABLE, Plan
 from leafwise.checkpoint.planner import is_several, make_plan, opened
 from leafwise.core.progress import bar
 from leafwise.core.tree import Tree, tree
@@ -120,7 +120,7 @@ def _refusal(plan: Plan) -> list[str]:
         if len(messages) > _LISTED:
             lines.append(f"  … and {len(messages) - _LISTED:,} more {kind}")
     lines += [f"  note: {note}" for note in plan.notes]
-    allowable = [repr(kind) for kind in by_kind if kind in ("missing", "unexpected", "shape")]
+    allowable = [repr(kind) for kind in by_kind if kind in ALLOWABLE]
     if allowable and len(allowable) == len(by_kind):
         lines.append(f"  allow={{{', '.join(allowable)}}} loads the rest")
     if plan.renames and not plan.applied:

@@ -63,7 +63,7 @@ class OptimizerStates:
                 array, view = reader.empty(value.spec)
                 self._requests.append(ReadRequest(run[0], run[1], view, name))
             else:
-                self._source.verify_always([(row, name)])
+                self._source.verify([(row, name)])
                 array = self._source.array(row).copy(order="K")
             arrays[key] = array
         return arrays

@@ -48,9 +48,8 @@ class PlainValues:
                 self._inside.add(node)
                 value = PlainValue(key, parent, columns.node_names[node], columns.node_objects[node])
                 numbered.append((node, value))
-        for node, name, value in columns.scalars:
-            if node in fronts and node not in self._inside:
-                key = f"{fronts[node]}.{name}" if fronts[node] else name
+        for key, node, name, value in columns.scalar_items(self._tree.root):
+            if node not in self._inside:
                 numbered.append((node, PlainValue(key, node, name, value)))
         return [value for _, value in sorted(numbered, key=lambda pair: pair[0])]
 

@@ -35,8 +35,8 @@ class Feed(NamedTuple):
 
 
 class MustAgree(NamedTuple):
-    """Two rows of the source that feed one leaf of the target: the first, turned by `order`, is the leaf, and the
-    second, called `name`, is what is seen of it by `op`. `rows` are those of the target."""
+    """Two rows of the source for one tied leaf of the target. Row `first`, with its axes in `order`, fills the leaf;
+    row `second`, called `name`, must equal what `op` shows of that leaf. `rows` are the two rows of the target."""
 
     name: str
     first: int

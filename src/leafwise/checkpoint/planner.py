@@ -262,11 +262,11 @@ def _must_be_whole(columns: Columns, node: int) -> bool:
     return rebuilding.shows_copies(obj) or rebuilding.is_container(obj)
 
 
-def _values_of(t: Tree, values: PlainValues, besides: Iterable[int] = ()) -> dict[str, PlainValue]:
+def _values_of(t: Tree, values: PlainValues, excluded: Iterable[int] = ()) -> dict[str, PlainValue]:
     """The plain values of a tree by their names; but not what a file says of itself, nor those below some nodes."""
     if not t.is_whole:
         return {}
-    skipped = [range(node, t.columns.node_ends[node]) for node in besides]
+    skipped = [range(node, t.columns.node_ends[node]) for node in excluded]
     return {
         value.key: value
         for value in values.items

@@ -20,8 +20,8 @@ def plan_ties(plan: Plan, pairing: Pairing, optimizers: list[int]) -> None:
     planner = _TiePlanner(plan, pairing, optimizers)
     for leaf, rows in theirs.further_rows.items():
         base = leaf if leaf in pairing.target_of else next((r for r in rows if theirs.row_op(r) == "same"), None)
-        for row in rows if base is not None else ():
-            if row != base:
+        for row in rows:
+            if base is not None and row != base:
                 planner.request(row, base, theirs.row_op(row), None)
     claimed = _claimed(plan.source)
     rows_by_name = {name: row for row, name in pairing.source.name_of.items()} if claimed else {}
@@ -40,10 +40,10 @@ class _TiePlanner:
         self._fed = {feed.row for feed in plan.feeds}
         self._is_stepped = _stepped_by(self._columns, optimizers)
 
-    def request(self, row: int, base_row: int | None, op: Op, rows: tuple[int, int] | None) -> None:
+    def request(self, row: int, base_row: int, op: Op, rows: tuple[int, int] | None) -> None:
         """Ties what `row` of the source fills to what `base_row` fills."""
         columns, pairing = self._columns, self._pairing
-        target, base = pairing.target_of.get(row), pairing.target_of.get(-1 if base_row is None else base_row)
+        target, base = pairing.target_of.get(row), pairing.target_of.get(base_row)
         if target is None or base is None or columns.row_op(base) != "same" or not op.is_told:
             return
         leaf, base_leaf = columns.ties.get(target, target), columns.ties.get(base, base)

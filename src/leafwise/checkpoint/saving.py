@@ -332,7 +332,7 @@ def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, 
 
 def _check_circles(columns: Columns, below: int) -> None:
     """What is held by what it holds, or stands there again too often to be listed, would be missing from the file."""
-    for node in sorted(node for node in columns.unlisted if below < node < columns.node_ends[below]):
+    for node in sorted(node for node in columns.listed_elsewhere if below < node < columns.node_ends[below]):
         first = columns.repeats[node]
         why = "which holds it" if node < columns.node_ends[first] else "which stands there again too often to be listed"
         raise WalkError(f"cannot save {columns.node_text(node)}: it is {columns.node_text(first) or 'the root'}, {why}")

@@ -33,11 +33,8 @@ class SourceValues:
     def verify(self, rows: Iterable[tuple[int, str]]) -> None:
         """Compares the checksums of what is not read yet, given by row and by the name for errors."""
         if self._verify:
-            self.verify_always(rows)
-
-    def verify_always(self, rows: Iterable[tuple[int, str]]) -> None:
-        values = ((name, self.current(row)) for row, name in rows)
-        reader.verify_arrays([(name, value) for name, value in values if isinstance(value, Stored)])
+            values = ((name, self.current(row)) for row, name in rows)
+            reader.verify_arrays([(name, value) for name, value in values if isinstance(value, Stored)])
 
     def check_cast(self, array: Any, dtype: str, name: str) -> None:
         """A cast may round; it must not make other numbers of them."""

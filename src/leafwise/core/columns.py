@@ -73,9 +73,9 @@ class Columns:
         self.node_parents: list[int] = []
         self.node_names: list[str] = []
         self.node_objects: list[Any] = []
-        # Node → the earlier node that is the same object. What is below an `unlisted` one is listed only there.
+        # Node → the earlier node that is the same object. What is below one `listed_elsewhere` is listed only there.
         self.repeats: dict[int, int] = {}
-        self.unlisted: set[int] = set()
+        self.listed_elsewhere: set[int] = set()
         # Rows: a row is one name of one leaf, with the array that has this name.
         self.row_nodes: list[int] = []
         self.row_names: list[str] = []
@@ -182,15 +182,15 @@ class Columns:
             return False
         return self.wrapped.get(type(self.node_objects[parent])) == self.node_names[node]
 
-    def layers(self, node: int) -> list[int]:
+    def nodes_at_path(self, node: int) -> list[int]:
         """The nodes with the same path as a node: itself, or the one where it is listed; then what wrappers wrap."""
-        layers = [self.repeats[node] if node in self.unlisted else node]
+        layers = [self.repeats[node] if node in self.listed_elsewhere else node]
         # Only the children of wrappers are searched: they are few, while another node may have a million.
         while type(self.node_objects[layers[-1]]) in self.wrapped:
             inner = next((child for child in self.children(layers[-1]) if self.hidden(child)), None)
             if inner is None:
                 break
-            layers.append(self.repeats[inner] if inner in self.unlisted else inner)
+            layers.append(self.repeats[inner] if inner in self.listed_elsewhere else inner)
         return layers
 
     def type_name(self, node: int) -> str:
@@ -256,18 +256,18 @@ class Columns:
 
     def scalar_items(self, below: int = 0) -> Iterator[tuple[str, int, str, Any]]:
         """Each plain value from a node downwards: its key relative to that node, its own node, its name, its value."""
-        fronts = self.node_keys(below) if self.scalars else {}
+        fronts = self.key_fronts(below) if self.scalars else {}
         for node, name, value in self.scalars:
             if node in fronts:
-                yield (f"{fronts[node]}.{name}" if fronts[node] else name), node, name, value
+                yield fronts[node] + name, node, name, value
 
     def keys(self, rows: Sequence[int], below: int = 0) -> list[str]:
         """The key of each row in a state dict of the node `below`: its names, joined by dots and not quoted."""
-        fronts = self._fronts(below)
+        fronts = self.key_fronts(below)
         nodes, names = self.row_nodes, self.row_names
         return [fronts[nodes[row]] + names[row] for row in rows]
 
-    def _fronts(self, below: int) -> dict[int, str]:
+    def key_fronts(self, below: int) -> dict[int, str]:
         """For `below` and each node under it, the front of its keys; with its dot, because a name may be empty."""
         fronts = {below: ""}
         hidden = self.hidden if self.wrapped else None

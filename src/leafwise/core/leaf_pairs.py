@@ -32,14 +32,14 @@ class LeafPairs:
         paired = {row for _, row in rows}
         self.added = self._left(target, [pair.target for pair in self.pairs], "b", paired)
 
-    def _left(self, views: "_Views", compared: list[int], tree_name: str, besides: set[int]) -> list[int]:
-        """The rows whose values have no partner, each values once; but not transient ones. For a further name of
-        values that have a partner, there is a note."""
+    def _left(self, views: "_Views", compared: list[int], tree_name: str, excluded: set[int]) -> list[int]:
+        """One row for each value that has no partner, leaving out transient rows. If a row without a partner is only
+        another name of a paired value, a note says so instead."""
         known: dict[int, dict[str, int]] = {}  # by leaf and view, the row that stands for these values
         for row in compared:
             known.setdefault(views.leaf(row), {}).setdefault(views.label(row), row)
         left: set[int] = set()
-        free = [row for row in views.side.rows if row not in besides and not views.side.is_transient(row)]
+        free = [row for row in views.side.rows if row not in excluded and not views.side.is_transient(row)]
         # Those that show all of their leaf first: what shows a part of it is then another name of that.
         for row in sorted(free, key=lambda row: not views.shows_all(row)):
             rows_by_view = known.setdefault(views.leaf(row), {})

@@ -16,7 +16,7 @@ def find_overlaps(columns: Columns, merge: bool) -> list[Overlap]:
     every = range(len(columns.row_values))
     keys = columns.ask(every, columns.row_values, "its memory", lambda home, values: home.storages(values))
     storages: dict[object, list[int]] = {}
-    for row, storage in enumerate(keys) if any(keys) else ():
+    for row, storage in enumerate(keys):
         if storage is not None and row not in columns.ties:
             storages.setdefault(storage, []).append(row)
     overlaps: list[Overlap] = []
@@ -79,7 +79,7 @@ def _row_at(columns: Columns, node: int, key: str) -> int | None:
         child = next((child for child in columns.children(node) if columns.node_names[child] == name), None)
         if child is None:
             return None
-        node = columns.repeats[child] if child in columns.unlisted else child
+        node = columns.repeats[child] if child in columns.listed_elsewhere else child
     return next((row for row in columns.own_rows(node) if columns.row_names[row] == names[-1]), None)
 
 

@@ -188,7 +188,7 @@ class Tree(Shown, kind="tree"):
                 if columns.row_names[row] == names[-1] and (self.is_whole or row in self.rows):
                     return (columns.leaf_of(row),)
         for child in self._children(owners, names[-1]):
-            node = columns.repeats[child] if child in columns.unlisted else child
+            node = columns.repeats[child] if child in columns.listed_elsewhere else child
             return (Tree(columns, node, None if self.is_whole else self._rows_below(node)),)
         for owner in owners:
             for name, value in columns.own_scalars.get(owner, ()):
@@ -198,9 +198,9 @@ class Tree(Shown, kind="tree"):
 
     def _descend(self, names: tuple[str, ...]) -> list[int]:
         """The nodes at the end of the names; several if a wrapper and what it wraps have the same path."""
-        nodes = self.columns.layers(self.root)
+        nodes = self.columns.nodes_at_path(self.root)
         for name in names:
-            nodes = [layer for child in self._children(nodes, name) for layer in self.columns.layers(child)]
+            nodes = [layer for child in self._children(nodes, name) for layer in self.columns.nodes_at_path(child)]
         return nodes
 
     def _children(self, nodes: list[int], name: str) -> list[int]:

@@ -92,7 +92,7 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _PathLookup]:  # 
                 if first is not None and (first in cyclic or _closes_cycle(parents, node, first, cyclic)):
                     # Not visited again, because it contains itself.
                     columns.repeats[len(objects)] = first
-                    columns.unlisted.add(len(objects))
+                    columns.listed_elsewhere.add(len(objects))
                     parents.append(node)
                     names.append(name)
                     objects.append(value)
@@ -116,7 +116,7 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _PathLookup]:  # 
                 else:
                     columns.repeats[child] = first
                     if child - len(seen) > MAX_REPEATED_NODES:
-                        columns.unlisted.add(child)
+                        columns.listed_elsewhere.add(child)
                         continue
                 leaves, children, kind_below = content
                 for leaf_kind, slots in leaves:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
-from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.comparing import Comparing, words_of
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.viewing import Viewing
@@ -53,20 +53,17 @@ class FileComparing(Comparing):
     def same_bits(self, first: Stored, second: Stored) -> bool:
         if first.spec[:2] != second.spec[:2]:
             return False
-        return all(as_bytes(one) == as_bytes(other) for one, other in zip(first.parts(), second.parts(), strict=True))
+        return all(as_bytes(a) == as_bytes(b) for a, b in zip(first.parts(), second.parts(), strict=True))
 
     def fingerprint(self, value: Stored) -> tuple[int, bool] | None:
-        import numpy as np
-
         if isinstance(value, Unreadable) or not value.spec.size:
             return None
         total, first, constant = 0, None, True
         for part in value.parts():
-            array = np.ascontiguousarray(part).reshape(-1)
-            first = array[0] if first is None else first
-            constant = constant and bool((array == first).all())
-            bits = array.view({1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(array.itemsize, "u1"))
-            total += int(bits.sum(dtype=np.uint64))
+            words = words_of(part)
+            first = words[0] if first is None else first
+            constant = constant and bool((words == first).all())
+            total += int(words.sum(dtype="uint64"))
         return total % 2**64, constant
 
 

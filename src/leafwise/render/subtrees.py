@@ -84,7 +84,7 @@ class Subtrees:
         first = self.columns.repeats.get(node)
         if first is None or node == self.root:
             return False
-        if node in self.columns.unlisted:
+        if node in self.columns.listed_elsewhere:
             return True
         a, b = self.columns.row_ranges[node]
         return a < b and first >= self.root

@@ -131,7 +131,7 @@ class _TreeOutline:
 
     def _wrapped(self, node: int) -> list[int]:
         """A node and, where it is a wrapper, what it wraps; they are drawn as one."""
-        return self.columns.layers(node) if self.columns.wrapped else [node]
+        return self.columns.nodes_at_path(node) if self.columns.wrapped else [node]
 
     def _runs(self, members: list[int], names: Sequence[str], alike: Callable[[int, int], bool]) -> list[list[int]]:
         """Nodes or rows in runs: consecutive numbers that look alike, where they are many; most are alone."""

@@ -19,23 +19,24 @@ class Averaging(Capability):
 
     def clone_many(self, values: list[Any], precise: bool) -> list[Any]:
         """Copies of arrays. With `precise`, floating point of less than 32 bits is copied as float32."""
-        if not self.home.in_place:
-            return values  # arrays that cannot change need no copy
         new = self.home.capability(Rebuilding).from_numpy
-        arrays = [self.array_of(value) for value in values]
         narrow = [precise and is_float(spec.dtype) and spec.nbytes < 4 * spec.size for spec in self.home.specs(values)]
         return [
-            new(value, array.astype("float32") if is_narrow else array.copy())
-            for value, array, is_narrow in zip(values, arrays, narrow, strict=True)
+            new(value, self.array_of(value).astype("float32"))
+            if is_narrow
+            else new(value, self.array_of(value).copy())
+            if self.home.in_place
+            else value  # which cannot change, and needs no copy
+            for value, is_narrow in zip(values, narrow, strict=True)
         ]
 
     def copy_many(self, targets: list[Any], values: list[Any]) -> list[Any]:
         """The targets, holding these values."""
         pairs = zip(targets, values, strict=True)
-        return [self.home.capability(Rebuilding).updated(target, self.home.read(value)) for target, value in pairs]
+        return [self.home.capability(Rebuilding).updated(target, self.array_of(value)) for target, value in pairs]
 
     def lerp_many(self, targets: list[Any], values: list[Any], weight: float) -> list[Any]:
         """The targets, moved towards the values by the fraction `weight`."""
-        read, updated = self.home.read, self.home.capability(Rebuilding).updated
-        triples = [(target, read(target), read(value)) for target, value in zip(targets, values, strict=True)]
+        array_of, updated = self.array_of, self.home.capability(Rebuilding).updated
+        triples = [(target, array_of(target), array_of(value)) for target, value in zip(targets, values, strict=True)]
         return [updated(target, before + weight * (value - before)) for target, before, value in triples]

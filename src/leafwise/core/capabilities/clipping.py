@@ -11,8 +11,10 @@ class Clipping(Capability):
     has_defaults = True
 
     def norms(self, values: list[Any]) -> list[float]:
-        """The Euclidean norm of each array."""
-        return [math.sqrt((abs(self.home.read(value)) ** 2).sum()) for value in values]
+        """The Euclidean norm of each array, computed in at least 32 bits."""
+        arrays = [self.array_of(value) for value in values]
+        wide = [array.astype("complex128" if array.dtype.kind == "c" else "float64") for array in arrays]
+        return [math.sqrt((abs(array) ** 2).sum()) for array in wide]
 
     def clip_together(self, values: list[Any], max_norm: float) -> list[float] | None:
         """Scales arrays so that their common norm is at most `max_norm`, unless it is not finite. Gives the norms from
@@ -23,4 +25,4 @@ class Clipping(Capability):
         """The arrays, each multiplied by its factor; a single factor is used for all."""
         each = factors * len(values) if len(factors) == 1 else factors
         updated = self.home.capability(Rebuilding).updated
-        return [updated(value, self.home.read(value) * factor) for value, factor in zip(values, each, strict=True)]
+        return [updated(value, self.array_of(value) * factor) for value, factor in zip(values, each, strict=True)]

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from leafwise.core.capabilities import Capability
+from leafwise.core.dtypes import WORDS
 from leafwise.core.runs import Run
 
 
@@ -25,13 +26,17 @@ class Comparing(Capability):
         return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
     def fingerprint(self, value: Any) -> tuple[int, bool] | None:
-        """A number that is the same for the same values, in any order, and whether all elements are equal; None where
-        there are no values."""
-        np = import_module("numpy")
-        if self.home.cannot_read(value):
+        """A number that arrays of one dtype with equal values have in common, in whatever order these lie, and whether
+        all values are one: the sum of the bits of the elements, as unsigned integers modulo 2⁶⁴, where a complex
+        element is two. None where there are no values."""
+        if self.home.cannot_read(value) or not self.home.spec(value).size:
             return None
-        array = np.ascontiguousarray(self.array_of(value)).reshape(-1)
-        if not array.size:
-            return None
-        bits = array.view({1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(array.itemsize, "u1"))
-        return int(bits.sum(dtype=np.uint64)), bool((array == array[0]).all())
+        words = words_of(self.array_of(value))
+        return int(words.sum(dtype="uint64")), bool((words == words[0]).all())
+
+
+def words_of(array: Any) -> Any:
+    """The bits of the elements of a NumPy array as unsigned integers: a row for each element."""
+    flat = import_module("numpy").ascontiguousarray(array).reshape(-1)
+    parts = flat.view(flat.real.dtype) if flat.dtype.kind == "c" else flat
+    return parts.view(WORDS.get(parts.itemsize, "uint8")).reshape(flat.size, -1)

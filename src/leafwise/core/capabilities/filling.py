@@ -10,8 +10,8 @@ from leafwise.errors import Unsupported
 
 
 class Draw(NamedTuple):
-    """A distribution: `shift + scale * x` for points x between -1 and 1. If its shape is `normal`, x is replaced by the
-    number at which the normal distribution function is ½ + ½ `narrow` x."""
+    """Numbers `shift + scale * x`. `uniform`: x is uniform between -1 and 1. `normal`: x is the normal quantile of
+    (1 + `narrow` u) / 2, for u uniform between -1 and 1."""
 
     shape: Literal["uniform", "normal"]
     narrow: float

@@ -63,7 +63,7 @@ class BondMember:
         self.name = place.name
         self.op = op
         self.in_buffers = in_buffers
-        self.viewed = viewed  # a `views.ParameterView`, computed by a property and not kept in a dict
+        self.viewed = viewed  # a `tied_views.ParameterView`, computed by a property and not kept in a dict
 
 
 class Bond:

@@ -6,7 +6,7 @@ from torch import nn
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.runs import Run
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory
-from leafwise.homes.torch.values import same_bits
+from leafwise.homes.torch.values import same_bits, words_of
 
 
 class TorchComparing(Comparing):
@@ -29,10 +29,10 @@ class TorchComparing(Comparing):
         plain = value.detach()
         if plain.layout != torch.strided or plain.is_quantized or type(plain) not in (torch.Tensor, nn.Parameter):
             return None
-        if plain.is_complex():
-            plain = torch.view_as_real(plain.resolve_conj())
-        if plain.numel() == 0:
-            return 0, True
-        words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.element_size()]
-        bits = plain.view(words) if plain.dtype != torch.bool else plain.to(torch.uint8)
-        return int(bits.sum(dtype=torch.int64)), bool((bits == bits[(0,) * bits.dim()]).all())
+        if not plain.numel():
+            return None
+        words = words_of(plain)
+        total = int(words.sum(dtype=torch.int64))
+        if words.dtype != torch.uint8:  # which has no sign
+            total += int((words < 0).sum()) << 8 * words.element_size()
+        return total % 2**64, bool((words == words[(0,) * plain.dim()]).all())

@@ -31,7 +31,7 @@ def holds_nothing(value: torch.Tensor) -> str:
 
 
 def cannot_read(value: torch.Tensor) -> str:
-    """Why the bytes of a tensor are not all there is to it; empty where they are."""
+    """Why the values of a tensor cannot be read from its bytes; empty where they can."""
     if reason := not_understood(value) or holds_nothing(value):
         return reason
     if value.is_quantized:

@@ -35,14 +35,22 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
         return True
     if a.is_meta or b.is_meta:
         return False
-    if a.layout != torch.strided or type(a) not in (torch.Tensor, nn.Parameter) or a.is_complex():
+    if a.layout != torch.strided or type(a) not in (torch.Tensor, nn.Parameter):
         return bool(torch.equal(a, b.to(a.device)))
-    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride() and a.device == b.device:
+    is_marked = any(tensor.is_conj() or tensor.is_neg() for tensor in (a, b))
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride() and a.device == b.device and not is_marked:
         return True
-    if a.dtype == torch.bool:
-        return bool(torch.equal(a, b.to(a.device)))
-    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
-    return bool(torch.equal(a.view(words), b.to(a.device).view(words)))
+    return bool(torch.equal(words_of(a), words_of(b.to(a.device))))
+
+
+def words_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits of the elements of a tensor as integers; a complex element is two, along an axis of its own."""
+    plain = tensor.resolve_conj().resolve_neg()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    if plain.dtype == torch.bool:
+        return plain.to(torch.uint8)
+    return plain.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.element_size()])
 
 
 def choose(source: torch.Tensor, targets: list[tuple[torch.Tensor, Op]], keep: Keep | None) -> torch.Tensor:
