@@ -229,7 +229,7 @@ def test_a_reader_sees_whole_files_while_a_writer_saves(options: dict[str, Any],
             lw.save(checkpoint(number), path, **options)
     seen = []
     try:
-        for _ in range(times):
+        while len(seen) < times or len(set(seen)) <= 10:  # however slowly the writer comes along
             seen.append(generation(path))
     finally:
         os.kill(child, signal.SIGKILL)
