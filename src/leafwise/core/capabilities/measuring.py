@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.capabilities import Capability
-from leafwise.core.moments import Moments
 from leafwise.errors import Unsupported
+
+if TYPE_CHECKING:
+    from leafwise.core.moments import Moments
 
 
 class Measuring(Capability):
@@ -16,7 +18,9 @@ class Measuring(Capability):
         """Why there are no statistics of an array; empty where there are."""
         return self.home.cannot_read(value)
 
-    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+    def measure(
+        self, values: list[Any], histogram: bool, count: Callable[[int], None]
+    ) -> "Callable[[], list[Moments]]":
         """Starts measuring arrays, in one pass, and returns a function that waits for the result. `count` is called
         with the number of bytes whenever some are done."""
         arrays = [self.array_of(value) for value in values]

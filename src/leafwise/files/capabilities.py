@@ -1,0 +1,78 @@
+"""What files offer beyond being walked and read: statistics, comparison, their bytes, and views."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from leafwise.core.capabilities.comparing import Comparing, words_of
+from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.viewing import Viewing
+from leafwise.core.memory import Op
+from leafwise.core.moments import Moments
+from leafwise.core.runs import Run
+from leafwise.files.arrays import Inflated, InMemory, Stored, Unreadable, as_bytes
+from leafwise.files.reader import unchanged
+from leafwise.files.source import LocalSource
+
+_HELD = 256 << 20  # bytes of an array that is compressed
+
+
+class FileMeasuring(Measuring):
+    def cannot_measure(self, value: Stored) -> str:
+        from leafwise.files import measuring
+
+        return self.home.cannot_read(value) or measuring.cannot_measure(value)
+
+    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+        from leafwise.files import measuring
+
+        moments = measuring.measure(values, histogram, count)
+        return lambda: moments
+
+    def reads_parts(self, value: Stored) -> bool:
+        # What is unpacked from its beginning for each part is rather held, unless it is large.
+        return value.reads_parts and not (isinstance(value, Inflated) and value.spec.nbytes <= _HELD)
+
+
+class FileComparing(Comparing):
+    def contiguous_run(self, value: Stored) -> Run | None:
+        lies = value.plain_run()
+        if lies is None or not isinstance(lies[0].source, LocalSource):
+            return None
+        storage, start, _ = lies
+        descriptor = storage.source.descriptor()  # type: ignore[attr-defined]
+        return Run(storage.start + start, value.spec.size, value.spec.dtype, storage.source, descriptor)
+
+    def same_bits(self, first: Stored, second: Stored) -> bool:
+        if first.spec[:2] != second.spec[:2]:
+            return False
+        return all(as_bytes(a) == as_bytes(b) for a, b in zip(first.parts(), second.parts(), strict=True))
+
+    def fingerprint(self, value: Stored) -> tuple[int, bool] | None:
+        if isinstance(value, Unreadable) or not value.spec.size:
+            return None
+        total, first, constant = 0, None, True
+        for part in value.parts():
+            words = words_of(part)
+            first = words[0] if first is None else first
+            constant = constant and bool((words == first).all())
+            total += int(words.sum(dtype="uint64"))
+        return total % 2**64, constant
+
+
+class FileSaving(Saving):
+    def pieces(self, value: Stored) -> Iterator[Any]:
+        return value.chunks()
+
+    def snapshot(self, values: list[Stored]) -> list[Stored]:
+        return values  # a file does not change under who reads it, or says so
+
+    def check_unchanged(self, values: list[Stored]) -> None:
+        unchanged({id(one.source): one.source for value in values for one in value.storages()}.values())
+
+
+class FileViewing(Viewing):
+    def seen_through(self, value: Stored, op: Op) -> Stored:
+        seen = value.read(op.slices or ())
+        seen = seen if op.order is None else seen.transpose(op.order)
+        return InMemory(value.spec._replace(shape=seen.shape, size=seen.size, nbytes=seen.nbytes), lambda: seen)
