@@ -1,18 +1,20 @@
 """What files offer beyond being walked and read: statistics, comparison, their bytes, and views."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.capabilities.comparing import Comparing, words_of
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.memory import Op
-from leafwise.core.moments import Moments
 from leafwise.core.runs import Run
 from leafwise.files.arrays import Inflated, InMemory, Stored, Unreadable, as_bytes
 from leafwise.files.reader import unchanged
 from leafwise.files.source import LocalSource
+
+if TYPE_CHECKING:
+    from leafwise.core.moments import Moments
 
 _HELD = 256 << 20  # bytes of an array that is compressed
 
@@ -23,7 +25,9 @@ class FileMeasuring(Measuring):
 
         return self.home.cannot_read(value) or measuring.cannot_measure(value)
 
-    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+    def measure(
+        self, values: list[Any], histogram: bool, count: Callable[[int], None]
+    ) -> "Callable[[], list[Moments]]":
         from leafwise.files import measuring
 
         moments = measuring.measure(values, histogram, count)
