@@ -50,7 +50,7 @@ def by_torch(one: Path, other: Path, dtype: torch.dtype = torch.float32) -> dict
     """What somebody writes: relative L2, cosine, largest difference and share of each leaf."""
     found = {}
     with safe_open(one, "pt") as a, safe_open(other, "pt") as b:
-        for name in a.keys():  # noqa: SIM118 — it is no dict
+        for name in a.keys():  # noqa: SIM118 — it is not a dict
             x, y = a.get_tensor(name), b.get_tensor(name)
             share = (x != y).float().mean()
             x, y = x.to(dtype), y.to(dtype)

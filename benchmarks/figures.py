@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 if isinstance(sys.stdout, io.TextIOWrapper):
-    sys.stdout.reconfigure(errors="replace")  # a locale without ≤ is no reason to stop
+    sys.stdout.reconfigure(errors="replace")  # a locale without ≤ is not a reason to stop
 
 MISSED = 3  # the exit status of a benchmark that missed a target
 FIGURES = "LEAFWISE_FIGURES"  # the variable that says where figures are kept

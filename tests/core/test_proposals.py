@@ -112,7 +112,7 @@ def test_a_guess_lists_what_could_be_what() -> None:
     assert guess.sources == ("head.weight",)
     assert guess.targets == ("head.original_module.weight", "head.modules_to_save.default.weight")
     assert propose(weights("a"), named("b.weight", shape=(3, 3))) == []
-    assert propose(weights("a"), named("a.bias")) == []  # a weight is no bias
+    assert propose(weights("a"), named("a.bias")) == []  # a weight is not a bias
 
 
 def test_more_names_than_can_be_compared_are_listed_in_order() -> None:

@@ -21,7 +21,7 @@ def test_a_cycle_through_module_references_ends() -> None:
     tree = lw.tree(parent)
     assert paths(tree) == ["weight", "bias", "child.weight", "child.bias"]
     assert paths(tree) == [name for name, _ in parent.named_parameters()]
-    # The name that goes round is no further listing, but it still leads there.
+    # The name that closes the cycle is not listed again, but it still leads there.
     assert tree["child.parent.weight"] is tree["weight"]
     assert tree["child.parent.child.bias"] is tree["child.bias"]
     assert paths(tree["child.parent"]) == paths(tree)

@@ -86,11 +86,11 @@ def row(start: int, stop: int, **other: Any) -> dict[str, Any]:
 
 BAD = {
     "not eight bytes": (b"", None, "the file is empty"),
-    "no object": (b"[]", b"", "no JSON object"),
-    "nothing": (b"null", b"", "no JSON object"),
-    "a number": (b"1.5", b"", "no JSON object"),
-    "a text": (b'"__metadata__"', b"", "no JSON object"),
-    "no JSON": (b"{nonsense", b"", r"at byte 9: the header is no JSON"),
+    "no object": (b"[]", b"", "not a JSON object"),
+    "nothing": (b"null", b"", "not a JSON object"),
+    "a number": (b"1.5", b"", "not a JSON object"),
+    "a text": (b'"__metadata__"', b"", "not a JSON object"),
+    "no JSON": (b"{nonsense", b"", r"at byte 9: the header is not JSON"),
     "no UTF-8": (b"{\xff}", b"", r"at byte 9: the header is not UTF-8"),
     "nested too deep": (b"[" * 100_000, b"", "at byte 8"),
     "a name twice": (b'{"a\\u001b":1,"a\\u001b":2}', b"", r"the name 'a\\x1b' stands there twice"),

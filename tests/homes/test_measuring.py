@@ -93,7 +93,7 @@ def test_that_triton_finds_no_compiler_is_said_once(monkeypatch: pytest.MonkeyPa
 
     torch_measuring._warn_once.cache_clear()
     monkeypatch.setattr(cuda, "measure", fails)
-    with pytest.warns(UserWarning, match="Triton finds no C compiler"):
+    with pytest.warns(UserWarning, match="Triton did not find a C compiler"):
         assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
     assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
 

@@ -127,7 +127,7 @@ def deep(depth: int, opens: bytes, closes: bytes) -> bytes:
 
 
 def strange_pickles() -> dict[str, bytes]:
-    """Pickles that are no gadgets, and no checkpoints either."""
+    """Pickles that are neither gadgets nor checkpoints."""
     laughs = b"\x80\x04)" + b"2\x86" * 60 + b"}" + b"r\0\0\0\0" + b"0" + b"}j\0\0\0\0K\x01s."
     key = b"\x80\x04}" + b")" + b"2\x86" * 60 + b"K\x01s."
     tensor = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQ"

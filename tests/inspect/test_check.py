@@ -489,3 +489,10 @@ def test_layers_of_very_different_widths_raise_no_alarm() -> None:
     for layer in net:
         nn.init.normal_(layer.weight, std=0.02)
     assert scaled(net, 0, 1) == []
+
+
+def test_a_parameter_of_another_model_in_the_optimizer_is_noted_by_its_place() -> None:
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD([*net.parameters(), nn.Parameter(torch.zeros(7))], 0.1)
+    [note] = lw.check(net, optimizer=optimizer, select="LW414")
+    assert note.message.startswith("parameter 2 of group 0 (7) is in the optimizer, and not in what is checked")

@@ -415,7 +415,7 @@ def test_what_is_not_finite_is_counted_and_shown() -> None:
     assert picture.limit == 1
     assert picture.caption.endswith("0 … 1 · 1 NaN · 2 infinite")
     binned = lw.image(array, size=16)
-    assert math.isnan(binned.cells[0, 0])  # what is no number goes before what is infinite
+    assert math.isnan(binned.cells[0, 0])  # NaN goes before what is infinite
     assert np.isneginf(binned.cells).sum() == 1
     empty = lw.image(np.full((2, 2), math.nan))
     assert empty.limit == 0

@@ -65,7 +65,7 @@ def largest_of(dtype: str) -> Fraction:
     for size in found:
         if isinstance(size, Fraction):
             return size
-        if dtype in ("float64", "float32"):  # too many patterns that are no numbers
+        if dtype in ("float64", "float32"):  # too many patterns that are not numbers
             return decoded((((1 << exponent_bits) - 1) << fraction_bits) - 1, dtype)  # type: ignore[return-value]
     raise AssertionError
 

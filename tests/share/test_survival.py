@@ -153,7 +153,7 @@ def test_half_of_a_copy_is_independent_and_says_what_it_lost(architecture: Archi
     path, _, name = last.rpartition(".")
     owner = model.get_submodule(path)
     if architecture.build is tie_table.TwoPaths:
-        assert len(lw.ties(owner)) == 0  # one module has both names, and a copy of it is no half
+        assert len(lw.ties(owner)) == 0  # one module has both names, and a copy of it has both too
         return
     for copied in (copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))):
         with pytest.warns(lw.TieWarning, match=r"copied .* without .*, to which it is tied"):

@@ -335,7 +335,7 @@ def _turned(shape: tuple[int, ...], feed: Feed) -> tuple[int, ...]:
 
 
 def check_overlaps(loads: list[Load]) -> None:
-    """Elements that lie in one place, of one leaf or of several that are no tie, must get values that agree there."""
+    """Elements that lie in one place, of one leaf or of several that are not tied, must get values that agree there."""
     located = [
         (load, target, place)
         for load in loads

@@ -259,7 +259,7 @@ def _node(row: Any) -> tuple[str, NodeType]:
 def _column(columns: Any, name: str, kind: type) -> Any:
     column = columns.get(name, kind())
     if type(column) is not kind:
-        raise ValueError(f"{name} is no {kind.__name__}")
+        raise ValueError(f"{name} is not a {kind.__name__}")
     return column
 
 

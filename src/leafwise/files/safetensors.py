@@ -111,7 +111,7 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
         text = raw.decode("utf-8")
         parsed = json.loads(text)
         if not isinstance(parsed, dict):
-            raise ValueError("the header is no JSON object")
+            raise ValueError("the header is not a JSON object")
         header: dict[str, Any] = parsed
         # A dict loses names that occur twice: then the text has more rows than the dict.
         rows = [row for row in header.values() if isinstance(row, dict)]
@@ -128,7 +128,7 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise source.error(8 + error.start, "the header is not UTF-8 text; this is not a safetensors file") from error
     except json.JSONDecodeError as error:
-        raise source.error(8 + error.pos, f"the header is no JSON ({error.msg})") from error
+        raise source.error(8 + error.pos, f"the header is not JSON ({error.msg})") from error
     except LimitError:
         raise
     except (ValueError, RecursionError) as error:

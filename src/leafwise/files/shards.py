@@ -90,7 +90,7 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
         index = json.loads(text, object_pairs_hook=without_duplicates)
         weights = index["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise source.error(0, "the index is no JSON with a weight_map") from error
+        raise source.error(0, "the index is not JSON with a weight_map") from error
     if not isinstance(weights, dict) or not weights or not all(isinstance(shard, str) for shard in weights.values()):
         raise source.error(0, "the weight_map of the index does not map names to files")
     record = read_record(index[KEY], {}, source) if ours and isinstance(index.get(KEY), str) else HeaderRecord()

@@ -170,7 +170,7 @@ def _indented(text: str) -> str:
 
 
 class HybridBlock(Block):
-    """The same as a Block: PyTorch needs no second form."""
+    """The same as a Block: PyTorch does not need a second form."""
 
     def hybridize(self, active: bool = True, **kwargs: Any) -> None:
         """Does nothing; `torch.compile(net)` compiles."""

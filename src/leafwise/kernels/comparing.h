@@ -5,7 +5,7 @@
    they differ are numbers made of the bits. A step of both sides stays in the cache. */
 
 /* What is found of a chunk; the layout is known to comparing.py. Norms and the cosine are of the pairs that are finite,
-   and not there (zero) where all is the same and nobody asked for them. The largest difference is no number where one
+   and not there (zero) where all is the same and nobody asked for them. The largest difference is NaN where one
    that is not finite changed: of those there are `nonfinite_changed`. The distance and the norms are in units of 2 to
    the power of what stands below: as numbers they may be too large for any double, or too small for all their digits.
  */

@@ -21,7 +21,7 @@ def measure(array: Any, histogram: bool = True) -> Moments:
     """
     array = np.asarray(array).reshape(-1)
     whole = array.dtype.kind in "iub"
-    with np.errstate(invalid="ignore"):  # of bits that are no number
+    with np.errstate(invalid="ignore"):  # of bits that are not a number
         every = array.astype(np.float64)
     finite = np.isfinite(every)
     x = every if whole or finite.all() else every[finite]

@@ -102,5 +102,8 @@ def to_json(ties: Ties) -> dict[str, Any]:
             for equal in ties.equal_untied
         ]
     if ties.optimizer is not None:
-        data["optimizer"] = [held._asdict() for held in ties.optimizer]
+        # The place is also in the message.
+        data["optimizer"] = [
+            {key: value for key, value in held._asdict().items() if key != "place"} for held in ties.optimizer
+        ]
     return data

@@ -36,6 +36,7 @@ class HeldWrongly(NamedTuple):
     path: str
     message: str
     like: tuple[str, ...] = ()  # of what is stale, the leaves that may have taken its place
+    place: str = ""  # of what is stale, where the optimizer holds it, and its shape
 
 
 class Ties(Shown, Sequence[Tie], kind="ties"):
@@ -146,7 +147,8 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
         if row is None:
             spec = columns.home(values[key]).spec(values[key])
             like = [columns.row_text(r) for r in absent if columns.facts([r])[0].spec[:2] == spec[:2]]
-            problems.append(HeldWrongly("stale", "", _stale(places[0], spec.shape, like), tuple(like)))
+            place = f"{places[0]} ({'×'.join(map(str, spec.shape or ())) or 'a scalar'})"
+            problems.append(HeldWrongly("stale", "", _stale(place, like), tuple(like), place))
         elif len(places) > 1:
             path = columns.row_text(row)
             problems.append(
@@ -173,10 +175,9 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
     return problems
 
 
-def _stale(place: str, shape: tuple[int, ...] | None, like: list[str]) -> str:
-    size = "×".join(map(str, shape or ())) or "a scalar"
+def _stale(place: str, like: list[str]) -> str:
     now = f"; {', '.join(like[:3])} may be what took its place, and is not in the optimizer" if like else ""
     return (
-        f"{place} ({size}) is no longer a parameter of the model: stepping it changes nothing{now}. "
+        f"{place} is no longer a parameter of the model: stepping it changes nothing{now}. "
         "load_state_dict(assign=True), to_empty() and untie() replace parameters; make the optimizer after them"
     )

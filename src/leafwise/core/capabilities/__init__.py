@@ -34,5 +34,5 @@ class Capability:
         return array
 
     def missing(self, action: str) -> Unsupported:
-        """The error for a method that a home must write for itself, and has not."""
+        """The error for a method that the home did not implement."""
         return Unsupported(self.home.name, action, f"{type(self).__name__} does not say how")

@@ -115,7 +115,7 @@ def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -
         except RuntimeError as error:
             if "C compiler" not in str(error):  # Triton needs one to launch its kernels
                 raise
-            _warn_once("Triton finds no C compiler")
+            _warn_once("Triton did not find a C compiler")
             return None
         except PermissionError as error:
             _warn_once(f"Triton cannot write {error.filename}; set TRITON_CACHE_DIR to a folder that it can write to")

@@ -26,8 +26,8 @@ class Diff(Shown, Sequence[Change], kind="diff"):
     """What became of every leaf, in the order of the first tree, and then what was added; see `lw.diff`.
 
     `same` says whether nothing differs. `d["2.weight"]` is the change of a leaf, `d.of("changed")` all changes of a
-    kind, `counts` how many there are of each. `names` are what both trees are called. `notes` tell what is no
-    difference, `proposals` are renames that might be meant.
+    kind, `counts` how many there are of each. `names` are what both trees are called. `notes` list what does not
+    count as a difference, `proposals` are renames that might be meant.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
 
     `rename` gives names of `a` those that they have in `b`: a mapping of names or of their fronts, a list of
     `(pattern, replacement)`, a function, or `"auto"`, which takes what is proposed and certain. Well-known prefixes,
-    as of a wrapper, are no difference. A shared leaf is compared once.
+    as of a wrapper, do not count as differences. A shared leaf is compared once.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(2, 2)

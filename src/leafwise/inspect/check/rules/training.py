@@ -92,7 +92,5 @@ def stale_in_optimizer(evidence: Evidence) -> Reports:
         if problem.problem == "stale" and problem.like:
             yield error(problem.path, problem.message)
         elif problem.problem == "stale":
-            place = problem.message.partition(" is no parameter")[0]
-            yield note(
-                problem.path, f"{place} is in the optimizer, and not in what is checked; right if it belongs elsewhere"
-            )
+            message = f"{problem.place} is in the optimizer, and not in what is checked; right if it belongs elsewhere"
+            yield note(problem.path, message)
