@@ -368,7 +368,7 @@ def test_folders_of_shards_are_read_and_wrong_indexes_are_refused(tmp_path: Path
         ({"weight_map": {**said["weight_map"], "x": "/etc/passwd"}}, "not a bare name of a file"),
         ({"weight_map": {**said["weight_map"], "x": "missing.safetensors"}}, "1 of 3 shards is missing: 'missing"),
         ({"weight_map": [1]}, "does not map names to files"),
-        ({}, "no JSON with a weight_map"),
+        ({}, "is not JSON with a weight_map"),
     ):
         index.write_text(json.dumps(change))
         with pytest.raises(lw.FileError, match=cause):
