@@ -209,7 +209,7 @@ def stem(name: str) -> str:
 
 
 def test_no_two_files_of_a_room_are_easily_confused() -> None:
-    assert stem("initializing") == stem("initialisers")
+    assert stem("initializing") == stem("initializers")
     stems: dict[tuple[Path, str], list[str]] = {}
     for path in SOURCE.rglob("*.py"):
         stems.setdefault((path.parent, stem(path.stem)), []).append(path.name)

@@ -4,7 +4,7 @@
 
 Of each case some verbs must do their work or raise `lw.Error`: run nothing, raise nothing else, take at most 5 s and
 500 MB, print no control characters, and give no values that were not saved. Where there is gcc, the C code is built
-with the sanitizers for addresses and undefined behaviour. Cases run in processes of their own; one that dies or hangs
+with the sanitizers for addresses and undefined behavior. Cases run in processes of their own; one that dies or hangs
 is a failure. A case is made of its seed, format and number alone; files that failed are kept below build/fuzz.
 """
 

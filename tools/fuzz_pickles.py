@@ -6,7 +6,7 @@ import struct
 
 from leafwise.files.arrays import ITEM_BYTES
 from leafwise.files.dcp import DCP_TABLE
-from leafwise.files.torch_objects import QUANTISED, STORAGES, TABLE
+from leafwise.files.torch_objects import QUANTIZED, STORAGES, TABLE
 
 _FORBIDDEN = [
     ("os", "system"), ("builtins", "eval"), ("builtins", "exec"), ("subprocess", "Popen"), ("builtins", "open"),
@@ -122,7 +122,7 @@ def _set(rng: random.Random, depth: int) -> bytes:
 def _storage(rng: random.Random) -> bytes:
     kind = rng.choice([*STORAGES, *["FloatStorage"] * 60])
     key = rng.choice([*list(STORAGES_HELD) * 12, "9", "../0"])
-    size = {**QUANTISED, **ITEM_BYTES}[STORAGES[kind]]
+    size = {**QUANTIZED, **ITEM_BYTES}[STORAGES[kind]]
     count = number(STORAGES_HELD.get(key, 8) // size) if rng.random() < 0.95 else _count(rng)
     parts = text("storage") + name("torch", kind) + text(key) + text("cpu")
     return b"(" + parts + count + b"tQ"

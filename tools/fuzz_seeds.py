@@ -127,7 +127,7 @@ def _npy(folder: Path) -> None:
     np.save(folder / "array.npy", np.arange(24, dtype=np.float32).reshape(4, 6))
 
 
-def _quantised(folder: Path) -> None:
+def _quantized(folder: Path) -> None:
     writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
     writer.add_array("tokenizer.ggml.tokens", [str(number) for number in range(100)])
     writer.add_array("scales", [1.0, 2.0])
@@ -185,7 +185,7 @@ SEEDS: dict[str, Seed] = {
     "torch legacy, training": Seed(_file("run.pt", writers.torch_legacy, training), _trained, "run.pt"),
     "DCP": Seed(_folder(writers.distributed), _stored, checked=True),
     "GGUF": Seed(_file("model.gguf", writers.gguf_file), _flat, "model.gguf"),
-    "GGUF quantised": Seed(_quantised, _blocks, "model.gguf"),
+    "GGUF quantized": Seed(_quantized, _blocks, "model.gguf"),
     "MXNet V0": Seed(_file("model.params", writers.WRITERS["MXNet V0"]), _flat, "model.params"),
     "MXNet V1": Seed(_file("model.params", writers.WRITERS["MXNet V1"]), _flat, "model.params"),
     "MXNet V2": Seed(_file("model.params", writers.WRITERS["MXNet V2"]), _flat, "model.params"),

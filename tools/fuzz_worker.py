@@ -366,7 +366,7 @@ VERBS: dict[str, Verb] = {
 _ROTATED = [name for name in VERBS if name != "show"]
 # What verbs refuse of sound files: their targets hold only some of it.
 _MAY_REFUSE = {
-    "GGUF quantised": ("load", "save"), "torch zip, training": ("load",), "torch legacy, training": ("load",),
+    "GGUF quantized": ("load", "save"), "torch zip, training": ("load",), "torch legacy, training": ("load",),
 }  # fmt: skip
 _PEERS: dict[str, Callable[[Path], Any]] = {
     ".safetensors": safetensors.numpy.load_file,

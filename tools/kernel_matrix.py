@@ -47,7 +47,7 @@ BUILDS = [
     Build("gcc", "gcc"),
     Build("gcc, -O1", "gcc", options=("-O1",)),
     Build("gcc, -march=native", "gcc", options=("-march=native",)),
-    Build("gcc, undefined behaviour and addresses checked", "gcc", options=(
+    Build("gcc, undefined behavior and addresses checked", "gcc", options=(
         "-O1", "-g", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"
     )),
     Build("gcc 11", "gcc-11"),

@@ -175,7 +175,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
     return output.decode()
 
 
-def test_a_terminal_gets_colour_and_its_width_and_escaped_names(saved: Path) -> None:
+def test_a_terminal_gets_color_and_its_width_and_escaped_names(saved: Path) -> None:
     assert "\x1b[1mweight\x1b[0m" in on_a_terminal("show", str(saved))
     plain = on_a_terminal("show", str(saved), NO_COLOR="1")
     assert "\x1b" not in plain

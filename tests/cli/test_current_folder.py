@@ -83,12 +83,12 @@ def test_the_folder_is_hostile_indeed(folder: Path) -> None:
     (folder / "ran").unlink()
 
 
-def test_a_model_of_the_current_folder_is_built_with_its_neighbours_and_nothing_else(
+def test_a_model_of_the_current_folder_is_built_with_its_neighbors_and_nothing_else(
     folder: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(folder, tmp_path / "copy"))
     absent = [name for name in names_in(folder) if importlib.util.find_spec(name) is None]
-    for name in absent:  # what is not installed is a neighbour like any other
+    for name in absent:  # what is not installed is a neighbor like any other
         (folder / f"{name}.py").unlink()
     (folder / "mymodel.py").write_text(
         "import json, torch, myhelper\n"

@@ -58,7 +58,7 @@ class FusedAttention(nn.Module):
 
 
 class FlatModel(nn.Module):
-    """Parameters that are neighbours in one buffer."""
+    """Parameters that are neighbors in one buffer."""
 
     def __init__(self, registered: bool) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ def _toy_fused() -> toy.Model:
     return toy.Model(q=toy.rows_of(fused, 0, 4), qkv=fused, kv=toy.rows_of(fused, 4, 12))
 
 
-def _toy_neighbours() -> toy.Model:
+def _toy_neighbors() -> toy.Model:
     flat = toy.matrix(12, 1)
     return toy.Model(a=toy.rows_of(flat, 0, 4), b=toy.rows_of(flat, 4, 12))
 
@@ -196,7 +196,7 @@ TOY = {
         _toy_autoencoder, {"encoder.weight": [("decoder.weight", "transpose")]}, 18, mutable=False
     ),
     "a fused toy": Case(_toy_fused, {"qkv": [("q", "view"), ("kv", "view")]}, 48, mutable=False),
-    "a flat toy": Case(_toy_neighbours, {"a": [], "b": []}, 12, mutable=False),
+    "a flat toy": Case(_toy_neighbors, {"a": [], "b": []}, 12, mutable=False),
     "a shared toy": Case(
         _toy_shared,
         {"first.weight": [("second.again.weight", "same")], "first.inner.bias": [("second.again.inner.bias", "same")]},

@@ -90,7 +90,7 @@ def test_an_op_equals_its_kind_and_survives_pickling() -> None:
     assert (again.slices, again.order) == (op.slices, op.order)
 
 
-def test_neighbours_are_not_tied_and_twenty_thousand_of_them_are_told_apart_quickly() -> None:
+def test_neighbors_are_not_tied_and_twenty_thousand_of_them_are_told_apart_quickly() -> None:
     regions = [Region(i, Memory(4 * i, (1,), (4,), 4, "float32"), i % 2 == 0) for i in range(20_000)]
     assert compare(regions) == ({}, [])
 

@@ -110,7 +110,7 @@ def test_a_module_that_raises_in_an_attribute_is_named_by_its_path() -> None:
         lw.tree(net)
 
 
-def test_a_module_that_was_never_initialised_is_named() -> None:
+def test_a_module_that_was_never_initialized_is_named() -> None:
     class Forgetful(nn.Module):
         def __init__(self) -> None:
             pass

@@ -89,7 +89,7 @@ def test_weights_that_bitsandbytes_packed_are_refused(tmp_path: Path) -> None:
         eight(torch.ones(2, 64))
 
 
-def test_tensors_that_torchao_quantised_are_refused(tmp_path: Path) -> None:
+def test_tensors_that_torchao_quantized_are_refused(tmp_path: Path) -> None:
     torchao = pytest.importorskip("torchao.quantization")
     model = net()
     torchao.quantize_(model, torchao.Int8WeightOnlyConfig())

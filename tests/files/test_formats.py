@@ -190,7 +190,7 @@ def test_plain_values_of_many_types_are_read(tmp_path: Path) -> None:
         assert tree["empty"].shape == (0,)
 
 
-def test_gguf_files_say_what_is_quantised(tmp_path: Path) -> None:
+def test_gguf_files_say_what_is_quantized(tmp_path: Path) -> None:
     values = np.random.RandomState(0).randn(4, 256).astype(np.float32)
     writer = gguf.GGUFWriter(tmp_path / "model", "llama")
     kinds = [getattr(gguf.GGMLQuantizationType, name) for name in ("Q8_0", "Q4_0", "BF16")]

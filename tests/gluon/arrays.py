@@ -1,4 +1,4 @@
-"""Arrays and gradients in the deck's neighbourhood. Runs on MXNet 2 and on leafwise alike."""
+"""Arrays and gradients in the deck's neighborhood. Runs on MXNet 2 and on leafwise alike."""
 
 import copy
 

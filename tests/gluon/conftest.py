@@ -1,3 +1,3 @@
-"""The deck, its neighbourhood and what records them are scripts, not tests."""
+"""The deck, its neighborhood and what records them are scripts, not tests."""
 
 collect_ignore = ["array_facts.py", "arrays.py", "deck.py", "record_golden.py"]

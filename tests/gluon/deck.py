@@ -1,4 +1,4 @@
-"""Parameter management in Gluon: access, traversal, initialisation, sharing. Runs on MXNet 2 and on leafwise alike."""
+"""Parameter management in Gluon: access, traversal, initialization, sharing. Runs on MXNet 2 and on leafwise alike."""
 
 from mxnet import autograd, init, np, npx
 from mxnet.gluon import Block, Parameter, nn

@@ -11,7 +11,7 @@ from torch import nn
 import leafwise as lw
 
 
-class Quantised(nn.Linear):
+class Quantized(nn.Linear):
     """Values of a byte each, with their scales beside them."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Quantised(nn.Linear):
 
 
 def test_bytes_with_scales_beside_them_are_healthy() -> None:
-    assert levels_and_codes(lw.check(Quantised())) == []
+    assert levels_and_codes(lw.check(Quantized())) == []
 
 
 def frozen(layer: nn.Module, value: torch.Tensor) -> nn.Module:

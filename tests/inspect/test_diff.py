@@ -168,7 +168,7 @@ def test_whole_numbers_may_be_cast() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (4, 4), (1, 7), (1500, 1100), (1300, 1300)])
-def test_a_transposed_leaf_is_recognised(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_a_transposed_leaf_is_recognized(shape: tuple[int, ...], tmp_path: Path) -> None:
     a = torch.randn(shape)
     turned = a.T.clone(memory_format=torch.contiguous_format)
     save_file({"a": turned}, tmp_path / "a.safetensors")
@@ -188,7 +188,7 @@ def test_a_transpose_is_the_same_bit_by_bit_too() -> None:
     assert lw.diff({"a": a}, {"a": other})["a"].kinds == ("reshaped",)
 
 
-def test_a_transposed_leaf_of_a_compressed_file_is_recognised(tmp_path: Path) -> None:
+def test_a_transposed_leaf_of_a_compressed_file_is_recognized(tmp_path: Path) -> None:
     a = np.random.default_rng(0).normal(size=(40, 30))
     np.savez_compressed(tmp_path / "a.npz", a=a, b=a[:30] + 1)
     assert kinds(lw.diff(tmp_path / "a.npz", {"a": a.T.copy(), "b": (a[:30] + 1).T.copy()})) == {
@@ -197,12 +197,12 @@ def test_a_transposed_leaf_of_a_compressed_file_is_recognised(tmp_path: Path) ->
     }
 
 
-def test_a_leaf_that_is_transposed_and_cast_is_recognised() -> None:
+def test_a_leaf_that_is_transposed_and_cast_is_recognized() -> None:
     a = torch.randn(3, 5)
     assert lw.diff({"a": a}, {"a": a.T.half()})["a"].kinds == ("transposed", "cast")
 
 
-def test_a_reshaped_leaf_is_recognised() -> None:
+def test_a_reshaped_leaf_is_recognized() -> None:
     a = torch.randn(4, 6)
     found = lw.diff({"a": a}, {"a": a.reshape(2, 12)})["a"]
     assert found.kinds == ("reshaped",)
@@ -240,14 +240,14 @@ def test_renamed_leaves_are_paired_by_their_values(tmp_path: Path) -> None:
         assert not found.proposals
 
 
-def test_a_leaf_that_is_renamed_and_transposed_is_recognised() -> None:
+def test_a_leaf_that_is_renamed_and_transposed_is_recognized() -> None:
     a, b = torch.randn(3, 5), torch.randn(4, 4)
     found = lw.diff({"x": torch.ones(2), "a": a, "b": b}, {"x": torch.ones(2), "c": a.T.contiguous(), "d": b.clone()})
     assert kinds(found) == {"a": ("transposed", "renamed"), "b": ("renamed",)}
     assert found["a"].other == "c"
 
 
-def test_leaves_with_equal_values_are_paired_by_their_neighbours() -> None:
+def test_leaves_with_equal_values_are_paired_by_their_neighbors() -> None:
     old, new = {}, {}
     for number in range(30):
         weight = torch.randn(4, 4)

@@ -26,7 +26,7 @@ def test_plain_values_that_changed_came_or_went_are_listed() -> None:
     assert lw.diff({"w": w, "x": True}, {"w": w, "x": 1})["x"].kind == "changed"
 
 
-class Colour(Enum):
+class Color(Enum):
     RED = 1
     BLUE = 2
 
@@ -51,7 +51,7 @@ class Broken:
         (np.bool_(True), np.int64(1)),
         (torch.float32, torch.float16),
         (torch.device("cpu"), torch.device("meta")),
-        (Colour.RED, Colour.BLUE),
+        (Color.RED, Color.BLUE),
         ({1, 2}, {1, 3}),
         (range(3), range(4)),
         (slice(3), slice(4)),

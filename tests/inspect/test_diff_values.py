@@ -90,7 +90,7 @@ def test_values_that_became_nan_are_counted_and_not_averaged_away() -> None:
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz]
 )
-def test_casts_by_torch_are_recognised(dtype: torch.dtype) -> None:
+def test_casts_by_torch_are_recognized(dtype: torch.dtype) -> None:
     # One just above the middle of two halves, which float32 does not see.
     wide = torch.randn(2000, dtype=torch.float64) * 100
     wide[:4] = torch.tensor([1 + 2**-11 + 2**-40, 1000.0, -5e4, 5.0], dtype=torch.float64)
@@ -102,7 +102,7 @@ def test_casts_by_torch_are_recognised(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (5, 7)])
-def test_a_leaf_that_is_transposed_and_cast_either_way_is_recognised(shape: tuple[int, int]) -> None:
+def test_a_leaf_that_is_transposed_and_cast_either_way_is_recognized(shape: tuple[int, int]) -> None:
     w = torch.randn(shape)
     assert lw.diff({"w": w}, {"w": w.T.contiguous().half()})["w"].kinds == ("transposed", "cast")
     assert lw.diff({"w": w.half()}, {"w": w.T.contiguous()})["w"].kinds == ("transposed", "cast")

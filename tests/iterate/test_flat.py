@@ -281,10 +281,10 @@ def test_where_it_cannot_hold_is_an_error_naming_the_leaf_and_nothing_changes() 
         lw.flat(TransposedAutoencoder())
     with pytest.raises(lw.WalkError, match="no leaf is trained"):
         lw.flat(lw.freeze(net(), "**"))
-    quantised = nn.Linear(3, 3)
-    quantised.weight.SCB = torch.ones(3)
+    quantized = nn.Linear(3, 3)
+    quantized.weight.SCB = torch.ones(3)
     with pytest.raises(lw.WalkError, match="cannot flatten weight: bitsandbytes keeps it packed"):
-        lw.flat(quantised)
+        lw.flat(quantized)
 
 
 def test_a_home_without_views_says_so() -> None:

@@ -239,7 +239,7 @@ def test_a_layer_that_is_not_pytorchs_own_needs_a_rule() -> None:
     lw.initialize(model, [lw.Rule("0.weight", init="zeros"), lw.Rule("2.*", init=None)])
 
 
-# -- initialisers ----------------------------------------------------------------------------------------
+# -- initializers ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_a_callable_may_return_a_number_a_tensor_or_options() -> None:
     assert [model[0].weight[0, 0].item(), model[0].bias[0].item(), model[1].weight[0, 0].item()] == [2, 3, 4]
 
 
-def test_a_later_rule_replaces_an_initialiser_or_changes_its_options() -> None:
+def test_a_later_rule_replaces_an_initializer_or_changes_its_options() -> None:
     rules = [lw.Rule("**", init="normal", std=5.0), lw.Rule("**.weight", std=0.01), lw.Rule("0.bias", init="ones")]
     model = lw.initialize(net(30, 30), rules)
     assert model[0].weight.std().item() == pytest.approx(0.01, rel=0.1)
@@ -320,7 +320,7 @@ def test_a_later_rule_replaces_an_initialiser_or_changes_its_options() -> None:
         (lw.Rule("0.weight", init="kaiming_normal", mode="fan"), "mode= takes"),
         (lw.Rule("0.weight", init="kaiming_normal", nonlinearity="gelu"), "nonlinearity= takes"),
         (lw.Rule("0.bias", init="orthogonal"), "at least two axes"),
-        (lw.Rule("token", std=0.1), r"token: Rule\('token', std=0.1\) names no initialiser"),
+        (lw.Rule("token", std=0.1), r"token: Rule\('token', std=0.1\) names no initializer"),
         (lw.Rule("9.*", init="zeros"), "matches nothing"),
         (lw.Rule("count", init="normal"), "random numbers do not fit into int64"),
         (lw.Rule("count", init="constant", value=0.5), "0.5 does not fit into int64"),
@@ -332,7 +332,7 @@ def test_a_later_rule_replaces_an_initialiser_or_changes_its_options() -> None:
         (lw.Rule("0.bias", init="uniform", low=1.0, high=0.0), "below zero"),
         (lw.Rule("0.weight", init="orthogonal", gain="a"), "must be numbers"),
         (lw.Rule("0.bias", std=0.1), "what the layer begins with takes no 'std'"),
-        (lw.Rule("0.bias", init=["zeros"]), "no initialiser is called"),
+        (lw.Rule("0.bias", init=["zeros"]), "no initializer is called"),
     ],
 )
 def test_what_does_not_fit_is_an_error_naming_path_and_rule(rule: lw.Rule, message: str) -> None:
@@ -358,7 +358,7 @@ def test_what_does_not_fit_is_an_error_naming_path_and_rule(rule: lw.Rule, messa
     ],
 )
 def test_what_a_callable_does_wrong_is_an_error_with_the_path(init: Any, message: str) -> None:
-    with pytest.raises(lw.RuleError, match=f"1.bias by .*{message}.*the leaves before it are initialised"):
+    with pytest.raises(lw.RuleError, match=f"1.bias by .*{message}.*the leaves before it are initialized"):
         lw.initialize(net(4, 4, 4), [lw.Rule("1.bias", init=init)])
 
 
@@ -524,7 +524,7 @@ def test_other_memory_orders_get_the_same_values() -> None:
 def test_what_cannot_be_written_is_an_error() -> None:
     model = nn.Linear(3, 3)
     model.weight = nn.Parameter(torch.zeros(1, 3).expand(3, 3))
-    with pytest.raises(lw.RuleError, match=r"cannot initialise weight by the default rules: it is expanded"):
+    with pytest.raises(lw.RuleError, match=r"cannot initialize weight by the default rules: it is expanded"):
         lw.initialize(model)
     with pytest.raises(lw.RuleError, match="a seed is a whole number"):
         lw.initialize(model, seed="a")
@@ -532,7 +532,7 @@ def test_what_cannot_be_written_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", INITIALIZERS)
-def test_every_initialiser_draws_the_same_in_each_precision(name: str) -> None:
+def test_every_initializer_draws_the_same_in_each_precision(name: str) -> None:
     options = {"constant": {"value": 0.5}, "uniform": {"low": -1.0, "high": 2.0}}.get(name, {})
     rules = [lw.Rule("**", init=name, **options)]
     wide, narrow = (

@@ -1,4 +1,4 @@
-"""Pictures of leaves: as PNG, in characters, in colour, for a notebook, as plain data."""
+"""Pictures of leaves: as PNG, in characters, in color, for a notebook, as plain data."""
 
 import io
 import json
@@ -52,7 +52,7 @@ def color(number: int) -> list[int]:
 LOW, ZERO, HIGH = 0, STEPS, 2 * STEPS
 
 
-def test_a_png_has_the_colours_of_the_values() -> None:
+def test_a_png_has_the_colors_of_the_values() -> None:
     array = np.array([[1.0, -1.0, 0.0], [math.nan, math.inf, -math.inf]])
     picture = lw.image(array)
     pixels = decoded(picture.png())
@@ -75,7 +75,7 @@ def test_the_scale_is_symmetric_about_zero() -> None:
     assert numbers(np.array([1e300, -1.0]), 5e-324).tolist() == [HIGH, LOW]
 
 
-def test_colours_get_darker_from_zero_on_and_equally_so_on_both_sides() -> None:
+def test_colors_get_darker_from_zero_on_and_equally_so_on_both_sides() -> None:
     def lightness(red: int, green: int, blue: int) -> float:
         linear = [(one / 255) ** 2.2 for one in (red, green, blue)]
         return float((0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]) ** (1 / 3))
@@ -171,20 +171,20 @@ def test_a_smaller_map_keeps_what_is_largest() -> None:
     assert "drawn smaller, 10×10 cells in one; a PNG has all" in text
 
 
-def test_a_terminal_gets_half_blocks_in_colour() -> None:
+def test_a_terminal_gets_half_blocks_in_color() -> None:
     array = np.array([[1.0, 1.0], [-1.0, -1.0], [0.0, math.nan]])
     text = text_of(lw.image({"w": array}), terminal=Terminal(color=True, width=3))
     red, green, blue = palette()[HIGH]
     upper = f"48;2;{red};{green};{blue}"
     red, green, blue = palette()[LOW]
     first, second = text.splitlines()[:2]
-    assert first == f"\x1b[0;38;2;{red};{green};{blue};{upper}m▄▄\x1b[0m"  # neighbours of one colour say it once
+    assert first == f"\x1b[0;38;2;{red};{green};{blue};{upper}m▄▄\x1b[0m"  # neighbors of one color say it once
     assert second.count("▀") == 2  # the lower half of the last line is the terminal's
     assert "48;2" not in second
     assert "blue is negative, red positive" in text_of(lw.image(array), terminal=Terminal(color=True, width=80))
 
 
-def test_in_a_terminal_gaps_keep_its_colour() -> None:
+def test_in_a_terminal_gaps_keep_its_color() -> None:
     layer = nn.Conv2d(1, 3, 2)
     layer.weight.data = torch.ones(3, 1, 2, 2)
     text = text_of(lw.image(layer, "weight"), terminal=Terminal(color=True, width=5)).splitlines()
@@ -194,7 +194,7 @@ def test_in_a_terminal_gaps_keep_its_colour() -> None:
 @pytest.mark.parametrize(
     "terminal", [Terminal(), Terminal(width=40), Terminal(color=True, width=40, ascii=True), Terminal(ascii=True)]
 )
-def test_a_picture_without_colour_or_blocks_is_plain_text(terminal: Terminal) -> None:
+def test_a_picture_without_color_or_blocks_is_plain_text(terminal: Terminal) -> None:
     text = text_of(lw.image({"w": np.eye(3) - 0.5}), terminal=terminal)
     drawn = text[: text.index("\n\n")]
     assert set(drawn) <= set("=-·.+#\n")
@@ -288,7 +288,7 @@ def test_a_terminal_gets_the_whole_caption() -> None:
     picture = lw.image({"w": np.zeros((300, 300))})
     text = text_of(picture, terminal=Terminal(color=True, width=30))
     assert "…\n" not in text
-    assert "\x1b[1mw 300×300 float64\x1b[0m" in text  # neighbours in one style are one
+    assert "\x1b[1mw 300×300 float64\x1b[0m" in text  # neighbors in one style are one
 
 
 def test_the_legend_is_right_when_no_value_is_on_the_scale() -> None:

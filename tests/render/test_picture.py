@@ -151,7 +151,7 @@ class FakeTerminal(io.StringIO):
         return True
 
 
-def test_colour_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_color_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
@@ -164,7 +164,7 @@ def test_colour_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Terminal.of(FakeTerminal()).color is False
 
 
-def test_print_is_coloured_on_a_terminal_and_formatting_never_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_print_is_colored_on_a_terminal_and_formatting_never_is(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = lw.tree(lecture_net())
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")

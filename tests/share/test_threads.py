@@ -73,7 +73,7 @@ def test_torchtitan_2252_torchdistx_10_accelerate_3668_a_tie_made_on_meta_is_kep
     with torch.device("meta"):
         model = tied_by_hand()
     lw.keep_ties(model)
-    if module_by_module:  # as wrappers materialise
+    if module_by_module:  # as wrappers materialize
         for module in model.modules():
             module.to_empty(device="cpu", recurse=False)
     else:

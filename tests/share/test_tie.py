@@ -393,7 +393,7 @@ REFUSED = {
         {"to": "a.weight"},
         r"doubled.weight is float64 and a.weight is float32; cast one first: model.doubled.to\(torch.float32\)",
     ),
-    "device": (("on_meta.weight",), {"to": "a.weight"}, r"on_meta.weight is on meta and a.weight on cpu; materialise"),
+    "device": (("on_meta.weight",), {"to": "a.weight"}, r"on_meta.weight is on meta and a.weight on cpu; materialize"),
     "lazy": (("lazy.weight",), {"to": "a.weight"}, r"lazy.weight has no shape until the first forward"),
     "frozen": (("frozen.weight",), {"to": "a.weight"}, r"frozen.weight is frozen and a.weight is not"),
     "kinds": (("norm.running_mean",), {"to": "norm.bias"}, r"one is a buffer, the other a parameter"),
@@ -436,13 +436,13 @@ def test_bad_input_is_an_error_and_nothing_changes(case: tuple[Any, Any, str]) -
     assert unchanged(comparable, before)
 
 
-def test_quantised_leaves_are_refused() -> None:
+def test_quantized_leaves_are_refused() -> None:
     model: Any = nn.Module()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch is about to drop them
         model.register_buffer("q", torch.quantize_per_tensor(torch.randn(2, 2), 0.1, 0, torch.qint8))
         model.register_buffer("r", torch.quantize_per_tensor(torch.randn(2, 2), 0.2, 0, torch.qint8))
-    with pytest.raises(lw.TieError, match=r"cannot tie q to r: r is quantised"):
+    with pytest.raises(lw.TieError, match=r"cannot tie q to r: r is quantized"):
         lw.tie(model, "q", to="r")
 
 

@@ -426,7 +426,7 @@ def test_a_capture_inside_another_of_the_same_thread_sees_the_same_uses() -> Non
         ]
 
 
-def test_properties_renormalised_tables_and_transforms_count_as_uses() -> None:
+def test_properties_renormalized_tables_and_transforms_count_as_uses() -> None:
     model = Autoencoder()
     with lw.uses(model) as uses:
         code = F.linear(torch.ones(1, 4), model.encoder.weight)

@@ -384,7 +384,7 @@ def _cannot_be_saved(array: _Array, taken: set[str]) -> str:
     if array.facts.spec.shape is None:
         return "its shape is not known yet; run a forward first"
     if array.facts.spec.device == "meta":
-        return "it is on meta, and has no values; materialise the model first"
+        return "it is on meta, and has no values; materialize the model first"
     if array.dtype not in CODES or array.dtype not in ITEM_BYTES:
         return f"safetensors has no {array.dtype}; cast it first"
     if array.name in taken:

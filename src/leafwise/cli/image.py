@@ -20,7 +20,7 @@ def add_to(verbs: Any) -> None:
         "path", metavar="PATH", help="the path of a leaf; may be left out where there is but one", nargs="?"
     )
     parser.add_argument("-o", "--output", metavar="FILE.png", help="write a PNG, instead of drawing in the terminal")
-    parser.add_argument("--limit", type=float, metavar="X", help="the value at the ends of the colour scale")
+    parser.add_argument("--limit", type=float, metavar="X", help="the value at the ends of the color scale")
     parser.add_argument("--size", type=int, metavar="N", help="the most pixels that a side may have")
     parser.add_argument(
         "--style", metavar="STYLE", help="filters, matrix, norms or strip; found from the leaf otherwise"

@@ -1,6 +1,6 @@
 """Which arrays lie over the same elements.
 
-Arrays of one storage are tied only where their elements meet: neighbours in a flat buffer are not. What
+Arrays of one storage are tied only where their elements meet: neighbors in a flat buffer are not. What
 lies wholly inside another array, and has no gradient of its own, is a second name of it, with an op that
 says how it is seen from there: `same`, `transpose` or `view`.
 """

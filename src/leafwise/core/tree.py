@@ -66,7 +66,7 @@ def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_st
     """Opens a checkpoint: a file, a folder of files, or a URL. Only its header is read; it closes as a context manager.
 
     Reads safetensors, PyTorch's `.pt` and `.bin`, distributed checkpoints, `.npz` and `.npy`, GGUF and MXNet's
-    `.params`, recognised by their content. No file runs code.
+    `.params`, recognized by their content. No file runs code.
 
     A file that asks for more than `max_bytes` of memory or `max_steps` of work while it is listed is refused: no file
     of 100 MB takes more than some seconds and 500 MB, whatever it says. Raise them for a file that you trust.

@@ -322,7 +322,7 @@ class Inflated(Strided):
 
 
 class Coded(Stored):
-    """An array that must be decoded: packed or quantised."""
+    """An array that must be decoded: packed or quantized."""
 
     __slots__ = ("decode", "storage")
     reads_parts = False

@@ -134,4 +134,4 @@ def dtype_for(array: Stored, requested: str | None) -> str:
     fractional = is_float(own) or own not in ITEM_BYTES
     if requested is not None and fractional:
         return requested
-    return own if own in ITEM_BYTES else "float32"  # quantised values are dequantised
+    return own if own in ITEM_BYTES else "float32"  # quantized values are dequantized

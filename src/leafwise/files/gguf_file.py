@@ -1,4 +1,4 @@
-"""GGUF files: values about the model, then the list of tensors, of which many are quantised in blocks."""
+"""GGUF files: values about the model, then the list of tensors, of which many are quantized in blocks."""
 
 import struct
 from math import prod
@@ -17,7 +17,7 @@ _VALUE = 250  # bytes of memory that a value takes, its place in the tree includ
 _ARRAY = 800  # bytes of memory that an array takes while it is read
 _LONG = 64  # of longer arrays of values only the length is shown
 
-# Number → name, elements in a block, bytes of a block: the quantised types, and the plain dtypes.
+# Number → name, elements in a block, bytes of a block: the quantized types, and the plain dtypes.
 TYPES: dict[int, tuple[str, int, int]] = {
     2: ("q4_0", 32, 18), 3: ("q4_1", 32, 20), 6: ("q5_0", 32, 22), 7: ("q5_1", 32, 24), 8: ("q8_0", 32, 34),
     9: ("q8_1", 32, 40), 10: ("q2_k", 256, 84), 11: ("q3_k", 256, 110), 12: ("q4_k", 256, 144),
@@ -95,10 +95,10 @@ def _array(source: Source, at: int, name: str, shape: tuple[int, ...], kind: int
     storage = Storage(source, start, nbytes)
     if block == 1:
         return Strided(spec_of(shape, dtype), storage)
-    return Coded(Spec(shape, dtype, "file", count, nbytes), storage, _dequantiser(kind, dtype))
+    return Coded(Spec(shape, dtype, "file", count, nbytes), storage, _dequantizer(kind, dtype))
 
 
-def _dequantiser(kind: int, dtype: str) -> Any:
+def _dequantizer(kind: int, dtype: str) -> Any:
     def decode(data: Any, shape: tuple[int, ...]) -> Any:
         try:
             import gguf
@@ -113,7 +113,7 @@ def _dequantiser(kind: int, dtype: str) -> Any:
         except (NotImplementedError, ValueError, KeyError) as error:
             from leafwise.errors import Unsupported
 
-            raise Unsupported("a file", "give these values", f"gguf does not dequantise {dtype}") from error
+            raise Unsupported("a file", "give these values", f"gguf does not dequantize {dtype}") from error
         return flat.reshape(shape)
 
     return decode

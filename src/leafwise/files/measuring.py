@@ -33,7 +33,7 @@ class _StoredPart(NamedTuple):
 
 
 def cannot_measure(value: Stored) -> str:
-    # What a quantised array stands for is known when it was read.
+    # What a quantized array stands for is known when it was read.
     return "" if value.spec.dtype not in ITEM_BYTES and isinstance(value, Coded) else unknown_dtype(value.spec.dtype)
 
 

@@ -28,7 +28,7 @@ STORAGES = {
     "UntypedStorage": "uint8", "QInt8Storage": "qint8", "QUInt8Storage": "quint8", "QInt32Storage": "qint32",
 }  # fmt: skip
 _NUMPY_NAMES = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.is_native}
-QUANTISED = {"qint8": 1, "quint8": 1, "qint32": 4}
+QUANTIZED = {"qint8": 1, "quint8": 1, "qint32": 4}
 _SHORT_NAMES = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32"}
 
 
@@ -71,7 +71,7 @@ def _tensor(
     if not isinstance(storage, TypedStorage):
         raise UnpicklingError("a tensor without a storage")
     dtype = dtype or storage.dtype
-    itemsize = ITEM_BYTES.get(dtype) or QUANTISED.get(dtype)
+    itemsize = ITEM_BYTES.get(dtype) or QUANTIZED.get(dtype)
     if itemsize is None:
         raise UnpicklingError(f"a tensor of the unknown dtype {dtype!a}")
     shape = _counts(shape)
@@ -87,9 +87,9 @@ def _tensor(
             f"a tensor of shape {shape} reaches to byte {reach * itemsize:,} of a storage of {storage.storage.nbytes:,}"
         )
     trainable = True if trains is True else None
-    if dtype in QUANTISED:
+    if dtype in QUANTIZED:
         spec = Spec(shape, dtype, "file", prod(shape), prod(shape) * itemsize, trainable)
-        return Unreadable(spec, f"they are quantised ({dtype}); dequantise before saving")
+        return Unreadable(spec, f"they are quantized ({dtype}); dequantize before saving")
     spec = spec_of(shape, dtype, trainable=trainable)
     held = storage.storage
     if spec.nbytes > held.nbytes and not held.source.limits.allows_repeats(spec.nbytes - held.nbytes):
@@ -121,7 +121,7 @@ def _tensor_v3(
     return _tensor(storage, offset, shape, strides, dtype=str(_dtype(dtype)), trains=trains, metadata=metadata)
 
 
-def _quantised(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Stored:
+def _quantized(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Stored:
     return _tensor(storage, offset, shape, strides)
 
 
@@ -349,7 +349,7 @@ TABLE: Table = {
     ("torch._utils", "_rebuild_tensor"): _tensor_v2,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor_v2,
     ("torch._utils", "_rebuild_tensor_v3"): _tensor_v3,
-    ("torch._utils", "_rebuild_qtensor"): _quantised,
+    ("torch._utils", "_rebuild_qtensor"): _quantized,
     ("torch._utils", "_rebuild_parameter"): _parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): _parameter,
     ("torch._utils", "_rebuild_meta_tensor_no_storage"): _on_meta,
@@ -371,7 +371,7 @@ for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
     TABLE[_module, "scalar"] = _numpy_scalar
 for _module in ("numpy.core.numeric", "numpy._core.numeric"):
     TABLE[_module, "_frombuffer"] = _numpy_from_buffer
-for _name in (*ITEM_BYTES, *QUANTISED, *_SHORT_NAMES):
+for _name in (*ITEM_BYTES, *QUANTIZED, *_SHORT_NAMES):
     TABLE["torch", _name] = _DtypeName(_SHORT_NAMES.get(_name, _name))
 for _name, _held in STORAGES.items():
     for _module in ("torch", "torch.storage", "torch.cuda"):

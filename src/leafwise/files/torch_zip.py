@@ -12,7 +12,7 @@ from leafwise.files.limits import LimitError
 from leafwise.files.pickle_objects import Table, TruncatedPickleError, UnpicklingError, shown
 from leafwise.files.source import Source, SourceStream
 from leafwise.files.stored_file import StoredFile
-from leafwise.files.torch_objects import QUANTISED, TABLE, StorageType, TypedStorage
+from leafwise.files.torch_objects import QUANTIZED, TABLE, StorageType, TypedStorage
 from leafwise.files.unpickler import Unpickler
 
 MAX_PICKLE = 1 << 30
@@ -148,7 +148,7 @@ def _byte_order(source: Source, zip_entries: dict[str, zipfile.ZipInfo], front: 
 
 
 def element_size(kind: StorageType) -> int:
-    return 1 if kind.untyped else ITEM_BYTES.get(kind.dtype) or QUANTISED.get(kind.dtype, 1)
+    return 1 if kind.untyped else ITEM_BYTES.get(kind.dtype) or QUANTIZED.get(kind.dtype, 1)
 
 
 def storage_reference(reference: Any) -> tuple[StorageType, str, int]:

@@ -107,7 +107,7 @@ class Block(nn.Module):
     def initialize(
         self, init: Any = None, device: Any = None, verbose: bool = False, force_reinit: bool = False, ctx: Any = None
     ) -> None:
-        """Initialises every parameter; where a shape is not known yet, at the first forward."""
+        """Initializes every parameter; where a shape is not known yet, at the first forward."""
         for parameter in self.collect_params().values():
             parameter.initialize(None, device, init, force_reinit=force_reinit)
 
@@ -151,7 +151,7 @@ class Block(nn.Module):
 
     def finish_deferred_init(self, *args: Any) -> None:
         """Gives this block's own parameters the values that waited for the shapes of its inputs. Raises where one was
-        never initialised. A layer calls this before it uses its parameters."""
+        never initialized. A layer calls this before it uses its parameters."""
         if any(parameter.is_deferred for parameter in self._reg_params.values()):
             self.infer_shape(*args)
             for parameter in self._reg_params.values():

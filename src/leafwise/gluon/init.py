@@ -1,4 +1,4 @@
-"""`mxnet.init`: initialisers, with MXNet's numbers."""
+"""`mxnet.init`: initializers, with MXNet's numbers."""
 
 import json
 import math
@@ -15,7 +15,7 @@ _REGISTERED: dict[str, type["Initializer"]] = {}
 
 
 def register(cls: type["Initializer"]) -> type["Initializer"]:
-    """Makes an initialiser known by its lower-case name."""
+    """Makes an initializer known by its lower-case name."""
     _REGISTERED[cls.__name__.lower()] = cls
     return cls
 
@@ -49,7 +49,7 @@ class Initializer:
 
 
 def create(initializer: Any) -> Initializer:
-    """The initialiser of this name; an initialiser is returned unchanged."""
+    """The initializer of this name; an initializer is returned unchanged."""
     if isinstance(initializer, Initializer):
         return initializer
     assert isinstance(initializer, str), "initializer must be of string type"

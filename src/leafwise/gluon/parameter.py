@@ -50,7 +50,7 @@ class Parameter:
         self._dtype = dtype
         self._shape = None if shape is None else _sizes(shape)
         self._initialized = False
-        self._deferred: tuple[Any, Any] | None = None  # the initialiser, and values set before the shape was known
+        self._deferred: tuple[Any, Any] | None = None  # the initializer, and values set before the shape was known
         self.tensor: Any = UninitializedParameter(dtype=torch_dtype(dtype))  # type: ignore[call-arg]
         self._grad_req = "null"
         self.grad_req = grad_req if differentiable else "null"
@@ -171,7 +171,7 @@ class Parameter:
         self._initialized, self._deferred = True, None
 
     def set_data(self, data: Any) -> None:
-        """Replaces the values in place; while initialisation is deferred, keeps them for later."""
+        """Replaces the values in place; while initialization is deferred, keeps them for later."""
         values = plain(data).detach() if isinstance(data, torch.Tensor) else torch.as_tensor(data)
         self.shape = tuple(values.shape)
         if self._initialized:

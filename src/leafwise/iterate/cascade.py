@@ -105,7 +105,7 @@ class Cascade:
         return OptionSet(options, set_by, {})
 
     def _one_set(self, rows: Sequence[int], sets: list[OptionSet]) -> OptionSet:
-        """The whole set of one of the names: an initialiser and its options cannot be mixed with those of another."""
+        """The whole set of one of the names: an initializer and its options cannot be mixed with those of another."""
         if all(_is_equal(sets[0], option_set) for option_set in sets):
             return sets[0]
         deciding = _winning(sets, [max([option_set.wins_all, *option_set.wins.values()]) for option_set in sets])

@@ -20,7 +20,7 @@ def freeze(model: Any, where: Any) -> Any:
     """Keeps leaves as they are while the rest is trained; returns the model.
 
     Parameters get no gradient any more, and lose the one they have, so that no optimizer steps them. Buffers that drift
-    stay put as well: a batch norm whose running statistics are frozen normalises by them, also after `train()`. A
+    stay put as well: a batch norm whose running statistics are frozen normalizes by them, also after `train()`. A
     query that matches nothing is an error. What is frozen is shown by the tree, and logged under "leafwise".
 
     >>> import torch, leafwise as lw

@@ -28,7 +28,7 @@ from leafwise.iterate.rules import Rule, checked_rules, matches_nothing
 
 
 class InitJob(NamedTuple):
-    """A leaf and the options of its initialiser, by a rule that matches the name at `row`. `key` is the path that its
+    """A leaf and the options of its initializer, by a rule that matches the name at `row`. `key` is the path that its
     numbers are drawn from."""
 
     leaf: int
@@ -83,7 +83,7 @@ def plan_jobs(t: Tree, rules: list[Rule]) -> list[InitJob]:
         elif options:
             rule_text = cascade.rule_of(option_set, next(iter(options)))
             name = columns.row_text(rows[0])
-            raise RuleError(f"{name}: {rule_text} names no initialiser, and no rule before it does")
+            raise RuleError(f"{name}: {rule_text} names no initializer, and no rule before it does")
         elif columns.leaf_kind(leaf) == "parameter":
             uncovered.append(rows[0])
     if uncovered:
@@ -127,7 +127,7 @@ def _uncovered(columns: Columns, rows: list[int]) -> RuleError:
     init = {"norm.scale": "ones", "norm.bias": "zeros", "bias": "zeros"}.get(names[0].role or "")
     proposal = f'init="{init}"' if init else 'init="normal", std=0.02'
     return RuleError(
-        f"no rule says how to initialise {leaves}; nothing was changed; add "
+        f"no rule says how to initialize {leaves}; nothing was changed; add "
         f'Rule("{names[0].path}", {proposal}), or init=None to keep what is there'
     )
 
@@ -164,10 +164,10 @@ def values_for(columns: Columns, job: InitJob) -> Any:
             return values
         return checked_array(columns.home(columns.current(job.leaf)).capability(Filling).as_numpy(values), spec)
     except (Error, InitializerError) as error:
-        raise RuleError(f"{who}: {error}; the leaves before it are initialised") from error
+        raise RuleError(f"{who}: {error}; the leaves before it are initialized") from error
     except Exception as error:
         raise RuleError(
-            f"{who}: the callable raised {type(error).__name__}: {error}; the leaves before it are initialised"
+            f"{who}: the callable raised {type(error).__name__}: {error}; the leaves before it are initialized"
         ) from error
 
 

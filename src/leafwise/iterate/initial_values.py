@@ -25,7 +25,7 @@ _log = logging.getLogger("leafwise")
 def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *, progress: bool = False) -> Any:
     """Gives every parameter an initial value, by rule; returns the model.
 
-    `Rule(where, init="kaiming_normal")` names an initialiser and its options; `init=None` keeps what is there, and a
+    `Rule(where, init="kaiming_normal")` names an initializer and its options; `init=None` keeps what is there, and a
     callable is given the leaf and its owner's other leaves by name, and returns an array, or options such as
     `{"init": "normal", "std": 0.02}`. Callables come last, when other leaves have their values. Later rules override
     earlier ones; before all of them, each layer of PyTorch has the distribution of its own `reset_parameters`. A rule
@@ -68,7 +68,7 @@ class _Initialization:
         targets = {job.leaf: self._target(job) for job in now}
         total = sum(facts.spec.size for facts in columns.facts(list(targets)))
         root = columns.node_objects[self.tree.root]
-        with bar(total, "initialising", self.progress) as count:
+        with bar(total, "initializing", self.progress) as count:
             filler = _JobFiller(columns, self.seed, targets, count)
             if new := filler.fill([(job, distributions[job.leaf]) for job in named]):
                 root = with_leaves(self.tree, new)
@@ -83,7 +83,7 @@ class _Initialization:
             deferred = _DeferredInit(self.seed, jobs, [columns.row_names[job.leaf] for job in jobs])
             columns.home(owner).capability(Filling).when_shaped(owner, deferred)
         self._recompute()
-        _log.info("initialised %s of %s leaves; the others when their shape is known", len(now), len(self.jobs))
+        _log.info("initialized %s of %s leaves; the others when their shape is known", len(now), len(self.jobs))
         return root
 
     def _lazy_jobs(self) -> dict[int, list[InitJob]]:
@@ -110,9 +110,9 @@ class _Initialization:
             try:
                 return home.capability(Rebuilding).allocate(value, spec.shape or ()), True
             except Error as error:
-                raise RuleError(f"cannot initialise {job.path}: {error}; nothing was changed") from error
+                raise RuleError(f"cannot initialize {job.path}: {error}; nothing was changed") from error
         if reason := home.capability(Filling).cannot_fill(value):
-            raise RuleError(f"cannot initialise {job.path} by {job.rule}: {reason}; nothing was changed")
+            raise RuleError(f"cannot initialize {job.path} by {job.rule}: {reason}; nothing was changed")
         return value, False
 
     def _recompute(self) -> None:
@@ -126,7 +126,7 @@ class _Initialization:
             names = listed([self.columns.row_text(row) for row in left])
             warnings.warn(
                 escape(
-                    f"no rule says how to initialise the buffers {names}, and leafwise does not know how to compute "
+                    f"no rule says how to initialize the buffers {names}, and leafwise does not know how to compute "
                     "them: still on meta; make them as the model does when it is built"
                 ),
                 stacklevel=4,
@@ -155,7 +155,7 @@ class _JobFiller:
 
 
 class _DeferredInit:
-    """Initialises the leaves of a lazy layer once their shapes are known. A class and not a closure, so that the model
+    """Initializes the leaves of a lazy layer once their shapes are known. A class and not a closure, so that the model
     can be pickled until then."""
 
     def __init__(self, seed: int, jobs: list[InitJob], names: list[str]) -> None:

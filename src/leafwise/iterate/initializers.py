@@ -1,4 +1,4 @@
-"""Initialisers by name: the distribution that each means for a leaf."""
+"""Initializers by name: the distribution that each means for a leaf."""
 
 import inspect
 import math
@@ -38,7 +38,7 @@ class LeafContext(NamedTuple):
 
 
 class InitializerError(Exception):
-    """Why an initialiser does not fit a leaf. The caller adds the path and the rule."""
+    """Why an initializer does not fit a leaf. The caller adds the path and the rule."""
 
 
 # -- fans ----------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def fans(leaf: Leaf) -> tuple[int, int]:
         axes = f"its axes are {', '.join(leaf.axes)}" if leaf.axes else "nobody says what its axes mean"
         raise InitializerError(
             f"the fans are the sizes of its axes in and out, and {axes}; "
-            "use normal, uniform or another initialiser without fans, or lw.add_roles"
+            "use normal, uniform or another initializer without fans, or lw.add_roles"
         )
     space = math.prod(size for axis, size in sizes.items() if axis in _SPACE)
     fan_in, fan_out = sizes["in"] * space, sizes["out"] * space
@@ -160,7 +160,7 @@ INITIALIZERS: dict[str, Callable[..., Distribution]] = {
 
 # -- of layers -------------------------------------------------------------------------------------------------
 
-# Initialisers of PyTorch's own layers that have no name of their own there. Rules print these.
+# Initializers of PyTorch's own layers that have no name of their own there. Rules print these.
 AS_WIDE_AS_WEIGHT = "uniform, as wide as its weight"
 BY_HIDDEN_SIZE = "uniform, by the hidden size"
 NORMAL_BUT_FOR_PADDING = "normal, but for padding"
@@ -202,7 +202,7 @@ _TAKES = {name: tuple(inspect.signature(make).parameters)[1:] for name, make in 
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raises where an initialiser is not known, or does not take an option. Needs no leaf."""
+    """Raises where an initializer is not known, or does not take an option. Needs no leaf."""
     init = options.get("init")
     if init is None or callable(init):
         further = [name for name in options if name != "init"]
@@ -213,13 +213,13 @@ def check_options(options: Mapping[str, Any]) -> None:
         further = [name for name in options if name not in ("init", "zero_row")]
         if further:
             raise InitializerError(
-                f"what the layer begins with takes no {further[0]!r}; name an initialiser: init='normal', …"
+                f"what the layer begins with takes no {further[0]!r}; name an initializer: init='normal', …"
             )
         return
     if not isinstance(init, str) or init not in INITIALIZERS:
         near = get_close_matches(str(init), INITIALIZERS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(INITIALIZERS)}, or a callable"
-        raise InitializerError(f"no initialiser is called {init!r}; {hint}")
+        raise InitializerError(f"no initializer is called {init!r}; {hint}")
     for name in options:
         if name != "init" and name not in _TAKES[init]:
             takes = ", ".join(_TAKES[init]) or "nothing"
@@ -227,7 +227,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def initial_values_of(context: LeafContext, options: Mapping[str, Any]) -> Any:
-    """What an initialiser means for a leaf: a distribution, or what a callable returned for an array."""
+    """What an initializer means for a leaf: a distribution, or what a callable returned for an array."""
     init = options.get("init")
     if init is None:
         raise InitializerError(f"the callable returned options without 'init': {dict(options)}")

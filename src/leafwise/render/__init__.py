@@ -38,7 +38,7 @@ def text_of(result: Shown, *, terminal: Terminal | None = None, **options: Any) 
 
 
 def for_stdout(result: Shown, **options: Any) -> str:
-    """The picture as `print` shows it: coloured and fitted where standard output is a terminal."""
+    """The picture as `print` shows it: colored and fitted where standard output is a terminal."""
     return text_of(result, terminal=Terminal.of(sys.stdout), **options)
 
 

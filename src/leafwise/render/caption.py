@@ -19,7 +19,7 @@ class _CaptionLine(NamedTuple):
 
 
 def caption(image: "Image", left_out: str, *, colored: bool, width: int, ascii_only: bool) -> Doc:
-    """The caption of an image no wider than this; one that is not in colour has a legend."""
+    """The caption of an image no wider than this; one that is not in color has a legend."""
     title = [*_words(image.title, "name"), *(word for note in image.grid.notes[:1] for word in _words(f"· {note}"))]
     lines = [_CaptionLine(title)]
     lines += [_CaptionLine(_words(note, "dim")) for note in image.grid.notes[1:]]

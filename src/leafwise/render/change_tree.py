@@ -1,4 +1,4 @@
-"""Changes by the steps of their paths: equal parts close, and neighbours that changed alike fold into one line."""
+"""Changes by the steps of their paths: equal parts close, and neighbors that changed alike fold into one line."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -108,15 +108,15 @@ class ChangeTree:
         return run
 
     def _runs(self, nodes: list[_PathNode]) -> list[_NodeRun]:
-        """What is below nodes that look alike; neighbours that are the same, or that repeat, are one run."""
-        neighbours: list[list[_PathNode]] = []
+        """What is below nodes that look alike; neighbors that are the same, or that repeat, are one run."""
+        neighbors: list[list[_PathNode]] = []
         for child in nodes[0].below.values():
-            if neighbours and self.fold and _alike(neighbours[-1][-1], child):
-                neighbours[-1].append(child)
+            if neighbors and self.fold and _alike(neighbors[-1][-1], child):
+                neighbors[-1].append(child)
             else:
-                neighbours.append([child])
+                neighbors.append([child])
         runs = []
-        for alike in neighbours:
+        for alike in neighbors:
             folds = len(alike) >= FOLD_FROM or alike[0].is_same
             parts = [alike] if folds else [[child] for child in alike]
             runs += [_NodeRun(part, [node.below[child.name] for node in nodes for child in part]) for part in parts]

@@ -1,4 +1,4 @@
-"""A grid of values in characters: made small enough for a terminal, then in half blocks of colour, or in signs."""
+"""A grid of values in characters: made small enough for a terminal, then in half blocks of color, or in signs."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ NEAR, FAR = 0.2, 0.6  # shares of the scale from which on a value is no longer a
 _LINES = 40  # at most, of the picture
 _KEEP = 16  # cells that the shorter side of a matrix keeps
 _MOST_ZOOM = 2  # a small leaf need not fill the screen
-_BLOCK = "▄"  # the lower half of a character in one colour, the upper one in the colour behind it
+_BLOCK = "▄"  # the lower half of a character in one color, the upper one in the color behind it
 
 
 class FittedGrid(NamedTuple):
@@ -30,7 +30,7 @@ class FittedGrid(NamedTuple):
 
 def fitted(grid: Grid, columns: int, colored: bool) -> FittedGrid:
     """Filters are drawn whole, as many as there is room for; everything else is binned."""
-    shape = 1 if colored else 2  # a character is about twice as high as wide; in colour, half of one is drawn
+    shape = 1 if colored else 2  # a character is about twice as high as wide; in color, half of one is drawn
     rows = 2 * _LINES // shape
     left_out = ""
     if grid.across:
@@ -76,7 +76,7 @@ def _left_out(grid: Grid, shown: Grid) -> str:
 
 
 def half_blocks(fitted: FittedGrid, limit: float) -> list[str]:
-    """Two rows of pixels a line, in colour; where there is nothing, the terminal keeps its colour."""
+    """Two rows of pixels a line, in color; where there is nothing, the terminal keeps its color."""
     pixels = enlarged(colors(fitted.grid, limit), fitted.grid, fitted.zoom, fitted.gaps, GAP)
     pixels = np.where(pixels == GAP, EMPTY, pixels)
     if len(pixels) % 2:
@@ -93,7 +93,7 @@ def half_blocks(fitted: FittedGrid, limit: float) -> list[str]:
 
 
 def _half_block(upper: int, lower: int) -> tuple[str, str]:
-    """The codes that set the colours, and the character."""
+    """The codes that set the colors, and the character."""
     if upper == lower == EMPTY:
         return "", " "
     if lower == EMPTY:
@@ -104,7 +104,7 @@ def _half_block(upper: int, lower: int) -> tuple[str, str]:
 
 
 def _code(layer: int, number: int) -> str:
-    """The terminal's code for a colour, as that of the character (38) or of what is behind it (48)."""
+    """The terminal's code for a color, as that of the character (38) or of what is behind it (48)."""
     red, green, blue = palette()[number]
     return f";{layer};2;{red};{green};{blue}"
 

@@ -8,7 +8,7 @@ from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import escape
 from leafwise.render.text import width_of
 
-# Colours that can be read on white and on near-black; the text itself has the colour of the page.
+# Colors that can be read on white and on near-black; the text itself has the color of the page.
 _CSS = """
 .leafwise{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-x:auto;text-align:left}
 .leafwise details{margin:0}

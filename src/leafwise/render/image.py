@@ -36,7 +36,7 @@ def to_png(image: Image) -> bytes:
 
 
 def to_text(image: Image, terminal: Terminal, *, width: int | None = None) -> str:
-    """In half blocks where there is colour, otherwise as a map of characters; then the caption."""
+    """In half blocks where there is color, otherwise as a map of characters; then the caption."""
     colored = terminal.color and not terminal.ascii
     columns = max(1, width or terminal.width or _WIDTH)
     small = fitted(image.grid, columns, colored)
@@ -62,7 +62,7 @@ def to_html(image: Image) -> str:
 
 
 def _color_bar(image: Image) -> str:
-    """The scale in colour, and the colours of what is not on it."""
+    """The scale in color, and the colors of what is not on it."""
     first = 0 if image.signed else STEPS
     stops = [palette()[first + (2 * STEPS - first) * step // 8] for step in range(9)]
     colors = ",".join(_css(color) for color in stops)

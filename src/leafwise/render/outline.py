@@ -6,7 +6,7 @@ from itertools import islice
 from leafwise.core.outline import Line, Span
 
 MAX_LINES = 60  # of a picture for which no depth is given, footer included
-FOLD_FROM = 3  # as many neighbours that look alike become one line
+FOLD_FROM = 3  # as many neighbors that look alike become one line
 
 
 def follows(a: str, b: str) -> bool:

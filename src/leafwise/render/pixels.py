@@ -1,4 +1,4 @@
-"""A grid of values as pixels: cells in colour, enlarged, with gaps between them."""
+"""A grid of values as pixels: cells in color, enlarged, with gaps between them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def colors(grid: "Grid", limit: float) -> Any:
-    """The number of the colour of each cell."""
+    """The number of the color of each cell."""
     cells = numbers(grid.cells, limit)
     cells[grid.empty()] = EMPTY
     return cells

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def png(width: int, height: int, rows: Iterable[bytes], palette: Sequence[tuple[int, int, int]]) -> bytes:
-    """A picture of 8 bits a pixel, each the number of a colour; the last of them is transparent."""
+    """A picture of 8 bits a pixel, each the number of a color; the last of them is transparent."""
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
     pressed = zlib.compressobj(9)
     data = b"".join(pressed.compress(b"\0" + row) for row in rows) + pressed.flush()  # 0: the row as it is

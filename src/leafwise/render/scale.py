@@ -1,6 +1,6 @@
-"""The colours of values: blue below zero, red above, nearly white at zero.
+"""The colors of values: blue below zero, red above, nearly white at zero.
 
-Both arms are equally light at equal magnitude, so that the picture still reads where colours do not: in print, and for
+Both arms are equally light at equal magnitude, so that the picture still reads where colors do not: in print, and for
 those who do not tell them apart. Blue against orange-red is told apart by nearly everybody.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 
 Color = tuple[int, int, int]
 
-STEPS = 125  # colours on each side of zero
+STEPS = 125  # colors on each side of zero
 NAN, INFINITE, GAP, EMPTY = range(2 * STEPS + 1, 2 * STEPS + 5)  # and these, of which there is one each
 
 # From the lower end to the upper, evenly spaced.
@@ -21,7 +21,7 @@ _OTHERS: tuple[Color, ...] = ((0, 0, 0), (255, 0, 220), (128, 128, 128), (255, 2
 
 @cache
 def palette() -> tuple[Color, ...]:
-    """The colour of each number: values from the lower end to the upper, then the others."""
+    """The color of each number: values from the lower end to the upper, then the others."""
     anchors = [tuple(bytes.fromhex(anchor)) for anchor in _ANCHORS]
     return (*(_between(anchors, step / (2 * STEPS)) for step in range(2 * STEPS + 1)), *_OTHERS)
 
@@ -35,7 +35,7 @@ def _between(anchors: list[tuple[int, ...]], share: float) -> Color:
 
 
 def numbers(cells: Any, limit: float) -> Any:
-    """The number of the colour of each value; what is beyond the limit has the colour of the end."""
+    """The number of the color of each value; what is beyond the limit has the color of the end."""
     colors = (np.rint(shares(cells, limit) * STEPS) + STEPS).astype(np.uint8)
     colors[np.isnan(cells)] = NAN
     colors[np.isinf(cells)] = INFINITE

@@ -6,7 +6,7 @@ from typing import NamedTuple, TextIO
 
 
 class Terminal(NamedTuple):
-    """Colour or not, how wide, and whether box-drawing characters can be written."""
+    """Color or not, how wide, and whether box-drawing characters can be written."""
 
     color: bool = False
     width: int | None = None
@@ -14,7 +14,7 @@ class Terminal(NamedTuple):
 
     @classmethod
     def of(cls, stream: TextIO | None) -> "Terminal":
-        """What a stream can show. Only a terminal gets colour, and a width to fit."""
+        """What a stream can show. Only a terminal gets color, and a width to fit."""
         if stream is None:
             return cls()
         encoding = getattr(stream, "encoding", None) or "utf-8"  # text in memory has none, and holds anything

@@ -43,7 +43,7 @@ def to_html(tree: "Tree") -> str:
 
 class _OutlineItem(NamedTuple):
     """A line to be drawn below a node: a node, a row, or a plain value (its node, and its number among the values of
-    that node). Several nodes or rows are neighbours that look alike, drawn as one."""
+    that node). Several nodes or rows are neighbors that look alike, drawn as one."""
 
     kind: Literal["node", "row", "value"]
     members: Sequence[int]

@@ -134,7 +134,7 @@ def _check_specs(target_spec: Spec, source_spec: Spec, view: Spec, target: str, 
             + (
                 f'move one first: model.{owner}.to("{source_spec.device}")'
                 if "meta" not in (target_spec.device, source_spec.device)
-                else "materialise the one on meta first: to_empty(), or a load with assign=True"
+                else "materialize the one on meta first: to_empty(), or a load with assign=True"
             )
         )
     if target_spec.trainable != source_spec.trainable:

@@ -16,7 +16,7 @@ class Vetting(Capability):
         return False
 
     def not_understood(self, values: list[Any]) -> dict[int, str]:
-        """Arrays whose bytes in this process are not their values, because a library shards or quantises them."""
+        """Arrays whose bytes in this process are not their values, because a library shards or quantizes them."""
         return {}
 
     def unlisted(self, objects: list[Any]) -> dict[int, str]:

@@ -1,7 +1,7 @@
-"""Tensors of libraries that shard, offload or quantise a model: PyTorch's view of them is not the whole truth.
+"""Tensors of libraries that shard, offload or quantize a model: PyTorch's view of them is not the whole truth.
 
 Such libraries leave `nn.Parameter`s in the model that hold a piece of the values, nothing, or packed bits. They are
-recognised by the attributes that the library sets, and refused with what to call instead.
+recognized by the attributes that the library sets, and refused with what to call instead.
 """
 
 import sys

@@ -19,7 +19,7 @@ _STATISTICS = ("norm.mean", "norm.variance", "norm.count")
 
 class EvalLock:
     """Replaces the `train` method of a module: keeps it in `eval()`, and remembers the requested mode. A class, so that
-    it is copied and pickled with the module, and can be recognised."""
+    it is copied and pickled with the module, and can be recognized."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module

@@ -20,7 +20,7 @@ class TorchLoading(Loading):
         if value.is_inference() and not torch.is_inference_mode_enabled():
             return "it was made in inference mode, outside of which it cannot be written; load inside of it"
         if value.layout != torch.strided or value.is_nested or value.is_quantized:
-            return "it is sparse, nested or quantised, and values cannot be written into it"
+            return "it is sparse, nested or quantized, and values cannot be written into it"
         if any(size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)):
             return (
                 "it is expanded: several of its elements lie in one place; give it memory of its own with .contiguous()"

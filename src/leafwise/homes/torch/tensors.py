@@ -27,7 +27,7 @@ def holds_nothing(value: torch.Tensor) -> str:
     """Why a tensor has no values to read or to replace; empty where it has."""
     if is_lazy(value):
         return "a lazy layer gets its shape at the first forward"
-    return "a meta tensor has a shape and no values; materialise the model first" if value.is_meta else ""
+    return "a meta tensor has a shape and no values; materialize the model first" if value.is_meta else ""
 
 
 def cannot_read(value: torch.Tensor) -> str:
@@ -35,7 +35,7 @@ def cannot_read(value: torch.Tensor) -> str:
     if reason := not_understood(value) or holds_nothing(value):
         return reason
     if value.is_quantized:
-        return "it is quantised: its values mean nothing without their scales, which are not in the tree"
+        return "it is quantized: its values mean nothing without their scales, which are not in the tree"
     if value.layout != torch.strided or value.is_nested:
         return "a nested or sparse tensor has no plain memory; make it dense first"
     return ""

@@ -50,7 +50,7 @@ class TorchTying(Tying):
         if nn.parameter.is_lazy(value):
             return "has no shape until the first forward of its lazy layer; run one, then tie"
         if value.is_quantized or hasattr(value, "quant_state") or hasattr(value, "SCB"):
-            return "is quantised: its values mean nothing without their scales; tie before quantising"
+            return "is quantized: its values mean nothing without their scales; tie before quantizing"
         if type(owner).__name__ == "ParametrizationList":
             layer, _, rest = place.path.rpartition(".parametrizations.")
             return (

@@ -185,7 +185,7 @@ class UseCapture:
             if not entered.requires_grad:
                 return tensor  # inside a transform of torch.func, which computes gradients in its own way
             entered.register_hook(lambda gradient: self._note(name, use, gradient))
-        entered.leafwise_parameter = parameter  # so that a capture around this one recognises it
+        entered.leafwise_parameter = parameter  # so that a capture around this one recognizes it
         return entered  # type: ignore[no-any-return]
 
     def _note(self, name: str, use: Use, gradient: torch.Tensor) -> None:

@@ -41,7 +41,7 @@ class TorchVetting(Vetting):
         if packed:
             reasons = {
                 number: f"{type(obj).__name__} keeps its weights packed, outside of the tree; take the model before it"
-                " was quantised"
+                " was quantized"
                 for number, obj in enumerate(objects)
                 if type(obj) in packed
             }

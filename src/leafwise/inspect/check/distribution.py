@@ -10,27 +10,27 @@ _CUT = math.erf(2 / math.sqrt(2))  # a normal distribution that ends at two stan
 _CHANCE = math.log(1e6) / 2  # one sample in a million is further from its distribution than is allowed
 
 
-class UsualInitialiser(NamedTuple):
-    """A usual initialiser, and the standard deviation that it gives a layer with certain fans."""
+class UsualInitializer(NamedTuple):
+    """A usual initializer, and the standard deviation that it gives a layer with certain fans."""
 
     name: str
     std: float
 
 
-def usual_initialisers(fan_in: float, fan_out: float) -> list[UsualInitialiser]:
-    """The usual initialisers of a layer."""
+def usual_initializers(fan_in: float, fan_out: float) -> list[UsualInitializer]:
+    """The usual initializers of a layer."""
     return [
-        UsualInitialiser("PyTorch's default", 1 / math.sqrt(3 * fan_in)),
-        UsualInitialiser("lecun_normal", math.sqrt(1 / fan_in)),
-        UsualInitialiser("xavier_normal", math.sqrt(2 / (fan_in + fan_out))),
-        UsualInitialiser("kaiming_normal", math.sqrt(2 / fan_in)),
-        UsualInitialiser("truncated_normal, std=0.02", 0.02),
+        UsualInitializer("PyTorch's default", 1 / math.sqrt(3 * fan_in)),
+        UsualInitializer("lecun_normal", math.sqrt(1 / fan_in)),
+        UsualInitializer("xavier_normal", math.sqrt(2 / (fan_in + fan_out))),
+        UsualInitializer("kaiming_normal", math.sqrt(2 / fan_in)),
+        UsualInitializer("truncated_normal, std=0.02", 0.02),
     ]
 
 
-def nearest_initialiser(std: float, fan_in: float, fan_out: float) -> UsualInitialiser:
-    """The usual initialiser whose standard deviation is nearest, by ratio."""
-    return min(usual_initialisers(fan_in, fan_out), key=lambda usual: abs(math.log(usual.std / std)))
+def nearest_initializer(std: float, fan_in: float, fan_out: float) -> UsualInitializer:
+    """The usual initializer whose standard deviation is nearest, by ratio."""
+    return min(usual_initializers(fan_in, fan_out), key=lambda usual: abs(math.log(usual.std / std)))
 
 
 def distribution_name(row: Row) -> str:

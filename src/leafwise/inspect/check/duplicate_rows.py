@@ -122,11 +122,11 @@ def _suspects(count: int, numbers_of: Callable[[Any], Any]) -> Any:
         places = np.flatnonzero(ordered[1:] == ordered[:-1])
         for start in range(0, len(places), _AT_ONCE):
             batch = places[start : start + _AT_ONCE]
-            lines, neighbours = order[batch], order[batch + 1]
+            lines, neighbors = order[batch], order[batch + 1]
             # Lines that are far apart in their numbers share a cell by chance.
             numbers = numbers_of(lines)
-            near = np.square(numbers - numbers_of(neighbours)).sum(1) <= np.square(_CELL) * np.square(numbers).sum(1)
-            suspects += [lines[near], neighbours[near]]
+            near = np.square(numbers - numbers_of(neighbors)).sum(1) <= np.square(_CELL) * np.square(numbers).sum(1)
+            suspects += [lines[near], neighbors[near]]
     return np.unique(np.concatenate(suspects)) if suspects else np.array([], int)
 
 
@@ -192,7 +192,7 @@ def _near_pairs(suspects: Any, projected: Any, lengths: Any) -> list[tuple[int, 
     """Pairs of lines that are near by their projections."""
     close = _suspects(len(projected), projected.__getitem__)
     pairs = []
-    for first, second in _neighbours(projected[close]):
+    for first, second in _neighbors(projected[close]):
         a, b = close[first], close[second]
         size = max(lengths[a], lengths[b])
         distance = float(np.linalg.norm(projected[a] - projected[b]) / size) if size else 0.0
@@ -208,7 +208,7 @@ def _distance(read: Reader, axis: int, scale: float, first: int, second: int) ->
     return float(np.linalg.norm(a - b) / (max(np.linalg.norm(a), np.linalg.norm(b)) or 1))
 
 
-def _neighbours(projected: Any) -> Iterator[tuple[int, int]]:
+def _neighbors(projected: Any) -> Iterator[tuple[int, int]]:
     """Pairs that may be near: each line with those that follow it by the first coordinate, as long as they are near."""
     order = np.argsort(projected[:, 0])
     reach = 4 * NEAR * np.linalg.norm(projected, axis=1)

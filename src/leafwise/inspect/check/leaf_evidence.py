@@ -63,7 +63,7 @@ class LeafEvidence:
 
     @property
     def is_float(self) -> bool:
-        # What is quantised goes by the name of its blocks, and stands for numbers.
+        # What is quantized goes by the name of its blocks, and stands for numbers.
         return not self.spec.dtype.startswith(("int", "uint", "bool", "complex"))
 
     @property
@@ -104,7 +104,7 @@ class LeafEvidence:
     def reinitialize_hint(self) -> str:
         """What to type to give this leaf alone new initial values."""
         if self._evidence.tree.is_file:
-            return "initialise it in the model that this was saved from"
+            return "initialize it in the model that this was saved from"
         if self.is_frozen:
             return "it is frozen, and may be meant so"
         init = 'init="kaiming_normal"' if self.is_weight else 'init="normal", std=0.02'

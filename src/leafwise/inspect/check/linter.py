@@ -35,7 +35,7 @@ def check(
     >>> for finding in lw.check(net):
     ...     print(finding)
     2.bias: error LW101: 1 NaN of 16 values; load the last checkpoint without them
-    0.weight: warning LW110: 1 of 16 units is all zero: 3; cut them out, or initialise them again
+    0.weight: warning LW110: 1 of 16 units is all zero: 3; cut them out, or initialize them again
     """
     rules = selected_rules(select, ignore)
     opened: list[Tree] = []

@@ -1,6 +1,6 @@
 """What a picture of a leaf shows: a grid of numbers, made of the values in one pass, a band at a time.
 
-Nothing here knows of colours. A grid holds no more cells than a picture has pixels, however large the leaf is; where
+Nothing here knows of colors. A grid holds no more cells than a picture has pixels, however large the leaf is; where
 several values share a cell, it holds the one of the largest magnitude, so that no outlier is lost.
 """
 

@@ -27,7 +27,7 @@ class Image(Shown, kind="image"):
 
     `cells` are the numbers that are drawn, as a NumPy array, `limit` is the value at the ends of the scale, `width` and
     `height` count pixels, `caption` says what is to be seen. `png()` gives the bytes of a PNG, `save(path)` writes
-    them; it prints as text, in colour where that can be shown, and a notebook shows it.
+    them; it prints as text, in color where that can be shown, and a notebook shows it.
     """
 
     def __init__(self, facts: dict[str, Any], grid: "Grid", limit: float | None) -> None:

@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 from leafwise.core.capabilities.filling import Draw
-from leafwise.inspect.check.distribution import deviates, distribution_name, mean_and_std, nearest_initialiser
+from leafwise.inspect.check.distribution import deviates, distribution_name, mean_and_std, nearest_initializer
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Level
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
@@ -14,7 +14,7 @@ from leafwise.iterate.initializers import InitializerError, Orthogonal, Padded, 
 
 _HINT = "lw.initialize(model, rules) draws it so, and all others anew"
 _NOT_ORTHOGONAL = 0.05  # from the identity; in bfloat16, rounding makes a hundredth
-# How many times what the nearest of the usual initialisers gives: what is far, and what is surely wrong. The latter
+# How many times what the nearest of the usual initializers gives: what is far, and what is surely wrong. The latter
 # also of siblings: those of trained models differ by ten to thirty times, of some fresh ones by fifty.
 _SMALL, _LARGE, _HUGE = 1 / 50, 8.0, 100.0
 _SIBLINGS = 2  # that there must be, for them to say what is usual
@@ -22,7 +22,7 @@ _SIBLINGS = 2  # that there must be, for them to say what is usual
 
 @rule("LW201", "scale")
 def scale(evidence: Evidence) -> Reports:
-    """A weight much larger or smaller than the usual initialisers make it for its fan-in and fan-out: activations would
+    """A weight much larger or smaller than the usual initializers make it for its fan-in and fan-out: activations would
     explode, or vanish. Not of what is frozen, or a byte each and scaled elsewhere. A warning when it is a hundred times
     too large, or a hundred times as large as its siblings, the weights of the same role in layers of the same type;
     otherwise noted: models that are only ever loaded begin with anything."""
@@ -33,7 +33,7 @@ def scale(evidence: Evidence) -> Reports:
         leaf, row, fan_in, fan_out = weight[:4]
         if leaf.is_frozen:
             continue
-        near = nearest_initialiser(row.std, fan_in, fan_out)
+        near = nearest_initializer(row.std, fan_in, fan_out)
         times = row.std / near.std
         if _SMALL < times < _LARGE:
             continue

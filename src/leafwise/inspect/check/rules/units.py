@@ -30,7 +30,7 @@ def dead_units(evidence: Evidence) -> Reports:
                 "warning" if leaf.is_weight and not looks_intended else "note",
                 leaf,
                 f"{_count_of(len(dead), size, noun)} all zero: {_first_few(dead)}; cut them out, or "
-                "initialise them again",
+                "initialize them again",
             )
 
 
@@ -63,7 +63,7 @@ def dead_in_gradient(evidence: Evidence) -> Reports:
             yield note(
                 leaf,
                 f"{_count_of(len(dead), size, 'unit')} without gradient: {_first_few(dead)}; if that lasts for many "
-                "batches, they are dead: initialise them again, or lower the learning rate",
+                "batches, they are dead: initialize them again, or lower the learning rate",
             )
 
 
@@ -82,7 +82,7 @@ def duplicate_rows(evidence: Evidence) -> Reports:
             "warning" if unbroken else "note",
             leaf,
             f"{_count_of(copies, size, noun)} {'a copy' if copies == 1 else 'copies'} of another, such as "
-            f"{_first_few(same[0])}; what is alike stays alike: initialise it from different numbers",
+            f"{_first_few(same[0])}; what is alike stays alike: initialize it from different numbers",
         )
 
 
@@ -102,7 +102,7 @@ def near_duplicate_rows(evidence: Evidence) -> Reports:
             yield note(
                 leaf,
                 f"{pairs} nearly the same: {first} and {second} differ by {distance:.1e} of their length; merge them, "
-                "or initialise one again",
+                "or initialize one again",
             )
 
 
