@@ -34,11 +34,11 @@ ALLOWED = {
 }
 
 PUBLIC = {
-    "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node", "NonFiniteError", "Path",
-    "PathError", "Query", "QueryError", "Rule", "RuleError", "Tie", "TieError", "TieWarning", "Tree", "Unsupported",
-    "Use", "WalkError", "WriteError", "add_roles", "check", "clip", "diff", "flat", "freeze", "groups", "image",
-    "initialize", "keep_ties", "layer_decay", "load", "no_decay", "open", "plan", "save", "stats", "thaw", "tie",
-    "ties", "tree", "untie", "uses", "verify", "where",
+    "ArgumentError", "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node",
+    "NonFiniteError", "Path", "PathError", "Query", "QueryError", "Rule", "RuleError", "Tie", "TieError",
+    "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WriteError", "add_roles", "check", "clip", "diff",
+    "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay", "load", "no_decay", "open", "plan",
+    "release_ties", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses", "verify", "where",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ Public names are resolved when they are first used: importing leafwise loads no 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArgumentError",
     "Average",
     "ChecksumError",
     "Error",
@@ -50,6 +51,7 @@ __all__ = [
     "no_decay",
     "open",
     "plan",
+    "release_ties",
     "save",
     "stats",
     "thaw",
@@ -73,6 +75,7 @@ _HOLDS = {
     "leafwise.core.capabilities.uses": ("Use",),
     "leafwise.core.tree": ("Tree", "open", "tree"),
     "leafwise.errors": (
+        "ArgumentError",
         "ChecksumError",
         "Error",
         "FileError",
@@ -101,7 +104,7 @@ _HOLDS = {
     "leafwise.iterate.presets": ("layer_decay", "no_decay"),
     "leafwise.iterate.rules": ("Rule",),
     "leafwise.share.find": ("ties",),
-    "leafwise.share.keep_ties": ("keep_ties",),
+    "leafwise.share.keep_ties": ("keep_ties", "release_ties"),
     "leafwise.share.tie": ("tie",),
     "leafwise.share.untie": ("untie",),
     "leafwise.share.uses": ("uses",),
@@ -120,6 +123,7 @@ if TYPE_CHECKING:
     from leafwise.core.query import Query, where
     from leafwise.core.tree import Tree, open, tree
     from leafwise.errors import (
+        ArgumentError,
         ChecksumError,
         Error,
         FileError,
@@ -148,7 +152,7 @@ if TYPE_CHECKING:
     from leafwise.iterate.presets import layer_decay, no_decay
     from leafwise.iterate.rules import Rule
     from leafwise.share.find import ties
-    from leafwise.share.keep_ties import keep_ties
+    from leafwise.share.keep_ties import keep_ties, release_ties
     from leafwise.share.tie import tie
     from leafwise.share.untie import untie
     from leafwise.share.uses import uses

@@ -4,6 +4,7 @@
 Error
 ├── PathError    (KeyError)             nothing lives at that path
 ├── QueryError   (ValueError)           a query that cannot be read
+├── ArgumentError (TypeError)           an argument that has another name now
 ├── WalkError    (TypeError)            an object, or something inside one, that cannot be walked
 ├── WriteError   (ValueError)           a value that does not fit its leaf; nothing was changed
 ├── TieError     (ValueError)           a tie that cannot be made or kept; nothing was changed
@@ -71,6 +72,10 @@ class PathError(Error, KeyError):
 
 class QueryError(Error, ValueError):
     """A query that cannot be read."""
+
+
+class ArgumentError(Error, TypeError):
+    """An argument that was renamed or removed; the message gives the new spelling."""
 
 
 class WalkError(Error, TypeError):

@@ -128,6 +128,17 @@ def test_what_is_filled_has_its_own_values(renaming: Any) -> None:
         assert torch.equal(value, wanted), name
 
 
+def test_keys_and_values_are_not_swapped_because_their_shapes_would_fit() -> None:
+    """Also where the names share another of the words that exclude one another: here q is in both."""
+    shapes = {"q.k.weight": (4, 4), "q.v.weight": (4, 8), "q.dense.weight": (4, 4), "dense.weight": (4, 4)}
+    source = {f"net.backbone.{name}": value for name, value in built(shapes).state_dict().items()}
+    names = "net.backbone.q.k.weight", "net.backbone.q.v.weight"
+    source[names[0]], source[names[1]] = source[names[1]], source[names[0]]
+    plan = lw.plan(built(shapes), source, rename="auto")
+    assert not plan.holds
+    assert not {old for proposal in plan.applied for old, _ in proposal.pairs} & set(names)
+
+
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(models(), st.permutations(["q", "k", "v", "o"]), st.sampled_from(["", "module.", "net.backbone.", "a."]))
 def test_names_that_were_swapped_are_not_swapped_back(shapes: Shapes, swapped: list[str], front: str) -> None:

@@ -161,11 +161,11 @@ def test_dtype_casts_parameters_and_leaves_state(tmp_path: Path) -> None:
 
 
 def test_only_saves_the_leaves_that_match(tmp_path: Path) -> None:
-    path = lw.save(run(), tmp_path / "a.safetensors", only="model.head.*")
+    path = lw.save(run(), tmp_path / "a.safetensors", where="model.head.*")
     assert list(load_file(path)) == ["model.head.weight"]
     assert lw.open(path).select("**").scalars == {}
-    with pytest.raises(lw.QueryError, match=r"no leaf matches only='nothing'"):
-        lw.save(run(), tmp_path / "b.safetensors", only="nothing")
+    with pytest.raises(lw.QueryError, match=r"no leaf matches where='nothing'"):
+        lw.save(run(), tmp_path / "b.safetensors", where="nothing")
     assert not (tmp_path / "b.safetensors").exists()
 
 

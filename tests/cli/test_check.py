@@ -57,7 +57,7 @@ def test_findings_are_printed_as_json(faulty: str, capsys: pytest.CaptureFixture
 
 
 def test_a_query_picks_leaves(faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", faulty, "--query", "2.*"]) == 0
+    assert main(["check", faulty, "--where", "2.*"]) == 0
     assert "2 leaves checked" in capsys.readouterr().out
 
 

@@ -63,7 +63,7 @@ def test_show_draws_a_file_without_numpy_or_torch(saved: Path) -> None:
 
 
 def test_show_selects_and_limits_and_prints_json(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", str(saved), "--query", "a.*"]) == 0
+    assert main(["show", str(saved), "--where", "a.*"]) == 0
     assert "8 parameters" in capsys.readouterr().out
     assert main(["show", str(saved), "--depth", "1"]) == 0
     assert "▸ 2 leaves" in capsys.readouterr().out
@@ -71,7 +71,7 @@ def test_show_selects_and_limits_and_prints_json(saved: Path, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out)["counts"]["parameters"] == 9
     assert main(["show", str(saved), "--full"]) == 0
     capsys.readouterr()
-    assert main(["show", str(saved), "--query", "b.*"]) == 1
+    assert main(["show", str(saved), "--where", "b.*"]) == 1
     assert "no leaf of" in capsys.readouterr().err
 
 
@@ -144,7 +144,7 @@ def test_groups_of_a_file_needs_no_framework(saved: Path) -> None:
 
 def test_help_and_version_are_printed_and_wrong_usage_is_an_error() -> None:
     assert "show" in run("--help").stdout
-    assert "--query" in run("show", "--help").stdout
+    assert "--where" in run("show", "--help").stdout
     assert run("--version").stdout.startswith("leafwise 0.")
     assert run().returncode == 2
     assert run("show", "x", "--depth", "-1").returncode == 2
@@ -254,13 +254,13 @@ def test_stats_prints_a_table_of_a_file_without_torch(saved: Path) -> None:
 def test_stats_selects_folds_and_prints_json(
     saved: Path, models: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["stats", str(saved), "--query", "a.*", "--json"]) == 0
+    assert main(["stats", str(saved), "--where", "a.*", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert [leaf["path"] for leaf in data["leaves"]] == ["a.bias", "a.weight"]
     assert data["total"]["zeros"] == 8
     assert main(["stats", str(saved), "--no-histogram", "--depth", "1"]) == 0
     assert "2 leaves" in capsys.readouterr().out
-    assert main(["stats", str(saved), "--query", "nothing.here"]) == 1
+    assert main(["stats", str(saved), "--where", "nothing.here"]) == 1
     assert "no leaf of" in capsys.readouterr().err
     monkeypatch.chdir(models)
     assert main(["stats", "mymodels:build"]) == 0
@@ -292,7 +292,7 @@ def test_read_prints_parts_of_arrays_and_refuses_wrong_indices(
     for wrong in ("w[9]", "w[a]", "w[0", "w[0:1:2:3]", "v", "step[0]"):
         assert main(["read", path, wrong]) == 1
     assert main(["ties", path]) == 0
-    assert main(["show", path, "--query", "w"]) == 0
+    assert main(["show", path, "--where", "w"]) == 0
 
 
 def test_stats_of_a_broken_file_is_one_line(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:

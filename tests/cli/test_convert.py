@@ -23,7 +23,7 @@ def test_convert_selects_renames_and_casts(tmp_path: Path, capsys: pytest.Captur
     }
     torch.save(state, tmp_path / "a.pt")
     source, target = str(tmp_path / "a.pt"), str(tmp_path / "b.safetensors")
-    assert main(["convert", source, target, "--only", "model.**", "--rename", r"^model\.="]) == 0
+    assert main(["convert", source, target, "--where", "model.**", "--rename", r"^model\.="]) == 0
     assert "4 arrays" in capsys.readouterr().err
     from safetensors.torch import load_file
 
@@ -37,7 +37,8 @@ def test_convert_selects_renames_and_casts(tmp_path: Path, capsys: pytest.Captur
     assert np.array_equal(arrays_["turned"], weight.T.numpy().astype(np.float16))
     assert arrays_["n"].dtype == np.int64
     assert (
-        main(["convert", source, str(tmp_path / "d.safetensors"), "--dtype", "bfloat16", "--only", "model.turned"]) == 0
+        main(["convert", source, str(tmp_path / "d.safetensors"), "--dtype", "bfloat16", "--where", "model.turned"])
+        == 0
     )
     assert torch.equal(load_file(tmp_path / "d.safetensors")["model.turned"], weight.T.bfloat16())
 
@@ -59,11 +60,11 @@ def test_what_cannot_be_converted_is_an_error_that_says_why(tmp_path: Path, caps
         (["a.pt", "b.npz", "--rename", "(=x"], "is not a regular expression"),
         (["a.pt", "b.npz", "--rename", r"a=\9"], "cannot take the place"),
         (["a.pt", "b.npz", "--rename", "^[ab]$=c"], "would both be called 'c'"),
-        (["a.pt", "b.npz", "--only", "z.*"], "has no leaf that matches 'z.*'"),
+        (["a.pt", "b.npz", "--where", "z.*"], "has no leaf that matches 'z.*'"),
         (["a.pt", "old.npz"], "npz has no float8_e5m2, which 'f8' is"),
         (["meta.pt", "b.npz"], "cannot be converted: it was on meta"),
         (["none.pt", "b.npz"], "No such file"),
-        (["a.pt", "no/such/b.npz", "--only", "a"], "No such file or directory"),
+        (["a.pt", "no/such/b.npz", "--where", "a"], "No such file or directory"),
     ):
         paths = [str(tmp_path / argument) for argument in arguments[:2]]
         assert main(["convert", *paths, *arguments[2:]]) == 1
@@ -76,7 +77,7 @@ def test_only_names_that_match_are_converted(tmp_path: Path, capsys: pytest.Capt
     weight = torch.ones(3)
     torch.save({"model": {"w": weight}, "copy": {"w": weight}}, tmp_path / "a.pt")
     source, target = str(tmp_path / "a.pt"), str(tmp_path / "b.safetensors")
-    assert main(["convert", source, target, "--only", "model.**", "--rename", r"^model\.="]) == 0
+    assert main(["convert", source, target, "--where", "model.**", "--rename", r"^model\.="]) == 0
     assert list(load_file(target)) == ["w"]
     for name, suffix in (
         ("__metadata__", ".safetensors"),

@@ -54,16 +54,16 @@ def test_files_with_nothing_in_common_exit_with_two(
 
 def test_quiet_prints_nothing(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", *files, "-q"]) == 1
-    assert main(["diff", *files, "--quiet", "--query", "a.bias"]) == 0
+    assert main(["diff", *files, "--quiet", "--where", "a.bias"]) == 0
     assert capsys.readouterr().out == ""
 
 
 def test_query_rename_and_structure_are_taken(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     before, after = files
-    assert main(["diff", before, after, "--query", "a.*"]) == 1
+    assert main(["diff", before, after, "--where", "a.*"]) == 1
     assert main(["diff", before, after, "--structure"]) == 0
     assert "not compared" in capsys.readouterr().out
-    assert main(["diff", before, after, "--query", "nothing"]) == 2
+    assert main(["diff", before, after, "--where", "nothing"]) == 2
     assert main(["diff", before, before, "--rename", "^a=b"]) == 1
     assert main(["diff", before, before, "--rename", "^a=b", "--auto"]) == 2
 

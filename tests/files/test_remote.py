@@ -314,11 +314,11 @@ def test_the_secrets_of_a_url_are_printed_by_no_command(
     a, b, gone = (with_secrets(f"{server[1]}/{name}") for name in ("a.safetensors", "b.safetensors", "gone"))
     leaf, out = "layers.3.weight", str(tmp_path / "out")
     for arguments in (
-        ["show", a], ["show", a, "--json"], ["show", gone], ["show", a, "--query", "nothing"], ["read", a, leaf],
+        ["show", a], ["show", a, "--json"], ["show", gone], ["show", a, "--where", "nothing"], ["read", a, leaf],
         ["read", a, "nothing"], ["stats", a], ["check", a, "--against", b], ["diff", a, b], ["diff", a, b, "--json"],
-        ["diff", a, b, "--query", "nothing"], ["image", a, leaf], ["ties", a], ["groups", a], ["plan", a, b],
+        ["diff", a, b, "--where", "nothing"], ["image", a, leaf], ["ties", a], ["groups", a], ["plan", a, b],
         ["verify", a], ["verify", b], ["verify", b, "--json"], ["verify", gone, "--json"], ["convert", a, f"{out}.npz"],
-        ["convert", a, f"{out}.npz", "--only", "nothing"], ["convert", a, b], ["convert", a, gone],
+        ["convert", a, f"{out}.npz", "--where", "nothing"], ["convert", a, b], ["convert", a, gone],
     ):  # fmt: skip
         assert main(arguments) in (0, 1, 2)
         output = capsys.readouterr()

@@ -209,7 +209,7 @@ def test_every_command_prints_it_harmlessly(
             except lw.FileError:
                 pass
         commands = {
-            "show": [[path], [path, "--full"], [path, "--json"], [path, "--query", EVIL], ["hostile_names:fails"]],
+            "show": [[path], [path, "--full"], [path, "--json"], [path, "--where", EVIL], ["hostile_names:fails"]],
             "read": [[path, leaf], [path, leaf, "--json"], [path, "note"], [path, EVIL], [path, f"{leaf}[{EVIL}]"]],
             "stats": [[path], [path, "--json"]],
             "check": [[path], [path, "--against", path], [path, "--select", EVIL]],

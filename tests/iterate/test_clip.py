@@ -73,16 +73,16 @@ def test_per_leaf_clips_each_leaf_alone(flat: bool) -> None:
 def test_per_query_clips_those_together_and_leaves_the_others() -> None:
     model = trained()
     before = grads(model)
-    lw.clip(model, 0.01, per="layers.0.**")
+    lw.clip(model, 0.01, where="layers.0.**")
     inside = torch.cat([parameter.grad.flatten() for parameter in model.layers[0].parameters()])
     assert inside.norm().item() == pytest.approx(0.01, rel=1e-4)
     assert torch.equal(model.embed.weight.grad, before[0])
-    lw.clip(model, 0.001, per=["layers.1.**", lw.where(role="embedding.table")])
+    lw.clip(model, 0.001, where=["layers.1.**", lw.where(role="embedding.table")])
     assert model.embed.weight.grad.norm().item() == pytest.approx(0.001, rel=1e-4)
     with pytest.raises(lw.PathError, match="no leaf matches"):
-        lw.clip(model, 1.0, per="blocks.**")
+        lw.clip(model, 1.0, where="blocks.**")
     with pytest.raises(lw.RuleError, match="each gradient is clipped once"):
-        lw.clip(model, 1.0, per=["layers.**", "**"])
+        lw.clip(model, 1.0, where=["layers.**", "**"])
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -195,7 +195,7 @@ def test_clipping_a_flat_model_gives_no_gradients_to_leaves_without(by_flat: boo
     held = lw.flat(model)
     model.zero_grad()
     model["used"](torch.ones(1, 4)).sum().backward()
-    norms = lw.clip(held if by_flat else model, 0.1, per=("tree",))
+    norms = lw.clip(held if by_flat else model, 0.1, per="tree")
     assert norms.total > 2
     assert model["used"].weight.grad.norm() < 0.11
     assert model["other"].weight.grad is None
@@ -231,7 +231,7 @@ def test_what_makes_no_sense_is_an_error() -> None:
     with pytest.raises(lw.WalkError, match=r"call lw\.clip after backward"):
         lw.clip(nn.Linear(2, 2), 1.0)
     with pytest.raises(lw.RuleError, match="the list is empty"):
-        lw.clip(trained(), 1.0, per=[])
+        lw.clip(trained(), 1.0, where=[])
     model = nn.Linear(1, 3)
     model.bias.grad = torch.tensor([10.0]).expand(3)
     with pytest.raises(lw.WriteError, match="cannot clip the gradient of bias: it is expanded"):

@@ -220,7 +220,7 @@ def test_letting_go_leaves_no_trace() -> None:
     model: Any = ARCHITECTURES["encoder–decoder, three-way"].build()
     ARCHITECTURES["encoder–decoder, three-way"].by_hand(model)
     before = [set(vars(module)) for module in model.modules()]
-    assert lw.keep_ties(lw.keep_ties(model), False) is model
+    assert lw.release_ties(lw.keep_ties(model)) is model
     assert [set(vars(module)) for module in model.modules()] == before
     assert model.head.weight is model.encoder["embed"].weight
     model.to("meta").to_empty(device="cpu")
@@ -237,7 +237,7 @@ def test_repeated_loads_do_not_grow_the_keeper_and_letting_go_leaves_nothing() -
         around.load_state_dict(state, strict=False)
     assert len(model.__dict__["_leafwise_keeper"]._filled[1]) == 1
     parts = lw.tie(Parts(), "part.{a,b}.weight", to="src.weight", keep="source")
-    lw.keep_ties(parts.part, False)
+    lw.release_ties(parts.part)
     with pytest.warns(lw.TieWarning):
         alone = copy.deepcopy(model.head)
     for module in (*parts.modules(), alone, copy.deepcopy(tied_language_model().head)):
@@ -245,7 +245,7 @@ def test_repeated_loads_do_not_grow_the_keeper_and_letting_go_leaves_nothing() -
 
 
 def test_views_stay_when_ties_are_let_go() -> None:
-    model = lw.keep_ties(tied(ARCHITECTURES["transposed autoencoder"]), False)
+    model = lw.release_ties(tied(ARCHITECTURES["transposed autoencoder"]))
     assert facts(copy.deepcopy(model).half()) == facts(model)
 
 

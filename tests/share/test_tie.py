@@ -329,7 +329,7 @@ def test_modules_with_their_own_hash_or_apply_can_be_tied() -> None:
     other.head.__dict__["_apply"] = mine
     lw.keep_ties(other)
     assert other.head._apply(lambda tensor: tensor) == "mine"
-    lw.keep_ties(other, False)
+    lw.release_ties(other)
     assert other.head.__dict__["_apply"] is mine
 
 

@@ -6,18 +6,45 @@ are written where they belong, so that optimizers keep their parameters.
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 
 from leafwise.checkpoint.load_steps import Load, check_overlaps
 from leafwise.checkpoint.multiple_sources import check_parts, plans_for_parts, put_together
 from leafwise.checkpoint.plan import ALLOWABLE, Plan
-from leafwise.checkpoint.planner import is_several, make_plan, opened
+from leafwise.checkpoint.planner import is_several, make_plan
 from leafwise.core.progress import bar
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import LoadError
 from leafwise.files.casts import Cast
 
+M = TypeVar("M")
 
+
+@overload
+def load(
+    model: Tree,
+    source: Any,
+    *,
+    rename: Any = None,
+    allow: Iterable[str] = (),
+    cast: Cast = False,
+    ties: Literal["restore", "ignore"] = "restore",
+    verify: bool = True,
+    progress: bool = False,
+) -> Any: ...
+@overload
+def load(
+    model: M,
+    source: Any,
+    *,
+    rename: Any = None,
+    allow: Iterable[str] = (),
+    cast: Cast = False,
+    ties: Literal["restore", "ignore"] = "restore",
+    verify: bool = True,
+    progress: bool = False,
+) -> M: ...
 def load(
     model: Any,
     source: Any,
@@ -49,19 +76,23 @@ def load(
     >>> torch.equal(old.weight, new.weight)
     True
     """
-    t = tree(model)
-    if t.is_file:
-        raise LoadError("cannot load into a file; load into a model, and save that")
 
     def planned(part: Tree, s: Tree) -> Plan:
         return make_plan(part, s, rename, allow, cast, ties)
 
-    with ExitStack() as opened_here:
+    with ExitStack() as files:
+        t = files.enter_context(opened(model, "load"))
+        if t.is_file:
+            raise LoadError("cannot load into a file; load into a model, and save that")
+
+        def open_source(part: Any) -> Tree:
+            return files.enter_context(opened(part, "load", verify=verify))
+
         if is_several(source):
-            plans = plans_for_parts(t, source, planned, lambda path: _opened(path, verify, opened_here))
+            plans = plans_for_parts(t, source, planned, open_source)
             check_parts(t, plans)
         else:
-            plans = [planned(t, _opened(source, verify, opened_here))]
+            plans = [planned(t, open_source(source))]
         if wrong := [plan for plan in plans if not plan.holds]:
             raise LoadError([line for plan in wrong for line in _refusal(plan)], wrong[0])
         total = sum(
@@ -83,13 +114,6 @@ def load(
             if loads[0].plan.target is t
             else put_together(t, [(step.plan.target.root, step.root) for step in loads])
         )
-
-
-def _opened(source: Any, verify: bool, opened_here: ExitStack) -> Tree:
-    s = opened(source, verify)
-    if s is not source:
-        opened_here.callback(s.close)
-    return s
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from leafwise.core.match import Renaming, is_auto, match_keys
 from leafwise.core.pairing import Pairing, Side, saved_rows
 from leafwise.core.path import listed
 from leafwise.core.rebuild import recomputed
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import QueryError
-from leafwise.files import open_file
 from leafwise.files.casts import Cast, checked_cast
 from leafwise.files.plain_values import identical
 
@@ -49,7 +49,8 @@ def plan(
     """
     if is_several(source):
         raise QueryError("lw.plan takes one source at a time; give it a part of the target, and the source for that")
-    return make_plan(tree(model), opened(source), rename, allow, cast, ties)
+    with opened(model, "plan") as t, opened(source, "plan") as s:
+        return make_plan(t, s, rename, allow, cast, ties)
 
 
 def is_several(source: Any) -> bool:
@@ -59,13 +60,6 @@ def is_several(source: Any) -> bool:
     return all(
         isinstance(part, str | os.PathLike) or (isinstance(part, Tree) and part.is_file) for part in source.values()
     )
-
-
-def opened(source: Any, verify: bool = True) -> Tree:
-    """The tree of whatever may be loaded from."""
-    if isinstance(source, str | os.PathLike):
-        return tree(open_file(source, verify=verify))
-    return tree(source)
 
 
 def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, ties: str) -> Plan:

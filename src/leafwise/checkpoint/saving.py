@@ -4,12 +4,13 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 from leafwise.checkpoint.background import BackgroundSave, finish_saves
 from leafwise.checkpoint.plain_values import PlainValues, can_be_made
+from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import Stepping, is_optimizer
 from leafwise.core.columns import Columns, Facts
@@ -18,7 +19,8 @@ from leafwise.core.memory import SAME, Op
 from leafwise.core.path import escape, shown_file
 from leafwise.core.progress import bar
 from leafwise.core.query import Query
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import Error, FileError, QueryError, WalkError, WriteError
 from leafwise.files import checkpoint_writer, reader
 from leafwise.files.arrays import ITEM_BYTES, Stored
@@ -35,26 +37,69 @@ assert set(_LETTERS.values()) == set(KINDS)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
+@overload
 def save(
-    obj: Any,
+    source: Any,
     path: "str | os.PathLike[str]",
     *,
+    where: Any = None,
     shard_size: int | str | None = None,
     dtype: str | None = None,
     cast: Literal[True, "saturate"] = True,
-    only: Any = None,
+    metadata: Mapping[str, str] | None = None,
+    ties: Literal["once", "copy"] = "once",
+    background: Literal[False] = False,
+    progress: bool = False,
+) -> str: ...
+@overload
+def save(
+    source: Any,
+    path: "str | os.PathLike[str]",
+    *,
+    where: Any = None,
+    shard_size: int | str | None = None,
+    dtype: str | None = None,
+    cast: Literal[True, "saturate"] = True,
+    metadata: Mapping[str, str] | None = None,
+    ties: Literal["once", "copy"] = "once",
+    background: Literal[True],
+    progress: bool = False,
+) -> BackgroundSave: ...
+@overload
+def save(
+    source: Any,
+    path: "str | os.PathLike[str]",
+    *,
+    where: Any = None,
+    shard_size: int | str | None = None,
+    dtype: str | None = None,
+    cast: Literal[True, "saturate"] = True,
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
     background: bool = False,
     progress: bool = False,
-) -> Any:
+) -> str | BackgroundSave: ...
+@renamed_arguments(obj="source", only="where")
+def save(
+    source: Any,
+    path: "str | os.PathLike[str]",
+    *,
+    where: Any = None,
+    shard_size: int | str | None = None,
+    dtype: str | None = None,
+    cast: Literal[True, "saturate"] = True,
+    metadata: Mapping[str, str] | None = None,
+    ties: Literal["once", "copy"] = "once",
+    background: bool = False,
+    progress: bool = False,
+) -> str | BackgroundSave:
     """Saves a model, an optimizer, or a dict of those with plain values, as safetensors that everybody reads.
 
     Whatever happens meanwhile, a reader finds the old file or the new one, whole. Every leaf and the header have
     checksums, which `lw.load` and `lw.verify` compare. A tied leaf is stored once; `ties="copy"` writes every name, for
     readers that need them. `shard_size` (bytes, or text such as `"5GB"`) writes several files with an index, as Hugging
     Face does. `dtype` casts parameters and buffers with a fraction; a value that does not fit is an error, and the old
-    file stays, unless `cast="saturate"` takes the nearest that does. `only` is a query that chooses leaves; `metadata`
+    file stays, unless `cast="saturate"` takes the nearest that does. `where` is a query that chooses leaves; `metadata`
     is text for the header. Returns the path that was written; with `background=True`, once the values are copied, a
     handle whose `wait()` returns it.
 
@@ -74,29 +119,31 @@ def save(
         raise QueryError(f'ties= takes "once" or "copy", not {ties!r}')
     if not checked_cast(cast) or (cast == "saturate" and dtype is None):
         raise QueryError(f"cast={cast!r} says how to cast to dtype=, which is {dtype!r}")
-    collected = _collected(tree(obj), only, checked_dtype(dtype, CODES), ties == "copy")
-    collected.saturate = cast == "saturate"
-    checkpoint = checkpoint_writer.Checkpoint(
-        [],
-        collected.ties,
-        collected.tie_roles,
-        collected.scalars,
-        collected.nodes,
-        collected.orders(),
-        _metadata(metadata),
-    )
-    values = collected.snapshot() if background else collected.values
-    checkpoint.items.extend(collected.items(values))
-    total = sum(item.nbytes for item in checkpoint.items)
+    wanted = checked_dtype(dtype, CODES)
+    header = _metadata(metadata)
+    with ExitStack() as files:
+        t = files.enter_context(opened(source, "save"))
+        collected = _collected(t, where, wanted, ties == "copy")
+        collected.saturate = cast == "saturate"
+        values = collected.snapshot() if background else collected.values
+        checkpoint = collected.checkpoint(values, header)
 
-    def work() -> str:
-        # What is damaged must not get new checksums, which would prove it.
-        named = zip(checkpoint.items, values, strict=True)
-        reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
-        with bar(total, "saving", progress) as count:
-            return checkpoint_writer.write(checkpoint, target, size, count)
+        def work() -> str:
+            # What is damaged must not get new checksums, which would prove it.
+            named = zip(checkpoint.items, values, strict=True)
+            reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
+            with bar(sum(item.nbytes for item in checkpoint.items), "saving", progress) as count:
+                return checkpoint_writer.write(checkpoint, target, size, count)
 
-    return BackgroundSave(target, work) if background else work()
+        if not background:
+            return work()
+        still_open = files.pop_all()  # a checkpoint that is read from is closed when all of it was copied
+
+        def work_then_close() -> str:
+            with still_open:
+                return work()
+
+        return BackgroundSave(target, work_then_close)
 
 
 # -- what is asked for -------------------------------------------------------------------------------------
@@ -222,7 +269,13 @@ class _Collected:
                 values[position] = copy
         return values
 
-    def items(self, values: list[Any]) -> Iterable[checkpoint_writer.Item]:
+    def checkpoint(self, values: list[Any], metadata: dict[str, str]) -> checkpoint_writer.Checkpoint:
+        """What is written, with these values."""
+        return checkpoint_writer.Checkpoint(
+            list(self._items(values)), self.ties, self.tie_roles, self.scalars, self.nodes, self.orders(), metadata
+        )
+
+    def _items(self, values: list[Any]) -> Iterable[checkpoint_writer.Item]:
         columns = self.columns
         for array, value in zip(self.arrays, values, strict=True):
             spec, kind, _ = array.facts
@@ -249,19 +302,19 @@ class _Collected:
             raise WalkError(f"cannot save {escape(self.columns.row_text(array.row))}: {error}{repair}") from error
 
 
-def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collected:
+def _collected(t: Tree, where: Any, dtype: str | None, copies: bool) -> _Collected:
     columns = t.columns
     collected = _Collected(columns)
-    rows = t.rows if only is None else Query.of(only).names(columns, t.root, t.rows)
+    rows = t.rows if where is None else Query.of(where).names(columns, t.root, t.rows)
     rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
-    part = t if only is None else t.select(only)
+    part = t if where is None else t.select(where)
     for row, reason in part.not_understood().items():
         raise WalkError(f"cannot save {escape(columns.row_text(row))}: {reason}")
     t.check_listed("save")
-    if only is None:
+    if where is None:
         _check_circles(columns, t.root)
-    if not rows and only is not None:
-        raise QueryError(f"no leaf matches only={only!r}; nothing was saved")
+    if not rows and where is not None:
+        raise QueryError(f"no leaf matches where={where!r}; nothing was saved")
     stored, tied = _stored(columns, rows, copies)
     names = dict(zip(rows, columns.keys(rows, t.root), strict=True))
     facts = columns.facts(stored)
@@ -271,7 +324,7 @@ def _collected(t: Tree, only: Any, dtype: str | None, copies: bool) -> _Collecte
     for row, (source, op) in tied.items():
         collected.ties.append((names[row], names[source], op))
         collected.tie_roles.append(columns.row_role(row))
-    if only is None and t.is_whole:
+    if where is None and t.is_whole:
         values = PlainValues(t)
         collected.scalars = _scalars(columns, values, t.is_file)
         collected.nodes = values.node_types()

@@ -3,10 +3,12 @@
 import os
 from typing import Any, NamedTuple
 
+from leafwise.core.arguments import renamed_arguments
 from leafwise.core.progress import bar
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import FileError
-from leafwise.files import open_file, reader
+from leafwise.files import reader
 from leafwise.files.arrays import Stored
 from leafwise.files.stored_file import StoredFile
 
@@ -24,7 +26,8 @@ class Verified(NamedTuple):
     unbound: int = 0
 
 
-def verify(path: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> Verified:
+@renamed_arguments(path="source")
+def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> Verified:
     """Compares every checksum of a file, a folder or a URL. Raises `ChecksumError` with all that is damaged.
 
     `lw.save` writes checksums, and so do NumPy (`.npz`) and PyTorch (`.pt`), whose files are zip files. Other formats
@@ -37,15 +40,11 @@ def verify(path: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> 
     ...     lw.verify(lw.save(torch.nn.Linear(4, 2), f"{folder}/model.safetensors"))
     Verified(leaves=2, bytes=40, unchecked=0, without_checksums=(), bound=0, unbound=0)
     """
-    given: Any = path
+    given: Any = source
     if not isinstance(given, str | os.PathLike | Tree) or (isinstance(given, Tree) and not given.is_file):
-        raise FileError(f"lw.verify takes a file, a folder or a URL, not {type(path).__name__}")
-    t = path if isinstance(path, Tree) else tree(open_file(path))
-    try:
+        raise FileError(f"lw.verify takes a file, a folder or a URL, not {type(source).__name__}")
+    with opened(source, "verify") as t:
         return _verify(t, progress)
-    finally:
-        if t is not path:
-            t.close()
 
 
 def _verify(t: Tree, progress: bool) -> Verified:

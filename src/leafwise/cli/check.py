@@ -20,7 +20,7 @@ def add_to(verbs: Any) -> None:
     )
     parser.add_argument("target", metavar="TARGET", nargs="?", help=target.HELP)
     parser.add_argument("--against", metavar="TARGET", help="the same model before training: find what did not change")
-    parser.add_argument("--query", metavar="GLOB", help="only the leaves whose path matches, such as '**.weight'")
+    target.add_where(parser)
     codes = "codes of rules, or fronts of codes such as LW3, with commas between them"
     parser.add_argument("--select", metavar="CODES", help=f"only these rules: {codes}")
     parser.add_argument("--ignore", metavar="CODES", help="not these rules")
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if options.target is None:
         raise QueryError("leafwise check needs a TARGET, or --rules")
     findings = check(
-        target.selected(options.target, options.query),
+        target.selected(options.target, options.where),
         against=None if options.against is None else target.resolve(options.against),
         select=options.select,
         ignore=options.ignore,

@@ -19,11 +19,11 @@ def add_to(verbs: Any) -> None:
         help="write a checkpoint as safetensors or npz",
         description="Reads any format that leafwise reads and writes safetensors or npz, as the name of DST says, a "
         "chunk at a time. DST is replaced when all of it is written, never before. Tied names are written each.",
-        epilog=r"example: leafwise convert a.pt b.safetensors --only 'model.**' --rename '^model\.=' --dtype bfloat16",
+        epilog=r"example: leafwise convert a.pt b.safetensors --where 'model.**' --rename '^model\.=' --dtype bfloat16",
     )
     parser.add_argument("source", metavar="SRC", help="a file, a folder of files, or a URL")
     parser.add_argument("destination", metavar="DST", help="a name that ends in .safetensors or .npz")
-    parser.add_argument("--only", metavar="QUERY", help="only leaves that match the glob, e.g. 'model.**'")
+    target.add_where(parser)
     parser.add_argument("--dtype", metavar="DTYPE", help="cast numbers with a fraction: float32, bfloat16, float16, …")
     parser.add_argument(
         "--cast",
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     new_name = Renaming(renames(options.rename))
     with open_checkpoint(target.file(options.source)) as whole:
         columns = whole.columns
-        rows = whole.rows if options.only is None else Query.of(options.only).names(columns, 0, whole.rows)
+        rows = whole.rows if options.where is None else Query.of(options.where).names(columns, 0, whole.rows)
         entries: dict[str, ConvertedArray] = {}
         for row in rows:
             array = columns.row_values[row]
@@ -65,13 +65,13 @@ def run(options: argparse.Namespace) -> int:
             path = columns.row_path(row)
             name = new_name(".".join(path.names)) or ""
             if isinstance(array, Unreadable):
-                raise Error(f"{path} cannot be converted: {array.why}; leave it out with --only")
+                raise Error(f"{path} cannot be converted: {array.why}; leave it out with --where")
             if name in entries:
                 raise Error(f"two leaves would both be called {name!r}; give one another name with --rename")
             _check_name(name, options.destination)
             entries[name] = ConvertedArray(name, array, dtype_for(array, dtype), options.cast is not None)
         if not entries:
-            reason = "holds no arrays" if options.only is None else f"has no leaf that matches {options.only!r}"
+            reason = "holds no arrays" if options.where is None else f"has no leaf that matches {options.where!r}"
             raise Error(f"{options.source} {reason}")
         total = sum(entry.nbytes for entry in entries.values())
         progress = Progress(total, "converting")

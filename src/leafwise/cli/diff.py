@@ -16,11 +16,11 @@ def add_to(verbs: Any) -> None:
         description="Compares names, shapes and dtypes, then every value: what is the same in every bit, changed and "
         "by how much, cast, transposed, renamed, tied or untied, added, removed or reshaped. Files are read in pieces. "
         "Exits with 0 if nothing differs, with 1 if something does, and with 2 if there was trouble.",
-        epilog="example: leafwise diff before.safetensors after.safetensors --query 'layers.**'",
+        epilog="example: leafwise diff before.safetensors after.safetensors --where 'layers.**'",
     )
     parser.add_argument("a", metavar="A", help=target.HELP)
     parser.add_argument("b", metavar="B", help="what it is compared with: the same")
-    parser.add_argument("--query", metavar="GLOB", help="only the leaves whose path matches, such as '**.weight'")
+    target.add_where(parser)
     add_rename(parser, "of names of A: ")
     add_auto(parser)
     parser.add_argument("--structure", action="store_true", help="only names, shapes and dtypes, from headers")
@@ -38,10 +38,10 @@ def run(options: argparse.Namespace) -> int:
 
     rename = rename_argument(options)
     models = [target.resolve(name) for name in (options.a, options.b)]
-    if options.query is not None:
-        models = [tree(model).select(options.query) for model in models]
+    if options.where is not None:
+        models = [tree(model).select(options.where) for model in models]
         if not any(map(len, models)):
-            raise Error(f"no leaf of {options.a} or {options.b} matches {options.query!r}")
+            raise Error(f"no leaf of {options.a} or {options.b} matches {options.where!r}")
     try:
         differences = diff(*models, rename=rename, values=not options.structure, progress=True)
     except QueryError as error:

@@ -12,10 +12,10 @@ def add_to(verbs: Any) -> None:
         "show",
         help="draw the tree of a model or of a file",
         description="Draws nodes, leaves, shapes, dtypes, sizes and ties. Of a file, only the header is read.",
-        epilog="example: leafwise show model.safetensors --query '**.weight' --depth 2",
+        epilog="example: leafwise show model.safetensors --where '**.weight' --depth 2",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
-    parser.add_argument("--query", metavar="GLOB", help="only leaves that match, e.g. 'layers.{0..3}.**.weight'")
+    target.add_where(parser)
     parser.add_argument("--depth", type=target.depth, metavar="N", help="draw N levels")
     parser.add_argument("--full", action="store_true", help="draw everything: nothing folded or left out")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a picture")
@@ -23,6 +23,6 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    selection = target.selected(options.target, options.query)
+    selection = target.selected(options.target, options.where)
     show(selection, options.json, depth=options.depth, full=options.full)
     return 0

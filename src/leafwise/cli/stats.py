@@ -13,10 +13,10 @@ def add_to(verbs: Any) -> None:
         help="look at every value: moments, extremes, NaN, zeros, magnitudes",
         description="Reads every value once and prints a table: mean, standard deviation, extremes, zeros, what is not "
         "finite, and a small picture of the magnitudes by powers of two. Files are read in pieces.",
-        epilog="example: leafwise stats model.safetensors --query '**.weight'",
+        epilog="example: leafwise stats model.safetensors --where '**.weight'",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
-    parser.add_argument("--query", metavar="GLOB", help="only the leaves whose path matches, such as '**.weight'")
+    target.add_where(parser)
     parser.add_argument("--no-histogram", action="store_true", help="leave out the magnitudes, which is faster")
     lines = parser.add_mutually_exclusive_group()
     same = "a line for all leaves whose paths begin with the same N steps"
@@ -29,7 +29,7 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from leafwise.inspect.stats.statistics import stats
 
-    selection = target.selected(options.target, options.query)
+    selection = target.selected(options.target, options.where)
     measured = stats(selection, histogram=not options.no_histogram, progress=True)
     show(measured, options.json, depth=options.depth, full=options.full)
     return 0

@@ -76,16 +76,31 @@ def _reach(name: str) -> None:
         )
 
 
-def selected(target: str, query: str | None) -> "Tree":
-    """The tree of TARGET, or the part of it that a query picks, which must be some."""
+def add_where(parser: argparse.ArgumentParser) -> None:
+    """Adds --where, and refuses what it was called before."""
+    parser.add_argument("--where", metavar="QUERY", help="only leaves whose path matches, such as '**.weight'")
+    parser.add_argument("--query", "--only", dest="where", action=_Renamed, help=argparse.SUPPRESS)
+
+
+class _Renamed(argparse.Action):
+    """An option that has a new name."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: Any, spelling: str | None = None
+    ) -> None:
+        parser.error(f"{spelling} is now called --{self.dest}")
+
+
+def selected(target: str, where: str | None) -> "Tree":
+    """The tree of TARGET, or the leaves of it that match a query; an error if none does."""
     from leafwise.core.tree import tree
 
     whole = tree(resolve(target))
-    if query is None:
+    if where is None:
         return whole
-    selection = whole.select(query)
+    selection = whole.select(where)
     if not len(selection):
-        raise Error(f"no leaf of {target} matches {query!r}")
+        raise Error(f"no leaf of {target} matches {where!r}")
     return selection
 
 

@@ -15,6 +15,7 @@ def add_to(verbs: Any) -> None:
         epilog="example: leafwise ties package.module:build --equal-untied",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
+    target.add_where(parser)
     parser.add_argument(
         "--equal-untied", action="store_true", help="also list leaves that hold the same bits and are not tied"
     )
@@ -25,6 +26,6 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from leafwise.share.find import ties
 
-    listing = ties(target.resolve(options.target), equal_untied=options.equal_untied)
+    listing = ties(target.selected(options.target, options.where), equal_untied=options.equal_untied)
     show(listing, options.json)
     return 0

@@ -74,9 +74,11 @@ def contradicts(old: str, new: str) -> bool:
 
     >>> contradicts("a.encoder", "b.decoder"), contradicts("norm0", "norm1"), contradicts("h", "layers")
     (True, True, False)
+    >>> contradicts("q.v", "q.k"), contradicts("attn.q", "q")
+    (True, False)
     """
     ours, theirs = set(words_of(new)), set(words_of(old))
-    if any(ours & line and theirs & line and not ours & theirs & line for line in _OPPOSITES):
+    if any((ours - theirs) & line and (theirs - ours) & line for line in _OPPOSITES):
         return True
     old_numbers, new_numbers = _numbered(old), _numbered(new)
     if any(word in new_numbers and not new_numbers[word] & numbers for word, numbers in old_numbers.items()):

@@ -1,7 +1,6 @@
 """The Tree: the result of one walk, or a part of it. Verbs are functions beside it."""
 
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
@@ -9,6 +8,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, NamedTuple
 
+from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
@@ -18,10 +18,11 @@ from leafwise.core.overlaps import bytes_shared
 from leafwise.core.path import Path, escape, quote
 from leafwise.core.query import Query
 from leafwise.core.walk import walk
+from leafwise.core.warn import warn
 from leafwise.errors import PathError, QueryError, TieWarning, WalkError
 
 # Opens the path of a file. A string, because core may not import files.
-_FILES = "leafwise.files"
+FILES = "leafwise.files"
 
 
 class Counts(NamedTuple):
@@ -42,7 +43,8 @@ class Counts(NamedTuple):
     unknown: int
 
 
-def tree(obj: Any) -> "Tree":
+@renamed_arguments(obj="source")
+def tree(source: Any) -> "Tree":
     """Walks a model, an optimizer, a container of those, or opens the path of a file.
 
     >>> import torch, leafwise as lw
@@ -52,13 +54,13 @@ def tree(obj: Any) -> "Tree":
     >>> len(t), t.counts.parameters
     (4, 49)
     """
-    if isinstance(obj, Tree):
-        return obj
-    if isinstance(obj, str | os.PathLike):
-        obj = import_module(_FILES).open_file(obj)
-    walked = Tree(walk(obj))
+    if isinstance(source, Tree):
+        return source
+    if isinstance(source, str | os.PathLike):
+        source = import_module(FILES).open_file(source)
+    walked = Tree(walk(source))
     for undone in walked.undone:
-        warnings.warn(TieWarning(f"{undone}; {undone.repair()}"), stacklevel=2)
+        warn(TieWarning(f"{undone}; {undone.repair()}"))
     return walked
 
 
@@ -80,7 +82,7 @@ def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_st
     """
     if not isinstance(path, str | os.PathLike):
         raise WalkError(f"lw.open takes a path or a URL, not {type(path).__name__}; lw.tree walks what is in memory")
-    return tree(import_module(_FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps))
+    return tree(import_module(FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps))
 
 
 class Tree(Shown, kind="tree"):
@@ -391,7 +393,7 @@ class Tree(Shown, kind="tree"):
     @property
     def is_file(self) -> bool:
         """Whether this is the tree of a file, a folder of files or a URL."""
-        return type(self.columns.node_objects[0]).__module__.startswith(_FILES)
+        return type(self.columns.node_objects[0]).__module__.startswith(FILES)
 
     def __enter__(self) -> "Tree":
         return self

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
 
 
-def tree_and_arrays(model: Any) -> tuple[Tree, Callable[[int], Any]]:
-    """The tree of a model, and a function that gives the array at a row.
+def current_arrays(t: Tree, source: Any) -> Callable[[int], Any]:
+    """A function that gives the array at a row of the tree, which was walked for this call unless it is `source`.
 
-    After a walk of its own, what the walk read is current. A Tree that was passed in may be older, so its nodes are
-    asked again: their arrays may have been replaced.
+    After a walk, what the walk read is current. A Tree that was passed in may be older, so its nodes are asked again:
+    their arrays may have been replaced.
     """
-    t = tree(model)
-    return t, t.columns.current if t is model else t.columns.row_values.__getitem__
+    return t.columns.current if t is source else t.columns.row_values.__getitem__

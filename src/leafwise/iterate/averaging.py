@@ -12,6 +12,7 @@ from leafwise.core.home import Home
 from leafwise.core.path import escape
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.tree import Tree, tree
+from leafwise.core.verbs import opened
 from leafwise.errors import PathError, RuleError, WalkError, WriteError
 
 
@@ -57,8 +58,9 @@ class Average:
             raise RuleError(f'buffers= takes "copy" or "average", not {buffers!r}')
         self.decay, self.warmup = decay, warmup
         self.updates = 0
-        self._tree: Tree = tree(model)
-        self._keys, self._parts = _parts_of(self._tree, buffers)
+        with opened(model, "Average") as t:
+            self._tree: Tree = t
+            self._keys, self._parts = _parts_of(t, buffers)
 
     def update(self, model: Any = None) -> None:
         """Adds the present values of the model to the average."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.loading import Loading
@@ -13,8 +13,9 @@ from leafwise.core.path import escape, listed
 from leafwise.core.query import Query
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.tree import Tree
-from leafwise.errors import NonFiniteError, PathError, RuleError, Unsupported, WalkError, WriteError
-from leafwise.iterate.arrays import tree_and_arrays
+from leafwise.core.verbs import opened
+from leafwise.errors import ArgumentError, NonFiniteError, PathError, RuleError, Unsupported, WalkError, WriteError
+from leafwise.iterate.arrays import current_arrays
 from leafwise.iterate.flat import Flat, flat_of
 from leafwise.share.places import nothing_matches
 
@@ -62,11 +63,13 @@ class Norms(Mapping[str, float]):
         return escape(f"<Norms of {len(self):,} gradients: total {self.total:.4g}; largest {largest_text}>")
 
 
-def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True) -> Norms:
+def clip(
+    model: Any, max_norm: float, where: Any = None, *, per: Literal["tree", "leaf"] = "tree", strict: bool = True
+) -> Norms:
     """Scales gradients down to a norm; returns what the norms were, by path.
 
-    `per="tree"` limits the norm of all gradients together, `per="leaf"` that of each leaf, and a query (or a list of
-    them) that of the leaves that match, together, and leaves the others as they are. A shared leaf counts once.
+    `per="tree"` limits the norm of all gradients together, `per="leaf"` the norm of each. With `where`, only the leaves
+    that match are clipped; with a list of queries, the leaves of each query together. A tied leaf counts once.
     Gradients that are not finite are an error that names them; with `strict=False` they are listed in the result, and
     nothing is scaled that they are a part of. Where gradients cannot change, give them in place of the model: the
     clipped ones are `.clipped`. A Flat may be given, too.
@@ -81,11 +84,13 @@ def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True)
     limit: Any = max_norm
     if not isinstance(limit, Real) or not float(limit) > 0:
         raise RuleError(f"max_norm must be a number above zero, not {max_norm!r}")
-    per = list(per) if isinstance(per, list | tuple) else [per]
-    if not per:
-        raise RuleError('per= takes "tree", "leaf", a query or a list of queries, and the list is empty')
+    if where in ("tree", "leaf") or per not in ("tree", "leaf"):
+        raise ArgumentError(_new_spelling(where, per))
+    queries = list(where) if isinstance(where, list | tuple) else [where]
+    if not queries:
+        raise RuleError("where= takes a query or a list of queries, and the list is empty")
     gradients = _gradients(model)
-    together = gradients.clip_together(max_norm) if per == ["tree"] else None
+    together = gradients.clip_together(max_norm) if where is None and per == "tree" else None
     if together is not None and math.isfinite(math.hypot(*together)):
         return Norms(gradients.tree, gradients.leaves, together, gradients.holder)
     each = gradients.norms()
@@ -93,10 +98,17 @@ def clip(model: Any, max_norm: float, per: Any = "tree", *, strict: bool = True)
     if norms.nonfinite and strict:
         names = listed(norms.nonfinite)
         raise NonFiniteError(f"the gradients of {names} are not finite; nothing was changed", norms.nonfinite)
-    factors = _factors(gradients, each, norms.total, max_norm, per)
+    factors = _factors(gradients, each, max_norm, None if where is None else queries, per)
     if factors is not None:
         norms.clipped = gradients.scale(factors)
     return norms
+
+
+def _new_spelling(where: Any, per: Any) -> str:
+    """The message for queries given as `per=`, and for "tree" or "leaf" given as the third argument."""
+    if where in ("tree", "leaf"):
+        return f'lw.clip takes a query as its third argument; write per="{where}"'
+    return f'per= takes "tree" or "leaf", not {per!r}; a query is given as where={per!r}'
 
 
 def _gradients(model: Any) -> "_Gradients":
@@ -105,7 +117,8 @@ def _gradients(model: Any) -> "_Gradients":
         if all(part.packed.is_intact() for part in model.parts):
             return _FlatGradients(model)
         model = model.model
-    gradients = _Gradients(*tree_and_arrays(model))
+    with opened(model, "clip") as t:
+        gradients = _Gradients(t, current_arrays(t, model))
     flattened = flat_of(model)
     return _FlatGradients(flattened) if flattened is not None and gradients.lie_in(flattened) else gradients
 
@@ -206,20 +219,17 @@ class _FlatGradients(_Gradients):
 
 
 def _factors(
-    gradients: _Gradients, norms: Sequence[float], total: float, max_norm: float, per: Sequence[Any]
+    gradients: _Gradients, norms: Sequence[float], max_norm: float, queries: Sequence[Any] | None, per: str
 ) -> list[float] | None:
     """The factor of each gradient; a single one where it is the same for all, None where nothing changes."""
-    if per == ["tree"]:
-        factor = _factor(total, max_norm)
+    if queries is None and per == "tree":
+        factor = _factor(math.hypot(*norms), max_norm)
         return None if factor == 1 else [factor]
-    if per == ["leaf"]:
-        factors = [_factor(norm, max_norm) for norm in norms]
-    else:
-        factors = [1.0] * len(norms)
-        for positions in _positions(gradients, per):
-            factor = _factor(math.hypot(*[norms[position] for position in positions]), max_norm)
-            for position in positions:
-                factors[position] = factor
+    factors = [1.0] * len(norms)
+    for positions in [range(len(norms))] if queries is None else _positions(gradients, queries):
+        together = math.hypot(*[norms[position] for position in positions])
+        for position in positions:
+            factors[position] = _factor(norms[position] if per == "leaf" else together, max_norm)
     return None if all(factor == 1 for factor in factors) else factors
 
 

@@ -10,7 +10,8 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home, offer
 from leafwise.core.memory import Op
 from leafwise.core.path import escape
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import WalkError, WriteError
 
 
@@ -142,7 +143,11 @@ def flat(model: Any) -> Flat:
     >>> flat.slices["2.bias"], torch.equal(flat.grads[flat.slices["2.bias"]], net[2].bias.grad)
     (slice(48, 49, None), True)
     """
-    t = tree(model)
+    with opened(model, "flat") as t:
+        return _flattened(t)
+
+
+def _flattened(t: Tree) -> Flat:
     columns = t.columns
     leaves = [
         columns.ties.get(row, row)

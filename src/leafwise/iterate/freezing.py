@@ -1,7 +1,7 @@
 """`lw.freeze` and `lw.thaw`: which leaves training changes."""
 
 import logging
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.columns import Columns
@@ -9,13 +9,20 @@ from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import offer
 from leafwise.core.path import listed
 from leafwise.core.query import Query
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import RuleError
 from leafwise.share.places import nothing_matches
+
+M = TypeVar("M")
 
 _log = logging.getLogger("leafwise")
 
 
+@overload
+def freeze(model: Tree, where: Any) -> Any: ...
+@overload
+def freeze(model: M, where: Any) -> M: ...
 def freeze(model: Any, where: Any) -> Any:
     """Keeps leaves as they are while the rest is trained; returns the model.
 
@@ -33,6 +40,10 @@ def freeze(model: Any, where: Any) -> Any:
     return _set_trainable(model, where, trainable=False)
 
 
+@overload
+def thaw(model: Tree, where: Any) -> Any: ...
+@overload
+def thaw(model: M, where: Any) -> M: ...
 def thaw(model: Any, where: Any) -> Any:
     """Lets leaves be trained again, and frozen buffers drift; returns the model.
 
@@ -45,9 +56,13 @@ def thaw(model: Any, where: Any) -> Any:
 
 
 def _set_trainable(model: Any, where: Any, trainable: bool) -> Any:
-    t = tree(model)
-    columns = t.columns
     verb = "thaw" if trainable else "freeze"
+    with opened(model, verb) as t:
+        return _changed(t, where, trainable, verb)
+
+
+def _changed(t: Tree, where: Any, trainable: bool, verb: str) -> Any:
+    columns = t.columns
     leaves = sorted(Query.of(where).leaves(columns, t.root, t.rows))
     if not leaves:
         raise nothing_matches(t, where)

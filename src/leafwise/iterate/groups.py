@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_inexact
@@ -11,8 +12,9 @@ from leafwise.core.home import Home
 from leafwise.core.outline import Shown
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import RuleError
-from leafwise.iterate.arrays import tree_and_arrays
+from leafwise.iterate.arrays import current_arrays
 from leafwise.iterate.cascade import Cascade, OptionSet, same_option, tied_names
 from leafwise.iterate.rules import Rule, checked_rules, matches_nothing
 
@@ -53,8 +55,9 @@ class Groups(Shown, list[dict[str, Any]], kind="groups"):
         self.frozen_parameters = self.uncovered_parameters = 0
 
 
+@renamed_arguments(model="source")
 def groups(
-    model: Any,
+    source: Any,
     rules: Iterable[Rule] | None = None,
     *,
     strict: bool = False,
@@ -75,8 +78,9 @@ def groups(
     >>> [(group["weight_decay"], group["param_names"]) for group in optimizer.param_groups]
     [(0.1, ['0.weight']), (0.0, ['0.bias', '1.weight', '1.bias'])]
     """
-    t, array_at = tree_and_arrays(model)
-    return _GroupBuilder(t, checked_rules(rules), strict, optimizer, options).build(array_at)
+    with opened(source, "groups") as t:
+        builder = _GroupBuilder(t, checked_rules(rules), strict, optimizer, options)
+        return builder.build(current_arrays(t, source))
 
 
 class _GroupBuilder:

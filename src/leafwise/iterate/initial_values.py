@@ -1,27 +1,34 @@
 """`lw.initialize`: initial values by rule and role, each leaf drawn from its own path."""
 
 import logging
-import warnings
 from collections.abc import Callable, Iterable
 from operator import index
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
-from leafwise.core.path import escape, listed
+from leafwise.core.path import listed
 from leafwise.core.progress import bar
 from leafwise.core.rebuild import recomputed, with_leaves
 from leafwise.core.tree import Tree, tree
+from leafwise.core.verbs import opened
+from leafwise.core.warn import warn
 from leafwise.errors import Error, RuleError
 from leafwise.iterate.distributions import GeneratorKey
 from leafwise.iterate.init_jobs import InitJob, plan_jobs, values_for
 from leafwise.iterate.leaf_filler import LeafFiller
 from leafwise.iterate.rules import Rule, checked_rules
 
+M = TypeVar("M")
+
 _log = logging.getLogger("leafwise")
 
 
+@overload
+def initialize(model: Tree, rules: Iterable[Rule] | None = None, seed: int = 0, *, progress: bool = False) -> Any: ...
+@overload
+def initialize(model: M, rules: Iterable[Rule] | None = None, seed: int = 0, *, progress: bool = False) -> M: ...
 def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *, progress: bool = False) -> Any:
     """Gives every parameter an initial value, by rule; returns the model.
 
@@ -46,7 +53,8 @@ def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *
         number = index(seed)
     except TypeError as error:
         raise RuleError(f"a seed is a whole number, not {seed!r}") from error
-    return _Initialization(tree(model), checked_rules(rules), number, progress).result()
+    with opened(model, "initialize") as t:
+        return _Initialization(t, checked_rules(rules), number, progress).result()
 
 
 class _Initialization:
@@ -124,12 +132,11 @@ class _Initialization:
             self.columns.home(owner).capability(Rebuilding).replace(owner, {self.columns.row_names[row]: value})
         if left:
             names = listed([self.columns.row_text(row) for row in left])
-            warnings.warn(
-                escape(
+            warn(
+                UserWarning(
                     f"no rule says how to initialize the buffers {names}, and leafwise does not know how to compute "
                     "them: still on meta; make them as the model does when it is built"
-                ),
-                stacklevel=4,
+                )
             )
 
 

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
 from leafwise.core import registry as homes
+from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import Op
 from leafwise.core.outline import Shown
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import WalkError
 from leafwise.share.equal import equal_leaves
 
@@ -77,7 +79,8 @@ def bytes_saved(t: Tree, tie: Tie) -> list[int]:
     return [spec.nbytes for spec, _, _ in columns.facts(columns.further_rows[tie.leaf.number])]
 
 
-def ties(model: Any, *, equal_untied: bool = False, optimizer: Any = None) -> Ties:
+@renamed_arguments(model="source")
+def ties(source: Any, *, equal_untied: bool = False, optimizer: Any = None) -> Ties:
     """Every tie with its op (`same`, `transpose`, `view`); prints as a table with the bytes saved.
 
     The result is a sequence of `Tie`. It also has `undone`, ties that were declared and are gone; `shared_memory`,
@@ -93,12 +96,12 @@ def ties(model: Any, *, equal_untied: bool = False, optimizer: Any = None) -> Ti
     <BLANKLINE>
     1 tie, 2 names · 6.2 KiB saved
     """
-    t = tree(model)
-    return Ties(
-        t,
-        equal_untied=_equal_untied(t) if equal_untied else None,
-        optimizer=None if optimizer is None else held_wrongly(t, optimizer),
-    )
+    with opened(source, "ties") as t:
+        return Ties(
+            t,
+            equal_untied=_equal_untied(t) if equal_untied else None,
+            optimizer=None if optimizer is None else held_wrongly(t, optimizer),
+        )
 
 
 def _equal_untied(t: Tree) -> list[EqualUntied]:

@@ -1,23 +1,51 @@
-"""`lw.keep_ties`: ties that survive what would undo them."""
+"""`lw.keep_ties` and `lw.release_ties`: ties that survive what would undo them, and ties that no longer have to."""
 
-import warnings
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, overload
 
 from leafwise.core.capabilities.tying import Keep, Tying
 from leafwise.core.home import offer
-from leafwise.core.tree import tree
-from leafwise.errors import TieWarning
-from leafwise.share.places import check_keep, keep_leaf_ties
+from leafwise.core.path import listed
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
+from leafwise.core.warn import warn
+from leafwise.errors import ArgumentError, TieWarning
+from leafwise.share.places import check_keep, keep_leaf_ties, part_of, place_of, rows_to_keep
+
+M = TypeVar("M")
+P = ParamSpec("P")
 
 
-def keep_ties(model: Any, on: bool = True, *, keep: "Keep | None" = None) -> Any:
-    """Keeps every tie of the model from now on; `lw.keep_ties(model, False)` lets go. Returns the model.
+def _without_on(verb: Callable[P, Any]) -> Callable[P, Any]:
+    """Refuses the argument `on`, which keep_ties used to have, with what to write instead."""
 
-    The ties survive deepcopy and pickle, `.to()` and `.half()`, `to_empty()`, `load_state_dict` with and without
-    `assign=True`, also on a submodule that holds only one of the names. A state dict may hold any of the tied names;
-    where it holds several they must agree, unless `keep` says whose value is taken: "source" is the first name of the
-    leaf, "target" the other, "mean" their mean. What plain assignment undoes is reported by the next walk. Nothing is
-    added to forward.
+    @wraps(verb)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Any:
+        if len(args) > 1 or "on" in kwargs:
+            on = kwargs["on"] if "on" in kwargs else args[1]
+            new = "lw.keep_ties(model)" if on else "lw.release_ties(model)"
+            raise ArgumentError(f"lw.keep_ties(model, {on!r}) is now {new}")
+        return verb(*args, **kwargs)
+
+    return checked
+
+
+@overload
+def keep_ties(model: Tree, *, keep: "Keep | None" = None) -> Any: ...
+@overload
+def keep_ties(model: M, *, keep: "Keep | None" = None) -> M: ...
+@_without_on
+def keep_ties(model: Any, *, keep: "Keep | None" = None) -> Any:
+    """Keeps every tie of the model from now on, until `lw.release_ties(model)`. Returns the model.
+
+    The ties survive deepcopy and pickle, `.to()` and `.half()`, `to_empty()`, and `load_state_dict` with and without
+    `assign=True`, even on a submodule that holds only one of the names. A state dict may contain any of the tied names.
+    If it contains several, they must agree, unless `keep` says which value to use: "source" for the first name of the
+    leaf, "target" for the other, "mean" for their mean. If you overwrite a tied weight, the next leafwise call warns.
+    Nothing is added to forward.
+
+    Given a part of a model, it keeps the ties between names in that part, and warns about ties that lead out of it.
 
     >>> import torch, leafwise as lw
     >>> with torch.device("meta"):
@@ -28,26 +56,69 @@ def keep_ties(model: Any, on: bool = True, *, keep: "Keep | None" = None) -> Any
     True
     """
     check_keep(keep)
-    t = tree(model)
+    with opened(model, "keep_ties") as t:
+        leaves = _leaves_to_keep(t)
+        return part_of(t, keep_leaf_ties(t, leaves, keep))
+
+
+def _leaves_to_keep(t: Tree) -> list[int]:
+    """The tied leaves of a tree; warns about ties that cannot be kept, or not in this part alone."""
     columns = t.columns
-    root = columns.node_objects[0]
-    if not on:
-        for home in columns.homes_of(columns.node_objects):
-            if (tying := offer(home, Tying)) is not None:
-                root = tying.release_ties(root, columns.node_objects)
-        return root
+    inside = set(t.rows)
     leaves = []
-    for leaf, rows in sorted(columns.further_rows.items()):
-        unknown = [row for row in rows if columns.row_op(row) == "view" and columns.row_op(row).slices is None]
-        for row in unknown:
-            warnings.warn(
-                TieWarning(
-                    f"{columns.row_text(row)} lies in {columns.row_text(leaf)} in a way that no slice says; "
-                    "this tie cannot be kept"
-                ),
-                stacklevel=2,
-            )
-        if not unknown:
+    for leaf in sorted(columns.further_rows):
+        all_rows = columns.rows_of(leaf)
+        if not inside.intersection(all_rows):
+            continue
+        for row in all_rows:
+            if columns.row_op(row) == "view" and columns.row_op(row).slices is None:
+                warn(
+                    TieWarning(
+                        f"cannot keep the tie of {columns.row_text(row)}: it is a view of {columns.row_text(leaf)} "
+                        "that cannot be expressed as a slice"
+                    )
+                )
+                break
+        else:
+            rows = rows_to_keep(t, leaf)
+            if left := [row for row in all_rows if row not in rows]:
+                names = listed([columns.row_text(row) for row in all_rows if row in inside], 3)
+                others = listed([columns.row_text(row) for row in left], 3)
+                warn(
+                    TieWarning(
+                        f"{names} is tied to {others}, outside this part, and that tie is not kept; "
+                        "call lw.keep_ties on the whole model to keep it"
+                    )
+                )
             leaves.append(leaf)
-    keep_leaf_ties(t, leaves, keep)
-    return root
+    return leaves
+
+
+@overload
+def release_ties(model: Tree) -> Any: ...
+@overload
+def release_ties(model: M) -> M: ...
+def release_ties(model: Any) -> Any:
+    """Stops keeping the ties of the model: they stay as they are, but the next `to_empty()` may undo them. Returns the
+    model.
+
+    A transposed or sliced tie is a view that leafwise computes: it lasts until `lw.untie`. Given a part of a model, it
+    releases the names in that part.
+
+    >>> import torch, leafwise as lw
+    >>> shared = torch.nn.Linear(4, 4)
+    >>> model = lw.keep_ties(torch.nn.ModuleDict({"a": shared, "b": torch.nn.Linear(4, 4)}))
+    >>> model = lw.tie(model, "b.weight", to="a.weight", keep="source")
+    >>> model = lw.release_ties(model).to("meta").to_empty(device="cpu")
+    >>> model["b"].weight is model["a"].weight
+    False
+    """
+    with opened(model, "release_ties") as t:
+        columns = t.columns
+        root = columns.node_objects[0]
+        objects = [columns.node_objects[node] for node in t.node_numbers()]
+        places = None if t.is_whole else [place_of(columns, row) for row in t.rows]
+        for home in columns.homes_of(objects):
+            if (tying := offer(home, Tying)) is not None:
+                root = tying.release_ties(root, objects, places)
+        return part_of(t, root)

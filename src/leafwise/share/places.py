@@ -58,8 +58,8 @@ def nothing_matches(tree: Tree, where: Any) -> PathError:
     return PathError(f"no leaf matches {where!r}")
 
 
-def tied_places(columns: Columns, rows: Sequence[int]) -> TiedPlaces:
-    """The tie of these rows, whose first is the source."""
+def tied_places(columns: Columns, rows: Sequence[int], top: int = 0) -> TiedPlaces:
+    """The tie of these rows, whose first is the source. It is declared at nodes from `top` downwards."""
     places: list[Place] = []
     ops = []
     names = []
@@ -73,16 +73,16 @@ def tied_places(columns: Columns, rows: Sequence[int]) -> TiedPlaces:
         names.append(number)
     below: dict[int, list[tuple[int, str]]] = {}
     for number, row in enumerate(rows):
-        for node in _upwards(columns, columns.row_nodes[row]):
+        for node in _upwards(columns, columns.row_nodes[row], top):
             below.setdefault(node, []).append((number, _key(columns, node, row)))
     above = [(columns.node_objects[node], tuple(keys)) for node, keys in below.items() if len(keys) > 1]
     return TiedPlaces(tuple(places), tuple(ops), tuple(names), tuple(above))
 
 
-def _upwards(columns: Columns, node: int) -> list[int]:
-    """A node and all nodes above it."""
+def _upwards(columns: Columns, node: int, top: int) -> list[int]:
+    """A node and the nodes above it, up to `top`."""
     nodes = []
-    while node >= 0:
+    while node >= top:
         nodes.append(node)
         node = columns.node_parents[node]
     return nodes
@@ -107,12 +107,45 @@ def names_outside(columns: Columns, row: int) -> list[str]:
     return tying.tied_elsewhere(place_of(columns, row), known)
 
 
-def keep_leaf_ties(tree: Tree, leaves: Sequence[int], keep: Keep | None = None) -> None:
-    """Has the ties of these leaves kept by the homes of their owners."""
+def keep_leaf_ties(tree: Tree, leaves: Sequence[int], keep: Keep | None = None) -> Any:
+    """Makes the homes of their owners keep the ties of these leaves, as far as they are in this tree. Returns the root
+    of the walk."""
     columns = tree.columns
-    for home, home_leaves in rows_by_home(columns, leaves).items():
-        ties = [tied_places(columns, columns.rows_of(leaf)) for leaf in home_leaves]
-        home.capability(Tying, "keep ties").keep_ties(columns.node_objects[0], columns.node_objects, ties, keep)
+    root, objects = columns.node_objects[0], [columns.node_objects[node] for node in tree.node_numbers()]
+    groups = {rows[0]: rows for leaf in leaves if len(rows := rows_to_keep(tree, leaf)) > 1}
+    inside = set(tree.rows)
+    for home, firsts in rows_by_home(columns, list(groups)).items():
+        ties = [tied_places(columns, groups[row], tree.root if inside.issuperset(groups[row]) else 0) for row in firsts]
+        root = home.capability(Tying, "keep ties").keep_ties(root, objects, ties, keep)
+    return root
+
+
+def rows_to_keep(tree: Tree, leaf: int) -> list[int]:
+    """The names under which the tie of a leaf is kept: those in this tree, and those outside that are kept tied to
+    them already. The first is the source of the others; empty where none of them can be."""
+    columns = tree.columns
+    rows = columns.rows_of(leaf)
+    inside = set(tree.rows).intersection(rows)
+    if len(inside) < len(rows):
+        places = [place_of(columns, row) for row in inside]
+        rows = [row for row in rows if row in inside or _is_kept_with(columns, row, places)]
+    return rows if rows and columns.row_op(rows[0]) == "same" else []
+
+
+def _is_kept_with(columns: Columns, row: int, places: list[Place]) -> bool:
+    """Whether a row is kept tied to one of the places."""
+    tying = offer(home_of(columns, row), Tying)
+    if tying is None:
+        return False
+    place = place_of(columns, row)
+    return len(tying.tied_elsewhere(place, places)) < len(tying.tied_elsewhere(place, []))
+
+
+def part_of(tree: Tree, root: Any) -> Any:
+    """What a verb returns: the object that the tree begins at, of the root that the verb has changed or rebuilt."""
+    if root is tree.columns.node_objects[0]:
+        return tree.columns.node_objects[tree.root]
+    return tree.path.fetch(root)
 
 
 def check_keep(keep: Any) -> None:

@@ -1,22 +1,44 @@
 """`lw.tie`: makes several names one leaf."""
 
 import builtins
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from leafwise.core.capabilities.tying import Keep
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory import SAME, Op
 from leafwise.core.path import Path
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import PathError, TieError
 from leafwise.share.places import check_keep, nodes_matching, nothing_matches, query_text, rows_matching
 from leafwise.share.tie_requests import TieRequest, make_ties
 
+M = TypeVar("M")
 Slices = builtins.slice | int | tuple[builtins.slice | int, ...]
 Pair = tuple[int, int]  # the row that is to be tied, and the row of the leaf that it is tied to
 
 
+@overload
+def tie(
+    model: Tree,
+    where: Any,
+    *,
+    to: "str | Path",
+    transpose: "bool | tuple[int, ...]" = False,
+    slice: "Slices | None" = None,
+    keep: "Keep | None" = None,
+) -> Any: ...
+@overload
+def tie(
+    model: M,
+    where: Any,
+    *,
+    to: "str | Path",
+    transpose: "bool | tuple[int, ...]" = False,
+    slice: "Slices | None" = None,
+    keep: "Keep | None" = None,
+) -> M: ...
 def tie(
     model: Any,
     where: Any,
@@ -44,20 +66,26 @@ def tie(
     True
     """
     check_keep(keep)
-    t = tree(model)
+    with opened(model, "tie") as t:
+        return _tied(t, where, to, transpose, slice, keep)
+
+
+def _tied(
+    t: Tree, where: Any, to: "str | Path", transpose: "bool | tuple[int, ...]", slices: "Slices | None", keep: Any
+) -> Any:
     columns = t.columns
     try:
         source = t[to]
     except PathError as error:
         raise PathError(f"cannot tie {query_text(where)} to {query_text(to)}: {error}") from error
     if isinstance(source, Tree):
-        if transpose is not False or slice is not None:
+        if transpose is not False or slices is not None:
             raise TieError(f"{to} is a module; transpose= and slice= are for leaves, such as {to}.weight")
         pairs = _module_pairs(t, where, source)
         op = SAME
     elif isinstance(source, Leaf):
         pairs = _leaf_pairs(t, where, source)
-        op = _requested_op(source, transpose, slice)
+        op = _requested_op(source, transpose, slices)
         if op == "same":
             op = columns.row_op(source.row)  # to a view: the same view of its leaf
         elif columns.row_op(source.row) != "same":

@@ -12,7 +12,7 @@ from leafwise.core.leaf import shape_text
 from leafwise.core.memory import SAME, Op
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import TieError
-from leafwise.share.places import home_of, keep_leaf_ties, names_outside, place_of, tied_places
+from leafwise.share.places import home_of, keep_leaf_ties, names_outside, part_of, place_of, tied_places
 
 
 class TieRequest(NamedTuple):
@@ -35,7 +35,7 @@ def check_tie_requests(
 
 
 def make_ties(t: Tree, requests: list[TieRequest], keep: Keep | None) -> Any:
-    """Makes all the ties, or none of them, and has them kept. Returns the model."""
+    """Makes all the ties, or none of them, and has them kept. Returns the model, or the part of it that was given."""
     columns = t.columns
     by_home: dict[Home, list[TiedPlaces]] = {}
     for op, new in check_tie_requests(columns, requests, keep):
@@ -52,8 +52,18 @@ def make_ties(t: Tree, requests: list[TieRequest], keep: Keep | None) -> Any:
     targets = {columns.row_text(request.target) for request in requests}
     leaves = {leaf for leaf in new_columns.further_rows if new_columns.row_text(leaf) in targets}
     leaves |= {leaf for row, leaf in new_columns.ties.items() if new_columns.row_text(row) in targets}
-    keep_leaf_ties(new_tree, sorted(leaves))
-    return root
+    keep_leaf_ties(_again(t, new_tree), sorted(leaves))
+    return part_of(t, root)
+
+
+def _again(t: Tree, walked: Tree) -> Tree:
+    """The same part of a new walk."""
+    columns, path = walked.columns, t.path
+    node = walked[path].root if path.entries else 0
+    if t.is_whole:
+        return Tree(columns, node)
+    names = {t.columns.row_text(row) for row in t.rows}
+    return Tree(columns, node, [row for row in Tree(columns, node).rows if columns.row_text(row) in names])
 
 
 def _check_op(columns: Columns, requests: list[TieRequest], op: Op, keep: Keep | None) -> dict[int, list[int]]:

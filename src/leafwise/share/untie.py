@@ -1,24 +1,31 @@
 """`lw.untie`: gives tied names memory of their own."""
 
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from leafwise.core.capabilities.tying import Place, Tying
 from leafwise.core.columns import Columns
-from leafwise.core.tree import tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import PathError, TieError
 from leafwise.share.places import (
     names_outside,
     nodes_matching,
     nothing_matches,
+    part_of,
     place_of,
     query_text,
     rows_by_home,
     rows_matching,
 )
 
+M = TypeVar("M")
 _Slot = tuple[int, str]  # the owner of a row, by its identity, and the name there
 
 
+@overload
+def untie(model: Tree, where: Any) -> Any: ...
+@overload
+def untie(model: M, where: Any) -> M: ...
 def untie(model: Any, where: Any) -> Any:
     """Gives a tied name an independent copy with equal values. Returns the model.
 
@@ -31,7 +38,11 @@ def untie(model: Any, where: Any) -> Any:
     >>> model[1].weight is model[0].weight, torch.equal(model[1].weight, model[0].weight)
     (False, True)
     """
-    t = tree(model)
+    with opened(model, "untie") as t:
+        return _untied(t, where)
+
+
+def _untied(t: Tree, where: Any) -> Any:
     columns = t.columns
     rows = rows_matching(t, where)
     nodes = [] if rows else nodes_matching(t, where)
@@ -57,7 +68,7 @@ def untie(model: Any, where: Any) -> Any:
     for home, home_rows in rows_by_home(columns, rows).items():
         places = [place_of(columns, row) for row in home_rows]
         root = home.capability(Tying, "untie").untie(root, objects, places)
-    return root
+    return part_of(t, root)
 
 
 def _is_tied(columns: Columns, row: int) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 from leafwise.core.capabilities.uses import TrackingUses, Use
 from leafwise.core.path import Path, escape
 from leafwise.core.query import Query
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import PathError, TieError
 from leafwise.share.places import rows_by_home
 
@@ -124,4 +125,5 @@ def uses(model: Any, where: Any = None) -> Uses:
     >>> torch.allclose(uses["weight"].total(), cell.weight.grad)
     True
     """
-    return Uses(tree(model), where)
+    with opened(model, "uses") as t:
+        return Uses(t, where)

@@ -75,6 +75,6 @@ class Tying(Capability):
         """Keeps the ties from now on; `objects` are all nodes of the tree. See `lw.keep_ties`."""
         raise self.missing("keep ties")
 
-    def release_ties(self, root: Any, objects: list[Any]) -> Any:
-        """Stops keeping the ties among these objects."""
+    def release_ties(self, root: Any, objects: list[Any], places: list[Place] | None) -> Any:
+        """Stops keeping these names tied, or all names of these objects where `places` is None."""
         raise self.missing("keep ties")

@@ -87,7 +87,7 @@ class TieKeeper:
         if owner is None:
             raise TieError(
                 "this is a shallow copy of a module whose ties are kept, and the module itself is gone; "
-                "use copy.deepcopy, or let go first: lw.keep_ties(model, False)"
+                "use copy.deepcopy, or let go first: lw.release_ties(model)"
             )
         bound: Callable[..., Any] = getattr(type(owner), name).__get__(owner)
         return bound

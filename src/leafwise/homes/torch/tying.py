@@ -156,14 +156,21 @@ class TorchTying(Tying):
         _tidy(objects)
         return root
 
-    def release_ties(self, root: Any, objects: list[Any]) -> Any:
-        """Stops keeping plain ties among these modules. Ties with views stay: a view lasts until it is untied."""
+    def release_ties(self, root: Any, objects: list[Any], places: list[Place] | None) -> Any:
+        """Takes names out of the ties that are kept. Ties with views stay: a view lasts until it is untied."""
+        slots = None if places is None else {(id(place.owner), place.name) for place in places}
+        checkers: list[Any] = []
         for keeper in keepers(objects):
-            keeper.checks = [check for check in keeper.checks if _has_views(check.bond)]
-            for bond, _ in list(keeper.bonds):
-                if not _has_views(bond):
+            for bond, number in list(keeper.bonds):
+                slot = bond.slots.get(number)
+                if _has_views(bond) or (slots is not None and slot and (id(keeper.owner()), slot.name) not in slots):
+                    continue
+                checkers += [module for checker in bond.checkers if (module := checker()) is not None]
+                keeper.bonds = [membership for membership in keeper.bonds if membership != (bond, number)]
+                bond.remove(number)
+                if len(bond.members) < 2 or bond.source < 0:
                     bond.dissolve()
-        _tidy(objects)
+        _tidy([*objects, *checkers])
         return root
 
 

@@ -1,16 +1,18 @@
 """`lw.check`: a linter for parameters."""
 
+from contextlib import ExitStack
 from typing import Any
 
-from leafwise.core.tree import Tree, tree
-from leafwise.errors import Error
+from leafwise.core.arguments import renamed_arguments
+from leafwise.core.verbs import opened
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Findings
 from leafwise.inspect.check.rules.registry import selected_rules
 
 
+@renamed_arguments(x="source")
 def check(
-    x: Any,
+    source: Any,
     optimizer: Any = None,
     init: Any = None,
     against: Any = None,
@@ -38,26 +40,12 @@ def check(
     0.weight: warning LW110: 1 of 16 units is all zero: 3; cut them out, or initialize them again
     """
     rules = selected_rules(select, ignore)
-    opened: list[Tree] = []
-    try:
-        t = _opened(x, opened)
+    with ExitStack() as files:
+        t = files.enter_context(opened(source, "check"))
         t.check_listed("check")
-        baseline = None if against is None else _opened(against, opened)
+        baseline = None if against is None else files.enter_context(opened(against, "check"))
         evidence = Evidence(t, optimizer, init, baseline, progress)
         findings = [finding for rule in rules for finding in rule.findings(evidence)]
         skipped = evidence.skipped
         checked = sum(leaf.path not in skipped for leaf in evidence.leaves)
         return Findings(findings, checked, tuple(rule.code for rule in rules), skipped)
-    except ModuleNotFoundError as error:
-        raise Error(f"lw.check needs {error.name}: pip install {error.name}") from error
-    finally:
-        for file in opened:
-            file.close()
-
-
-def _opened(x: Any, opened: list[Tree]) -> Tree:
-    """The tree of whatever was given; added to `opened` where that opened a file."""
-    t = tree(x)
-    if t is not x and t.is_file:
-        opened.append(t)
-    return t

@@ -15,8 +15,9 @@ from leafwise.core.path import shown_url
 from leafwise.core.plain_pairs import PlainPairs, compare_plain
 from leafwise.core.progress import bar
 from leafwise.core.proposals import Proposal
-from leafwise.core.tree import Tree, tree
-from leafwise.errors import Error, PathError, QueryError, WalkError
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
+from leafwise.errors import PathError, QueryError, WalkError
 from leafwise.inspect.diff.changes import KINDS, Change, in_order
 
 RENAME_HINT = "give rename= what they are called in b"
@@ -121,18 +122,9 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
     >>> d.same, d.counts, d["bias"].kind, d["bias"].comparison.share
     (False, {'changed': 1, 'same': 1}, 'changed', 1.0)
     """
-    trees: list[Tree] = []
-    try:
-        trees += [tree(a)]
-        trees += [tree(b)]  # one by one, so that the first is closed where the second is none
-        names = _tree_name(a, trees[0]), _tree_name(b, trees[1])
-        return _compared(trees[0], trees[1], names, rename, values, progress)
-    except ModuleNotFoundError as error:
-        raise Error(f"lw.diff needs {error.name}: pip install {error.name}") from error
-    finally:
-        for t, given in zip(trees, (a, b), strict=False):
-            if t is not given and t.is_file:
-                t.close()
+    with opened(a, "diff") as first, opened(b, "diff") as second:
+        names = _tree_name(a, first), _tree_name(b, second)
+        return _compared(first, second, names, rename, values, progress)
 
 
 def _tree_name(x: Any, t: Tree) -> str:

@@ -6,12 +6,14 @@ from numbers import Real
 from typing import Any, Literal
 
 from leafwise.core import registry
+from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.path import Path, listed, spelled
 from leafwise.core.reader import reader
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.image.picture import Image, whole_number
 
@@ -23,8 +25,9 @@ _SIZES = range(16, 8193)
 Style = Literal["filters", "matrix", "norms", "strip"]
 
 
+@renamed_arguments(x="source")
 def image(
-    x: Any,
+    source: Any,
     path: "str | int | Path | None" = None,
     *,
     of: Literal["value", "grad"] = "value",
@@ -34,8 +37,8 @@ def image(
 ) -> Image:
     """Draws the values of a leaf, or with `of="grad"` its gradient: blue is negative, red positive, zero nearly white.
 
-    `x` is a leaf, an array, or whatever `lw.tree` takes, with the path of a leaf in it. Convolutions are drawn as a
-    grid of `filters`, embeddings by the `norms` of their rows, vectors as a `strip`, everything else as a `matrix`;
+    `source` is a leaf, an array, or whatever `lw.tree` takes, with the path of a leaf in it. Convolutions are drawn as
+    a grid of `filters`, embeddings by the `norms` of their rows, vectors as a `strip`, everything else as a `matrix`;
     `style` says otherwise. `limit` is the value at the ends of the scale, by default the largest magnitude. No side has
     more than `size` pixels; where values share one, it shows the one of the largest magnitude. Files and what is on a
     GPU are read in bands.
@@ -49,15 +52,14 @@ def image(
     0.weight 8×3×5×5 float32 · 8 filters of 5×5, 3 inputs each · -1 … 1
     """
     check_options(of, limit, size, style)
-    leaf, opened = _leaf(x, path)
-    name = str(leaf.path) if not _is_array(x) else ""
-    try:
+    is_array = _is_array(source)
+    if (is_array or isinstance(source, Leaf)) and path is not None:
+        raise QueryError(f"a path leads to a leaf in a tree, and this is a {type(source).__name__}; leave it out")
+    whole = Tree(source.columns) if isinstance(source, Leaf) else [source] if is_array else source
+    with opened(whole, "image") as t:
+        leaf = source if isinstance(source, Leaf) else _leaf_in(t, path)
+        name = "" if is_array else str(leaf.path)
         return _drawn(leaf, name, of, None if limit is None else float(limit), whole_number(size), style)
-    except ModuleNotFoundError as error:
-        raise Error(f"lw.image needs {error.name}: pip install {error.name}") from error
-    finally:
-        if opened is not None:
-            opened.close()
 
 
 def check_options(of: Any, limit: Any, size: Any, style: Any, spelling: str = "{}=") -> None:
@@ -89,22 +91,6 @@ def _short(number: Any) -> str:
     """As it was given, unless that is thousands of digits, which Python does not even print."""
     is_long = type(number) is int and number.bit_length() > 128
     return f"a number of {number.bit_length():,} bits" if is_long else repr(number)
-
-
-def _leaf(x: Any, path: Any) -> tuple[Leaf, Tree | None]:
-    """The leaf to draw, and the file that was opened for it."""
-    if isinstance(x, Leaf) or _is_array(x):
-        if path is not None:
-            raise QueryError(f"a path leads to a leaf in a tree, and this is a {type(x).__name__}; leave it out")
-        return (x, None) if isinstance(x, Leaf) else (next(iter(tree([x]))), None)
-    t = tree(x)
-    opened = t if t is not x and t.is_file else None
-    try:
-        return _leaf_in(t, path), opened
-    except BaseException:
-        if opened is not None:
-            opened.close()
-        raise
 
 
 def _is_array(x: Any) -> bool:

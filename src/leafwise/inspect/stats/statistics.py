@@ -6,6 +6,7 @@ from importlib import import_module
 from threading import Lock
 from typing import Any, Literal
 
+from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home, Spec
@@ -14,7 +15,8 @@ from leafwise.core.moments import Moments, together
 from leafwise.core.outline import Shown
 from leafwise.core.path import Path, listed
 from leafwise.core.progress import bar
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.stats.rows import Row
 from leafwise.share.places import nothing_matches
@@ -147,7 +149,10 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
         return frame
 
 
-def stats(x: Any, of: Literal["value", "grad"] = "value", histogram: bool = True, *, progress: bool = False) -> Stats:
+@renamed_arguments(x="source")
+def stats(
+    source: Any, of: Literal["value", "grad"] = "value", histogram: bool = True, *, progress: bool = False
+) -> Stats:
     """Looks once at every value of a model, an optimizer's state, a container, a file, a folder or a URL.
 
     Of each leaf, and of all of it, there are: `count`, `nan`, `posinf`, `neginf`, `zeros`, `subnormals`; and of the
@@ -169,15 +174,8 @@ def stats(x: Any, of: Literal["value", "grad"] = "value", histogram: bool = True
     """
     if of not in ("value", "grad"):
         raise QueryError(f'of= is "value" or "grad", not {of!r}')
-    t = tree(x)
-    opened = t is not x and t.is_file
-    try:
+    with opened(source, "stats") as t:
         return _measured(t, of, histogram, progress)
-    except ModuleNotFoundError as error:
-        raise Error(f"lw.stats needs {error.name}: pip install {error.name}") from error
-    finally:
-        if opened:
-            t.close()
 
 
 def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:

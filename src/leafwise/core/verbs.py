@@ -1,0 +1,59 @@
+"""The one way into every verb: what was given is opened, and closed again."""
+
+import os
+from importlib import import_module
+from types import TracebackType
+from typing import Any
+
+from leafwise.core.tree import FILES, Tree, tree
+from leafwise.errors import Error
+
+# Packages that leafwise imports when a verb needs them, and what to install.
+_OPTIONAL = {
+    "fsspec": "'leafwise[remote]'",
+    "gguf": "'leafwise[gguf]'",
+    "ml_dtypes": "ml_dtypes",
+    "numpy": "numpy",
+    "pandas": "pandas",
+    "torch": "'leafwise[torch]'",
+    "triton": "triton",
+}
+
+
+class opened:  # noqa: N801
+    """The tree of whatever a verb was given: `with opened(source, "stats") as t:`.
+
+    On leaving, a checkpoint that was opened here is closed; a Tree that was passed in stays open. A package that is
+    not installed becomes an error that says what to install. `verify=False` opens a checkpoint without comparing the
+    checksum of its header.
+    """
+
+    def __init__(self, source: Any, verb: str, *, verify: bool = True) -> None:
+        self._source, self._verb, self._verify = source, verb, verify
+        self._tree: Tree | None = None
+
+    def __enter__(self) -> Tree:
+        source = self._source
+        is_path = isinstance(source, str | os.PathLike)
+        try:
+            t = tree(source if self._verify or not is_path else import_module(FILES).open_file(source, verify=False))
+        except ModuleNotFoundError as error:
+            _explain_missing_package(self._verb, error)
+            raise
+        self._tree = t if is_path else None
+        return t
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._tree is not None:
+            self._tree.close()
+        if isinstance(error, ModuleNotFoundError):
+            _explain_missing_package(self._verb, error)
+
+
+def _explain_missing_package(verb: str, error: ModuleNotFoundError) -> None:
+    """Raises an error that says what to install, where the package is one that leafwise imports."""
+    package = (error.name or "").partition(".")[0]
+    if package in _OPTIONAL:
+        raise Error(f"lw.{verb} needs {package}: pip install {_OPTIONAL[package]}") from error

@@ -1,0 +1,247 @@
+"""One way in and one way out: argument names, parts of models, what is returned, what is closed, old spellings."""
+
+import gc
+import inspect
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import leafwise as lw
+from leafwise.core.verbs import opened
+
+CHANGING = ["freeze", "initialize", "keep_ties", "load", "release_ties", "thaw", "tie", "untie"]
+LIVE = [*CHANGING, "clip", "flat", "plan", "uses"]
+ANYTHING = ["check", "groups", "image", "save", "stats", "ties", "tree", "verify"]
+
+
+class Halves(nn.Module):
+    """Two halves, each with a tie of its own, and a tie between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for half in ("left", "right"):
+            layers = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("a", "b", "c")})
+            layers["b"].weight = layers["a"].weight
+            self.add_module(half, layers)
+        self.right["c"].weight = self.left["c"].weight  # type: ignore[index, union-attr]
+
+
+def lost_ties(model: nn.Module) -> set[str]:
+    """The names that are no longer tied after a trip to meta and back, which unties all that is not kept."""
+    before = {str(name.path) for tie in lw.tree(model).ties for name in tie.names}
+    model.to("meta").to_empty(device="cpu")
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lw.TieWarning)
+        return before - {str(name.path) for tie in lw.tree(model).ties for name in tie.names}
+
+
+# -- argument names ----------------------------------------------------------------------------------------
+
+
+def parameters(verb: str) -> list[inspect.Parameter]:
+    return list(inspect.signature(getattr(lw, verb)).parameters.values())
+
+
+@pytest.mark.parametrize("verb", LIVE)
+def test_what_must_be_live_is_called_model(verb: str) -> None:
+    assert parameters(verb)[0].name == "model"
+
+
+@pytest.mark.parametrize("verb", ANYTHING)
+def test_what_may_be_anything_is_called_source(verb: str) -> None:
+    assert parameters(verb)[0].name == "source"
+
+
+def test_every_verb_is_in_one_of_the_lists() -> None:
+    functions = {name for name in lw.__all__ if inspect.isfunction(getattr(lw, name))}
+    others = {"add_roles", "diff", "layer_decay", "no_decay", "open", "where"}
+    assert {*LIVE, *ANYTHING, *others} == functions
+
+
+def test_queries_are_called_where_and_follow_what_is_queried() -> None:
+    for verb in ("freeze", "thaw", "tie", "untie", "uses"):
+        assert parameters(verb)[1].name == "where", verb
+    for verb in ("clip", "layer_decay", "save"):
+        assert "where" in [parameter.name for parameter in parameters(verb)], verb
+    for method in (lw.Tree.select, type(lw.stats({"a": torch.ones(1)})).select):
+        assert list(inspect.signature(method).parameters) == ["self", "where"]
+
+
+def test_options_that_several_verbs_have_are_spelled_the_same_everywhere() -> None:
+    """One name, one default; and flags by keyword alone."""
+    defaults: dict[str, set[object]] = {}
+    for verb in (*LIVE, *ANYTHING, "diff"):
+        for parameter in parameters(verb)[1:]:
+            if parameter.name in ("progress", "rename", "strict", "optimizer", "of", "allow", "rules"):
+                defaults.setdefault(parameter.name, set()).add(repr(parameter.default))
+            if isinstance(parameter.default, bool) and parameter.name != "histogram":
+                assert parameter.kind == inspect.Parameter.KEYWORD_ONLY, (verb, parameter.name)
+    assert defaults.pop("strict") == {
+        "True",
+        "False",
+    }  # clip refuses what is not finite; groups allows what is uncovered
+    assert {name: len(values) for name, values in defaults.items()} == dict.fromkeys(defaults, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model: lw.stats(x=model), "lw.stats: x= is now called source="),
+        (lambda model: lw.check(x=model), "lw.check: x= is now called source="),
+        (lambda model: lw.image(x=model), "lw.image: x= is now called source="),
+        (lambda model: lw.tree(obj=model), "lw.tree: obj= is now called source="),
+        (lambda model: lw.ties(model=model), "lw.ties: model= is now called source="),
+        (lambda model: lw.groups(model=model), "lw.groups: model= is now called source="),
+        (lambda model: lw.save(obj=model, path="a"), "lw.save: obj= is now called source="),
+        (lambda model: lw.save(model, "a", only="**"), "lw.save: only= is now called where="),
+        (lambda model: lw.verify(path="a"), "lw.verify: path= is now called source="),
+        (lambda model: lw.keep_ties(model, False), "lw.keep_ties(model, False) is now lw.release_ties(model)"),
+        (lambda model: lw.keep_ties(model, on=False), "lw.keep_ties(model, False) is now lw.release_ties(model)"),
+        (lambda model: lw.keep_ties(model, True), "lw.keep_ties(model, True) is now lw.keep_ties(model)"),
+        (lambda model: lw.clip(model, 1.0, "leaf"), 'write per="leaf"'),
+        (lambda model: lw.clip(model, 1.0, per="a.**"), "a query is given as where='a.**'"),
+    ],
+)
+def test_old_spellings_are_refused_with_the_new_one(call: Any, message: str) -> None:
+    with pytest.raises(lw.ArgumentError) as caught:
+        call(nn.Linear(2, 2))
+    assert message in str(caught.value)
+    assert isinstance(caught.value, TypeError)
+
+
+# -- parts -------------------------------------------------------------------------------------------------
+
+
+def test_every_changing_verb_returns_the_part_it_was_given(tmp_path: Path) -> None:
+    model: Any = Halves()
+    left = model.left
+
+    def part() -> lw.Tree:
+        tree: lw.Tree = lw.tree(model)["left"]
+        return tree
+
+    path = lw.save(left, tmp_path / "left.safetensors")
+    with pytest.warns(lw.TieWarning, match="outside this part"):
+        kept = lw.keep_ties(part())
+    results = {
+        "freeze": lw.freeze(part(), "**"),
+        "initialize": lw.initialize(part()),
+        "keep_ties": kept,
+        "load": lw.load(part(), path),
+        "release_ties": lw.release_ties(part()),
+        "thaw": lw.thaw(part(), "**"),
+        "tie": lw.tie(part(), "b.bias", to="a.bias", keep="source"),
+        "untie": lw.untie(part(), "b.bias"),
+    }
+    assert sorted(results) == CHANGING
+    assert {verb for verb, result in results.items() if result is not left} == set()
+
+
+def test_paths_and_queries_are_read_from_the_part() -> None:
+    model: Any = Halves()
+    lw.tie(lw.tree(model)["right"], "c.bias", to="a.bias", keep="source")
+    assert model.right["c"].bias is model.right["a"].bias
+    assert model.left["c"].bias is not model.left["a"].bias
+    lw.untie(lw.tree(model)["left"], "b.weight")
+    assert model.left["b"].weight is not model.left["a"].weight
+    assert model.right["b"].weight is model.right["a"].weight
+    with pytest.raises(lw.PathError, match="nothing at"):
+        lw.tie(lw.tree(model)["left"], "left.a.bias", to="a.bias")
+
+
+def test_keeping_the_ties_of_a_part_keeps_no_other() -> None:
+    model: Any = Halves()
+    with pytest.warns(lw.TieWarning, match=r"left\.c\.weight is tied to right\.c\.weight, outside this part") as caught:
+        lw.keep_ties(lw.tree(model)["left"])
+    assert caught[0].filename == __file__
+    marked = {name for name, module in model.named_modules() if "_leafwise_keeper" in vars(module)}
+    assert marked == {"left", "left.a", "left.b"}
+    assert lost_ties(model) == {"left.c.weight", "right.c.weight", "right.a.weight", "right.b.weight"}
+
+
+def test_keeping_the_ties_of_a_part_leaves_the_ties_of_the_whole_kept() -> None:
+    model: Any = lw.keep_ties(Halves())
+    lw.keep_ties(lw.tree(model)["left"])
+    assert lost_ties(model) == set()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    state["right.c.weight"] = state["right.c.weight"] + 1
+    with pytest.raises(lw.TieError, match=r"c\.weight"):
+        model.load_state_dict(state)
+
+
+def test_releasing_the_ties_of_a_part_releases_no_other() -> None:
+    model: Any = lw.keep_ties(Halves())
+    model.extra = nn.Linear(4, 4)
+    lw.tie(model, "extra.weight", to="left.c.weight", keep="source")
+    lw.release_ties(lw.tree(model)["left"])
+    assert lost_ties(model) == {"left.a.weight", "left.b.weight", "left.c.weight"}
+
+
+def test_a_selection_is_a_part_too() -> None:
+    model: Any = Halves()
+    lw.keep_ties(lw.tree(model).select("right.{a,b}.weight"))
+    assert lost_ties(model) == {"left.a.weight", "left.b.weight", "left.c.weight", "right.c.weight"}
+    model = lw.keep_ties(Halves())
+    lw.release_ties(lw.tree(model).select("left.b.*"))
+    assert lost_ties(model) == {"left.a.weight", "left.b.weight"}
+
+
+def test_a_tie_made_in_a_part_is_kept_with_the_names_in_that_part() -> None:
+    model: Any = Halves()
+    lw.tie(lw.tree(model)["left"], "a.bias", to="b.bias", keep="source")
+    marked = {name for name, module in model.named_modules() if "_leafwise_keeper" in vars(module)}
+    assert marked == {"left", "left.a", "left.b"}
+
+
+# -- what is opened is closed ------------------------------------------------------------------------------
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to count open files")
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lw.stats,
+        lw.check,
+        lw.ties,
+        lw.groups,
+        lw.verify,
+        lambda path: lw.image(path, "weight"),
+        lambda path: lw.diff(path, path),
+        lambda path: lw.plan(nn.Linear(4, 4), path),
+        lambda path: lw.plan(path, path),
+        lambda path: lw.load(nn.Linear(4, 4), path),
+        lambda path: lw.save(path, f"{path}.copy"),
+        lambda path: lw.save(path, f"{path}.copy", background=True).wait(),
+    ],
+)
+def test_a_verb_closes_the_file_it_opened(verb: Any, tmp_path: Path) -> None:
+    path = lw.save(nn.Linear(4, 4), tmp_path / "a.safetensors")
+    verb(path)
+    gc.collect()
+    before = descriptors()
+    result = verb(path)
+    assert descriptors() == before
+    str(result)  # and what it returned can still be printed
+
+
+def test_a_tree_that_was_passed_in_stays_open(tmp_path: Path) -> None:
+    with lw.open(lw.save(nn.Linear(4, 4), tmp_path / "a.safetensors")) as t:
+        lw.stats(t), lw.check(t), lw.ties(t), lw.verify(t), lw.save(t, tmp_path / "b.safetensors")
+        assert t["weight"].numpy().shape == (4, 4)
+
+
+def test_a_missing_package_of_leafwise_is_explained_and_any_other_is_not() -> None:
+    with pytest.raises(lw.Error, match=r"lw\.stats needs numpy: pip install numpy"), opened({}, "stats"):
+        raise ModuleNotFoundError("No module named 'numpy'", name="numpy.linalg")
+    with pytest.raises(ModuleNotFoundError, match="mine"), opened({}, "stats"):
+        raise ModuleNotFoundError("No module named 'mine'", name="mine")
