@@ -27,7 +27,7 @@ INTERNAL = {
 }  # fmt: skip
 # What says of itself something that can hold nothing of others, or hands on what another `__str__` gives.
 OWN_WORDS = {
-    "core/outline.py:__str__", "core/outline.py:__repr__", "core/outline.py:__format__",  # as render draws it
+    "core/result.py:__str__", "core/result.py:__repr__", "core/result.py:__format__",  # as render draws it
     "core/path.py:__str__",  # each name quoted
     "errors.py:__str__",  # escaped when it was made
 }  # fmt: skip
@@ -124,7 +124,7 @@ def test_warnings_are_escaped() -> None:
     wrong, seen = [], 0
     for name, module in sources():
         for node in ast.walk(module):
-            if called(node) == "warn":
+            if called(node) == "warn" and name != "core/warn.py":  # which passes on what it is given
                 first = node.args[0]  # type: ignore[attr-defined]
                 seen += 1
                 wrong += [f"{name}:{node.lineno}"] if not (is_plain(first) or called(first) == "TieWarning") else []  # type: ignore[attr-defined]

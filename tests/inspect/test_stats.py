@@ -89,7 +89,7 @@ def test_parts_without_statistics_are_an_error_that_says_why() -> None:
     with pytest.raises(lw.PathError, match=r'nothing at "0\.weight" in this part of the tree'):
         s.select("**.bias")["0.weight"]
     for wrong in (-1, 1.5, "2"):
-        with pytest.raises(lw.QueryError, match="a depth is a whole number"):
+        with pytest.raises(lw.QueryError, match="depth= takes a whole number of at least 0"):
             s.text(depth=wrong)  # type: ignore[arg-type]
 
 

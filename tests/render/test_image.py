@@ -129,7 +129,7 @@ def test_plain_text_is_a_map_of_characters_with_a_legend() -> None:
     ]
     assert f"{picture}".startswith("#")
     assert "\x1b" not in picture.text()
-    with pytest.raises(lw.QueryError, match="a width is a whole number from 1 on, not 0"):
+    with pytest.raises(lw.QueryError, match="width= takes a whole number of at least 1, not 0"):
         picture.text(width=0)
 
 

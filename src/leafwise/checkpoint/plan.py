@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.match import Prefix
 from leafwise.core.memory import Op
-from leafwise.core.outline import Shown
 from leafwise.core.proposals import Proposal, as_renames
+from leafwise.core.result import Table
 from leafwise.core.tree import Tree
 from leafwise.share.tie_requests import TieRequest
 
@@ -59,7 +59,7 @@ def _foreign(t: Tree) -> dict[int, str]:
     return {ties.get(row, row): reason for row, reason in t.not_understood().items()}
 
 
-class Plan(Shown, kind="plan"):
+class Plan(Table, kind="plan"):
     """What a load would do. Prints as a table; see `lw.plan`.
 
     `holds` is whether `lw.load` would go through with it. `problems` is everything that speaks against it, `allowed`
@@ -118,7 +118,3 @@ class Plan(Shown, kind="plan"):
     def add(self, kind: Kind, name: str, message: str) -> None:
         """Writes down something that speaks against the plan, or that is allowed."""
         (self.allowed if kind in self._allow else self.problems).append(Problem(kind, name, message))
-
-    def text(self, *, full: bool = False) -> str:
-        """The table as plain text; `full` leaves out nothing."""
-        return self.render_text(full=full)

@@ -1,10 +1,12 @@
 """`lw.verify`: every checksum of a file, compared."""
 
 import os
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.progress import bar
+from leafwise.core.result import Result
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import FileError
@@ -13,10 +15,14 @@ from leafwise.files.arrays import Stored
 from leafwise.files.stored_file import StoredFile
 
 
-class Verified(NamedTuple):
-    """What was compared, all of it right: leaves and bytes with checksums; how many leaves have none, and the formats
-    that these are stored in; shards that are bound to their index, which says what each of them holds, and shards that
-    are not."""
+@dataclass(frozen=True, repr=False)
+class Verified(Result, kind="verified"):
+    """What `lw.verify` compared, and found to be right.
+
+    `leaves` and `bytes` have checksums that match; `unchecked` leaves have none, because their format,
+    `without_checksums`, stores none. `bound` shards are bound to an index that says what they contain; `unbound` shards
+    are not, and may be from another save. `ok` is whether all of it was checked.
+    """
 
     leaves: int
     bytes: int
@@ -24,6 +30,11 @@ class Verified(NamedTuple):
     without_checksums: tuple[str, ...] = ()
     bound: int = 0
     unbound: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether every leaf has a checksum, and every shard belongs to its index."""
+        return not self.unchecked and not self.unbound
 
 
 @renamed_arguments(path="source")
@@ -37,8 +48,11 @@ def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False) -
 
     >>> import tempfile, torch, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     lw.verify(lw.save(torch.nn.Linear(4, 2), f"{folder}/model.safetensors"))
-    Verified(leaves=2, bytes=40, unchecked=0, without_checksums=(), bound=0, unbound=0)
+    ...     verified = lw.verify(lw.save(torch.nn.Linear(4, 2), f"{folder}/model.safetensors"))
+    >>> print(verified)
+    2 leaves, 40 B: every checksum matches
+    >>> verified.ok, verified.leaves
+    (True, 2)
     """
     given: Any = source
     if not isinstance(given, str | os.PathLike | Tree) or (isinstance(given, Tree) and not given.is_file):

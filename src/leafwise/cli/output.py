@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from leafwise.core.path import escape, without_secrets
 
 if TYPE_CHECKING:
-    from leafwise.core.outline import Shown
+    from leafwise.core.result import Result
 
 
 def say(text: str, to: TextIO | None = None) -> None:
@@ -19,7 +19,7 @@ def complain(text: str) -> None:
     say(f"leafwise: {text}", sys.stderr)
 
 
-def show(result: "Shown", as_json: bool, **options: Any) -> None:
+def show(result: "Result", as_json: bool, **options: Any) -> None:
     """Prints a result: as a picture fitted to the terminal, or as JSON."""
     if as_json:
         print_json(result.json())

@@ -6,8 +6,8 @@ from typing import Any
 
 from leafwise.cli import target
 from leafwise.cli.output import say, show
-from leafwise.core.outline import Shown
 from leafwise.core.path import escape
+from leafwise.core.result import Result
 from leafwise.errors import Error
 
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _print_value(value: Any) -> None:
     """A plain value, as it is if it is text; or what stands below a path."""
-    if isinstance(value, Shown):
+    if isinstance(value, Result):
         show(value, as_json=False)
     else:
         print(escape(str(value)))  # and not say: a value is given as it is, also where it is a URL

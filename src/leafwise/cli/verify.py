@@ -25,7 +25,6 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.verifying import verify
     from leafwise.errors import ChecksumError
-    from leafwise.render.phrases import bytes_text, plural
 
     try:
         verified = verify(target.file(options.file), progress=True)
@@ -34,20 +33,9 @@ def run(options: argparse.Namespace) -> int:
             raise
         print_json({"ok": False, "damaged": list(error.leaves), "message": str(error)})
         return 1
-    ok = not verified.unchecked and not verified.unbound
     if options.json:
-        print_json({"ok": ok, **verified._asdict()})
-        return 0 if ok else 1
-    formats = f" ({', '.join(verified.without_checksums)})" if verified.without_checksums else ""
-    if not verified.leaves and verified.unchecked:
-        say(f"{options.file}: no checksums to compare with{formats}; lw.save writes them", sys.stderr)
+        print_json(verified.json())
     else:
-        unchecked = plural(verified.unchecked, "leaf has", "leaves have")
-        also = f"; {unchecked} no checksum{formats}" if verified.unchecked else ""
-        if verified.unbound:
-            unbound = plural(verified.unbound, "shard is", "shards are")
-            also += f"; {unbound} not bound to an index, and may be of another save"
-        bound = f"{plural(verified.bound, 'shard', 'shards')} bound to the index, " if verified.bound else ""
-        summary = f"{plural(verified.leaves, 'leaf', 'leaves')}, {bytes_text(verified.bytes) or '0 B'}, {bound}ok{also}"
-        say(f"{options.file}: {summary}")
-    return 0 if ok else 1
+        nothing = not verified.leaves and verified.unchecked
+        say(f"{options.file}: {'; '.join(verified.text().splitlines())}", sys.stderr if nothing else sys.stdout)
+    return 0 if verified.ok else 1

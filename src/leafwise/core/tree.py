@@ -13,16 +13,17 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME
-from leafwise.core.outline import Shown
 from leafwise.core.overlaps import bytes_shared
 from leafwise.core.path import Path, escape, quote
 from leafwise.core.query import Query
+from leafwise.core.result import Table, whole_number
 from leafwise.core.walk import walk
 from leafwise.core.warn import warn
 from leafwise.errors import PathError, QueryError, TieWarning, WalkError
 
 # Opens the path of a file. A string, because core may not import files.
 FILES = "leafwise.files"
+_MAX_COMPLETIONS = 10_000  # keys that are offered for completion
 
 
 class Counts(NamedTuple):
@@ -85,7 +86,7 @@ def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_st
     return tree(import_module(FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps))
 
 
-class Tree(Shown, kind="tree"):
+class Tree(Table, kind="tree"):
     """Nodes, leaves and ties below one place. Indexing is relative to it; paths stay absolute.
 
     Verbs read what the walk wrote by `columns`, of which a tree is a part: `root` is the number of the node that it
@@ -170,6 +171,15 @@ class Tree(Shown, kind="tree"):
             return self._find(self._names_of(path)) is not None
         except QueryError:
             return False
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What IPython offers after `t["` and Tab: nodes and leaves, the upper levels first where there are many."""
+        columns = self.columns
+        depth = len(self.path.names)
+        names = [columns.node_path(node).names[depth:] for node in self.node_numbers() if not columns.hidden(node)]
+        names += [columns.row_path(row).names[depth:] for row in self.rows]
+        upper = sorted(dict.fromkeys(steps for steps in names if steps), key=len)[:_MAX_COMPLETIONS]
+        return [".".join(map(quote, steps)) for steps in upper]
 
     def _names_of(self, path: Any) -> tuple[str, ...]:
         """The names to follow from the root of this tree. Text is relative; a Path that leads through the root is
@@ -403,6 +413,6 @@ class Tree(Shown, kind="tree"):
 
     # -- pictures (render is imported when something is drawn) -------------------------------------------
 
-    def text(self, *, depth: int | None = None, full: bool = False) -> str:
-        """The picture as plain text: `depth` levels, or `full` with nothing folded or left out."""
-        return self.render_text(depth=depth, full=full)
+    def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
+        """The picture as plain text, `width` columns wide: `depth` levels of it, or with `full` all of it."""
+        return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))

@@ -9,9 +9,10 @@ from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import Leaf
-from leafwise.core.path import escape, listed
+from leafwise.core.path import listed
 from leafwise.core.query import Query
 from leafwise.core.rebuild import with_leaves
+from leafwise.core.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import ArgumentError, NonFiniteError, PathError, RuleError, Unsupported, WalkError, WriteError
@@ -20,7 +21,7 @@ from leafwise.iterate.flat import Flat, flat_of
 from leafwise.share.places import nothing_matches
 
 
-class Norms(Mapping[str, float]):
+class Norms(Table, Mapping[str, float], kind="norms"):
     """The norm of each gradient before clipping, by path; see `lw.clip`.
 
     `total` is the norm of all of them together. `nonfinite` are the paths whose gradient is not finite. `clipped` is
@@ -54,13 +55,11 @@ class Norms(Mapping[str, float]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._norms_by_path())
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
     def __len__(self) -> int:
         return len(self._leaves)
-
-    def __repr__(self) -> str:
-        largest = sorted(self.items(), key=lambda item: -item[1])[:3]
-        largest_text = ", ".join(f"{path} {norm:.3g}" for path, norm in largest)
-        return escape(f"<Norms of {len(self):,} gradients: total {self.total:.4g}; largest {largest_text}>")
 
 
 def clip(

@@ -9,7 +9,7 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home, offer
 from leafwise.core.memory import Op
-from leafwise.core.path import escape
+from leafwise.core.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import WalkError, WriteError
@@ -50,7 +50,7 @@ class FlatPart:
         )
 
 
-class Flat:
+class Flat(Table, kind="flat"):
     """A model whose trainable leaves are views of one vector; see `lw.flat`.
 
     `values` and `grads` are the vectors. A model of several dtypes or devices has several: `parts`, each with `values`,
@@ -110,11 +110,14 @@ class Flat:
         self._undone = True
         return self.model
 
-    def __repr__(self) -> str:
-        leaves = sum(len(part.leaves) for part in self._parts)
-        size = sum(sum(part.packed.sizes) for part in self._parts)
-        kinds = ", ".join(str(part.packed.dtype).removeprefix("torch.") for part in self._parts)
-        return escape(f"<Flat{', undone' * self._undone}: {leaves:,} leaves, {size:,} parameters, {kinds}>")
+    @property
+    def is_undone(self) -> bool:
+        """Whether `undo()` was called: the vectors are no longer those of the model."""
+        return self._undone
+
+    def account(self) -> list[tuple[str, dict[str, slice]]]:
+        """For each vector its dtype and the slice of each leaf; also after `undo()`."""
+        return [(str(part.packed.dtype).removeprefix("torch."), part.slices) for part in self._parts]
 
 
 # By the id of the model, which a Flat keeps alive.
@@ -126,7 +129,7 @@ def flat_of(model: Any) -> Flat | None:
     if isinstance(model, Flat):
         return model
     flattened = _flats.get(id(model))
-    return None if flattened is None or flattened._undone else flattened
+    return None if flattened is None or flattened.is_undone else flattened
 
 
 def flat(model: Any) -> Flat:

@@ -9,8 +9,8 @@ from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
-from leafwise.core.outline import Shown
 from leafwise.core.path import listed
+from leafwise.core.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import RuleError
@@ -40,7 +40,7 @@ class GroupAccount(NamedTuple):
     decayed: bool | None
 
 
-class Groups(Shown, list[dict[str, Any]], kind="groups"):
+class Groups(Table, list[dict[str, Any]], kind="groups"):
     """The groups, as `torch.optim` takes them; prints as an account. See `lw.groups`.
 
     `rules` and `groups` are the account, line by line. `uncovered` are the leaves that no rule covers, which take the

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
-from leafwise.core.path import listed
+from leafwise.core.path import escape, listed
 from leafwise.core.progress import bar
 from leafwise.core.rebuild import recomputed, with_leaves
 from leafwise.core.tree import Tree, tree
@@ -133,7 +133,7 @@ class _Initialization:
         if left:
             names = listed([self.columns.row_text(row) for row in left])
             warn(
-                UserWarning(
+                escape(
                     f"no rule says how to initialize the buffers {names}, and leafwise does not know how to compute "
                     "them: still on meta; make them as the model does when it is built"
                 )

@@ -41,7 +41,7 @@ _DOUBLES = [ROWS.index(row) for name in NUMBERS if (row := _WORKED_OUT.get(name,
 _WHOLE = [ROWS.index(name) for name in ("exponent", "whole_min", "whole_max")]
 
 
-class Table(NamedTuple):
+class RunTable(NamedTuple):
     """Where arrays lie on a device, in chunks; made once, and again only when they lie elsewhere."""
 
     runs: list[Run]
@@ -64,7 +64,7 @@ class Table(NamedTuple):
         return self.whole_count + self.careful_count
 
 
-def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
+def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> RunTable:
     """The table of arrays that all lie on one device."""
     check_known({run.dtype for run in runs})
     if chunk % (8 * max(_BLOCK, _BLOCK_WITH_HISTOGRAM)):
@@ -90,7 +90,7 @@ def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
     def there(array: Any) -> Any:
         return torch.from_numpy(array).to(device)
 
-    return Table(
+    return RunTable(
         list(runs),
         chunk,
         sum(1 << int(kind) for kind in set(kinds.tolist())),
@@ -108,7 +108,7 @@ def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> Table:
     )
 
 
-def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]:
+def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moments]]:
     """Has the arrays of a table measured; waits for it only when what is returned is called."""
     arrays, chunks = len(table.runs), table.chunks
     device = table.addresses.device
@@ -154,7 +154,7 @@ def measure(table: Table, histogram: bool = True) -> Callable[[], list[Moments]]
     return wait
 
 
-def _pinned(table: Table, words: int) -> Any:
+def _pinned(table: RunTable, words: int) -> Any:
     """Memory of the host that a GPU can write to; what was used before, if it is as long."""
     try:
         spare = table.spare.pop()
@@ -165,7 +165,7 @@ def _pinned(table: Table, words: int) -> Any:
     return torch.empty(words, dtype=torch.int64, pin_memory=True)
 
 
-def _moments(table: Table, results: Any, histogram: bool) -> list[Moments]:
+def _moments(table: RunTable, results: Any, histogram: bool) -> list[Moments]:
     arrays = len(table.runs)
     rows = results[: FIELDS * arrays].reshape(FIELDS, arrays)
     counts, numbers = rows[_COUNTED].T.tolist(), rows[_DOUBLES].view(np.float64).T.tolist()

@@ -1,8 +1,8 @@
 """A result in; text, JSON, HTML or a picture out.
 
-The module of a result has `lower(result, **options)`, which gives a `Doc`, and `to_json(result)`, which gives plain
-data. Where the lines of a `Doc` are not what is to be shown, it has `to_text(result, terminal, **options)`,
-`to_html(result)` or `to_png(result)`.
+The module of a result has `lower(result, *, full, **options)`, which gives a `Doc`, and `to_json(result)`, which gives
+plain data; for a table, also `to_table(result)`, which gives `TableRows`. Where the lines of a `Doc` are not what is to
+be shown, it has `to_text(result, terminal, *, full, **options)`, `to_html(result)` or `to_png(result)`.
 """
 
 import sys
@@ -10,39 +10,46 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from leafwise.core.outline import Shown
+from leafwise.core.result import Result, Table
+from leafwise.errors import Error
+from leafwise.render.table import TableRows
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 
-__all__ = ["RESULTS", "for_stdout", "html_of", "json_of", "png_of", "text_of"]
+__all__ = ["RESULTS", "for_stdout", "html_of", "json_of", "pandas_of", "png_of", "text_of"]
 
-# Kind of result (`class Stats(Shown, kind="stats")`) → the module that draws it, imported when one is drawn.
+# Kind of result (`class Stats(Table, kind="stats")`) → the module that draws it, imported when one is drawn.
 RESULTS = {
     "diff": "leafwise.render.diff",
     "findings": "leafwise.render.findings",
+    "flat": "leafwise.render.flat",
     "groups": "leafwise.render.groups",
     "image": "leafwise.render.image",
+    "norms": "leafwise.render.norms",
     "plan": "leafwise.render.plan",
     "stats": "leafwise.render.stats",
     "ties": "leafwise.render.ties",
     "tree": "leafwise.render.tree",
+    "uses": "leafwise.render.uses",
+    "verified": "leafwise.render.verified",
 }
 
 
-def text_of(result: Shown, *, terminal: Terminal | None = None, **options: Any) -> str:
-    """The picture as text, plain unless a terminal is given."""
+def text_of(result: Result, *, width: int | None = None, terminal: Terminal | None = None, **options: Any) -> str:
+    """The result as text: plain unless a terminal is given, and `width` columns wide."""
     module, terminal = _module_of(result), terminal or Terminal()
+    terminal = terminal if width is None else terminal._replace(width=width)
     if hasattr(module, "to_text"):
         return str(module.to_text(result, terminal, **options))
     return text(module.lower(result, **options), terminal)
 
 
-def for_stdout(result: Shown, **options: Any) -> str:
+def for_stdout(result: Result, **options: Any) -> str:
     """The picture as `print` shows it: colored and fitted where standard output is a terminal."""
     return text_of(result, terminal=Terminal.of(sys.stdout), **options)
 
 
-def html_of(result: Shown) -> str:
+def html_of(result: Result) -> str:
     """The picture for a notebook."""
     module = _module_of(result)
     if hasattr(module, "to_html"):
@@ -52,16 +59,31 @@ def html_of(result: Shown) -> str:
     return html(module.lower(result))
 
 
-def json_of(result: Shown) -> dict[str, Any]:
+def json_of(result: Result) -> dict[str, Any]:
     """The result as plain data."""
     data: dict[str, Any] = _module_of(result).to_json(result)
     return data
 
 
-def png_of(result: Shown) -> bytes:
+def pandas_of(result: Table) -> Any:
+    """The table as a DataFrame of pandas."""
+    try:
+        pandas: Any = import_module("pandas")
+    except ImportError as error:
+        raise Error(f"{type(result).__name__}.pandas() needs pandas: pip install pandas") from error
+    table: TableRows = _module_of(result).to_table(result)
+    columns = {name: [row.get(name) for row in table.rows] for name in table.columns}
+    frame = pandas.DataFrame(columns)
+    for column, exact in columns.items():
+        if any(isinstance(number, int) and abs(number) > 1 << 53 for number in exact):
+            frame[column] = pandas.Series(exact, frame.index, dtype=object)  # as floats they would be rounded
+    return frame if table.key is None else frame.set_index(table.key)
+
+
+def png_of(result: Result) -> bytes:
     """The result as a PNG."""
     return bytes(_module_of(result).to_png(result))
 
 
-def _module_of(result: Shown) -> ModuleType:
+def _module_of(result: Result) -> ModuleType:
     return import_module(RESULTS[result.result_kind])

@@ -14,6 +14,7 @@ from leafwise.render.json import plain_value
 from leafwise.render.outline import MAX_LINES
 from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
+from leafwise.render.table import TableRows
 
 _MIN_LINES = 2  # of the outline, however long the footer is: the title, and how many lines are left out
 _MAX_REMARKS = 6  # of each kind, below the outline
@@ -64,6 +65,20 @@ def _counted(changes: list[Change], noun: str, nouns: str) -> str:
         return f"{words}, all the same" if len(changes) > 1 else f"{words}, the same" if changes else words
     counts = Counter(kind for change in changes for kind in change.kinds)
     return f"{words}: " + ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if kind in counts)
+
+
+_FIGURES = ("relative_l2", "cosine", "largest", "share")
+
+
+def to_table(diff: Diff) -> TableRows:
+    """A row for each leaf and plain value that was compared."""
+    columns = ["path", "kind", "kinds", "other", "shape", "other_shape", "dtype", "other_dtype", *_FIGURES]
+    rows = []
+    for change in diff:
+        comparison = change.comparison
+        figures = {name: None if comparison is None else getattr(comparison, name) for name in _FIGURES}
+        rows.append({**change._asdict(), "kind": change.kind, **figures})
+    return TableRows(columns, rows, "path")
 
 
 def to_json(diff: Diff) -> dict[str, Any]:

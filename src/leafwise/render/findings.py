@@ -4,9 +4,10 @@ from itertools import groupby
 from typing import Any
 
 from leafwise.core.outline import Doc, Line, Span, Style
-from leafwise.inspect.check.findings import LEVELS, Findings
+from leafwise.inspect.check.findings import LEVELS, Finding, Findings
 from leafwise.render.phrases import plural
 from leafwise.render.stats import left_out
+from leafwise.render.table import TableRows
 
 _STYLES: dict[str, Style] = {"error": "warn", "warning": "tie", "note": "dim"}
 _OF_A_CODE = 8  # findings of one code that get a line
@@ -36,6 +37,11 @@ def _footer(findings: Findings) -> list[tuple[Span, ...]]:
     by = f"{plural(findings.checked, 'leaf', 'leaves')} checked by {plural(len(findings.rules), 'rule', 'rules')}"
     footer: list[tuple[Span, ...]] = [(Span(levels or "nothing found", style), Span(f" · {by}", "dim"))]
     return footer + left_out("values not looked at", findings.skipped)
+
+
+def to_table(findings: Findings) -> TableRows:
+    """A row for each finding, the worst first."""
+    return TableRows(list(Finding._fields), [finding._asdict() for finding in findings])
 
 
 def to_json(findings: Findings) -> dict[str, Any]:

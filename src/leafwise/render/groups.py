@@ -7,11 +7,12 @@ from leafwise.core.path import listed
 from leafwise.iterate.groups import GroupAccount, Groups
 from leafwise.iterate.rules import option_text
 from leafwise.render.phrases import plural
+from leafwise.render.table import TableRows
 
 _DECAY = {True: "decayed", False: "not decayed", None: "decayed as the optimizer is told"}
 
 
-def lower(groups: Groups) -> Doc:
+def lower(groups: Groups, *, full: bool = False) -> Doc:
     """A line for each rule with what it matched, and a line for each group with its options."""
     lines = []
     if groups.rules:
@@ -22,13 +23,13 @@ def lower(groups: Groups) -> Doc:
         note = tuple(notes) if frozen and rule.note else tuple(span for span in notes[::2] if span.text)
         lines.append(_line(rule.rule, rule.leaves, rule.parameters, note))
     if groups.rules and groups.uncovered:
-        note = (Span(listed(groups.uncovered), "dim"),)
+        note = (Span(_names(groups.uncovered, full), "dim"),)
         lines.append(_line("no rule", len(groups.uncovered), groups.uncovered_parameters, note))
     lines.append(Line(0, (Span("groups", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
     for number, group in enumerate(groups.groups):
         note = (Span(_DECAY[group.decayed], "dim" if group.decayed is None else ""),)
         lines.append(_line(f"{number}  {_options(group)}", group.leaves, group.parameters, note))
-    return Doc(lines, _footer(groups), right=frozenset({0, 1}))
+    return Doc(lines, _footer(groups, full), right=frozenset({0, 1}))
 
 
 def _line(label: str, leaves: int, parameters: int, note: tuple[Span, ...]) -> Line:
@@ -40,7 +41,7 @@ def _options(group: GroupAccount) -> str:
     return ", ".join(options) or "the optimizer's defaults"
 
 
-def _footer(groups: Groups) -> list[tuple[Span, ...]]:
+def _footer(groups: Groups, full: bool) -> list[tuple[Span, ...]]:
     counts = {True: [0, 0], False: [0, 0], None: [0, 0]}
     for group in groups.groups:
         counts[group.decayed][0] += group.leaves
@@ -51,12 +52,27 @@ def _footer(groups: Groups) -> list[tuple[Span, ...]]:
     footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
     if groups.frozen:
         frozen = _counted(len(groups.frozen), groups.frozen_parameters)
-        footer.append((Span(f"frozen and left out: {frozen}: {listed(groups.frozen)}", "warn"),))
+        footer.append((Span(f"frozen and left out: {frozen}: {_names(groups.frozen, full)}", "warn"),))
     return footer
+
+
+def _names(names: list[str], full: bool) -> str:
+    return listed(names, len(names)) if full else listed(names)
 
 
 def _counted(leaves: int, parameters: int) -> str:
     return f"{plural(leaves, 'leaf', 'leaves')}, {plural(parameters, 'parameter', 'parameters')}"
+
+
+def to_table(groups: Groups) -> TableRows:
+    """A row for each trainable leaf, with its group and the options it gets there."""
+    names = {name: None for account in groups.groups for name in account.options}
+    rows = [
+        {"path": path, "group": number, **account.options}
+        for number, (account, group) in enumerate(zip(groups.groups, groups, strict=True))
+        for path in group["param_names"]
+    ]
+    return TableRows(["path", "group", *names], rows, "path")
 
 
 def to_json(groups: Groups) -> dict[str, Any]:

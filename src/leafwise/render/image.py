@@ -5,7 +5,7 @@ from typing import Any
 
 from leafwise.inspect.image.picture import Image
 from leafwise.render.caption import caption
-from leafwise.render.characters import fitted, half_blocks, signs
+from leafwise.render.characters import FittedGrid, fitted, half_blocks, signs
 from leafwise.render.html import styled
 from leafwise.render.pixels import colors, enlarged
 from leafwise.render.png import png
@@ -35,11 +35,11 @@ def to_png(image: Image) -> bytes:
     return png(image.width, image.height, (row.tobytes() for row in pixels), palette())
 
 
-def to_text(image: Image, terminal: Terminal, *, width: int | None = None) -> str:
+def to_text(image: Image, terminal: Terminal, *, full: bool = False) -> str:
     """In half blocks where there is color, otherwise as a map of characters; then the caption."""
     colored = terminal.color and not terminal.ascii
-    columns = max(1, width or terminal.width or _WIDTH)
-    small = fitted(image.grid, columns, colored)
+    columns = max(1, terminal.width or _WIDTH)
+    small = FittedGrid(image.grid, (1, 1)) if full else fitted(image.grid, columns, colored)
     drawn = half_blocks(small, image.limit) if colored else signs(small, image.limit, terminal.ascii)
     below = caption(image, small.left_out, colored=colored, width=columns, ascii_only=terminal.ascii)
     return "\n".join([*drawn, "", text(below, terminal._replace(width=columns))])

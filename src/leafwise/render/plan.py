@@ -7,6 +7,7 @@ from leafwise.core.leaf import shape_text
 from leafwise.core.outline import Doc, Line, Span
 from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
+from leafwise.render.table import TableRows
 
 _MAX_LINES = 30  # of leaves that get a value, and of each kind of problem, unless `full` is given
 
@@ -82,6 +83,23 @@ def _summary(plan: Plan) -> str:
         kinds[problem.kind] = kinds.get(problem.kind, 0) + 1
     counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if kind != "nothing")
     return f"{words} · the plan does not hold{f': {counts}' if counts else ''}"
+
+
+def to_table(plan: Plan) -> TableRows:
+    """A row for each leaf that would be loaded, and for each problem, allowed or not."""
+    source_names = _source_names(plan)
+    facts = plan.target.columns.facts([feed.row for feed in plan.feeds])
+    columns = ["path", "status", "source", "how", "shape", "dtype", "message"]
+    rows: list[dict[str, Any]] = []
+    for feed, (spec, _, _) in zip(plan.feeds, facts, strict=True):
+        loaded = {"path": feed.name, "status": "loaded", "source": source_names[feed.source], "how": feed.how}
+        rows.append({**loaded, "shape": spec.shape, "dtype": spec.dtype})
+    for problems, suffix in ((plan.problems, ""), (plan.allowed, " (allowed)")):
+        rows += [
+            {"path": problem.name, "status": f"{problem.kind}{suffix}", "message": problem.message}
+            for problem in problems
+        ]
+    return TableRows(columns, rows)
 
 
 def to_json(plan: Plan) -> dict[str, Any]:

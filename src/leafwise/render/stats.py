@@ -11,6 +11,7 @@ from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats
 from leafwise.render.outline import MAX_LINES
 from leafwise.render.phrases import plural
+from leafwise.render.table import TableRows
 
 _BARS = "▁▂▃▄▅▆▇█"
 _TOO_FEW = 5  # lines for a tree of many leaves
@@ -148,6 +149,14 @@ def left_out(heading: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
     for path, reason in reasons.items():
         by_reason.setdefault(reason, []).append(path)
     return [(Span(f"{heading}: {listed(paths)}: {reason}", "warn"),) for reason, paths in by_reason.items()]
+
+
+def to_table(stats: Stats) -> TableRows:
+    """A row for each leaf, without the histograms."""
+    columns = ["path", "shape", *stats.total.numbers()]
+    return TableRows(
+        columns, [{"path": path, "shape": row.shape, **row.numbers()} for path, row in stats.items()], "path"
+    )
 
 
 def to_json(stats: Stats) -> dict[str, Any]:

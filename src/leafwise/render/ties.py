@@ -7,6 +7,7 @@ from leafwise.core.outline import Doc, Line, Span
 from leafwise.core.path import listed
 from leafwise.render.json import shared_memory_json, undone_json
 from leafwise.render.phrases import bytes_text, plural
+from leafwise.render.table import TableRows
 from leafwise.share.find import Ties, bytes_saved
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _MAX_LISTED = 20  # of equal but untied leaves, which may be many
 
 
-def lower(ties: Ties) -> Doc:
+def lower(ties: Ties, *, full: bool = False) -> Doc:
     """A line for each tied leaf, below it its further names with how each sees it."""
     lines = []
     for tie in ties:
@@ -33,14 +34,14 @@ def lower(ties: Ties) -> Doc:
                     (Span(f"saves {bytes_text(saved) or '0 B'}", "dim"),),
                 )
             )
-    return Doc(lines, _footer(ties), right=frozenset({3}), drop=(2,))
+    return Doc(lines, _footer(ties, full), right=frozenset({3}), drop=(2,))
 
 
 def _op_text(op: "Op") -> str:
     return f"{op} {op.describe().strip()}".rstrip() if op != "same" else "same"
 
 
-def _footer(ties: Ties) -> list[tuple[Span, ...]]:
+def _footer(ties: Ties, full: bool) -> list[tuple[Span, ...]]:
     if len(ties):
         names = sum(len(tie.names) for tie in ties)
         words = f"{plural(len(ties), 'tie', 'ties')}, {names:,} names · {bytes_text(ties.bytes_saved) or '0 B'} saved"
@@ -51,12 +52,13 @@ def _footer(ties: Ties) -> list[tuple[Span, ...]]:
     for shared in ties.shared_memory:
         footer.append((Span(f"{shared.reason}: {_listed(shared.leaves)}", "warn"),))
     if ties.equal_untied is not None:
+        most = len(ties.equal_untied) if full else _MAX_LISTED
         telling = [equal for equal in ties.equal_untied if not equal.constant]
-        for equal in telling[:_MAX_LISTED]:
+        for equal in telling[:most]:
             how = f" ({_op_text(equal.op)})" if equal.op != "same" else ""
             footer.append((Span(f"equal but untied{how}: {_listed(equal.leaves)}", "warn"),))
-        if len(telling) > _MAX_LISTED:
-            footer.append((Span(f"… and {len(telling) - _MAX_LISTED:,} more groups that are equal but untied", "dim"),))
+        if len(telling) > most:
+            footer.append((Span(f"… and {len(telling) - most:,} more groups that are equal but untied", "dim"),))
         constant = sum(len(equal.leaves) for equal in ties.equal_untied if equal.constant)
         if constant:
             footer.append((Span(f"{constant:,} leaves are equal because each is one value throughout", "dim"),))
@@ -71,6 +73,25 @@ def _footer(ties: Ties) -> list[tuple[Span, ...]]:
 
 def _listed(leaves: "tuple[Leaf, ...]") -> str:
     return listed([str(leaf.path) for leaf in leaves], 6)
+
+
+def to_table(ties: Ties) -> TableRows:
+    """A row for each further name of a tied leaf."""
+    rows = []
+    for tie in ties:
+        for name, saved in zip(tie.names[1:], bytes_saved(ties.tree, tie), strict=True):
+            shape, dtype = tie.leaf.shape, tie.leaf.dtype
+            rows.append(
+                {
+                    "name": str(name.path),
+                    "leaf": str(tie.leaf.path),
+                    "op": _op_text(name.op),
+                    "shape": shape,
+                    "dtype": dtype,
+                    "bytes_saved": saved,
+                }
+            )
+    return TableRows(["name", "leaf", "op", "shape", "dtype", "bytes_saved"], rows, "name")
 
 
 def to_json(ties: Ties) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from leafwise.render.json import plain_value, shared_memory_json, undone_json
 from leafwise.render.outline import FOLD_FROM, MAX_LINES, cut, follows, within
 from leafwise.render.phrases import bytes_text, plural, value_text
 from leafwise.render.subtrees import Subtrees
+from leafwise.render.table import TableRows
 
 if TYPE_CHECKING:
     from leafwise.core.leaf import Leaf
@@ -267,6 +268,19 @@ def _out_of_reach(tree: "Tree") -> list[str]:
     for row, reason in tree.not_understood().items():
         by_reason.setdefault(reason, []).append(columns.row_text(row))
     return [f"not understood: {listed(paths, 3)}: {reason}" for reason, paths in by_reason.items()]
+
+
+def to_table(tree: "Tree") -> TableRows:
+    """A row for each leaf."""
+    columns = ["path", "shape", "dtype", "size", "bytes", "kind", "role", "owner", "trainable", "device", "names"]
+    texts = _PathTexts(tree)
+    rows = []
+    for leaf in tree:
+        data = _leaf_json(leaf, texts)
+        first = data["names"][0]
+        names = tuple(name["path"] for name in data["names"])
+        rows.append(data | {"shape": leaf.shape, "role": first["role"], "owner": first["owner"], "names": names})
+    return TableRows(columns, rows, "path")
 
 
 def to_json(tree: "Tree") -> dict[str, Any]:

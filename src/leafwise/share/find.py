@@ -9,7 +9,7 @@ from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import Op
-from leafwise.core.outline import Shown
+from leafwise.core.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import WalkError
@@ -41,7 +41,7 @@ class HeldWrongly(NamedTuple):
     place: str = ""  # of what is stale, where the optimizer holds it, and its shape
 
 
-class Ties(Shown, Sequence[Tie], kind="ties"):
+class Ties(Table, Sequence[Tie], kind="ties"):
     """The ties of a tree; prints as a table. See `lw.ties`."""
 
     def __init__(

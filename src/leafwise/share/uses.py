@@ -5,9 +5,12 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any
 
+from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.uses import TrackingUses, Use
+from leafwise.core.columns import Columns
 from leafwise.core.path import Path, escape
 from leafwise.core.query import Query
+from leafwise.core.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, TieError
@@ -57,7 +60,7 @@ class UseGradients(Mapping[Use, Any]):
         return escape(f"<{self._name}: {'; '.join(map(str, self._gradients)) or 'no use'}>")
 
 
-class Uses(Mapping[Path, UseGradients]):
+class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
     """What `with lw.uses(model) as uses:` gives: leaves by any of their paths."""
 
     def __init__(self, t: Tree, where: Any) -> None:
@@ -95,14 +98,26 @@ class Uses(Mapping[Path, UseGradients]):
         by_home = [gradients[name] for read in self._read if name in (gradients := read())]
         return UseGradients(name, by_home[0] if by_home else {})
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return [str(path) for path in self]
+
     def __iter__(self) -> Iterator[Path]:
         return (leaf.path for leaf in self._tree)
 
     def __len__(self) -> int:
         return len(self._tree)
 
-    def __repr__(self) -> str:
-        return f"<the uses of {len(self)} leaves; index by path>"
+    def account(self) -> dict[str, dict[Use, float]]:
+        """For each leaf, by path, the norm of its gradient in each of its uses."""
+        columns = self._tree.columns
+        names = [columns.row_text(leaf.number) for leaf in self._tree]
+        gradients = {name: by_use for read in self._read for name, by_use in read().items()}
+        return {name: {use: _norm(columns, array) for use, array in gradients.get(name, {}).items()} for name in names}
+
+
+def _norm(columns: Columns, array: Any) -> float:
+    dense = array.to_dense() if getattr(array, "layout", None) is not None and "sparse" in str(array.layout) else array
+    return columns.home(dense).capability(Clipping).norms([dense])[0]
 
 
 def uses(model: Any, where: Any = None) -> Uses:

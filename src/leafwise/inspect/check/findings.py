@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, overload
 
-from leafwise.core.outline import Shown
 from leafwise.core.path import escape
+from leafwise.core.result import Table
 
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -24,7 +24,7 @@ class Finding(NamedTuple):
         return escape(f"{self.path or '(whole)'}: {self.level} {self.code}: {self.message}")
 
 
-class Findings(Shown, Sequence[Finding], kind="findings"):
+class Findings(Table, Sequence[Finding], kind="findings"):
     """What `lw.check` found: a sequence of `Finding`, the worst first; prints as a table.
 
     `ok` is whether there is nothing worse than a note. `checked` is how many leaves were looked at, `rules` the codes
@@ -81,7 +81,3 @@ class Findings(Shown, Sequence[Finding], kind="findings"):
         ['weight']
         """
         return [finding for finding in self._findings if finding.level == what or finding.code.startswith(str(what))]
-
-    def text(self, *, full: bool = False) -> str:
-        """The table as plain text; `full` shows every finding."""
-        return self.render_text(full=full)

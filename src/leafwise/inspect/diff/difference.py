@@ -9,12 +9,12 @@ from typing import Any, overload
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.leaf_pairs import LeafPair, LeafPairs
 from leafwise.core.match import Prefix
-from leafwise.core.outline import Shown
 from leafwise.core.pairing import NamedArray, Pairing, Side
 from leafwise.core.path import shown_url
 from leafwise.core.plain_pairs import PlainPairs, compare_plain
 from leafwise.core.progress import bar
 from leafwise.core.proposals import Proposal
+from leafwise.core.result import Table, whole_number
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, QueryError, WalkError
@@ -23,7 +23,7 @@ from leafwise.inspect.diff.changes import KINDS, Change, in_order
 RENAME_HINT = "give rename= what they are called in b"
 
 
-class Diff(Shown, Sequence[Change], kind="diff"):
+class Diff(Table, Sequence[Change], kind="diff"):
     """What became of every leaf, in the order of the first tree, and then what was added; see `lw.diff`.
 
     `same` says whether nothing differs. `d["2.weight"]` is the change of a leaf, `d.of("changed")` all changes of a
@@ -84,18 +84,19 @@ class Diff(Shown, Sequence[Change], kind="diff"):
     def __contains__(self, key: object) -> bool:
         return key in self._by_path if isinstance(key, str) else key in self._changes
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._by_path)
+
     def __iter__(self) -> Iterator[Change]:
         return iter(self._changes)
 
     def __len__(self) -> int:
         return len(self._changes)
 
-    def text(self, *, depth: int | None = None, full: bool = False) -> str:
-        """The outline as plain text. `depth` says how many steps of a path get lines of their own; `full` shows every
-        leaf, also those that are the same."""
-        if depth is not None and (type(depth) is not int or depth < 0):
-            raise QueryError(f"a depth is a whole number from 0 on, not {depth!r}")
-        return self.render_text(depth=depth, full=full)
+    def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
+        """The outline as plain text, `width` columns wide. `depth` is the number of path entries that get lines of
+        their own; `full` shows every leaf, also those that are the same."""
+        return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))
 
 
 def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: bool = False) -> Diff:

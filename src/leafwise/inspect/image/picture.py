@@ -1,7 +1,6 @@
 """A leaf as a picture, and where it goes."""
 
 import math
-import operator
 import os
 import secrets
 from contextlib import suppress
@@ -9,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.leaf import shape_text
-from leafwise.core.outline import Shown
 from leafwise.core.path import escape
+from leafwise.core.result import Result
 from leafwise.errors import FileError, QueryError
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ _STRIP = 24  # the height of a strip in pixels
 _SHORT = 48  # pixels that the short side has at least, or a fourth of the long one
 
 
-class Image(Shown, kind="image"):
+class Image(Result, kind="image"):
     """A leaf as a picture; see `lw.image`.
 
     `cells` are the numbers that are drawn, as a NumPy array, `limit` is the value at the ends of the scale, `width` and
@@ -161,8 +160,11 @@ class Image(Shown, kind="image"):
                 os.remove(staged)
         return text
 
-    def text(self, *, width: int = 80) -> str:
-        """The picture in characters, no wider than this: `=` and `-` are negative, `+` and `#` positive.
+    def text(self, *, width: int | None = None, full: bool = False) -> str:
+        """The picture in characters: `=` and `-` are negative, `+` and `#` positive.
+
+        It is 80 columns wide unless `width` says otherwise; with `full`, each value gets a character of its own,
+        however wide and high that makes it.
 
         >>> import torch, leafwise as lw
         >>> print(lw.image({"w": torch.eye(4) - torch.ones(4, 4).triu(1)}).text(width=20))
@@ -182,10 +184,7 @@ class Image(Shown, kind="image"):
         · about 0   + ≥ 0.2
         # ≥ 0.6
         """
-        count = whole_number(width)
-        if count is None or count < 1:
-            raise QueryError(f"a width is a whole number from 1 on, not {width!r}")
-        return self.render_text(width=count)
+        return self.render_text(width=width, full=full)
 
 
 def must_be_png(path: "str | os.PathLike[str]") -> str:
@@ -203,14 +202,6 @@ def must_be_png(path: "str | os.PathLike[str]") -> str:
     if not text.lower().endswith(".png"):
         raise QueryError(f"pictures are written as PNG: {text!r} should end in .png")
     return text
-
-
-def whole_number(number: Any) -> int | None:
-    """A whole number of whatever kind; None of anything else."""
-    try:
-        return None if isinstance(number, bool) else operator.index(number)
-    except TypeError:
-        return None
 
 
 def _finite(cells: Any) -> Any:

@@ -3,6 +3,7 @@
 import math
 from importlib import import_module
 from numbers import Real
+from operator import index
 from typing import Any, Literal
 
 from leafwise.core import registry
@@ -15,7 +16,7 @@ from leafwise.core.reader import reader
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import Error, PathError, QueryError, WalkError
-from leafwise.inspect.image.picture import Image, whole_number
+from leafwise.inspect.image.picture import Image
 
 STYLES = ("filters", "matrix", "norms", "strip")
 _SIZE = 1024
@@ -59,7 +60,9 @@ def image(
     with opened(whole, "image") as t:
         leaf = source if isinstance(source, Leaf) else _leaf_in(t, path)
         name = "" if is_array else str(leaf.path)
-        return _drawn(leaf, name, of, None if limit is None else float(limit), whole_number(size), style)
+        return _drawn(
+            leaf, name, of, None if limit is None else float(limit), None if size is None else index(size), style
+        )
 
 
 def check_options(of: Any, limit: Any, size: Any, style: Any, spelling: str = "{}=") -> None:
@@ -70,13 +73,20 @@ def check_options(of: Any, limit: Any, size: Any, style: Any, spelling: str = "{
         raise QueryError(
             f"{spelling.format('limit')} is a positive number, the value at the ends of the scale, not {_short(limit)}"
         )
-    if size is not None and whole_number(size) not in _SIZES:
+    if size is not None and not _is_size(size):
         raise QueryError(
             f"{spelling.format('size')} is a whole number of pixels from {_SIZES[0]} to {_SIZES[-1]}, "
             f"not {_short(size)}"
         )
     if style is not None and style not in STYLES:
         raise QueryError(f"{spelling.format('style')} is one of {', '.join(STYLES)}, not {style!r}")
+
+
+def _is_size(size: Any) -> bool:
+    try:
+        return not isinstance(size, bool) and index(size) in _SIZES
+    except TypeError:
+        return False
 
 
 def _is_limit(limit: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from importlib import import_module
 from threading import Lock
 from typing import Any, Literal
 
@@ -12,9 +11,9 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home, Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.moments import Moments, together
-from leafwise.core.outline import Shown
 from leafwise.core.path import Path, listed
 from leafwise.core.progress import bar
+from leafwise.core.result import Table, whole_number
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import Error, PathError, QueryError, WalkError
@@ -22,7 +21,7 @@ from leafwise.inspect.stats.rows import Row
 from leafwise.share.places import nothing_matches
 
 
-class Stats(Shown, Mapping[str, Row], kind="stats"):
+class Stats(Table, Mapping[str, Row], kind="stats"):
     """Statistics by path; prints as a table. See `lw.stats`.
 
     `s["2.weight"]` is the row of a leaf, under any of its names, `s["2"]` the table of a part, in which places may be
@@ -92,6 +91,9 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.tree._ipython_key_completions_()
+
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -127,26 +129,10 @@ class Stats(Shown, Mapping[str, Row], kind="stats"):
         ties, moments = self.tree.columns.ties, self._waiting.moments
         return Row(together([moments[ties.get(row, row)] for row in self._rows.values()]))
 
-    def text(self, *, depth: int | None = None, full: bool = False) -> str:
-        """The table as plain text. `depth` says how many steps of a path get a line of their own; `full` shows every
-        leaf."""
-        if depth is not None and (type(depth) is not int or depth < 0):
-            raise QueryError(f"a depth is a whole number from 0 on, not {depth!r}")
-        return self.render_text(depth=depth, full=full)
-
-    def pandas(self) -> Any:
-        """The same as a DataFrame of pandas, a row for each path, without the histograms."""
-        try:
-            pandas: Any = import_module("pandas")
-        except ImportError as error:
-            raise Error("Stats.pandas() needs pandas: pip install pandas") from error
-        rows = [{"path": path, **row.numbers()} for path, row in self.items()]
-        frame = pandas.DataFrame(rows, columns=["path", *self.total.numbers()]).set_index("path")
-        for name in self.total.statistics():
-            exact = [getattr(row, name) for row in self.values()]
-            if any(isinstance(number, int) and abs(number) > 1 << 53 for number in exact):
-                frame[name] = pandas.Series(exact, frame.index, dtype=object)  # as floats they would be rounded
-        return frame
+    def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
+        """The table as plain text, `width` columns wide. `depth` is the number of path entries that get a line of
+        their own; `full` shows every leaf."""
+        return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))
 
 
 @renamed_arguments(x="source")

@@ -1,0 +1,57 @@
+"""The types of results, for annotations and `isinstance`. Verbs make them; they are not made by hand.
+
+>>> from leafwise.results import Findings, Stats
+>>> def worst(findings: Findings) -> str:
+...     return findings[0].message if findings else "nothing found"
+"""
+
+from leafwise.checkpoint.background import BackgroundSave
+from leafwise.checkpoint.plan import Plan, Problem
+from leafwise.checkpoint.verifying import Verified
+from leafwise.core.leaf import SharedMemory, UndoneTie
+from leafwise.core.proposals import Proposal
+from leafwise.core.result import Result, Table
+from leafwise.core.tree import Counts, Tree
+from leafwise.inspect.check.findings import Finding, Findings
+from leafwise.inspect.diff.changes import Change
+from leafwise.inspect.diff.difference import Diff
+from leafwise.inspect.image.picture import Image
+from leafwise.inspect.stats.rows import Row
+from leafwise.inspect.stats.statistics import Stats
+from leafwise.iterate.clipping import Norms
+from leafwise.iterate.flat import Flat, FlatPart
+from leafwise.iterate.groups import GroupAccount, Groups, RuleAccount
+from leafwise.share.find import EqualUntied, HeldWrongly, Ties
+from leafwise.share.uses import UseGradients, Uses
+
+__all__ = [
+    "BackgroundSave",
+    "Change",
+    "Counts",
+    "Diff",
+    "EqualUntied",
+    "Finding",
+    "Findings",
+    "Flat",
+    "FlatPart",
+    "GroupAccount",
+    "Groups",
+    "HeldWrongly",
+    "Image",
+    "Norms",
+    "Plan",
+    "Problem",
+    "Proposal",
+    "Result",
+    "Row",
+    "RuleAccount",
+    "SharedMemory",
+    "Stats",
+    "Table",
+    "Ties",
+    "Tree",
+    "UndoneTie",
+    "UseGradients",
+    "Uses",
+    "Verified",
+]
