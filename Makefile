@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults fuzz check format bench variants matrix sweep metaloads renames timmrules optimizers ties alarms wheel \
-	clean
+.PHONY: help run test faults fuzz check docs format bench variants matrix sweep metaloads renames timmrules optimizers ties alarms \
+	wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,11 +24,16 @@ faults: $(VENV)/dev.stamp  ## Kill, fill, flip and crash saves at length (minute
 fuzz: $(VENV)/dev.stamp  ## Damage files of every format, and try the C code with sanitizers (minutes)
 	@$(BIN)/python -m tools.fuzz
 
-check: $(VENV)/dev.stamp  ## Lint, format and types
+check: $(VENV)/dev.stamp  ## Lint, format, types, and the links of the site
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror src/leafwise/kernels/*.[ch] tools/*.c
 	@$(BIN)/mypy
+	@$(MAKE) --no-print-directory docs
+
+# Strict: a link or an anchor that leads nowhere, or a page that is not in the navigation, is an error. (With --quiet, it is not.)
+docs: $(VENV)/dev.stamp  ## Build the documentation site into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 format: $(VENV)/dev.stamp  ## Put the code in order
 	@$(BIN)/ruff check --fix .
