@@ -355,7 +355,7 @@ class Columns:
             ]
         if self.ties and set(kinds) != {"parameter"}:
             kinds = [self.row_kinds[self.ties.get(row, row)] for row in rows]
-        specs = self.ask(rows, values, "its facts", lambda home, arrays: home.specs(arrays))
+        specs = self.ask(rows, values, "getting its shape and dtype", lambda home, arrays: home.specs(arrays))
         if "buffer" in kinds or "transient" in kinds:
             specs = [
                 spec._replace(trainable=False) if kind in ("buffer", "transient") and self.is_held(row) else spec
@@ -374,10 +374,10 @@ class Columns:
         return facts_of_rows
 
     def ask(
-        self, rows: Sequence[int], values: list[Any], subject: str, ask: Callable[[Home, list[Any]], list[T]]
+        self, rows: Sequence[int], values: list[Any], action: str, ask: Callable[[Home, list[Any]], list[T]]
     ) -> list[T]:
-        """What the homes of the values answer. Almost always they have one home, which is asked once for all. `subject`
-        is what they are asked about, for the error."""
+        """The answers of the homes of the values. Almost always there is one home, which is asked once for all values.
+        `action` is what the error says leafwise was doing."""
         homes_of_values = self.homes_of(values)
         try:
             if len(homes_of_values) == 1:
@@ -389,7 +389,7 @@ class Columns:
             try:
                 answers += ask(self.home(value), [value])
             except Exception as error:
-                raise asking_raised(self.row_text(row), subject, error) from error
+                raise asking_raised(self.row_text(row), action, error) from error
         return answers
 
     def rows_of(self, leaf: int) -> list[int]:

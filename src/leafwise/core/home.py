@@ -59,12 +59,14 @@ class Memory(NamedTuple):
 class Home:
     """The base of every home.
 
+    `walks` names the objects that users can pass to `lw.tree`, for the error about an object that cannot be walked.
     `in_place` is whether values are written into existing arrays; if not, the capability `Rebuilding` makes new ones.
     `capabilities` says where each capability is implemented: a class, or "module:class", which is imported when it is
     first asked for.
     """
 
     name: ClassVar[str] = "home"
+    walks: ClassVar[str] = ""
     in_place: ClassVar[bool] = True
     capabilities: ClassVar[Capabilities] = {}
 
@@ -131,7 +133,7 @@ class Home:
 
     def read(self, value: Any, index: Any = ()) -> Any:
         """The array as a NumPy array of the dtype that `spec` says, or the part that `index` takes."""
-        raise Unsupported(self.name, "give a NumPy array")
+        raise Unsupported(self.name, "convert to a NumPy array")
 
     def write(self, value: Any, array: Any) -> None:
         """Writes all values in place. Raises `WriteError`, before anything changes, where shape or dtype differ."""

@@ -126,12 +126,12 @@ class Leaf:
     @property
     def value(self) -> Any:
         """The framework's own array, never a copy."""
-        return self._ask(lambda home, raw: home.value(raw), "its value")
+        return self._ask(lambda home, raw: home.value(raw), "getting its value")
 
     @property
     def grad(self) -> Any:
         """The gradient, or None before any backward."""
-        return self._ask(lambda home, raw: home.grads([raw])[0], "its gradient")
+        return self._ask(lambda home, raw: home.grads([raw])[0], "getting its gradient")
 
     def numpy(self, index: Any = ()) -> Any:
         """The value as a NumPy array, or a part of it, without a copy where the memory allows it.
@@ -140,8 +140,8 @@ class Leaf:
         """
         if isinstance(index, tuple) and not index:
             value = self.value  # for a file, an array over its memory; nothing is read yet
-            return self._ask(lambda home, raw: self.columns.home(value).read(value), "its value")
-        return self._ask(lambda home, raw: home.read(raw, index), "its value")
+            return self._ask(lambda home, raw: self.columns.home(value).read(value), "reading its value")
+        return self._ask(lambda home, raw: home.read(raw, index), "reading its value")
 
     def write(self, array: Any) -> None:
         """Writes in place, so that every name sees it. Shape and dtype must agree, or nothing changes.
@@ -153,7 +153,7 @@ class Leaf:
         tensor([1., 1.])
         """
         try:
-            self._ask(lambda home, raw: home.write(raw, array), "a write")
+            self._ask(lambda home, raw: home.write(raw, array), "writing to it")
         except (WriteError, WalkError) as error:
             reason = str(error).removeprefix(f"{self.path}: ")
             raise WriteError(f"{self.path}: {reason}; nothing was changed") from error
@@ -161,16 +161,16 @@ class Leaf:
     # --------------------------------------------------------------------------------------------------
 
     def _facts(self) -> Spec:
-        return self._ask(lambda home, raw: home.spec(raw), "its shape and dtype")
+        return self._ask(lambda home, raw: home.spec(raw), "getting its shape and dtype")
 
-    def _ask(self, question: Callable[[Home, Any], T], subject: str) -> T:
+    def _ask(self, question: Callable[[Home, Any], T], action: str) -> T:
         raw = self.columns.current(self.row)
         try:
             return question(self.columns.home(raw), raw)
         except Error:
             raise
         except Exception as error:
-            raise asking_raised(str(self.path), subject, error) from error
+            raise asking_raised(str(self.path), action, error) from error
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Leaf):
@@ -283,9 +283,9 @@ class UndoneTie(NamedTuple):
         )
 
 
-def asking_raised(path: str, subject: str, error: Exception) -> WalkError:
-    """The error for an array that raised an exception of its own when it was asked about `subject`."""
-    return WalkError(f"{path}: asking for {subject} raised {type(error).__name__}: {error}")
+def asking_raised(path: str, action: str, error: Exception) -> WalkError:
+    """The error for an array that raised an exception of its own; `action` is what leafwise was doing."""
+    return WalkError(f"{path}: {action} raised {type(error).__name__}: {error}")
 
 
 def shape_text(shape: tuple[int, ...] | None) -> str:

@@ -28,14 +28,14 @@ class Prefix(NamedTuple):
     def describe(self) -> str:
         """
         >>> Prefix("module.", "", 12).describe(), Prefix("", "model.", 1).describe()
-        ('prefix "module." left off 12 names', 'prefix "model." put before 1 name')
+        ('prefix "module." removed from 12 names', 'prefix "model." added to 1 name')
         """
         names = f"{self.times:,} name{'' if self.times == 1 else 's'}"
         if not self.target:
-            return f'prefix "{self.source}" left off {names}'
+            return f'prefix "{self.source}" removed from {names}'
         if not self.source:
-            return f'prefix "{self.target}" put before {names}'
-        return f'prefix "{self.source}" taken for "{self.target}" in {names}'
+            return f'prefix "{self.target}" added to {names}'
+        return f'prefix "{self.source}" replaced by "{self.target}" in {names}'
 
 
 class Matching(NamedTuple):
@@ -65,7 +65,7 @@ def match(targets: Sequence[str], sources: Sequence[str], rename: Rename = None)
 
     >>> matching = match(["0.weight", "0.bias"], ["module.0.weight", "module.0.bias", "extra"])
     >>> matching.sources, matching.sources_left, matching.prefixes[0].describe()
-    ({0: 0, 1: 1}, [2], 'prefix "module." left off 2 names')
+    ({0: 0, 1: 1}, [2], 'prefix "module." removed from 2 names')
     """
     names, left_out, idle = _renamed(sources, rename)
     fronts, prefixes = _common_fronts(targets, names)
@@ -75,7 +75,8 @@ def match(targets: Sequence[str], sources: Sequence[str], rename: Rename = None)
     if len(by_name) < len(names):
         twice = next(name for name, times in Counter(names.values()).items() if times > 1)
         from_ = [sources[number] for number, name in names.items() if name == twice]
-        raise QueryError(f"{' and '.join(map(repr, from_[:3]))} would both be {twice!r}; rename= must tell them apart")
+        both = " and ".join(map(repr, from_[:3]))
+        raise QueryError(f"{both} would both become {twice!r}; give them different names in rename=")
     get = by_name.get
     matches = {target: source for target, name in enumerate(targets) if (source := get(name)) is not None}
     targets_left = [target for target in range(len(targets)) if target not in matches]
@@ -139,7 +140,7 @@ class Renaming:
         except Exception as error:
             raise QueryError(f"rename= raised {type(error).__name__}: {error} for {name!r}") from error
         if new is not None and not isinstance(new, str):
-            raise QueryError(f"rename= gave {new!r} for {name!r}; it must give a name, or None to leave it out")
+            raise QueryError(f"rename= returned {new!r} for {name!r}; it must return a name, or None to leave it out")
         return new
 
 
@@ -161,7 +162,7 @@ def _rules_of(rename: Rename) -> _Rules:
     if isinstance(rename, Sequence) and not isinstance(rename, str):
         return _substituted(rename)
     raise QueryError(
-        'rename= takes {"old": "new"}, [(pattern, replacement), …], a function from name to name, or "auto"; '
+        'rename= accepts {"old": "new"}, [(pattern, replacement), …], a function from name to name, or "auto"; '
         f"not {rename!r}"
     )
 
@@ -193,7 +194,7 @@ def _substituted(rename: Sequence[Any]) -> _Rules:
             rules.append((re.compile(pattern), replacement))
         except (TypeError, ValueError, re.error) as error:
             raise QueryError(
-                f"rename= takes pairs of a regular expression and its replacement, not {rule!r}"
+                f"rename= accepts pairs of a regular expression and its replacement, not {rule!r}"
             ) from error
     used: set[int] = set()
 
@@ -202,7 +203,7 @@ def _substituted(rename: Sequence[Any]) -> _Rules:
             try:
                 name, times = pattern.subn(replacement, name)
             except (re.error, IndexError, TypeError) as error:
-                raise QueryError(f"{replacement!r} cannot take the place of {pattern.pattern!r}: {error}") from error
+                raise QueryError(f"cannot replace {pattern.pattern!r} by {replacement!r}: {error}") from error
             if times:
                 used.add(number)
         return name

@@ -20,8 +20,8 @@ class _StepChange(NamedTuple):
     def describe(self) -> str:
         old, new = ".".join(self.old), ".".join(self.new)
         if not self.old:
-            return f'only "{new}" is put in'
-        return f'only "{old}" is left out' if not self.new else f'only "{old}" is "{new}"'
+            return f'only "{new}" is added'
+        return f'only "{old}" is removed' if not self.new else f'only "{old}" becomes "{new}"'
 
 
 def by_one_change(targets: list[Family], sources: list[Family], keys: dict[int, Hashable]) -> list[Pair]:

@@ -132,7 +132,7 @@ def told_apart(targets: list[Family], sources: list[Family]) -> list[Pair]:
         for row, (column, _) in sorted(singled_out.items()):
             if contradicts(sources[row].template, targets[column].template):
                 return []
-            pairs.append(Pair(sources[row], targets[column], "no other name has its words"))
+            pairs.append(Pair(sources[row], targets[column], "no other name has the same words"))
         rows -= singled_out.keys()
         columns -= chosen
     return pairs

@@ -14,7 +14,7 @@ def find_overlaps(columns: Columns, merge: bool) -> list[Overlap]:
     """Leaves that share memory without being one leaf. With `merge`, arrays that are another name of a leaf are tied to
     it."""
     every = range(len(columns.row_values))
-    keys = columns.ask(every, columns.row_values, "its memory", lambda home, values: home.storages(values))
+    keys = columns.ask(every, columns.row_values, "finding its memory", lambda home, values: home.storages(values))
     storages: dict[object, list[int]] = {}
     for row, storage in enumerate(keys):
         if storage is not None and row not in columns.ties:
@@ -44,7 +44,7 @@ def _memory(columns: Columns, row: int) -> tuple[Memory | None, bool]:
     try:
         return home.memory(value), home.own_gradient(value)
     except Exception as error:
-        raise asking_raised(columns.row_text(row), "its memory", error) from error
+        raise asking_raised(columns.row_text(row), "finding its memory", error) from error
 
 
 def find_undone(columns: Columns) -> None:

@@ -85,7 +85,7 @@ class Path:
         if isinstance(text, Path):
             return text
         if not isinstance(text, str):
-            raise QueryError(f"a path is text such as 'layers.0.weight', not {text!r}")
+            raise QueryError(f"a path is a string such as 'layers.0.weight', not {text!r}")
         return cls(text)
 
     def fetch(self, obj: Any) -> Any:

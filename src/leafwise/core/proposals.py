@@ -142,7 +142,7 @@ class _EvidenceSearch:
     def _by_shape(self) -> Iterator[Pair]:
         for targets, sources in self._groups():
             if len(targets) == len(sources) == 1 and not contradicts(sources[0].template, targets[0].template):
-                yield Pair(sources[0], targets[0], "no other has this shape")
+                yield Pair(sources[0], targets[0], "no other leaf has this shape")
 
 
 def _balanced(targets: list[Family], sources: list[Family], keys: dict[int, Hashable]) -> set[Hashable]:
@@ -218,7 +218,7 @@ def _likely(targets: list[Family], sources: list[Family]) -> list[Pair]:
         return []
     if len(targets) == len(sources) == 1:
         names = sources[0].template, targets[0].template
-        but = "the names contradict it" if contradicts(*names) else "more is left than can be paired"
+        but = "the names contradict it" if contradicts(*names) else "other leaves have no partner"
         return [Pair(sources[0], targets[0], f"same shape, but {but}")]
     if len(targets) * len(sources) > _MAX_COMPARED:
         return [Pair(s, t, "same shape, same order") for s, t in zip(sources, targets, strict=False)]
@@ -232,7 +232,7 @@ def _likely(targets: list[Family], sources: list[Family]) -> list[Pair]:
     for score, _, i, j in scored:
         if i not in pairs and j not in done:
             done.add(j)
-            pairs[i] = Pair(sources[j], targets[i], f"same shape, names alike by {-score:.0%}")
+            pairs[i] = Pair(sources[j], targets[i], f"same shape, names {-score:.0%} similar")
     return list(pairs.values())
 
 

@@ -47,7 +47,7 @@ class Query:
         if isinstance(where, re.Pattern):
             return Query(repr(where), _by_text(where))
         if isinstance(where, type):
-            raise QueryError(f"{where.__name__} is a class; lw.where(owner={where.__name__}) selects what it owns")
+            raise QueryError(f"{where.__name__} is a class; lw.where(owner={where.__name__}) selects its leaves")
         if callable(where):
             return Query(repr(where), _by_leaf(where))
         raise QueryError(
@@ -163,7 +163,7 @@ def _fact_test(fact: str, wanted: Any) -> Callable[[Any], bool]:
         wanted = str(wanted)
     if not isinstance(wanted, str):
         if wanted is not None and not isinstance(wanted, bool | int):
-            raise QueryError(f"cannot ask for {fact}={wanted!r}; give {_EXAMPLES[fact]}, or a tuple of such")
+            raise QueryError(f"cannot select by {fact}={wanted!r}; give {_EXAMPLES[fact]}, or a tuple of these")
         return lambda value: bool(value == wanted)
     pattern = compiled_word(wanted)
     if fact == "owner":

@@ -139,7 +139,7 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _PathLookup]:  # 
     except Exception as error:
         at = columns.node_path(node).names if node >= 0 else ()
         path = ".".join(map(quote, (*at, name) if name else at)) or "the root"
-        raise WalkError(f"cannot walk {path}: looking at it raised {type(error).__name__}: {error}") from error
+        raise WalkError(f"cannot walk {path}: visiting it raised {type(error).__name__}: {error}") from error
     if not objects:
         handled = homes.find(type(root))
         if handled is None or handled[1] != "node" or not hasattr(root, "__len__") or len(root):

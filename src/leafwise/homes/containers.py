@@ -52,6 +52,7 @@ class ContainerSaving(Saving):
 
 class ContainersHome(Home):
     name = "containers"
+    walks = "dicts, lists, tuples and dataclasses that contain these or arrays"
     capabilities: ClassVar[Capabilities] = {Rebuilding: ContainerRebuilding, Saving: ContainerSaving}
     _last_keys: tuple[tuple[int, int], dict[str, Any]] = (0, 0), {}
 

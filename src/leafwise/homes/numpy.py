@@ -25,7 +25,7 @@ _PIECE = 8 << 20  # bytes copied at a time
 class NumpySaving(Saving):
     def pieces(self, value: Any) -> Iterator[Any]:
         if isinstance(value, np.ma.MaskedArray):
-            raise Unsupported(self.home.name, "be saved", "a masked array; save its data and its mask")
+            raise Unsupported(self.home.name, "save a masked array", "save its data and its mask instead")
         value = np.asarray(value)
         if value.flags.c_contiguous and value.dtype.isnative:
             yield value.reshape(-1).view(np.uint8).data if value.size else b""
@@ -80,7 +80,7 @@ class NumpyFilling(Filling):
 class NumpyMeasuring(Measuring):
     def cannot_measure(self, value: Any) -> str:
         if isinstance(value, np.ma.MaskedArray):
-            return "it is a masked array; give its data"
+            return "it is a masked array; pass its data instead"
         return unknown_dtype(value.dtype.name)
 
     def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
@@ -91,9 +91,9 @@ class NumpyMeasuring(Measuring):
 class NumpyComparing(Comparing):
     def cannot_compare(self, value: Any) -> str:
         if isinstance(value, np.ma.MaskedArray):
-            return "it is a masked array; give its data"
+            return "it is a masked array; pass its data instead"
         is_number = value.dtype.kind in "biufc" or value.dtype.type.__module__ == "ml_dtypes"
-        return "" if is_number else f"there are no numbers in an array of {value.dtype.name}"
+        return "" if is_number else f"an array of dtype {value.dtype.name} contains no numbers"
 
     def contiguous_run(self, value: Any) -> Run | None:
         return cpu.run_of(value) if value.flags.c_contiguous and value.dtype.isnative else None

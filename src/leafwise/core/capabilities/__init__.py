@@ -29,10 +29,10 @@ class Capability:
         the home says: bits that stand for other numbers must not be taken for these."""
         array, dtype = self.home.read(value), self.home.spec(value).dtype
         if array.dtype.name != dtype:
-            why = f"it says that its arrays are {dtype}, and gives {array.dtype.name}"
+            why = f"its spec() says {dtype}, but its read() returns {array.dtype.name}"
             raise Unsupported(self.home.name, "be read by NumPy", why)
         return array
 
     def missing(self, action: str) -> Unsupported:
         """The error for a method that the home did not implement."""
-        return Unsupported(self.home.name, action, f"{type(self).__name__} does not say how")
+        return Unsupported(self.home.name, action, f"{type(self).__name__} does not implement it")

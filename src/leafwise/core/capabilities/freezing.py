@@ -7,7 +7,7 @@ from leafwise.core.capabilities import Capability
 
 class Freezing(Capability):
     action = "freeze"
-    why = "nothing in its arrays says whether they are trained"
+    why = "its arrays do not record whether they are trained"
 
     def set_trainable(self, values: list[Any], trainable: bool) -> None:
         """Makes arrays trainable, or not."""

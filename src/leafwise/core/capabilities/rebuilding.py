@@ -5,7 +5,7 @@ from typing import Any
 from leafwise.core.capabilities import Capability
 from leafwise.errors import Unsupported
 
-CANNOT_REPLACE = "its Rebuilding capability has no `replace`"
+CANNOT_REPLACE = "its Rebuilding capability does not implement `replace`"
 
 
 class Rebuilding(Capability):
@@ -15,11 +15,11 @@ class Rebuilding(Capability):
 
     def from_numpy(self, value: Any, array: Any) -> Any:
         """A NumPy array as an array of this home, to replace `value`."""
-        raise Unsupported(self.home.name, "take values from outside")
+        raise Unsupported(self.home.name, "convert NumPy arrays into its own")
 
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
         """An array with memory, to replace one that has none yet."""
-        raise Unsupported(self.home.name, "be given memory")
+        raise Unsupported(self.home.name, "allocate new arrays")
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
         """The owner with other leaves, children or plain values under these names: itself, or a new object if it cannot

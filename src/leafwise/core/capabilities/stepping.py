@@ -23,7 +23,7 @@ class Stepping(Capability):
     The parameters themselves are not listed: they are leaves of the model. `homes.torch.optimizers` is an example.
     """
 
-    action = "list what it steps"
+    action = "list the parameters of an optimizer"
 
     def is_optimizer(self, obj: Any) -> bool:
         """Whether a node steps parameters and keeps state for each. Depends only on the type of the node."""
@@ -31,7 +31,7 @@ class Stepping(Capability):
 
     def held_by(self, optimizer: Any) -> list[tuple[str, Any]]:
         """The arrays that an optimizer steps, each with a description of its place in the optimizer."""
-        raise self.missing("list what it steps")
+        raise self.missing("list the parameters of an optimizer")
 
     def reached(self, optimizer: Any, value: Any) -> Any:
         """State of the same shape as an array that is zero for elements that no step changed; None if there is none."""
@@ -39,7 +39,7 @@ class Stepping(Capability):
 
     def exchange(self, optimizer: Any, new: dict[int, Any]) -> None:
         """Replaces parameters of an optimizer; `new` are the new ones by the `id` of the old."""
-        raise self.missing("exchange what it steps")
+        raise self.missing("exchange the parameters of an optimizer")
 
     def like_parameter(self, key: str) -> bool:
         """Whether the state of this name has the shape of its parameter."""
@@ -56,7 +56,7 @@ class Stepping(Capability):
         """Sets the state of parameters, by group number and position, and the options of groups, by group number; with
         `whole`, other options of a group are removed. `global_state` belongs to no parameter. Arrays are NumPy arrays.
         A parameter that is not in `states` keeps its state."""
-        raise self.missing("take the state of an optimizer")
+        raise self.missing("restore the state of an optimizer")
 
     def cannot_restore(self, value: Any) -> str:
         """Why an array in the state of an optimizer would not come back as it was; empty where it would."""
@@ -69,7 +69,7 @@ class Stepping(Capability):
 
     def restore_own_state(self, optimizer: Any, state: Any) -> None:
         """Has such an optimizer load its own state dict. Arrays are NumPy arrays."""
-        raise self.missing("take the state of an optimizer")
+        raise self.missing("restore the state of an optimizer")
 
 
 def is_optimizer(home: Home, obj: Any) -> bool:

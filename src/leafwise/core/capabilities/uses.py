@@ -31,11 +31,11 @@ class Use(NamedTuple):
 
 
 class TrackingUses(Capability):
-    action = "tell uses apart"
+    action = "record gradients use by use"
 
     def capture(
         self, nodes: dict[int, list[str]], leaves: dict[str, Any]
     ) -> AbstractContextManager[Callable[[], dict[str, dict[Use, Any]]]]:
         """While entered, records the gradient of each of the arrays `leaves`, use by use. `nodes` are the paths of each
         node by its identity. Entering it gives a function that returns the gradients so far."""
-        raise self.missing("tell uses apart")
+        raise self.missing("record gradients use by use")

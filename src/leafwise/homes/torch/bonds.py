@@ -225,8 +225,8 @@ class Bond:
             self.dissolve()
         warnings.warn(
             TieWarning(
-                f"copied {copied} without {lost}, to which it is tied: the copy is independent; "
-                "copy a module that holds both to keep the tie"
+                f"copied {copied} without {lost}, to which it is tied: the copy is not tied; "
+                "to keep the tie, copy a module that contains both"
             ),
             stacklevel=2,
         )

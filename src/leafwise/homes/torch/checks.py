@@ -101,10 +101,10 @@ class StateDictCheck:
         if bond.keep is None:
             agreeing = next((key for number, key in present if (number, key) not in differing), present[0][1])
             raise TieError(
-                f"the state dict gives tied names different values: {agreeing} and {differing[0][1]} (tied are "
-                f"{names}); they were left as they are. "
-                'lw.keep_ties(model, keep="source") takes the value of the first, keep="target" of the other, '
-                'keep="mean" their mean; lw.untie(model, …) lets them differ'
+                f"the state dict has different values for the tied names {agreeing} and {differing[0][1]} "
+                f"(all tied names: {names}); these names were not loaded; "
+                'lw.keep_ties(model, keep="source") uses the value of the first name, keep="target" that of the '
+                'others, keep="mean" their mean; lw.untie(model, …) unties them'
             )
         values = [(state[key].detach(), bond.members[number].op) for number, key in present]
         first = next((at for at, (number, _) in enumerate(present) if number == bond.source), None)
@@ -120,7 +120,7 @@ class StateDictCheck:
         targets = [value_and_op for at, value_and_op in enumerate(values) if at != first]
         chosen = choose(whole, targets, "target")
         if not all(same_bits(seen_through(chosen, op), value) for value, op in targets):
-            raise TieError(f'keep="target" cannot choose: the targets among {names} differ; they were left as they are')
+            raise TieError(f'keep="target" cannot choose: the targets among {names} differ; they were not loaded')
         return chosen
 
 

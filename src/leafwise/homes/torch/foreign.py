@@ -16,27 +16,27 @@ from torch import nn
 _MARKING = ("torch.distributed.fsdp", "deepspeed")
 
 _FSDP1 = (
-    "a parameter of FSDP1, which keeps a piece of it in each process; save and compare what FSDP gives with "
-    "FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT): model.state_dict(), or use FSDP2 (fully_shard)"
+    "a parameter of FSDP1, which keeps only a shard of it in each process; save and compare the model.state_dict() "
+    "under FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT), or use FSDP2 (fully_shard)"
 )
 _ZERO3 = (
-    "a parameter of DeepSpeed ZeRO-3, which keeps a piece of it in each process; work inside "
+    "a parameter of DeepSpeed ZeRO-3, which keeps only a shard of it in each process; work inside "
     "deepspeed.zero.GatheredParameters(model.parameters()), or use engine.save_16bit_model and engine.load_checkpoint"
 )
 DTENSOR = (
-    "a DTensor is spread over the processes of a mesh; use its full_tensor(), or "
+    "a DTensor is sharded over the processes of a mesh; use its full_tensor(), or "
     "torch.distributed.checkpoint.state_dict.get_model_state_dict and set_model_state_dict with full_state_dict=True"
 )
 _FUNCTORCH = (
-    "a tensor inside of a function transform (vmap, grad, …) has no values of its own; call leafwise outside of it"
+    "a tensor inside a function transform (vmap, grad, …) has no values of its own; call leafwise outside of it"
 )
-_FAKE = "a FakeTensor has a shape and no values; call leafwise outside of FakeTensorMode"
+_FAKE = "a FakeTensor has a shape but no values; call leafwise outside of FakeTensorMode"
 _BITSANDBYTES = (
-    "bitsandbytes keeps it packed, and its scales outside of the tree; save with model.save_pretrained, or make it a "
-    "plain tensor with bitsandbytes.functional.dequantize_4bit or int8_vectorwise_dequant"
+    "bitsandbytes keeps it packed, and its scales outside of the tree; save with model.save_pretrained, or convert it "
+    "to a plain tensor with bitsandbytes.functional.dequantize_4bit or int8_vectorwise_dequant"
 )
 _MASTERS = (
-    "DeepSpeed keeps a copy of it in full precision, from which the next step takes it again; use "
+    "DeepSpeed keeps a copy of it in full precision, and the next step overwrites it with that copy; use "
     "engine.load_checkpoint, or load into the model before deepspeed.initialize"
 )
 
@@ -71,7 +71,7 @@ def _of_a_subclass(value: torch.Tensor) -> str:
     if hasattr(value, "device_mesh") and hasattr(value, "to_local"):
         return DTENSOR
     if hasattr(value, "__tensor_flatten__"):  # a wrapper subclass, made of inner tensors
-        return f"{kind.__name__} is a tensor made of other tensors; make it a plain one first"
+        return f"{kind.__name__} is a tensor made of other tensors; convert it to a plain tensor first"
     return ""
 
 

@@ -42,7 +42,7 @@ class TorchGrouping(Grouping):
         if isinstance(optimizer, torch.optim.Optimizer):
             return frozenset(optimizer.defaults) | _FROM_SCHEDULERS
         if not callable(optimizer):
-            raise RuleError(f"optimizer= takes the class of an optimizer, such as torch.optim.AdamW, not {optimizer!r}")
+            raise RuleError(f"optimizer= accepts an optimizer class, such as torch.optim.AdamW, not {optimizer!r}")
         options = _options(optimizer)
         return None if options is None else options | _FROM_SCHEDULERS
 
@@ -56,7 +56,7 @@ def depths(model: Any, names: list[str]) -> list[int | None]:
     elif callable(matcher):
         order_of = _by_function(matcher)
     else:
-        raise TypeError(f"it gives {type(matcher).__name__}, neither a dict of patterns nor a function of names")
+        raise TypeError(f"it returns {type(matcher).__name__}, not a dict of patterns or a function of names")
     orders = [order_of(name) for name in names]
     levels: dict[_Order, int] = {}
     level = -1
@@ -119,7 +119,7 @@ def _strings(model: Any, method: str) -> list[str]:
     answer = ask()
     names = list(answer) if isinstance(answer, Iterable) and not isinstance(answer, str) else [answer]
     if isinstance(answer, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{method}() gives {answer!r}, not a set of names")
+        raise TypeError(f"{method}() returns {answer!r}, not a set of names")
     return [name for name in names if name]
 
 

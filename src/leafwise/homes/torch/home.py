@@ -59,6 +59,7 @@ _WRAPPERS = (
 
 class TorchHome(Home):
     name = "torch"
+    walks = "torch.nn.Module"
     capabilities: ClassVar[Capabilities] = {
         Averaging: "leafwise.homes.torch.averaging:TorchAveraging",
         Clipping: "leafwise.homes.torch.clipping:TorchClipping",

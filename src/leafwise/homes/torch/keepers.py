@@ -86,8 +86,8 @@ class TieKeeper:
         owner = self.owner()
         if owner is None:
             raise TieError(
-                "this is a shallow copy of a module whose ties are kept, and the module itself is gone; "
-                "use copy.deepcopy, or let go first: lw.keep_ties(model, False)"
+                "this is a shallow copy of a module whose ties are kept, and that module no longer exists; "
+                "use copy.deepcopy, or call lw.keep_ties(model, False) before copying"
             )
         bound: Callable[..., Any] = getattr(type(owner), name).__get__(owner)
         return bound

@@ -18,13 +18,11 @@ class TorchLoading(Loading):
         if reason := not_understood(value) or cannot_be_changed(value):
             return reason
         if value.is_inference() and not torch.is_inference_mode_enabled():
-            return "it was made in inference mode, outside of which it cannot be written; load inside of it"
+            return "it was made in inference mode, and can be written only there; load inside torch.inference_mode()"
         if value.layout != torch.strided or value.is_nested or value.is_quantized:
             return "it is sparse, nested or quantized, and values cannot be written into it"
         if any(size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)):
-            return (
-                "it is expanded: several of its elements lie in one place; give it memory of its own with .contiguous()"
-            )
+            return "it is expanded: several of its elements share memory; give each its own with .contiguous()"
         return ""
 
     def writable_bytes(self, value: torch.Tensor) -> memoryview | None:

@@ -83,7 +83,7 @@ def _copied_to_cpu(values: list[torch.Tensor], histogram: bool) -> Wait:
 
 @cache
 def _warn_once(reason: str) -> None:
-    message = f"{reason}: statistics of what is on a GPU are made on the CPU, after copying it there"
+    message = f"{reason}: statistics of tensors on a GPU are computed on the CPU, after copying them there"
     warnings.warn(escape(message), stacklevel=2)
 
 

@@ -54,6 +54,7 @@ class _StateStep(VirtualNode):
 
 class OptimizerHome(Home):
     name = "torch optimizer"
+    walks = "torch.optim.Optimizer"
     capabilities: ClassVar[Capabilities] = {
         Saving: "leafwise.homes.torch.stepping:OptimizerSaving",
         Stepping: "leafwise.homes.torch.stepping:TorchStepping",

@@ -16,7 +16,7 @@ class TorchRebuilding(Rebuilding):
     def allocate(self, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         """A tensor with memory, in place of one that has none; on the device that PyTorch would choose now."""
         if reason := not_understood(value):
-            raise Unsupported("torch", "be given memory", reason)
+            raise Unsupported("torch", "allocate a new tensor", reason)
         made = torch.empty(shape, dtype=value.dtype)
         if isinstance(value, nn.Parameter):
             made = nn.Parameter(made, requires_grad=value.requires_grad)

@@ -4,11 +4,13 @@ A row says, for a type of layer, what each of its leaves is for and what its axe
 base classes of a layer, so a subclass of `nn.Linear` is a Linear unless it has a row of its own.
 """
 
+import sys
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from weakref import WeakKeyDictionary
 
 from leafwise.core.home import Axes
+from leafwise.errors import RuleError
 
 # The name of a leaf → its role and its axes. `*space` stands for any number of spatial axes, and `*features` for the
 # one or more axes that a norm runs over.
@@ -77,9 +79,10 @@ _answers_by_class: "WeakKeyDictionary[type, tuple[Roles | None, _Answers]]" = We
 
 
 def add_roles(layer: str | type, roles: Roles) -> None:
-    """Tells leafwise what the leaves of a layer of yours are for.
+    """Adds the roles and axes of a PyTorch layer of your own.
 
-    `layer` is a class, the dotted name of one, or a glob over class names; rows added later come first.
+    `layer` is a class of modules, the dotted name of one, or a glob over class names. `roles` has the role and the axes
+    of each leaf, by its name. Roles added later come first.
 
     >>> import torch, leafwise as lw
     >>> class Scale(torch.nn.Module):
@@ -91,7 +94,12 @@ def add_roles(layer: str | type, roles: Roles) -> None:
     'norm.scale'
     """
     if not isinstance(layer, str | type):
-        raise TypeError(f"a layer is a class or the name of one, not {layer!r}")
+        raise TypeError(f"a layer is a class or the name of a class, not {layer!r}")
+    if isinstance(layer, type) and not _has_modules(layer):
+        raise RuleError(
+            f"cannot add roles to {layer.__module__}.{layer.__qualname__}: it is not a torch.nn.Module, and only "
+            "PyTorch layers have a table of roles; give the class of the module that owns the leaves"
+        )
     for name, row in roles.items():
         if [type(part) for part in row] != [str, tuple]:
             raise TypeError(
@@ -100,6 +108,14 @@ def add_roles(layer: str | type, roles: Roles) -> None:
             )
     _TABLE.insert(0, (layer, dict(roles)))
     _answers_by_class.clear()
+
+
+def _has_modules(cls: type) -> bool:
+    """Whether instances of a class or of one of its subclasses, as of a mixin, are PyTorch modules."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    return issubclass(cls, torch.nn.Module) or any(map(_has_modules, type.__subclasses__(cls)))
 
 
 def role_of(cls: type, name: str, ndim: int | None) -> tuple[str | None, Axes]:

@@ -84,15 +84,15 @@ def differs(module: nn.Module) -> str:
         if key in held:
             if not _is_same(value, held[key]):
                 return (
-                    f"the state_dict() of {name} holds another {key} than the module does, and leafwise cannot tell "
-                    "which is meant; save model.state_dict(), and load with model.load_state_dict()"
+                    f"the state_dict() of {name} has a different {key} than the module itself, and leafwise cannot "
+                    "know which one to use; save model.state_dict(), and load with model.load_state_dict()"
                 )
         elif not _is_listed(module, key):
             added.append(key)
     if added:
         return (
-            f"the state_dict() of {name} also holds {', '.join(added[:3])}, which {name} adds to it by a hook, or for "
-            "a module below it; save model.state_dict(), and load with model.load_state_dict()"
+            f"the state_dict() of {name} also contains {', '.join(added[:3])}, which {name} adds in a hook, or for a "
+            "module below it; save model.state_dict(), and load with model.load_state_dict()"
         )
     return ""
 
@@ -138,4 +138,4 @@ def load_own_part(module: nn.Module, state: dict[str, Any]) -> None:
     errors += [f"{key} is missing" for key in keys.missing_keys]
     errors += [f"{key} is unexpected" for key in keys.unexpected_keys]
     if errors:
-        raise RuntimeError(escape(f"{type(module).__name__} does not take what it holds: {'; '.join(errors[:3])}"))
+        raise RuntimeError(escape(f"{type(module).__name__} cannot load its own state: {'; '.join(errors[:3])}"))

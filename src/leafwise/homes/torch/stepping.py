@@ -105,8 +105,8 @@ class TorchStepping(Stepping):
             _undo_casts(optimizer.state_dict(), restored)
 
     def cannot_restore(self, value: Any) -> str:
-        # Arrays come back as tensors.
-        return "" if isinstance(value, torch.Tensor) else "an array of NumPy in the state of an optimizer"
+        # Arrays are restored as tensors.
+        return "" if isinstance(value, torch.Tensor) else "a NumPy array in the state of an optimizer"
 
     def keeps_own_state(self, optimizer: Any) -> bool:
         return keeps_own_state(optimizer)
@@ -135,8 +135,8 @@ def _kept_outside(optimizer: Any) -> str:
     for name, value in vars(optimizer).items():
         if isinstance(value, torch.Generator | random.Random):
             return (
-                f"{type(optimizer).__name__} draws from random numbers of its own, {name}, which are not in its "
-                "state_dict(): it would not go on as before"
+                f"{type(optimizer).__name__} has its own random generator, {name}, whose state is not in its "
+                "state_dict(): a resumed run would differ"
             )
     return ""
 

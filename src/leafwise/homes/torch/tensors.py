@@ -26,8 +26,8 @@ def is_lazy(value: torch.Tensor) -> bool:
 def holds_nothing(value: torch.Tensor) -> str:
     """Why a tensor has no values to read or to replace; empty where it has."""
     if is_lazy(value):
-        return "a lazy layer gets its shape at the first forward"
-    return "a meta tensor has a shape and no values; materialize the model first" if value.is_meta else ""
+        return "a lazy layer gets its shape in the first forward; run one first"
+    return "a meta tensor has a shape but no values; materialize the model first" if value.is_meta else ""
 
 
 def cannot_read(value: torch.Tensor) -> str:
@@ -35,26 +35,26 @@ def cannot_read(value: torch.Tensor) -> str:
     if reason := not_understood(value) or holds_nothing(value):
         return reason
     if value.is_quantized:
-        return "it is quantized: its values mean nothing without their scales, which are not in the tree"
+        return "it is quantized: its values cannot be read without their scales, which are not in the tree"
     if value.layout != torch.strided or value.is_nested:
-        return "a nested or sparse tensor has no plain memory; make it dense first"
+        return "a nested or sparse tensor has no plain memory; convert it to a dense tensor first"
     return ""
 
 
 def as_numpy(value: torch.Tensor) -> Any:
     """A tensor as a NumPy array, over the same memory where possible."""
     if reason := not_understood(value) or holds_nothing(value):
-        raise Unsupported("torch", "give a NumPy array", reason)
+        raise Unsupported("torch", "convert to a NumPy array", reason)
     if value.layout != torch.strided or value.is_nested or value.is_quantized:
         kind = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
-        raise Unsupported("torch", "give a NumPy array", f"of a {kind} tensor")
+        raise Unsupported("torch", f"convert a {kind} tensor to a NumPy array")
     plain = value.detach().cpu().resolve_conj().resolve_neg()
     if plain.dtype in _BY_BITS:
         return _numpy_by_bits(plain)
     try:
         return plain.numpy()
     except (TypeError, RuntimeError) as error:
-        raise Unsupported("torch", "give a NumPy array", str(error)) from error
+        raise Unsupported("torch", "convert to a NumPy array", str(error)) from error
 
 
 def is_elsewhere(value: torch.Tensor) -> bool:
@@ -73,7 +73,7 @@ def has_no_memory(value: torch.Tensor) -> str:
             return ""
     except (RuntimeError, NotImplementedError):  # raised by tensors that only stand for other tensors
         pass
-    return "it has no memory of its own now: it is fake, wraps another tensor, or was set free"
+    return "it has no memory of its own: it is fake, wraps another tensor, or its memory was freed"
 
 
 def tensor_over(array: Any) -> torch.Tensor:

@@ -52,8 +52,8 @@ class ParameterView:
         source = getattr(owner, self.name, None) if owner is not None else None
         if not isinstance(source, torch.Tensor):
             raise TieError(
-                f"{self.path} is a view of {self.source}, which is gone; "
-                f"put it back, or assign another tensor to {self.path}"
+                f"{self.path} is a view of {self.source}, which no longer exists; "
+                f"assign it again, or assign another tensor to {self.path}"
             )
         return source
 
@@ -267,10 +267,10 @@ class _ModuleWithViews(nn.Module):
         if source is None:  # pruned or parametrized: a computed tensor cannot be loaded
             same = value.is_meta or torch.allclose(shown.to(value.dtype), value.to(shown.device), equal_nan=True)
             return (
-                "" if same else f"{view.source}, of which it is a view, is computed, and gives other values than those"
+                "" if same else f"the model computes {view.source} from other tensors, and its values differ from those"
             )
         if source.is_meta and view.slices is not None and not value.is_meta:
-            return f"a part cannot be assigned to {view.source}, which has no values yet; load {view.source} itself,"
+            return f"cannot assign a part of {view.source}, which has no values yet; load {view.source} itself,"
         replacing = metadata.get("assign_to_params_buffers") or torch.__future__.get_swap_module_params_on_conversion()
         bond = self._bonds().get(name)
         if not replacing or view.slices is not None or bond is None:

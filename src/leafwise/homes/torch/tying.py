@@ -50,7 +50,7 @@ class TorchTying(Tying):
         if nn.parameter.is_lazy(value):
             return "has no shape until the first forward of its lazy layer; run one, then tie"
         if value.is_quantized or hasattr(value, "quant_state") or hasattr(value, "SCB"):
-            return "is quantized: its values mean nothing without their scales; tie before quantizing"
+            return "is quantized, and its scales cannot be tied; tie before quantizing"
         if type(owner).__name__ == "ParametrizationList":
             layer, _, rest = place.path.rpartition(".parametrizations.")
             return (
@@ -60,21 +60,21 @@ class TorchTying(Tying):
         if value.layout == torch.strided and any(
             size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)
         ):
-            return "is expanded: several of its elements lie in one place; give it memory of its own with .contiguous()"
+            return "is expanded: several of its elements share memory; give each its own with .contiguous()"
         if op == "same":
             return ""
         if isinstance(owner, nn.RNNBase):
-            return f"belongs to a {kind}, which hands its weights over as a list; only a plain tie can be made"
+            return f"belongs to a {kind}, which passes its weights as a list; only a plain tie is possible"
         if isinstance(owner, nn.ParameterList | nn.ParameterDict):
-            return f"belongs to a {kind}, which looks into its own dict; only a plain tie can be made"
+            return f"belongs to a {kind}, which reads its own dict; only a plain tie is possible"
         if type(value) not in (nn.Parameter, torch.Tensor):
-            return f"is a {type(value).__name__}, of which no view can be made"
+            return f"is a {type(value).__name__}, which does not support views"
         if parametrize.is_parametrized(owner):
             return "belongs to a module that is parametrized; tie first, then parametrize"
         try:
             can_be_tied(type(owner), place.name)
         except Exception as error:
-            return f"belongs to a {kind}, of which no subclass can be made ({type(error).__name__}: {error})"
+            return f"belongs to a {kind}, which cannot be subclassed ({type(error).__name__}: {error})"
         return ""
 
     def tied_elsewhere(self, place: Place, known: list[Place]) -> list[str]:
