@@ -23,7 +23,7 @@ import leafwise as lw
         ({"rename": [("(", "")]}, "rename= accepts pairs"),
         ({"rename": [("w", r"\9")]}, "cannot replace 'w' by"),
         ({"rename": {"weight": 5}}, "maps names to names"),
-        ({"rename": lambda name: "one"}, "would both be 'one'"),
+        ({"rename": lambda name: "one"}, "would both become 'one'"),
         ({"ties": "maybe"}, "ties= takes"),
     ],
 )

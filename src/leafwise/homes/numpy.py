@@ -125,7 +125,7 @@ class NumpyHome(Home):
         except ValueError as error:
             raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
         if not hasattr(array, "dtype"):
-            # Python numbers take the dtype of the leaf if only precision is lost.
+            # Python numbers are cast to the dtype of the leaf if only precision is lost.
             with np.errstate(over="ignore"):  # an overflow is reported below
                 cast = source.astype(value.dtype) if np.can_cast(source.dtype, value.dtype, "same_kind") else None
             if cast is None or (value.dtype.kind in "iub" and not np.array_equal(cast, source)):
@@ -140,7 +140,7 @@ class NumpyHome(Home):
         value[...] = source
 
     def storages(self, values: list[Any]) -> list[object | None]:
-        # Not of a masked array: the mask changes the values, and the memory does not show it.
+        # Not for a masked array: its values depend on the mask, not only on the memory.
         return [
             id(_owner(value)) if value.size and not isinstance(value, np.ma.MaskedArray) else None for value in values
         ]
@@ -151,7 +151,7 @@ class NumpyHome(Home):
 
 def _memory(value: Any) -> Memory:
     address = value.__array_interface__["data"][0]
-    # The same bytes are different numbers in the other byte order.
+    # In the other byte order, the same bytes are different numbers.
     dtype = value.dtype.name if value.dtype.isnative else f"{value.dtype.name} swapped"
     return Memory(address, value.shape, value.strides, value.itemsize, dtype)
 

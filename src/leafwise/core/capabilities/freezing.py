@@ -14,11 +14,11 @@ class Freezing(Capability):
         raise self.missing("freeze")
 
     def cannot_train(self, value: Any, trainable: bool) -> str:
-        """Why an array cannot be thawed, or frozen; empty where it can."""
+        """Why an array cannot be thawed or frozen; empty if it can."""
         return ""
 
     def drifts(self, owner: Any, name: str) -> bool:
-        """Whether training changes a buffer, as it does running statistics."""
+        """Whether training changes a buffer, such as running statistics."""
         return False
 
     def hold_buffers(self, owner: Any, on: bool) -> None:

@@ -1,7 +1,7 @@
-"""Roles and axes of PyTorch layers: one table, to which users can add.
+"""Roles and axes of PyTorch layers, in one table that users can extend.
 
-A row says, for a type of layer, what each of its leaves is for and what its axes mean. Rows are looked up along the
-base classes of a layer, so a subclass of `nn.Linear` is a Linear unless it has a row of its own.
+A row has the role and the axes of each leaf of one type of layer. Rows are looked up along the base classes of a layer,
+so a subclass of `nn.Linear` counts as a Linear unless it has its own row.
 """
 
 import sys
@@ -38,8 +38,8 @@ _RNN: Roles = {
     "bias_hh*": ("rnn.bias_hh", ("out",)),
 }
 
-# "torch.nn.Linear" is the class of that name in torch.nn or below it; a name without dots may live anywhere,
-# and may be a glob. The first row that fits a class is taken, and rows added later come first.
+# "torch.nn.Linear" is the class of that name in torch.nn or below it; a name without dots may be a class of any module,
+# and may be a glob. The first row that matches a class is used. Rows that are added later come first.
 _TABLE: list[tuple[str | type, Roles]] = [
     ("torch.nn.Linear", _LINEAR),
     ("torch.nn.Bilinear", {"weight": ("bilinear.weight", ("out", "in1", "in2")), "bias": _BIAS}),
@@ -73,7 +73,7 @@ _TABLE: list[tuple[str | type, Roles]] = [
     ("*LayerNorm?d", _NORM),
 ]
 
-# For each class its row of the table, and the answers so far: a model repeats the same few layers.
+# A cache: for each class its row of the table, and the answers so far. A model repeats the same few layers.
 _Answers = dict[tuple[str, int | None], tuple[str | None, Axes]]
 _answers_by_class: "WeakKeyDictionary[type, tuple[Roles | None, _Answers]]" = WeakKeyDictionary()
 
@@ -159,7 +159,7 @@ def _is_layer(cls: type, layer: str | type) -> bool:
 
 
 def _spread(axes: tuple[str, ...], ndim: int | None) -> Axes:
-    """The axes of a leaf with `ndim` dimensions; None where the number of axes in the table does not fit."""
+    """The axes of a leaf with `ndim` dimensions; None if the table has another number of axes."""
     if ndim is None:
         return None if any(axis.startswith("*") for axis in axes) else axes
     named = [axis for axis in axes if not axis.startswith("*")]
@@ -168,5 +168,5 @@ def _spread(axes: tuple[str, ...], ndim: int | None) -> Axes:
         return axes if not missing else None
     if axes[-1] == "*space":
         return (*named, *_SPACE[-missing:]) if 0 < missing <= len(_SPACE) else None
-    # The axes of a norm over several axes are numbered; a flattened or expanded weight still fits.
+    # The axes of a norm over several axes are numbered. A flattened or expanded weight is allowed, too.
     return ("features",) if missing == 1 else tuple(f"features{number}" for number in range(missing))

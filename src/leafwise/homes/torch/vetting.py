@@ -34,7 +34,7 @@ class TorchVetting(Vetting):
         return {number: reason for number, reason in reasons if reason}
 
     def unlisted(self, objects: list[Any]) -> dict[int, str]:
-        """Modules that hold values outside of their parameters and buffers: the reason, by number."""
+        """Modules with values outside of their parameters and buffers: the reason, by number."""
         classes = set(map(type, objects))
         packed = {cls for cls in classes if cls.__module__.startswith(_PACKED)}
         reasons = {}
@@ -55,7 +55,7 @@ class TorchVetting(Vetting):
         return reasons
 
     def saved_otherwise(self, objects: list[Any]) -> dict[int, str]:
-        """Modules whose state dict differs from what they hold: the difference, by number."""
+        """Modules whose state dict differs from their values: the difference, by number."""
         own = {cls for cls in set(map(type, objects)) if issubclass(cls, nn.Module) and writes_its_own(cls)}
         reasons = {}
         for number, module in enumerate(objects):
