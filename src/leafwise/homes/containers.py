@@ -73,7 +73,7 @@ class ContainersHome(Home):
             return (), [(str(index), item) for index, item in enumerate(obj)], None
         names = getattr(obj, "_fields", None)
         if not names:
-            from dataclasses import fields  # already imported by whoever made the dataclass
+            from dataclasses import fields  # already imported, because there is a dataclass
 
             names = [field.name for field in fields(obj)]
         return (), [(name, getattr(obj, name)) for name in names], None

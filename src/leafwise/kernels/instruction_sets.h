@@ -25,7 +25,7 @@
 /* clang-format on */
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "files hold little-endian numbers, which this code reads as they are"
+#error "this code reads the little-endian numbers of files as they are, and needs a little-endian machine"
 #endif
 
 #define LANES 8        /* for sums; see lanes.h */

@@ -21,7 +21,7 @@ class Comparing(Capability):
         return None
 
     def same_bits(self, first: Any, second: Any) -> bool:
-        """Whether two arrays hold the same values, bit by bit; raises if there are no values to compare."""
+        """Whether two arrays have the same values, bit by bit; raises if there are no values to compare."""
         a, b = self.array_of(first), self.array_of(second)
         return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 

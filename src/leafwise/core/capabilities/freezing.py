@@ -23,7 +23,7 @@ class Freezing(Capability):
 
     def hold_buffers(self, owner: Any, on: bool) -> None:
         """Keeps the drifting buffers of a node as they are, or lets training change them again."""
-        raise self.missing("hold buffers")
+        raise self.missing("freeze buffers")
 
     def is_held(self, owner: Any, name: str) -> bool:
         """Whether a buffer is kept as it is by `hold_buffers`."""

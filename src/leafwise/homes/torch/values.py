@@ -27,7 +27,7 @@ def put_through(whole: torch.Tensor, op: Op, part: torch.Tensor) -> None:
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors of one shape and dtype hold the same bits; NaN equals the same NaN."""
+    """Whether two tensors of one shape and dtype have the same bits; NaN equals the same NaN."""
     a, b = a.detach(), b.detach()
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
