@@ -87,7 +87,7 @@ def test_built_in_exceptions_hold_no_raw_names() -> None:
         "core/path.py: name",  # caught at once
         "files/unpickler.py: f'{len(items)} values for a tuple of {length}'",
         "files/remote.py: path",  # caught by `remote_errors`
-        "homes/torch/grouping.py: f'{method}() gives {answer!r}, not a set of names'",
+        "homes/torch/grouping.py: f'{method}() returns {answer!r}, not a set of names'",
         "kernels/cuda.py: f'a chunk is a multiple of eight blocks, and {chunk} is not'",
     }
     assert {one for one in wrong if not one.startswith(inside)} == allowed

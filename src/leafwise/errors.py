@@ -1,26 +1,26 @@
-"""The exceptions of leafwise, in one small tree.
+"""The exceptions that leafwise raises.
 
 ```
 Error
-├── PathError    (KeyError)             nothing lives at that path
-├── QueryError   (ValueError)           a query that cannot be read
+├── PathError    (KeyError)             there is nothing at that path
+├── QueryError   (ValueError)           a query that cannot be parsed
 ├── ArgumentError (TypeError)           an argument that has another name now
 ├── WalkError    (TypeError)            an object, or something inside one, that cannot be walked
 ├── WriteError   (ValueError)           a value that does not fit its leaf; nothing was changed
 ├── TieError     (ValueError)           a tie that cannot be made or kept; nothing was changed
-├── RuleError    (ValueError)           a rule that matches nothing, or that another contradicts
+├── RuleError    (ValueError)           a rule that matches nothing, or contradicts another rule
 ├── NonFiniteError (ArithmeticError)    gradients that are not finite; nothing was changed
-├── LoadError    (ValueError)           a load that would leave something out or get it wrong; nothing was changed
-├── FileError    (ValueError)           a file that is not what it should be, or cannot be written
-│   └── ChecksumError                   a file whose bytes are not those that were written
-└── Unsupported  (NotImplementedError)  a home that lacks what a verb needs
+├── LoadError    (ValueError)           a load with missing, unexpected or wrong values; nothing was changed
+├── FileError    (ValueError)           a file that is damaged, not supported, or cannot be written
+│   └── ChecksumError                   a file whose bytes have changed since it was written
+└── Unsupported  (NotImplementedError)  an operation that a framework or format does not support
 ```
 
-`TieWarning`, a UserWarning, tells of a tie that came undone.
+`TieWarning`, a UserWarning, reports a tie that was undone.
 
-Each is also the built-in exception that a caller would expect, so `except KeyError` goes on working.
-Messages name the path, both sides and the repair. Whatever names they hold, they are plain text on one line, without
-the secrets of URLs (see `printable`).
+Each is also the built-in exception that a caller would expect, so `except KeyError` works, too. A message names the
+path, both sides of a mismatch, and what to do. It is plain text on one line, whatever names it contains, and does not
+show secrets in URLs (see `printable`).
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from leafwise.printable import escape, without_secrets
 
 
 class Error(Exception):
-    """The root of everything leafwise raises on purpose.
+    """The base class of all exceptions of leafwise.
 
     >>> import leafwise as lw
     >>> try:
@@ -43,11 +43,11 @@ class Error(Exception):
         super().__init__(*(_plain(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __str__(self) -> str:
-        # KeyError would show the repr of its message, quotes and escapes included.
+        # KeyError would show the repr of its message, with quotes and escapes.
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # By the message, and not by calling the class: a process pool hangs on an error that does not come through.
+        # Restores the message without calling the class: a process pool hangs if an error cannot be unpickled.
         return _made_again, (type(self), self.args, self._kept())
 
     def _kept(self) -> dict[str, object]:
@@ -59,7 +59,7 @@ def _plain(text: str) -> str:
 
 
 def _made_again(cls: type[Error], args: tuple[object, ...], kept: dict[str, object]) -> Error:
-    """An error out of a pickle."""
+    """The error that was pickled."""
     error = cls.__new__(cls, *args)
     error.args = args
     vars(error).update(kept)
@@ -67,11 +67,11 @@ def _made_again(cls: type[Error], args: tuple[object, ...], kept: dict[str, obje
 
 
 class PathError(Error, KeyError):
-    """Nothing lives at that path."""
+    """There is nothing at that path."""
 
 
 class QueryError(Error, ValueError):
-    """A query that cannot be read."""
+    """A query that cannot be parsed."""
 
 
 class ArgumentError(Error, TypeError):
@@ -83,7 +83,7 @@ class WalkError(Error, TypeError):
 
 
 class WriteError(Error, ValueError):
-    """A value that does not fit the leaf it was meant for; nothing was changed."""
+    """A value that does not fit its leaf; nothing was changed."""
 
 
 class TieError(Error, ValueError):
@@ -91,18 +91,18 @@ class TieError(Error, ValueError):
 
 
 class TieWarning(UserWarning):
-    """A tie that was declared is gone."""
+    """A declared tie was undone."""
 
     def __init__(self, message: str) -> None:
         super().__init__(_plain(message))
 
 
 class RuleError(Error, ValueError):
-    """A rule that matches nothing, that another contradicts, or that asks for what cannot be; nothing was changed."""
+    """A rule that matches nothing, contradicts another rule, or cannot be followed; nothing was changed."""
 
 
 class NonFiniteError(Error, ArithmeticError):
-    """Gradients that are not finite; nothing was changed. `paths` says whose."""
+    """Gradients that are not finite; nothing was changed. `paths` are the leaves that have them."""
 
     def __init__(self, message: str, paths: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -110,11 +110,11 @@ class NonFiniteError(Error, ArithmeticError):
 
 
 class FileError(Error, ValueError):
-    """A file that is not what it should be."""
+    """A file that is damaged, not supported, or cannot be written."""
 
 
 class ChecksumError(FileError):
-    """A file whose bytes are not those that were written. `leaves` are the paths of what is damaged."""
+    """A file whose bytes have changed since it was written. `leaves` are the paths of the damaged leaves."""
 
     def __init__(self, message: str, leaves: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -122,8 +122,8 @@ class ChecksumError(FileError):
 
 
 class LoadError(Error, ValueError):
-    """A load that would leave something out, or get it wrong; nothing was changed. `plan` says what, leaf by leaf; it
-    refers to the model, and is None in a copy from another process. A message of several lines is given as such."""
+    """A load with missing, unexpected or wrong values; nothing was changed. `plan` has the details, leaf by leaf. It
+    refers to the model, and is None if the error comes from another process. The message may have several lines."""
 
     def __init__(self, message: str | Sequence[str], plan: object = None) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class LoadError(Error, ValueError):
 
 
 class Unsupported(Error, NotImplementedError):  # noqa: N818
-    """A home that lacks a capability.
+    """An operation that a framework or a file format does not support.
 
     >>> from leafwise.errors import Unsupported
     >>> print(Unsupported("jax", "write", "arrays are immutable"))

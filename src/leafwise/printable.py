@@ -1,8 +1,8 @@
-"""How text that somebody else wrote is shown: names in files, names of files, URLs, messages of other libraries.
+"""Safe display of text from elsewhere: names in files, names of files, URLs, messages of other libraries.
 
-A name can hold what moves the cursor, hides the rest of a line, or turns its direction, and a URL can hold a password.
-Every message of leafwise passes through `escape` on its way out: in `Error`, where results become text or HTML, in what
-is printed and in what `repr` gives. A file or URL is shown by `shown_file`. Nothing else may do this; a test looks.
+A name can contain characters that move the cursor, hide the rest of a line, or reverse its direction, and a URL can
+contain a password. Everything that leafwise outputs passes through `escape`: errors, results as text or HTML, printed
+lines and `repr`. Names of files and URLs are formatted by `shown_file`. Only this module does this; a test checks that.
 """
 
 import json
@@ -17,7 +17,7 @@ _PORT = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
 
 
 def escape(text: str) -> str:
-    """Text with everything that does not show (control characters, bidi overrides) spelled out.
+    """Text with invisible characters (control characters, bidi overrides) written as escapes.
 
     >>> print(escape("red\\x1b[31m"))
     red\\u001b[31m
@@ -28,7 +28,7 @@ def escape(text: str) -> str:
 
 
 def shown_file(name: object) -> str:
-    """The name of a file, or a URL without its secrets, in quotes, as a message has it.
+    """The name of a file, or a URL without its secrets, in quotes, for use in a message.
 
     >>> print(shown_file("a\\nb.pt"), shown_file("https://me:secret@host/a.pt?token=secret"))
     'a\\nb.pt' 'https://***@host/a.pt?token=***'
@@ -37,7 +37,7 @@ def shown_file(name: object) -> str:
 
 
 def shown_url(name: str) -> str:
-    """A URL without who asks, without the values of its query and without its fragment; any other name as it is.
+    """A URL without user and password, without the values of its query and without its fragment; other names unchanged.
 
     >>> shown_url("s3://key:secret@bucket/model.pt"), shown_url("https://host:80/a?X-Amz-Signature=1f&b=#c")
     ('s3://***@bucket/model.pt', 'https://host:80/a?X-Amz-Signature=***&b=#***')
@@ -46,7 +46,7 @@ def shown_url(name: str) -> str:
 
 
 def without_secrets(text: str, url: str = "") -> str:
-    """Text of somebody else's with the secrets of all URLs in it hidden, and those of `url` wherever they stand."""
+    """Text with the secrets of all URLs in it hidden, and the secrets of `url` wherever they occur."""
     secrets: list[str] = []
     if url and (parts := _PARTS.fullmatch(url)):
         shown, secrets = _without(parts)
@@ -55,22 +55,22 @@ def without_secrets(text: str, url: str = "") -> str:
         text = _URL.sub(lambda match: shown_url(match[0]), text)
     if not secrets:
         return text
-    from urllib.parse import unquote, unquote_plus  # late: it takes its time
+    from urllib.parse import unquote, unquote_plus  # late: this import is slow
 
     spellings = {spelling for secret in secrets for spelling in (secret, unquote(secret), unquote_plus(secret))}
     for secret in sorted(spellings, key=len, reverse=True):
-        if len(secret) > 2:  # a shorter one stands in any text
+        if len(secret) > 2:  # shorter strings occur in any text
             text = text.replace(secret, HIDDEN)
     return text
 
 
 def _without(parts: "re.Match[str]") -> tuple[str, list[str]]:
-    """What may be shown of a URL, and what may not."""
+    """A URL with its secrets hidden, and the secrets."""
     secrets: list[str] = []
     host, path, query, fragment = parts["host"], parts["path"], parts["query"] or "", parts["fragment"] or ""
     rest = path + query + fragment
     if "@" in rest and "@" not in host and not _PORT.fullmatch(host):
-        # A password with a slash in it, or another character that should have been quoted.
+        # A password with a slash, or another character that should have been percent-encoded.
         user, _, after = (host + rest).rpartition("@")
         return f"{parts['scheme']}{HIDDEN}@{shown_url('x://' + after)[4:]}", [user]
     user, at, host = host.rpartition("@")
@@ -81,7 +81,7 @@ def _without(parts: "re.Match[str]") -> tuple[str, list[str]]:
     for part in re.split("([&;])", query.removeprefix("?")):
         key, equals, value = part.partition("=")
         if not equals and part not in ("&", ";"):
-            key, value = "", part  # a query without keys is a value
+            key, value = "", part  # a query without keys is one value
         secrets += [value] if value else []
         pairs.append(key + equals + (HIDDEN if value else ""))
     if len(fragment) > 1:

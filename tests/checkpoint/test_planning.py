@@ -69,7 +69,7 @@ def test_a_prefix_of_all_names_is_seen_before_any_is_matched() -> None:
     outer = Outer()
     plan = lw.plan(Outer(), {f"model.{name}": value for name, value in outer.state_dict().items()})
     assert plan.holds
-    assert [prefix.describe() for prefix in plan.prefixes] == ['prefix "model." left off 4 names']
+    assert [prefix.describe() for prefix in plan.prefixes] == ['prefix "model." removed from 4 names']
     loaded = lw.load(Outer(), {f"model.{name}": value for name, value in outer.state_dict().items()})
     assert torch.equal(loaded.lin.weight, outer.lin.weight)
     assert torch.equal(loaded.model.lin.weight, outer.model.lin.weight)
@@ -142,7 +142,7 @@ def test_the_table_and_the_data_say_the_same() -> None:
         "shape: body.weight is 4×4",
         "missing (allowed): nothing in the source for norm.bias",
         "unexpected: the source has extra",
-        'prefix "module." left off',
+        'prefix "module." removed from',
         "the plan does not hold: 1 shape, 1 unexpected",
     ):
         assert part in text, part
@@ -179,7 +179,7 @@ def test_auto_renames_say_what_they_did() -> None:
     }
     plan = lw.plan(model, source, rename="auto")
     assert plan.holds
-    assert "renamed: enc.weight → 0.weight (no other has this shape)" in plan.text()
+    assert "renamed: enc.weight → 0.weight (no other leaf has this shape)" in plan.text()
     loaded = lw.load(model, source, rename="auto")
     assert all((value == 1).all() for value in loaded.parameters())
     proposed = lw.plan(model, source)

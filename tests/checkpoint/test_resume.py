@@ -280,7 +280,7 @@ def test_keys_of_a_state_are_what_they_were(state: dict[Any, Any], tmp_path: Pat
 
 
 def test_an_array_of_numpy_in_a_state_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(lw.WalkError, match="an array of NumPy in the state of an optimizer"):
+    with pytest.raises(lw.WalkError, match="a NumPy array in the state of an optimizer"):
         kept_and_found({"a": np.ones(2)}, tmp_path)
 
 

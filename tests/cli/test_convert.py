@@ -58,7 +58,7 @@ def test_what_cannot_be_converted_is_an_error_that_says_why(tmp_path: Path, caps
         (["a.pt", "b.npz", "--dtype", "float7"], "there is no dtype 'float7'"),
         (["a.pt", "b.npz", "--rename", "x"], "takes PATTERN=TEXT"),
         (["a.pt", "b.npz", "--rename", "(=x"], "is not a regular expression"),
-        (["a.pt", "b.npz", "--rename", r"a=\9"], "cannot take the place"),
+        (["a.pt", "b.npz", "--rename", r"a=\9"], "cannot replace 'a' by"),
         (["a.pt", "b.npz", "--rename", "^[ab]$=c"], "would both be called 'c'"),
         (["a.pt", "b.npz", "--where", "z.*"], "has no leaf that matches 'z.*'"),
         (["a.pt", "old.npz"], "npz has no float8_e5m2, which 'f8' is"),

@@ -91,7 +91,7 @@ def test_meta_models_have_no_picture(
     (tmp_path / "metamodel.py").write_text("from torch import nn\nnet = nn.Linear(2, 2, device='meta')\n")
     monkeypatch.chdir(tmp_path)
     assert main(["image", "metamodel:net", "weight"]) == 1
-    assert 'there is no picture of "weight": a meta tensor has a shape and no values' in capsys.readouterr().err
+    assert 'there is no picture of "weight": a meta tensor has a shape but no values' in capsys.readouterr().err
 
 
 def test_a_terminal_gets_half_blocks(saved: Path) -> None:

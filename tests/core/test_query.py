@@ -144,7 +144,7 @@ def test_where_takes_dtypes_owners_and_devices_in_any_common_form(facts: dict[st
 
 
 def test_where_refuses_what_it_cannot_ask_for() -> None:
-    with pytest.raises(lw.QueryError, match=r"cannot ask for ndim=2.5; give a number"):
+    with pytest.raises(lw.QueryError, match=r"cannot select by ndim=2.5; give a number"):
         lw.where(ndim=2.5)
     with pytest.raises(lw.QueryError, match=r"lw.where\(owner=Linear\)"):
         lw.tree(nn.Linear(1, 1)).select(nn.Linear)

@@ -105,7 +105,7 @@ def test_paths_that_cannot_be_are_not_in_a_tree() -> None:
     tree = lw.tree(nn.Linear(2, 2))
     assert "a..b" not in tree
     assert None not in tree
-    with pytest.raises(lw.QueryError, match="a path is text"):
+    with pytest.raises(lw.QueryError, match="a path is a string such as"):
         tree[None]
 
 

@@ -3,11 +3,14 @@
 import gc
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import leafwise as lw
+from leafwise.core import registry
+from leafwise.core.home import Home
 
 
 def paths(tree: lw.Tree) -> list[str]:
@@ -119,10 +122,40 @@ def test_a_module_that_was_never_initialized_is_named() -> None:
         lw.tree({"model": Forgetful()})
 
 
-@pytest.mark.parametrize("obj", [3, None, object(), torch.zeros(2), 2.5, print])
-def test_a_type_nobody_can_walk_is_an_error_that_lists_what_can_be(obj: Any) -> None:
+@pytest.mark.parametrize("obj", [3, None, object(), 2.5, print])
+def test_the_error_for_an_object_that_cannot_be_walked_lists_what_can_be(obj: Any) -> None:
     with pytest.raises(lw.WalkError, match=r"leafwise walks: torch\.nn\.Module, .*dicts, lists, tuples"):
         lw.tree(obj)
+
+
+def test_the_list_of_what_can_be_walked_has_registered_homes_and_only_imported_frameworks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Pages(Home):
+        walks = "pages of a book"
+
+        def handles(self, cls: type) -> None:
+            return None
+
+    monkeypatch.setattr(registry, "_registered", [Pages()])
+    frameworks = {name: modules for name, modules in registry.FRAMEWORKS.items() if name != "torch"}
+    monkeypatch.setattr(registry, "FRAMEWORKS", frameworks)
+    with pytest.raises(lw.WalkError, match=r"cannot walk builtins\.int; leafwise walks: pages of a book, .*dicts"):
+        lw.tree(3)
+    with pytest.raises(lw.WalkError) as raised:
+        lw.tree(3)
+    assert "torch.optim" not in str(raised.value)
+
+
+@pytest.mark.parametrize("array", [torch.zeros(2), nn.Parameter(torch.zeros(2)), np.zeros(2)])
+def test_an_array_is_not_a_tree_and_the_error_says_what_to_pass(array: Any) -> None:
+    with pytest.raises(lw.WalkError, match=r"cannot walk .*: it is a single array, not a tree; put it into a dict"):
+        lw.tree(array)
+
+
+def test_a_class_is_not_a_tree_and_the_error_says_what_to_pass() -> None:
+    with pytest.raises(lw.WalkError, match="cannot walk the class Linear; pass an instance of it"):
+        lw.tree(nn.Linear)
 
 
 def test_walking_runs_no_hooks_and_no_forward() -> None:
@@ -139,5 +172,5 @@ def test_walking_runs_no_hooks_and_no_forward() -> None:
 
 def test_an_empty_root_has_no_leaves_and_a_root_of_plain_values_is_an_error() -> None:
     assert len(lw.tree([])) == 0
-    with pytest.raises(lw.WalkError, match="holds only plain values"):
+    with pytest.raises(lw.WalkError, match="cannot walk this list: it contains no arrays, only plain values"):
         lw.tree([1, 2])

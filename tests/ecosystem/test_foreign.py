@@ -108,7 +108,7 @@ def test_models_that_diffusers_offloaded_to_a_disk_are_refused(tmp_path: Path) -
         model, cpu, cpu, offload_type="leaf_level", offload_to_disk_path=str(tmp_path / "disk")
     )
     (tmp_path / "out").mkdir()
-    refused(model, net(), net(), tmp_path / "out", "diffusers has offloaded its values to a disk")
+    refused(model, net(), net(), tmp_path / "out", "diffusers has offloaded its values to disk")
 
 
 def test_tensors_inside_of_a_function_transform_are_refused(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_tensors_inside_of_a_function_transform_are_refused(tmp_path: Path) -> N
     def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
         inside = nn.ParameterDict()
         inside._parameters.update(parameters)  # type: ignore[arg-type]
-        with pytest.raises(lw.WalkError, match="inside of a function transform"):
+        with pytest.raises(lw.WalkError, match="inside a function transform"):
             lw.save(inside, tmp_path / "a.safetensors")
-        with pytest.raises(lw.WalkError, match="inside of a function transform"):
+        with pytest.raises(lw.WalkError, match="inside a function transform"):
             lw.stats(inside)
         seen.append(True)
         return torch.func.functional_call(model, parameters, torch.ones(1, 64)).sum()
@@ -133,7 +133,7 @@ def test_fake_tensors_are_refused(tmp_path: Path) -> None:
 
     with FakeTensorMode():
         model = net()
-    refused(model, model, net(), tmp_path, "a FakeTensor has a shape and no values")
+    refused(model, model, net(), tmp_path, "a FakeTensor has a shape but no values")
 
 
 FSDP = """
@@ -177,7 +177,7 @@ refused(FSDP(net(), use_orig_params=True, device_id=torch.device("cpu")).module[
 mesh = init_device_mesh("cpu", (2,))
 model = net()
 fully_shard(model, mesh=mesh)
-refused(model, "a DTensor is spread over the processes")
+refused(model, "a DTensor is sharded over the processes")
 with torch.no_grad():
     model(torch.ones(2, 8))  # after which the parameters of the root are whole for a while, and plain
 assert any(type(parameter) is nn.Parameter for parameter in model.parameters())
@@ -186,7 +186,7 @@ with torch.device("meta"):
     model = net()
 fully_shard(model, mesh=mesh)
 kinds = [type(parameter) for parameter in model.parameters()]
-refused(model, "a DTensor is spread over the processes")
+refused(model, "a DTensor is sharded over the processes")
 assert [type(parameter) for parameter in model.parameters()] == kinds
 assert all(parameter.is_meta for parameter in model.parameters())
 print(f"rank {distributed.get_rank()} done\\n", end="")

@@ -67,7 +67,7 @@ TORCH = [
     name for name in CASES if name.startswith("torch.") and name != "torch.SparseAdam"
 ]  # which wants sparse gradients
 REFUSED = {
-    "timm.adahessian": "draws from random numbers of its own",
+    "timm.adahessian": "has its own random generator",
     "pytorch_optimizer.adashift": "grad_queue",
     "pytorch_optimizer.scalableshampoo": "pre_conditioner",
     "pytorch_optimizer.scion": "norm_type",

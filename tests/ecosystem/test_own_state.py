@@ -102,7 +102,7 @@ class Turned(nn.Linear):
 
 def test_a_module_that_saves_other_values_than_it_holds_is_refused(tmp_path: Path) -> None:
     model = nn.Sequential(Turned(2, 2))
-    match = "state_dict\\(\\) of Turned holds another weight than the module does"
+    match = "state_dict\\(\\) of Turned has a different weight than the module itself"
     with pytest.raises(lw.WalkError, match=match):
         lw.save(model, tmp_path / "a.safetensors")
     before = model[0].weight.clone()
@@ -123,9 +123,7 @@ def test_hooks_on_loading_are_called(tmp_path: Path) -> None:
     assert called[1] == ["bias", "weight"]
     assert torch.equal(fresh[0].weight, model[0].weight)
     fresh[0].register_load_state_dict_post_hook(lambda module, keys: keys.missing_keys.append("scale"))
-    with pytest.raises(
-        lw.LoadError, match=r"Linear does not take what it holds: scale is missing; the model is changed"
-    ):
+    with pytest.raises(lw.LoadError, match=r"Linear cannot load its own state: scale is missing; the model is changed"):
         lw.load(fresh, path)
 
 
@@ -134,7 +132,7 @@ def test_a_hook_that_adds_to_the_state_dict_is_refused(tmp_path: Path) -> None:
     model[0].register_state_dict_post_hook(
         lambda module, state, prefix, _: state.update({f"{prefix}scale": torch.ones(1)})
     )
-    with pytest.raises(lw.WalkError, match=r"cannot save 0: the state_dict\(\) of Linear also holds scale"):
+    with pytest.raises(lw.WalkError, match=r"cannot save 0: the state_dict\(\) of Linear also contains scale"):
         lw.save(model, tmp_path / "a.safetensors")
 
 
@@ -159,7 +157,7 @@ def test_what_a_parent_adds_for_a_module_below_it_is_refused(tmp_path: Path) -> 
     def changes(module: nn.Module, state: Any, prefix: str, _: Any) -> None:
         state[f"{prefix}0.weight"] = state[f"{prefix}0.weight"] * 2
 
-    for hook, match in ((adds, "also holds 0.scale"), (changes, "holds another 0.weight")):
+    for hook, match in ((adds, "also contains 0.scale"), (changes, "has a different 0.weight")):
         model = nn.Sequential(nn.Linear(2, 2))
         model.register_state_dict_post_hook(hook)
         with pytest.raises(lw.WalkError, match=match):
@@ -174,5 +172,5 @@ def test_weights_that_a_module_encodes_are_refused_whatever_they_are_now() -> No
             super()._save_to_state_dict(destination, prefix, keep_vars)
             destination[prefix + "weight"] = destination[prefix + "weight"] * self.scale
 
-    with pytest.raises(lw.LoadError, match="holds another weight than the module does"):
+    with pytest.raises(lw.LoadError, match="has a different weight than the module itself"):
         lw.load(Scaled(2, 2), {"weight": torch.ones(2, 2), "bias": torch.ones(2)})

@@ -232,5 +232,40 @@ def test_anybody_can_add_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_add_roles_refuses_what_is_not_a_layer() -> None:
-    with pytest.raises(TypeError, match="a layer is a class or the name of one"):
+    with pytest.raises(TypeError, match="a layer is a class or the name of a class, not 5"):
         lw.add_roles(5, {"w": ("norm.scale", ("features",))})  # type: ignore[arg-type]
+
+
+def test_add_roles_refuses_a_class_that_is_not_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    import leafwise.homes.torch.roles as roles
+
+    monkeypatch.setattr(roles, "_TABLE", list(roles._TABLE))
+    before = list(roles._TABLE)
+
+    class Plain:
+        pass
+
+    message = r"cannot add roles to .*Plain: it is not a torch\.nn\.Module, .*; give the class of the module that owns"
+    with pytest.raises(lw.RuleError, match=message):
+        lw.add_roles(Plain, {"w": ("norm.scale", ("features",))})
+    with pytest.raises(lw.RuleError, match=r"cannot add roles to torch\.Tensor"):
+        lw.add_roles(torch.Tensor, {"w": ("norm.scale", ("features",))})
+    assert before == roles._TABLE
+
+
+def test_the_roles_of_a_mixin_are_those_of_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    import leafwise.homes.torch.roles as roles
+
+    monkeypatch.setattr(roles, "_TABLE", list(roles._TABLE))
+
+    class Gated:
+        pass
+
+    class Gate(Gated, nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(2))
+
+    lw.add_roles(Gated, {"gain": ("norm.scale", ("features",))})
+    assert lw.tree(Gate())["gain"].role == "norm.scale"
+    roles._answers_by_class.clear()

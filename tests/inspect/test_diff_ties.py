@@ -105,7 +105,7 @@ def test_a_view_that_only_one_side_has_is_noted() -> None:
     found = lw.diff({"w": w, "wt": w.t()}, {"w": w})
     assert found.same
     assert found.notes == ["wt is only in a, where it is w.T"]
-    assert lw.diff({"wt": w.t()}, {"w": w, "wt": w.t()}).notes == ["w is only in b, where it is one with wt"]
+    assert lw.diff({"wt": w.t()}, {"w": w, "wt": w.t()}).notes == ["w is only in b, where it is tied to wt"]
     found = lw.diff({"k": q[:6].clone()}, {"k": q[:6], "z": q[:2]})
     assert found.same
     assert found.notes == ["z is only in b, where it is k[0:2, :]"]

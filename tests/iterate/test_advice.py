@@ -170,7 +170,7 @@ def test_a_matcher_that_matches_nothing_leaves_it_to_the_blocks_and_the_account_
 @pytest.mark.parametrize(
     ("matcher", "message"),
     [
-        (["blocks"], "neither a dict of patterns nor a function"),
+        (["blocks"], "not a dict of patterns or a function"),
         ({"blocks": [r"^stages"]}, "not a pair of pattern and order"),
         ({"blocks": r"^(sta)ges"}, "could not convert"),
         ({"blocks": r"("}, "unterminated"),

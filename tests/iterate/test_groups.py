@@ -238,7 +238,7 @@ def test_what_is_not_a_rule_is_an_error() -> None:
         (5, {}, "rules are"),
         ("no_decay", {}, "not 'no_decay'"),
         ([lw.Rule(lambda leaf: leaf.nonsense, lr=1.0)], {}, "its query raised AttributeError"),
-        (None, {"optimizer": "adamw"}, "takes the class of an optimizer"),
+        (None, {"optimizer": "adamw"}, "optimizer= accepts an optimizer class"),
         ([lw.layer_decay(0.5)], {"lr": "fast"}, "scales a learning rate"),
         ([lw.Rule("**", wins=True)], {"strict": True}, "no rule covers"),
     ],

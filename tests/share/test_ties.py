@@ -141,7 +141,7 @@ def test_a_leaf_that_an_optimizer_steps_twice_is_reported() -> None:
     assert sound.text().endswith("the optimizer steps every leaf it holds once, and none that is gone")
     with pytest.raises(lw.WalkError, match=r"optimizer= takes an optimizer, not int"):
         lw.ties(model, optimizer=3)
-    with pytest.raises(lw.Unsupported, match=r"torch cannot list what it steps"):
+    with pytest.raises(lw.Unsupported, match=r"torch cannot list the parameters of an optimizer"):
         lw.ties(model, optimizer=model)
 
 

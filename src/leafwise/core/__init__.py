@@ -1,5 +1,5 @@
-"""The core: one walk, and the words it is told in. Standard library only.
+"""The core: the walk and the types that describe its result. Uses only the standard library.
 
-Nothing here imports a framework. Core knows frameworks as strings (`home.FRAMEWORKS`) and looks only at
-what the program has already imported.
+Nothing here imports a framework. Core knows frameworks by name (`registry.FRAMEWORKS`) and uses only those that the
+program has already imported.
 """

@@ -1,8 +1,8 @@
 """The columns that a walk writes, and what is derived from them.
 
 There is a line for every node, and a row for every name of a leaf. A leaf is identified by the number of its first row.
-Facts (shape, dtype, role) are asked of the home when they are needed; what can be derived from the columns (where a
-subtree ends, which rows it has) is computed on first use.
+Facts (shape, dtype, role) come from the home when they are needed. Everything that can be derived from the columns
+(where a subtree ends, which rows it has) is computed on first use.
 """
 
 from bisect import bisect_left, bisect_right
@@ -41,7 +41,7 @@ class Facts(NamedTuple):
 
 
 def tally(facts: Collection[Facts]) -> list[tuple[Facts, int]]:
-    """The distinct facts, with how often each occurs; by identity, because equal facts of one walk are one object."""
+    """The distinct facts, and how often each occurs. Compares by identity: equal facts of one walk are one object."""
     by_identity = {id(leaf_facts): leaf_facts for leaf_facts in facts}
     return [(by_identity[key], times) for key, times in Counter(map(id, facts)).items()]
 
@@ -73,7 +73,7 @@ class Columns:
         self.node_parents: list[int] = []
         self.node_names: list[str] = []
         self.node_objects: list[Any] = []
-        # Node → the earlier node that is the same object. What is below one `listed_elsewhere` is listed only there.
+        # Node → the earlier node that is the same object. For nodes in `listed_elsewhere`, only that node has content.
         self.repeats: dict[int, int] = {}
         self.listed_elsewhere: set[int] = set()
         # Rows: a row is one name of one leaf, with the array that has this name.
@@ -81,16 +81,16 @@ class Columns:
         self.row_names: list[str] = []
         self.row_values: list[Any] = []
         self.row_kinds: list[LeafKind] = []
-        # Only of leaves with several names: row → its leaf, leaf → its further rows, and row → its op, if it does not
-        # see the leaf as it is.
+        # Only for leaves with several names: row → its leaf, leaf → its further rows, and row → its op, unless that is
+        # `same`.
         self.ties: dict[int, int] = {}
         self.further_rows: dict[int, list[int]] = {}
         self.row_ops: dict[int, Op] = {}
-        # Plain values by the node that holds them.
+        # Plain values: node, name, value.
         self.scalars: list[tuple[int, str, Any]] = []
-        self.wrapped: dict[type, str] = {}  # wrappers, and the child whose step does not show
-        self.views: dict[type, frozenset[str]] = {}  # type → those of its leaves that are views of a leaf elsewhere
-        # Declared ties that no longer hold, each with its rows.
+        self.wrapped: dict[type, str] = {}  # wrapper → the child that paths do not show
+        self.views: dict[type, frozenset[str]] = {}  # type → its leaves that are views of a leaf elsewhere
+        # Declared ties that were undone, each with its rows.
         self.undone: dict[UndoneTie, tuple[int, ...]] = {}
         self._homes: dict[type, Home] = {}
         self._entries: dict[int, Entry] = {}
@@ -98,7 +98,7 @@ class Columns:
         self.made_leaves: WeakValueDictionary[int, Leaf] = WeakValueDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Homes belong to the process, and what they remember is not part of a copy: only types are kept.
+        # Homes and their caches belong to the process. A copy has only the types, and finds their homes again.
         return {**self.__dict__, "made_leaves": None, "_homes": list(self._homes)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ class Columns:
 
     @cached_property
     def node_ends(self) -> list[int]:
-        """For each node, the number after that of the last node below it."""
+        """For each node, the number of the last node below it, plus one."""
         ends = list(range(1, len(self.node_parents) + 1))
         for node in range(len(ends) - 1, 0, -1):
             parent = self.node_parents[node]
@@ -141,7 +141,7 @@ class Columns:
 
     @cached_property
     def _rows_by_node(self) -> tuple[Sequence[int], list[int]]:
-        """The rows in the order of their nodes, and those nodes. For modules they are in that order already."""
+        """The rows sorted by node, and their nodes. For modules they are sorted already."""
         nodes = self.row_nodes
         if all(map(le, nodes, islice(nodes, 1, None))):
             return range(len(nodes)), nodes
@@ -163,7 +163,7 @@ class Columns:
         return find_overlaps(self, merge=False)
 
     def tie(self, rows: list[int], leaf: int) -> None:
-        """Makes the rows further names of the leaf."""
+        """Makes these rows further names of the leaf."""
         self.ties.update(dict.fromkeys(rows, leaf))
         self.further_rows[leaf] = sorted([*self.further_rows.get(leaf, ()), *rows])
 
@@ -176,14 +176,14 @@ class Columns:
             child = self.node_ends[child]
 
     def hidden(self, node: int) -> bool:
-        """Whether this node is what a wrapper wraps, so that paths do not show it."""
+        """Whether this node is wrapped by a wrapper, so that paths do not show it."""
         parent = self.node_parents[node]
         if parent < 0 or not self.wrapped:
             return False
         return self.wrapped.get(type(self.node_objects[parent])) == self.node_names[node]
 
     def nodes_at_path(self, node: int) -> list[int]:
-        """The nodes with the same path as a node: itself, or the one where it is listed; then what wrappers wrap."""
+        """The nodes with the same path as a node: itself, or the node where it is listed; then the nodes it wraps."""
         layers = [self.repeats[node] if node in self.listed_elsewhere else node]
         # Only the children of wrappers are searched: they are few, while another node may have a million.
         while type(self.node_objects[layers[-1]]) in self.wrapped:
@@ -233,7 +233,7 @@ class Columns:
         return Path((*self.node_entries(node), self.home(owner).entry(owner, name, value)))
 
     def node_keys(self, below: int = 0) -> dict[int, str]:
-        """For `below` and each node under it, the names that lead there from `below`, joined by dots and not quoted."""
+        """For `below` and each node under it, the names from `below` to the node, joined by dots and not quoted."""
         keys = {below: ""}
         hidden = self.hidden if self.wrapped else None
         for node in range(below + 1, self.node_ends[below]):
@@ -242,7 +242,7 @@ class Columns:
         return keys
 
     def nodes_where(self, ask: Callable[[Home, Any], object], below: int = 0) -> list[int]:
-        """The nodes from `below` downwards for which `ask(home, object)` is true. Asked once for each type, because the
+        """The nodes from `below` downwards for which `ask(home, object)` is true. It is called once for each type; the
         answer must depend on the type alone."""
         answers: dict[type, object] = {}
         nodes = []
@@ -256,25 +256,25 @@ class Columns:
 
     def scalar_items(self, below: int = 0) -> Iterator[tuple[str, int, str, Any]]:
         """Each plain value from a node downwards: its key relative to that node, its own node, its name, its value."""
-        fronts = self.key_fronts(below) if self.scalars else {}
+        prefixes = self.key_prefixes(below) if self.scalars else {}
         for node, name, value in self.scalars:
-            if node in fronts:
-                yield fronts[node] + name, node, name, value
+            if node in prefixes:
+                yield prefixes[node] + name, node, name, value
 
     def keys(self, rows: Sequence[int], below: int = 0) -> list[str]:
         """The key of each row in a state dict of the node `below`: its names, joined by dots and not quoted."""
-        fronts = self.key_fronts(below)
+        prefixes = self.key_prefixes(below)
         nodes, names = self.row_nodes, self.row_names
-        return [fronts[nodes[row]] + names[row] for row in rows]
+        return [prefixes[nodes[row]] + names[row] for row in rows]
 
-    def key_fronts(self, below: int) -> dict[int, str]:
-        """For `below` and each node under it, the front of its keys; with its dot, because a name may be empty."""
-        fronts = {below: ""}
+    def key_prefixes(self, below: int) -> dict[int, str]:
+        """For `below` and each node under it, the prefix of its keys, with the dot, because a name may be empty."""
+        prefixes = {below: ""}
         hidden = self.hidden if self.wrapped else None
         for node in range(below + 1, self.node_ends[below]):
-            front = fronts[self.node_parents[node]]
-            fronts[node] = front if hidden is not None and hidden(node) else f"{front}{self.node_names[node]}."
-        return fronts
+            front = prefixes[self.node_parents[node]]
+            prefixes[node] = front if hidden is not None and hidden(node) else f"{front}{self.node_names[node]}."
+        return prefixes
 
     def node_text(self, node: int) -> str:
         """The path of a node as it prints; faster than `str(node_path(node))`."""
@@ -307,8 +307,8 @@ class Columns:
         return set(self._homes.values())
 
     def batches(self, rows: Sequence[int], values: list[Any] | None = None) -> "list[Batch]":
-        """The arrays at these rows, one batch for each home, so that a home is asked once. They are the present arrays,
-        or `values`, one for each row."""
+        """The arrays at these rows, one batch for each home, so that a home is called once. They are the current
+        arrays, or `values`, one for each row."""
         values = [self.current(row) for row in rows] if values is None else values
         return [
             Batch(self, home, positions, _take(rows, positions), _take(values, positions))
@@ -316,7 +316,7 @@ class Columns:
         ]
 
     def by_home(self, values: list[Any]) -> dict[Home, Sequence[int]]:
-        """The numbers of values by their home; usually all have the same."""
+        """The numbers of values by their home; usually all values have the same home."""
         if len(set(map(type, values))) == 1:
             return {self.home(values[0]): range(len(values))}
         numbers: dict[Home, list[int]] = {}
@@ -332,7 +332,7 @@ class Columns:
         self._homes[cls] = home
 
     def current(self, row: int) -> Any:
-        """The present array at a row; moving a module replaces its buffers, for example."""
+        """The array that is at a row now; moving a module, for example, replaces its buffers."""
         owner = self.node_objects[self.row_nodes[row]]
         return self.home(owner).current(owner, self.row_names[row], self.row_values[row])
 
@@ -346,7 +346,7 @@ class Columns:
         return _PLAIN_KINDS[self.row_kinds[leaf]]
 
     def facts(self, rows: Sequence[int]) -> list[Facts]:
-        """The facts of each row. Equal facts are one object, because a model repeats a few of them many times."""
+        """The facts of each row. Equal facts are the same object, because a model repeats a few of them many times."""
         values, kinds = _take(self.row_values, rows), _take(self.row_kinds, rows)
         if not set(kinds) <= {"parameter", "array"}:
             values = [
@@ -355,7 +355,7 @@ class Columns:
             ]
         if self.ties and set(kinds) != {"parameter"}:
             kinds = [self.row_kinds[self.ties.get(row, row)] for row in rows]
-        specs = self.ask(rows, values, "its facts", lambda home, arrays: home.specs(arrays))
+        specs = self.ask(rows, values, "getting its shape and dtype", lambda home, arrays: home.specs(arrays))
         if "buffer" in kinds or "transient" in kinds:
             specs = [
                 spec._replace(trainable=False) if kind in ("buffer", "transient") and self.is_held(row) else spec
@@ -374,26 +374,26 @@ class Columns:
         return facts_of_rows
 
     def ask(
-        self, rows: Sequence[int], values: list[Any], subject: str, ask: Callable[[Home, list[Any]], list[T]]
+        self, rows: Sequence[int], values: list[Any], action: str, ask: Callable[[Home, list[Any]], list[T]]
     ) -> list[T]:
-        """What the homes of the values answer. Almost always they have one home, which is asked once for all. `subject`
-        is what they are asked about, for the error."""
+        """The answers of the homes of the values. Almost always there is one home, which is asked once for all values.
+        `action` is what the error says leafwise was doing."""
         homes_of_values = self.homes_of(values)
         try:
             if len(homes_of_values) == 1:
                 return ask(homes_of_values.pop(), values)
         except Exception:
-            pass  # asked one by one, below, to report the path of the array that raises
+            pass  # called for each array below, to report the path of the array that raises
         answers: list[T] = []
         for row, value in zip(rows, values, strict=True):
             try:
                 answers += ask(self.home(value), [value])
             except Exception as error:
-                raise asking_raised(self.row_text(row), subject, error) from error
+                raise asking_raised(self.row_text(row), action, error) from error
         return answers
 
     def rows_of(self, leaf: int) -> list[int]:
-        """The rows of a leaf; first the one that shows all of it."""
+        """The rows of a leaf. The first one shows the whole leaf."""
         return [leaf, *self.further_rows.get(leaf, ())]
 
     def name(self, row: int) -> Name:
@@ -408,7 +408,7 @@ class Columns:
         return self.home(owner).role(owner, name, value, lambda: self.lineage(node))
 
     def row_roles(self, rows: Sequence[int]) -> list[tuple[str | None, Axes]]:
-        """The roles and axes of many rows. A model has few kinds of leaves, and its home is asked once for each."""
+        """The roles and axes of many rows. A model has few kinds of leaves, and its home is called once for each."""
         known: dict[object, tuple[str | None, Axes]] = {}
         roles = []
         for row in rows:
@@ -423,7 +423,7 @@ class Columns:
         return roles
 
     def leaf_of(self, row: int) -> Leaf:
-        """The leaf that a row names; if the row is a view, as seen from there. The same object while it is in use."""
+        """The leaf of a row; for a view, as it is under that name. The same object while it is in use."""
         if row not in self.row_ops or self.row_ops[row] == "same":
             row = self.ties.get(row, row)
         leaf = self.made_leaves.get(row)
@@ -436,7 +436,7 @@ class Columns:
 
 
 def _take(column: Sequence[T], rows: Sequence[int]) -> list[T]:
-    """The entries of a column at some rows; the column itself if these are all of them."""
+    """The values of a column at some rows; the column itself if these are all rows."""
     if rows == range(len(column)):
         return column if isinstance(column, list) else list(column)
     return [column[row] for row in rows]

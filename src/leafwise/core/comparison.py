@@ -1,4 +1,4 @@
-"""How far two arrays are apart, and how such findings are put together."""
+"""How much two arrays differ, and how the comparisons of several pairs are combined."""
 
 import math
 from collections.abc import Iterable
@@ -8,16 +8,16 @@ Scaled = tuple[float, int]  # a number, and the power of two that it is multipli
 
 
 class Comparison(NamedTuple):
-    """One pass over two arrays, pair by pair: how many differ in their bits, and how far apart the finite pairs are.
+    """One pass over the pairs of elements of two arrays: how many differ in their bits, and by how much.
 
-    `distance` is the Euclidean norm of the differences, `norm` that of the first array, `other_norm` that of the
-    second, `largest` the largest difference; where a norm is zero, `cosine` is nan. In `nonfinite` pairs either is nan
-    or infinite; they count as changed where their bits differ, and take no part in distances, norms and the cosine.
-    `nonfinite_changed` is how many of them changed: where any did, nobody can say how far, so that `largest` and
-    `relative_l2` are nan. Where nothing changed, nobody asked for the norms, and they are nan.
+    `distance` is the Euclidean norm of the differences, `norm` the norm of the first array, `other_norm` that of the
+    second, `largest` the largest difference; if a norm is zero, `cosine` is nan. In `nonfinite` pairs, one element or
+    both are nan or infinite. They count as changed if their bits differ, and are left out of distances, norms and the
+    cosine. `nonfinite_changed` is how many of them changed; if any did, the size of the change is not known, and
+    `largest` and `relative_l2` are nan. If nothing changed, the norms are not computed, and are nan.
 
-    `scaled` has the distance and both norms where a float may have no room for them, or too few digits, as for the norm
-    of two numbers of 1.7e308, or of 5e-324: what is worked out of them is right all the same.
+    `scaled` has the distance and both norms if a float might overflow or lose digits, as for the norm of two numbers of
+    1.7e308 or of 5e-324, so that values computed from them are right even then.
     """
 
     size: int
@@ -40,20 +40,20 @@ class Comparison(NamedTuple):
         largest: float,
         nonfinite_changed: int,
     ) -> "Comparison":
-        """From the size, how many changed and how many are not finite; and the distance and both norms, scaled."""
+        """From the size, the counts of changed and of nonfinite pairs, and the distance and both norms, scaled."""
         scaled = norms if any(power for _, power in norms) else ()
         distance, norm, other_norm = (_float(*norm) for norm in norms)
         return cls(*counts, distance, norm, other_norm, cosine, largest, nonfinite_changed, scaled)
 
     @property
     def share(self) -> float:
-        """How many of the elements changed, from 0 to 1."""
+        """The fraction of elements that changed, from 0 to 1."""
         return self.changed / self.size if self.size else 0.0
 
     @property
     def relative_l2(self) -> float:
-        """The norm of the differences, measured by that of the first array; infinite where that is all zero, and nan
-        where something changed that is not finite."""
+        """The norm of the differences divided by the norm of the first array; infinite if that array is all zero, and
+        nan if an element changed that is not finite."""
         if self.nonfinite_changed:
             return math.nan
         (distance, power), (norm, its_power), _ = _norms(self)
@@ -63,7 +63,7 @@ class Comparison(NamedTuple):
 
 
 def _float(number: float, power: int) -> float:
-    """A scaled number as a float: infinite where it is larger than any."""
+    """A scaled number as a float; infinite if it is larger than any float."""
     try:
         return math.ldexp(number, power)
     except OverflowError:
@@ -82,8 +82,8 @@ def _hypot(norms: list[Scaled]) -> Scaled:
 
 
 def together(parts: Iterable[Comparison]) -> Comparison:
-    """Comparisons of several pairs of arrays as if they were one pair; in whatever order. Of parts that are the same
-    the norms must be known, or they must be left out.
+    """Combines the comparisons of several pairs of arrays, as if they were one pair; the order does not matter. Pairs
+    without changes must have norms, or must be left out.
 
     >>> one = Comparison(2, 1, 0, 3.0, 4.0, 5.0, 0.8, 3.0)
     >>> both = together([one, Comparison(2, 2, 0, 4.0, 3.0, 0.0, 0.0, 4.0)])

@@ -1,30 +1,30 @@
-"""Flat mappings with dotted keys (a state dict, a file) as the nested nodes that the keys describe."""
+"""Flat mappings with dotted keys (a state dict, a file) as nested nodes."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from leafwise.core.path import Entry
 
-# A key with more dots than any model is deep is not split, so that a hostile file cannot take long.
+# A key with more dots is not split: no model is that deep, and a hostile file must not take long.
 MAX_DOTS = 200
 
 
 class VirtualNode:
-    """A node of the tree with no object behind it, such as the common front of some dotted keys.
+    """A node of the tree without an object of its own, such as the common prefix of some dotted keys.
 
-    `front` is that front with its dot, so that front and name together are the whole key.
+    `prefix` ends with its dot, so that prefix and name together are the whole key.
     """
 
-    __slots__ = ("children", "front")
+    __slots__ = ("children", "prefix")
 
-    def __init__(self, front: str) -> None:
-        self.front = front
-        # Pairs, not a dict: a file may hold both `weight` and `weight.scale`.
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        # Pairs, not a dict: a file may have both `weight` and `weight.scale`.
         self.children: list[tuple[str, Any]] = []
 
     def entry(self, name: str, value: Any) -> Entry:
-        """The step to a child. A part of a key fetches nothing by itself; its end fetches the whole key."""
-        return Entry(name, "part") if isinstance(value, VirtualNode) else Entry(name, "key", self.front + name)
+        """The entry of a child. A part of a key fetches nothing by itself; the last part fetches the whole key."""
+        return Entry(name, "part") if isinstance(value, VirtualNode) else Entry(name, "key", self.prefix + name)
 
 
 def split(items: Iterable[tuple[str, Any]], make: Callable[[str], VirtualNode] = VirtualNode) -> VirtualNode:
@@ -35,34 +35,34 @@ def split(items: Iterable[tuple[str, Any]], make: Callable[[str], VirtualNode] =
     ['0', 'scale']
     """
     root = make("")
-    nodes = {"": root}  # by their fronts, each of which ends with its dot
+    nodes = {"": root}  # by their prefixes, each of which ends with its dot
     for key, value in items:
         head, dot, last = key.rpartition(".") if key.count(".") <= MAX_DOTS else ("", "", key)
-        front = head + dot
-        node = nodes.get(front)
+        prefix = head + dot
+        node = nodes.get(prefix)
         if node is None:
             # Almost always only the last node is missing.
             above, dot, name = head.rpartition(".")
             parent = nodes.get(above + dot)
             if parent is None:
-                node = _add(nodes, front, make)
+                node = _add(nodes, prefix, make)
             else:
-                node = nodes[front] = make(front)
+                node = nodes[prefix] = make(prefix)
                 parent.children.append((name, node))
         node.children.append((last, value))
     return root
 
 
-def _add(nodes: dict[str, VirtualNode], front: str, make: Callable[[str], VirtualNode]) -> VirtualNode:
-    """Makes the node of a front, and the missing ones above it."""
+def _add(nodes: dict[str, VirtualNode], prefix: str, make: Callable[[str], VirtualNode]) -> VirtualNode:
+    """Makes the node of a prefix, and the missing nodes above it."""
     missing = []
-    while front not in nodes:
-        head, dot, name = front[:-1].rpartition(".")
-        missing.append((front, name))
-        front = head + dot
-    node = nodes[front]
-    for front, name in reversed(missing):
-        below = nodes[front] = make(front)
+    while prefix not in nodes:
+        head, dot, name = prefix[:-1].rpartition(".")
+        missing.append((prefix, name))
+        prefix = head + dot
+    node = nodes[prefix]
+    for prefix, name in reversed(missing):
+        below = nodes[prefix] = make(prefix)
         node.children.append((name, below))
         node = below
     return node

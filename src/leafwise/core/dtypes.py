@@ -1,10 +1,10 @@
 """The dtypes that leafwise knows, one row each. A new dtype is a new row here.
 
-Everything else about dtypes follows from this table: what can be measured, cast, saved and read, under which name each
-file format has it, and which number stands for it in the kernels. Only a dtype that needs arithmetic of its own in C
-(`kernel`) needs more; a float of eight bits or fewer does not, since the kernels look its values up.
+Everything else about dtypes follows from this table: which can be measured, cast, saved and read, what each file format
+calls them, and their numbers in the kernels. Only a dtype that needs its own arithmetic in C (`kernel`) needs more.
+Floats of eight bits or fewer need no arithmetic, since the kernels look up their values.
 
-NumPy and ml_dtypes have each dtype under the name it has here, and so does PyTorch where it has it at all.
+The names are those of NumPy and ml_dtypes, and of PyTorch if it has the dtype.
 """
 
 import math
@@ -13,15 +13,15 @@ from typing import Literal, NamedTuple
 
 Kind = Literal["float", "complex", "int", "bool"]
 
-# What the kernels call every float of a byte or less: they look up what its 256 bytes stand for.
+# The kernels have one number for all floats of a byte or less: they look up the values of its 256 bytes.
 BYTE_FLOAT = 4
 
 
 class FloatRange(NamedTuple):
-    """Which numbers a float dtype has."""
+    """The range of a float dtype."""
 
     fraction_bits: int
-    smallest_normal: int | None  # as a power of two; numbers below are subnormal. None where there are no such numbers
+    smallest_normal: int | None  # as a power of two; smaller numbers are subnormal. None if there are none
     largest: float
     has_infinity: bool = True
 
@@ -31,37 +31,37 @@ class FloatRange(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """Halfway from the largest number to the one that would be next."""
+        """Halfway between the largest number and the next one, if there were one."""
         return self.largest + 2.0 ** (self.largest_exponent - self.fraction_bits - 1)
 
     @property
     def rounds_limit_down(self) -> bool:
-        """Whether the limit itself rounds to the largest number: ties go to even, so if the largest number is even."""
+        """Whether the limit itself rounds to the largest number: if that is even, because ties round to even."""
         return int(self.largest / 2.0 ** (self.largest_exponent - self.fraction_bits)) % 2 == 0
 
     @property
     def overflows_from(self) -> float:
-        """The smallest double that rounds beyond the largest number."""
+        """The smallest double that rounds to more than the largest number."""
         return math.nextafter(self.limit, math.inf) if self.rounds_limit_down else self.limit
 
 
 class DType(NamedTuple):
-    """A dtype and its properties. Where a format has no name for it, that is empty or None."""
+    """A dtype and its properties. The name in a format that does not have it is empty or None."""
 
     name: str
     kind: Kind
-    bits: int  # that an element takes in a file
-    kernel: int | None = None  # its number in C (`enum kind`) and Triton; None: there are no statistics of it
-    range: FloatRange | None = None  # of a float
-    numpy: str = ""  # NumPy's code of kind and bytes; V, for void, where only ml_dtypes knows what the bytes mean
+    bits: int  # of an element in a file
+    kernel: int | None = None  # its number in C (`enum kind`) and Triton; None if it cannot be measured
+    range: FloatRange | None = None  # for a float
+    numpy: str = ""  # NumPy's code for kind and bytes; V, for void, if only ml_dtypes has it
     safetensors: str = ""
-    torch_storage: str = ""  # PyTorch's class of storages, in the .pt files of older versions
+    torch_storage: str = ""  # PyTorch's storage class, in the .pt files of older versions
     gguf: int | None = None
     mxnet: int | None = None
 
     @property
     def is_packed(self) -> bool:
-        """Whether files store several elements to a byte. In memory each takes a byte of its own."""
+        """Whether files store several elements in a byte. In memory, each element has its own byte."""
         return self.bits < 8
 
     @property
@@ -76,7 +76,7 @@ class DType(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """Whether leafwise saves it, reads it byte by byte, and casts to it: where a format has a name for it."""
+        """Whether leafwise saves it, reads it byte by byte, and casts to it: if a format has a name for it."""
         return not self.is_packed and bool(self.safetensors or self.torch_storage)
 
 
@@ -95,7 +95,7 @@ _ROWS = (
     DType("float8_e4m3fnuz", "float", 8, BYTE_FLOAT, FloatRange(3, -7, 240.0, False), safetensors="F8_E4M3FNUZ"),
     DType("float8_e5m2", "float", 8, BYTE_FLOAT, FloatRange(2, -14, 57344.0), safetensors="F8_E5M2"),
     DType("float8_e5m2fnuz", "float", 8, BYTE_FLOAT, FloatRange(2, -15, 57344.0, False), safetensors="F8_E5M2FNUZ"),
-    # The powers of two from 2^-127 to 2^127, and nan: no zero, no sign.
+    # The powers of two from 2^-127 to 2^127, and nan; it has no zero and no sign.
     DType("float8_e8m0fnu", "float", 8, BYTE_FLOAT, FloatRange(0, None, 2.0**127, False), safetensors="F8_E8M0"),
     DType("float8_e3m4", "float", 8, BYTE_FLOAT, FloatRange(4, -2, 15.5)),
     DType("float8_e4m3", "float", 8, BYTE_FLOAT, FloatRange(3, -6, 240.0)),
@@ -116,13 +116,13 @@ _ROWS = (
 
 DTYPES = {dtype.name: dtype for dtype in _ROWS}
 
-# The unsigned whole number that has as many bytes as an element: what views its bits.
+# The unsigned integer with as many bytes as an element, to view its bits.
 WORDS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
 def number_kind(dtype: str) -> Kind:
-    """Whether a dtype has floats, complex numbers, whole numbers or truth values; by its name where leafwise does not
-    know it, as with NumPy's `float128`.
+    """Whether the elements of a dtype are floats, complex numbers, integers or booleans. Goes by the name if leafwise
+    does not know the dtype, as for NumPy's `float128`.
 
     >>> number_kind("bfloat16"), number_kind("uint8"), number_kind("float128")
     ('float', 'int', 'float')
@@ -134,7 +134,7 @@ def number_kind(dtype: str) -> Kind:
 
 
 def is_castable(name: str) -> bool:
-    """Whether leafwise casts numbers to a dtype: to all that it saves."""
+    """Whether leafwise casts numbers to a dtype: to every dtype that it saves."""
     return name in DTYPES and DTYPES[name].is_stored
 
 
@@ -143,7 +143,7 @@ def is_float(dtype: str) -> bool:
 
 
 def is_inexact(dtype: str) -> bool:
-    """Whether a dtype has floats or complex numbers: those that can have gradients."""
+    """Whether a dtype has floats or complex numbers, which can have gradients."""
     return number_kind(dtype) in ("float", "complex")
 
 

@@ -1,29 +1,29 @@
-"""Names without a partner, put together where they differ only in their numbers."""
+"""Names without a partner, in groups that differ only in their numbers."""
 
 import re
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 Numbers = tuple[str, ...]
-# Where names have numbers: anywhere, as steps, or nowhere.
+# Where names have numbers: anywhere, only as whole entries, or nowhere.
 DIGITS, STEPS, NOWHERE = re.compile(r"\d+"), re.compile(r"(?<![^.])\d+(?![^.])"), re.compile(r"(?!)")
 
 
 class Unmatched(NamedTuple):
-    """A name without a partner on the other side, and what its partner must have, too: a shape and a kind of number.
+    """A name without a partner on the other side, with the shape and the kind of number that its partner must have.
 
-    Names of one leaf have one `leaf`. `front` is what a prefix that all names have, or lack, is taken for: what it is
-    now, and what it would be on the other side.
+    Names of one leaf have the same `leaf`. `prefixes` are a prefix that all names on this side have, and the prefix
+    that replaces it on the other side; either may be empty.
     """
 
     name: str
     form: Hashable
     leaf: int | None = None
-    front: tuple[str, str] = ("", "")
+    prefixes: tuple[str, str] = ("", "")
 
     @property
     def meant(self) -> str:
-        return self.front[1] + self.name.removeprefix(self.front[0])
+        return self.prefixes[1] + self.name.removeprefix(self.prefixes[0])
 
 
 class Family:
@@ -36,7 +36,7 @@ class Family:
         self.owner, _, self.last = template.rpartition(".")
 
     def key(self) -> Hashable:
-        """What two families have in common if one can be the other."""
+        """What two families must have in common to be partners."""
         forms = tuple(sorted((numbers, repr(member.form)) for numbers, member in self.members.items()))
         return forms, sort_of(self.last)
 
@@ -48,8 +48,8 @@ class Family:
 
 
 def families_of(named: Sequence[Unmatched], number: re.Pattern[str], together: bool) -> list[Family]:
-    """The names by what they are without numbers. Names of the same leaves may be put together: whichever of them gets
-    a value, all do."""
+    """The names, grouped by what remains without their numbers. With `together`, names of the same leaves become one
+    family: if one of them gets a value, all do."""
     families: dict[str, Family] = {}
     for member in named:
         family = families.setdefault(template := number.sub("#", member.meant), Family(template, number))
@@ -68,7 +68,7 @@ def families_of(named: Sequence[Unmatched], number: re.Pattern[str], together: b
 
 
 def _without_fixed_digits(families: dict[str, Family]) -> dict[str, Family]:
-    """Digits in a word number something only where they count: the 4 of dense_4h is part of its name."""
+    """Digits in a word are numbers only if they vary: the 4 of dense_4h is part of the name."""
     counting: dict[str, Family] = {}
     for family in families.values():
         name = next(iter(family.members.values())).meant
@@ -83,7 +83,8 @@ def _without_fixed_digits(families: dict[str, Family]) -> dict[str, Family]:
 
 
 def sort_of(last: str) -> str:
-    """A weight is never a bias: names with a well-known end are compared with their like only.
+    """The sort of a leaf, by a well-known ending of its name. Only leaves of one sort can be partners: a weight never
+    becomes a bias.
 
     >>> sort_of("weight"), sort_of("in_proj_bias"), sort_of("moving_mean")
     ('', 'bias', 'running_mean')
@@ -98,7 +99,7 @@ def sort_of(last: str) -> str:
 
 
 class Pair(NamedTuple):
-    """A family of the source, the family of the target that it is, and why."""
+    """A family of the source, its partner in the target, and the reason."""
 
     source: Family
     target: Family

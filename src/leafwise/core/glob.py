@@ -1,8 +1,8 @@
 """Globs over paths.
 
-A glob is compiled to a small automaton that runs down the tree once, a step for each node, so that no path is
-ever written out as text. `*` is one entry or a part of one, `?` one character, `**` any number of entries,
-`{a,b}` and `{0..3}` alternatives; a quoted entry stands for itself.
+A glob is compiled to a small automaton that runs down the tree once, one transition for each node, so that paths need
+not be converted to text. `*` is one entry or a part of an entry, `?` is one character, `**` is any number of entries,
+`{a,b}` and `{0..3}` are alternatives; an entry in quotes is literal.
 """
 
 import re
@@ -15,12 +15,12 @@ from leafwise.errors import QueryError
 if TYPE_CHECKING:
     from leafwise.core.columns import Columns
 
-_DEEP = None  # stands for `**` among the words of a pattern
+_DEEP = None  # `**` among the words of a pattern
 _MAX_ALTERNATIVES = 10_000
 
 
 class _Step(dict[str, "_Step"]):
-    """One state of the automaton: maps the next name to the next state, worked out when first asked."""
+    """One state of the automaton: maps the next name to the next state, which is computed on first use."""
 
     __slots__ = ("accepts", "machine", "positions")
 
@@ -36,7 +36,7 @@ class _Step(dict[str, "_Step"]):
 
 
 class Glob:
-    """A glob, ready to run down a tree."""
+    """A compiled glob."""
 
     def __init__(self, text: str) -> None:
         self.patterns = [_words(pattern) for pattern in _alternatives(text)]
@@ -48,13 +48,13 @@ class Glob:
         return [row for row in rows if steps[row_nodes[row]][row_names[row]].accepts]
 
     def nodes(self, columns: "Columns", node: int) -> list[int]:
-        """The nodes below `node` whose paths match; of a wrapper and what it wraps, the wrapper."""
+        """The nodes below `node` whose paths match; the wrapper, not the node that it wraps."""
         hidden = columns.hidden if columns.wrapped else None
         steps = self._run(columns, node)
         return [below for below, step in steps.items() if step.accepts and not (hidden and hidden(below))]
 
     def _run(self, columns: "Columns", node: int) -> dict[int, _Step]:
-        """The state in which the automaton reaches each node from `node` down."""
+        """The state of the automaton at each node from `node` down."""
         start = self._step(self._close({(number, 0) for number in range(len(self.patterns))}))
         steps = {node: start}
         parents, names = columns.node_parents, columns.node_names
@@ -78,7 +78,7 @@ class Glob:
         return self._step(self._close(reached))
 
     def _close(self, positions: set[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-        """Adds where one gets without a name: `**` may stand for no entry at all."""
+        """Adds the positions that need no further name: `**` may match no entry at all."""
         for number, at in tuple(positions):
             pattern = self.patterns[number]
             while at < len(pattern) and pattern[at] is _DEEP:
@@ -97,21 +97,21 @@ def _words(pattern: str) -> list[re.Pattern[str] | None]:
     """The entries of one pattern, each as a regular expression, or None for `**`."""
     words = _split(pattern, ".")
     if "" in words:
-        raise QueryError(f"cannot read the glob {pattern!r}: an entry is empty")
+        raise QueryError(f"cannot read the glob {pattern!r}: it has an empty entry")
     if any("**" in word and word != "**" and '"' not in word for word in words):
-        raise QueryError(f"cannot read the glob {pattern!r}: ** stands for whole entries; write **.name or *name")
+        raise QueryError(f"cannot read the glob {pattern!r}: ** matches whole entries; write **.name or *name")
     return [_DEEP if word == "**" else compiled_word(word) for word in words]
 
 
 def _alternatives(text: str) -> list[str]:
-    """The patterns that braces with dots in them stand for; other braces stay, as a part of one entry."""
+    """The patterns after expanding braces that contain dots; other braces stay, as a part of one entry."""
     for start, end in _braces(text):
         options = _split(text[start + 1 : end], ",")
         if all(_RANGE.fullmatch(option) or len(_split(option, ".")) == 1 for option in options):
             continue
         patterns = [pattern for option in options for pattern in _alternatives(text[:start] + option + text[end + 1 :])]
         if len(patterns) > _MAX_ALTERNATIVES:
-            raise QueryError(f"the glob {text!r} stands for more than {_MAX_ALTERNATIVES} patterns")
+            raise QueryError(f"the glob {text!r} expands to more than {_MAX_ALTERNATIVES} patterns")
         return patterns
     return [text]
 
@@ -120,7 +120,7 @@ _RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
 
 
 def compiled_word(word: str) -> re.Pattern[str]:
-    """One entry of a glob, or any word with such wild cards, as a regular expression."""
+    """One entry of a glob, or any word with wildcards, as a regular expression."""
     return re.compile(_word_regex(word), re.DOTALL)
 
 
@@ -153,7 +153,7 @@ def _option_regex(option: str) -> str:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Splits where the separator stands outside quotes and braces."""
+    """Splits at separators outside of quotes and braces."""
     parts = [""]
     for token in _tokens(text):
         if token == separator:

@@ -1,8 +1,8 @@
 """The interface of a home, and the records that it exchanges with core.
 
-A home is where parameters live: PyTorch modules, optimizers, plain containers, files. It implements only what differs
-from the other homes. The walk, ties, queries and the picture are made in core from the methods here; verbs that need
-more ask for a capability, see `core.capabilities`. A new home needs `handles`, `visit`, `spec` and `read`, and is
+A home is where parameters live: PyTorch modules, optimizers, plain containers, files. It implements only what is
+different from other homes. The walk, ties, queries and the picture are built in core from the methods here; verbs that
+need more use a capability, see `core.capabilities`. A new home needs `handles`, `visit`, `spec` and `read`, and is
 registered in `core.registry`.
 """
 
@@ -14,15 +14,15 @@ from leafwise.core.capabilities import Capability
 from leafwise.core.path import Entry, Path
 from leafwise.errors import Unsupported
 
-# "transient" is a buffer that no checkpoint holds; "array" is an array in a plain container, which counts as a
-# parameter because nothing says otherwise.
+# "transient" is a buffer that is not part of any checkpoint; "array" is an array in a plain container, which counts as
+# a parameter because nothing says otherwise.
 LeafKind = Literal["parameter", "buffer", "transient", "state", "array"]
 
 Pairs = Collection[tuple[str, Any]]
 
 # The content of a node: its leaves by kind; its children, which may be nodes, leaves or plain values, depending on
-# their type; and the kind of all arrays below it that are not listed as leaves, if the node knows it. A bare tuple,
-# because the walk makes one for each module, and a named tuple would make it a fifth slower.
+# their type; and the kind of all arrays below it that are not listed as leaves, if the node knows it. This is a bare
+# tuple, because the walk makes one for each module, and a named tuple would make the walk a fifth slower.
 Visit = tuple[tuple[tuple[LeafKind, Pairs], ...], Pairs, LeafKind | None]
 
 Axes = tuple[str, ...] | None
@@ -35,7 +35,7 @@ C = TypeVar("C", bound=Capability)
 class Spec(NamedTuple):
     """What is known about an array without reading its elements.
 
-    `trainable` is whether training changes it; None where that is not known, as in a file.
+    `trainable` is whether training changes it; None if that is not known, as in a file.
     """
 
     shape: tuple[int, ...] | None
@@ -59,12 +59,14 @@ class Memory(NamedTuple):
 class Home:
     """The base of every home.
 
+    `walks` names the objects that users can pass to `lw.tree`, for the error about an object that cannot be walked.
     `in_place` is whether values are written into existing arrays; if not, the capability `Rebuilding` makes new ones.
-    `capabilities` says where each capability is implemented: a class, or "module:class", which is imported when it is
-    first asked for.
+    `capabilities` says where each capability is implemented: a class, or "module:class", which is imported on first
+    use.
     """
 
     name: ClassVar[str] = "home"
+    walks: ClassVar[str] = ""
     in_place: ClassVar[bool] = True
     capabilities: ClassVar[Capabilities] = {}
 
@@ -87,11 +89,11 @@ class Home:
         return None
 
     def current(self, owner: Any, name: str, value: Any) -> Any:
-        """The present value of `name` in `owner`, where the walk met `value`."""
+        """The current value of `name` in `owner`; the walk found `value` there."""
         return value
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        """The step from `owner` to the child or leaf `value` called `name`."""
+        """The path entry from `owner` to the child or leaf `value` called `name`."""
         return Entry(name, "attribute")
 
     def type_name(self, obj: Any) -> str:
@@ -104,8 +106,8 @@ class Home:
         return None, None
 
     def role_key(self, owner: Any, name: str, value: Any) -> Hashable | None:
-        """A key that determines the role, so that a model that repeats layers is asked once for each kind of leaf; None
-        where the role may depend on more."""
+        """A key that determines the role, so that `role` is called once for each kind of leaf in a model with repeated
+        layers; None if the role may depend on more."""
         return None
 
     # -- a leaf --------------------------------------------------------------------------------------
@@ -122,33 +124,33 @@ class Home:
         return value
 
     def grads(self, values: list[Any]) -> list[Any]:
-        """The gradient of each array, None where there is none. Gradients may be arrays of another home."""
+        """The gradient of each array, or None. Gradients may be arrays of another home."""
         return [None] * len(values)
 
     def cannot_read(self, value: Any) -> str:
-        """Why the values of an array cannot be read; empty where they can."""
+        """Why the values of an array cannot be read; empty if they can."""
         return ""
 
     def read(self, value: Any, index: Any = ()) -> Any:
-        """The array as a NumPy array of the dtype that `spec` says, or the part that `index` takes."""
-        raise Unsupported(self.name, "give a NumPy array")
+        """The array, or the part at `index`, as a NumPy array of the dtype in its `spec`."""
+        raise Unsupported(self.name, "convert to a NumPy array")
 
     def write(self, value: Any, array: Any) -> None:
-        """Writes all values in place. Raises `WriteError`, before anything changes, where shape or dtype differ."""
+        """Writes all values in place. If shape or dtype differ, raises `WriteError` before anything changes."""
         raise Unsupported(self.name, "write in place")
 
     # -- memory --------------------------------------------------------------------------------------
 
     def storages(self, values: list[Any]) -> list[object | None]:
-        """For each array, a key that arrays over the same storage have in common; None if it has no memory."""
+        """For each array, a key that is equal for arrays over the same storage; None if it has no memory."""
         return [None] * len(values)
 
     def memory(self, value: Any) -> Memory | None:
-        """Where in its storage the array lies; None where that is not known."""
+        """Where the array is in its storage; None if that is not known."""
         return None
 
     def own_gradient(self, value: Any) -> bool:
-        """Whether the array has a gradient of its own. If so, it is a leaf even if it shares memory with another. Must
+        """Whether the array has its own gradient. If so, it is a leaf even if it shares memory with another array. Must
         not depend on whether it is frozen now."""
         return False
 
@@ -156,7 +158,7 @@ class Home:
 
     def capability(self, kind: type[C], action: str = "") -> C:
         """The capability of this kind that the home implements, or its defaults. If there is none, raises
-        `Unsupported`; `action` is what the message says that the home cannot do."""
+        `Unsupported`; its message says that the home cannot `action`."""
         offered = offer(self, kind)
         if offered is None:
             raise Unsupported(self.name, action or kind.action, kind.why)
@@ -164,7 +166,7 @@ class Home:
 
 
 def offer(home: Home, kind: type[C]) -> C | None:
-    """As `Home.capability`, but None if there is none. Each capability is made once for a home."""
+    """Like `Home.capability`, but returns None if there is none. Each capability is created once for a home."""
     made: dict[type[Capability], Capability | None] | None = home.__dict__.get("_offers")
     if made is None:
         made = home.__dict__["_offers"] = {}

@@ -1,4 +1,4 @@
-"""Leaf, Name, Node and Tie: thin views of the columns that the walk wrote."""
+"""Leaf, Name, Node and Tie: thin views of the columns of a walk."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Name(NamedTuple):
-    """One use of a leaf: its path, the type of the layer, the role and axes there, and how the layer sees the leaf."""
+    """One name of a leaf: its path, the type of its owner, its role and axes there, and how it views the leaf."""
 
     path: Path
     owner: str
@@ -25,7 +25,7 @@ class Name(NamedTuple):
 
 
 class Leaf:
-    """One region of memory that holds numbers and has one gradient, under one or several names.
+    """One array with one gradient, under one or several names.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
@@ -49,7 +49,7 @@ class Leaf:
 
     @property
     def names(self) -> tuple[Name, ...]:
-        """Every use, this one first."""
+        """All names, this one first."""
         columns = self.columns
         rows = columns.rows_of(self.number)
         rows = [self.row, *(row for row in rows if row != self.row)]
@@ -83,12 +83,12 @@ class Leaf:
 
     @property
     def persistent(self) -> bool:
-        """Whether checkpoints hold it; False for buffers registered with `persistent=False`."""
+        """Whether checkpoints contain it; False for buffers registered with `persistent=False`."""
         return self.columns.row_kinds[self.number] != "transient"
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """None while it is not known yet, as in a lazy layer."""
+        """None as long as it is not known, as in a lazy layer."""
         return self._facts().shape
 
     @property
@@ -107,7 +107,7 @@ class Leaf:
 
     @property
     def size(self) -> int:
-        """How many numbers it holds; 0 while the shape is not known."""
+        """How many numbers it has; 0 as long as the shape is not known."""
         return self._facts().size
 
     @property
@@ -126,25 +126,25 @@ class Leaf:
     @property
     def value(self) -> Any:
         """The framework's own array, never a copy."""
-        return self._ask(lambda home, raw: home.value(raw), "its value")
+        return self._ask(lambda home, raw: home.value(raw), "getting its value")
 
     @property
     def grad(self) -> Any:
-        """The gradient, or None before any backward."""
-        return self._ask(lambda home, raw: home.grads([raw])[0], "its gradient")
+        """The gradient, or None before the first backward."""
+        return self._ask(lambda home, raw: home.grads([raw])[0], "getting its gradient")
 
     def numpy(self, index: Any = ()) -> Any:
-        """The value as a NumPy array, or a part of it, without a copy where the memory allows it.
+        """The value as a NumPy array, or the part of it at `index`; without a copy if possible.
 
-        Of a file, only the part that `index` takes is read: `leaf.numpy((slice(0, 10), 3))`.
+        From a file, only that part is read: `leaf.numpy((slice(0, 10), 3))`.
         """
         if isinstance(index, tuple) and not index:
-            value = self.value  # for a file, an array over its memory; nothing is read yet
-            return self._ask(lambda home, raw: self.columns.home(value).read(value), "its value")
-        return self._ask(lambda home, raw: home.read(raw, index), "its value")
+            value = self.value  # for a file, an array mapped over it; nothing is read yet
+            return self._ask(lambda home, raw: self.columns.home(value).read(value), "reading its value")
+        return self._ask(lambda home, raw: home.read(raw, index), "reading its value")
 
     def write(self, array: Any) -> None:
-        """Writes in place, so that every name sees it. Shape and dtype must agree, or nothing changes.
+        """Writes in place, under all names of the leaf. If shape or dtype differ, raises an error and changes nothing.
 
         >>> import torch, leafwise as lw
         >>> state = {"weight": torch.zeros(2)}
@@ -153,7 +153,7 @@ class Leaf:
         tensor([1., 1.])
         """
         try:
-            self._ask(lambda home, raw: home.write(raw, array), "a write")
+            self._ask(lambda home, raw: home.write(raw, array), "writing to it")
         except (WriteError, WalkError) as error:
             reason = str(error).removeprefix(f"{self.path}: ")
             raise WriteError(f"{self.path}: {reason}; nothing was changed") from error
@@ -161,16 +161,16 @@ class Leaf:
     # --------------------------------------------------------------------------------------------------
 
     def _facts(self) -> Spec:
-        return self._ask(lambda home, raw: home.spec(raw), "its shape and dtype")
+        return self._ask(lambda home, raw: home.spec(raw), "getting its shape and dtype")
 
-    def _ask(self, question: Callable[[Home, Any], T], subject: str) -> T:
+    def _ask(self, question: Callable[[Home, Any], T], action: str) -> T:
         raw = self.columns.current(self.row)
         try:
             return question(self.columns.home(raw), raw)
         except Error:
             raise
         except Exception as error:
-            raise asking_raised(str(self.path), subject, error) from error
+            raise asking_raised(str(self.path), action, error) from error
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Leaf):
@@ -187,9 +187,9 @@ class Leaf:
 
 
 class Node:
-    """A module or container: its path, its type, what is below it. A module without parameters is a node too.
+    """A module or container: its path, its type, its children. A module without parameters is a node, too.
 
-    In `columns`, what the walk wrote, `number` is the number of the node.
+    `columns` is the result of the walk, and `number` the number of the node in it.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
@@ -222,7 +222,7 @@ class Node:
 
     @property
     def same_as(self) -> Path | None:
-        """The path under which the same object came first, if it is used more than once."""
+        """The first path of the same object, if it is used more than once."""
         first = self.columns.repeats.get(self.number)
         return None if first is None else self.columns.node_path(first)
 
@@ -241,7 +241,7 @@ class Node:
 class Tie(NamedTuple):
     """Several names, one leaf.
 
-    `op` is `same` where every name sees the whole leaf as it is; otherwise the first op that differs.
+    `op` is `same` if every name is the whole leaf as it is; otherwise the first op that differs.
     """
 
     leaf: Leaf
@@ -250,8 +250,8 @@ class Tie(NamedTuple):
 
 
 class SharedMemory(NamedTuple):
-    """Leaves that share memory and are not one leaf, because each has a gradient of its own, or because none lies
-    wholly inside another.
+    """Leaves that share memory and are not one leaf, because each has its own gradient, or because they overlap only
+    partly.
 
     `reason` says which: "shared memory, separate gradients" or "partly shared memory".
     """
@@ -261,16 +261,17 @@ class SharedMemory(NamedTuple):
 
 
 class UndoneTie(NamedTuple):
-    """A tie that was declared, by `lw.tie` or `lw.keep_ties`, and holds no longer: `path` was `source` seen by `op`."""
+    """A tie that was declared, by `lw.tie` or `lw.keep_ties`, and was undone: `path` was `source`, viewed by `op`."""
 
     path: Path
     source: Path
     op: Op
-    gone: bool = False  # nothing stands at `path` any more
+    gone: bool = False  # there is nothing at `path` any more
 
     def __str__(self) -> str:
         if self.gone:
-            return escape(f"declared tie undone: {self.path}, which was {self.source}{self.op.describe()}, is gone")
+            was = f"{self.source}{self.op.describe()}"
+            return escape(f"declared tie undone: {self.path}, which was {was}, no longer exists")
         return escape(f"declared tie undone: {self.path} is no longer {self.source}{self.op.describe()}")
 
     def repair(self) -> str:
@@ -283,9 +284,9 @@ class UndoneTie(NamedTuple):
         )
 
 
-def asking_raised(path: str, subject: str, error: Exception) -> WalkError:
-    """The error for an array that raised an exception of its own when it was asked about `subject`."""
-    return WalkError(f"{path}: asking for {subject} raised {type(error).__name__}: {error}")
+def asking_raised(path: str, action: str, error: Exception) -> WalkError:
+    """The error for an array that raised an exception of its own; `action` is what leafwise was doing."""
+    return WalkError(f"{path}: {action} raised {type(error).__name__}: {error}")
 
 
 def shape_text(shape: tuple[int, ...] | None) -> str:

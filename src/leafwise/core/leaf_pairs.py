@@ -1,4 +1,4 @@
-"""The leaves of two trees that belong together, each once whatever its names; which ties differ; and what is left."""
+"""The leaves of two trees that belong together, each once, whatever its names; which ties differ; what is left."""
 
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ class LeafPair(NamedTuple):
 class LeafPairs:
     """Pairs of leaves, and a row for each leaf that is only in the source (`removed`) or only in the target (`added`).
 
-    `notes` are about further names of paired leaves that only one side has. There, the source is called `a` and the
-    target `b`, as `lw.diff` calls them.
+    `notes` are about further names of paired leaves that only one side has. They call the source `a` and the target
+    `b`, like `lw.diff`.
     """
 
     def __init__(self, pairing: Pairing) -> None:
@@ -33,14 +33,14 @@ class LeafPairs:
         self.added = self._left(target, [pair.target for pair in self.pairs], "b", paired)
 
     def _left(self, views: "_Views", compared: list[int], tree_name: str, excluded: set[int]) -> list[int]:
-        """One row for each value that has no partner, leaving out transient rows. If a row without a partner is only
-        another name of a paired value, a note says so instead."""
-        known: dict[int, dict[str, int]] = {}  # by leaf and view, the row that stands for these values
+        """One row for each value that has no partner, without transient rows. If such a row is only another name of a
+        paired value, it becomes a note instead."""
+        known: dict[int, dict[str, int]] = {}  # by leaf and view, the first row with these values
         for row in compared:
             known.setdefault(views.leaf(row), {}).setdefault(views.label(row), row)
         left: set[int] = set()
         free = [row for row in views.side.rows if row not in excluded and not views.side.is_transient(row)]
-        # Those that show all of their leaf first: what shows a part of it is then another name of that.
+        # Rows that show the whole leaf come first; a row that shows a part is then another name of it.
         for row in sorted(free, key=lambda row: not views.shows_all(row)):
             rows_by_view = known.setdefault(views.leaf(row), {})
             whole = next((first for first in rows_by_view.values() if views.shows_all(first)), None)
@@ -55,49 +55,49 @@ class LeafPairs:
 
 
 class _Views:
-    """How the rows of one side see their leaves: as they are, transposed, or a part of them."""
+    """How the rows of one side view their leaves: as they are, transposed, or a part of them."""
 
     def __init__(self, side: Side) -> None:
         self.side, self.leaf, self._op = side, side.leaf, side.columns.row_op
 
     def shows_all(self, row: int) -> bool:
-        """Whether a row shows every element of its leaf, in whatever order."""
+        """Whether a row shows every element of its leaf, in any order."""
         op = self._op(row)
         return op == SAME or (op.slices is None and op.order is not None)
 
     def is_known(self, row: int) -> bool:
-        """Whether it is known just how a row sees its leaf."""
+        """Whether it is known exactly how a row views its leaf."""
         op = self._op(row)
         return op == SAME or op.slices is not None or op.order is not None
 
     def label(self, row: int) -> str:
-        """How a row sees its leaf, in words that no other view has; by its number where that is not known."""
+        """A text that is different for each view of a leaf; the number of the row if the view is not known."""
         return self._op(row).describe() if self.is_known(row) else f"row {row}"
 
     def overlap(self, row: int, first: int | None) -> bool:
-        """Whether one of two rows of a leaf surely shows all that the other shows; parts of a leaf may have nothing in
-        common."""
+        """Whether one of two rows of a leaf certainly shows everything that the other shows. Two parts may have nothing
+        in common."""
         if first is None:
             return False
         return self.shows_all(row) or self.shows_all(first) or self.label(row) == self.label(first)
 
     def describe(self, row: int, first: int) -> str:
-        """A row in words, by another row of the same leaf."""
+        """A description of a row in terms of another row of the same leaf."""
         text = self.side.text(first)
         if self.label(row) == self.label(first):
             return f"another name of {text}"
-        return f"{text}{self._op(row).describe()}" if self._op(first) == SAME else f"one with {text}"
+        return f"{text}{self._op(row).describe()}" if self._op(first) == SAME else f"tied to {text}"
 
 
 def _paired(source: _Views, target: _Views, rows: list[tuple[int, int]]) -> list[LeafPair]:
-    """Each pair of leaves once, whatever its names. A leaf that meets a second one has been tied, or untied."""
+    """Each pair of leaves once, whatever its names. A leaf that has two partners was tied, or untied."""
     if not source.side.columns.ties and not target.side.columns.ties:
         return [LeafPair(row, partner) for row, partner in rows]
-    views: dict[tuple[int, int], set[str]] = {}  # by both leaves, the views that were compared and are the same
+    views: dict[tuple[int, int], set[str]] = {}  # by both leaves, the views that are compared and are the same
     first_of_source: dict[int, int] = {}
     first_of_target: dict[int, int] = {}
     pairs = []
-    # Those that show all of both leaves first: what shows a part is then another name of that, or not.
+    # Rows that show all of both leaves come first; it is then known whether a part is another name of them.
     for a, b in sorted(rows, key=lambda pair: not (source.shows_all(pair[0]) and target.shows_all(pair[1]))):
         leaf, partner = source.leaf(a), target.leaf(b)
         known = views.get((leaf, partner))
@@ -105,7 +105,7 @@ def _paired(source: _Views, target: _Views, rows: list[tuple[int, int]]) -> list
         if known and view is not None and known & {"", view}:
             continue  # another name of both
         kinds, notes = set(), []
-        # Where it is not known how either sees its leaf, the values say all there is.
+        # If it is not known how a row views its leaf, only the values are compared.
         is_known = source.is_known(a) and target.is_known(b)
         may_differ = known is None or (is_known and source.label(a) != target.label(b))
         if may_differ and source.overlap(a, first_of_source.get(leaf)):
@@ -122,7 +122,7 @@ def _paired(source: _Views, target: _Views, rows: list[tuple[int, int]]) -> list
 
 
 def _common_view(source: _Views, row: int, target: _Views, partner: int) -> str | None:
-    """How two rows see leaves of one shape, where that is surely the same."""
+    """How two rows view leaves of one shape, if they certainly view them in the same way."""
     label = source.label(row)
     if not (source.is_known(row) and target.is_known(partner)) or label != target.label(partner):
         return None

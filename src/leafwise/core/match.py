@@ -1,6 +1,6 @@
 """Which leaf of one tree is which leaf of another: by name, by rename, by well-known prefixes.
 
-Names are those of a state dict: joined by dots. Nothing here looks at values.
+Names are those of a state dict: joined by dots. Values are not read here.
 """
 
 import re
@@ -12,10 +12,10 @@ from leafwise.errors import QueryError
 
 Rename = Any  # {old: new}, [(pattern, replacement), …], a function from name to name, "auto", or None
 
-# Steps that wrappers put before the names of what they wrap, also in the middle, and steps under which programs keep
-# a model in what they save.
+# Entries that wrappers add to the names of the wrapped model, at the beginning or in the middle, and entries under
+# which programs store a model in their checkpoints.
 _WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
-_FRONTS = _WRAPPERS | {"model", "base_model", "state_dict", "model_state_dict"}
+_PREFIXES = _WRAPPERS | {"model", "base_model", "state_dict", "model_state_dict"}
 
 
 class Prefix(NamedTuple):
@@ -28,30 +28,30 @@ class Prefix(NamedTuple):
     def describe(self) -> str:
         """
         >>> Prefix("module.", "", 12).describe(), Prefix("", "model.", 1).describe()
-        ('prefix "module." left off 12 names', 'prefix "model." put before 1 name')
+        ('prefix "module." removed from 12 names', 'prefix "model." added to 1 name')
         """
         names = f"{self.times:,} name{'' if self.times == 1 else 's'}"
         if not self.target:
-            return f'prefix "{self.source}" left off {names}'
+            return f'prefix "{self.source}" removed from {names}'
         if not self.source:
-            return f'prefix "{self.target}" put before {names}'
-        return f'prefix "{self.source}" taken for "{self.target}" in {names}'
+            return f'prefix "{self.target}" added to {names}'
+        return f'prefix "{self.source}" replaced by "{self.target}" in {names}'
 
 
 class Matching(NamedTuple):
-    """Positions in the lists that were given: for each target its source; what is left on either side; and what a
-    rename left out."""
+    """Positions in the lists that were given: for each target its source; the names without a partner on either side;
+    and the names that a rename left out."""
 
     sources: dict[int, int]
     targets_left: list[int]
     sources_left: list[int]
     left_out: list[int]
     prefixes: list[Prefix]
-    idle: list[str]  # renames that fitted no name
-    fronts: tuple[str, str] = ("", "")  # the front that all sources have too much, and the one that they lack, if known
+    idle: list[str]  # renames that match no name
+    common_prefixes: tuple[str, str] = ("", "")  # the prefix to remove from all sources, and the one to add
 
     def joined(self, pairs: Mapping[int, int]) -> "Matching":
-        """The same with further pairs, by the target."""
+        """The same matching with further pairs, by target."""
         taken = set(pairs.values())
         return self._replace(
             sources={**self.sources, **pairs},
@@ -65,17 +65,18 @@ def match(targets: Sequence[str], sources: Sequence[str], rename: Rename = None)
 
     >>> matching = match(["0.weight", "0.bias"], ["module.0.weight", "module.0.bias", "extra"])
     >>> matching.sources, matching.sources_left, matching.prefixes[0].describe()
-    ({0: 0, 1: 1}, [2], 'prefix "module." left off 2 names')
+    ({0: 0, 1: 1}, [2], 'prefix "module." removed from 2 names')
     """
     names, left_out, idle = _renamed(sources, rename)
-    fronts, prefixes = _common_fronts(targets, names)
-    if fronts != ("", ""):
-        names = {number: fronts[1] + name.removeprefix(fronts[0]) for number, name in names.items()}
+    common, prefixes = _common_prefixes(targets, names)
+    if common != ("", ""):
+        names = {number: common[1] + name.removeprefix(common[0]) for number, name in names.items()}
     by_name = {name: number for number, name in names.items()}
     if len(by_name) < len(names):
         twice = next(name for name, times in Counter(names.values()).items() if times > 1)
         from_ = [sources[number] for number, name in names.items() if name == twice]
-        raise QueryError(f"{' and '.join(map(repr, from_[:3]))} would both be {twice!r}; rename= must tell them apart")
+        both = " and ".join(map(repr, from_[:3]))
+        raise QueryError(f"{both} would both become {twice!r}; give them different names in rename=")
     get = by_name.get
     matches = {target: source for target, name in enumerate(targets) if (source := get(name)) is not None}
     targets_left = [target for target in range(len(targets)) if target not in matches]
@@ -86,13 +87,13 @@ def match(targets: Sequence[str], sources: Sequence[str], rename: Rename = None)
         prefixes += further
     else:
         pairs = {}
-    if not matches and not pairs:  # nothing says which front is too much: those that one knows
-        fronts = _shared_fronts(names.values())[-1], _shared_fronts(targets)[-1]
-    return Matching(matches, targets_left, sources_left, left_out, prefixes, idle, fronts).joined(pairs)
+    if not matches and not pairs:  # without any match, the well-known prefixes of all names
+        common = _shared_prefixes(names.values())[-1], _shared_prefixes(targets)[-1]
+    return Matching(matches, targets_left, sources_left, left_out, prefixes, idle, common).joined(pairs)
 
 
 def match_keys(targets: Iterable[str], sources: Iterable[str]) -> dict[str, str]:
-    """For each target its source, by their names.
+    """The source of each target, by their names.
 
     >>> match_keys(["step", "lr"], ["module.step", "module.epoch"])
     {'step': 'module.step'}
@@ -104,7 +105,7 @@ def match_keys(targets: Iterable[str], sources: Iterable[str]) -> dict[str, str]
 
 
 def _renamed(sources: Sequence[str], rename: Rename) -> tuple[dict[int, str], list[int], list[str]]:
-    """The names of sources that take part, by position; those left out; and the renames that fitted no name."""
+    """The new names of sources, by position; the sources that are left out; and the renames that match no name."""
     if rename is None or is_auto(rename):
         return dict(enumerate(sources)), [], []
     new_name = Renaming(rename)
@@ -120,7 +121,7 @@ def _renamed(sources: Sequence[str], rename: Rename) -> tuple[dict[int, str], li
 
 
 class Renaming:
-    """What `rename=` makes of names. Calling it gives the new name, or None where a name is left out; without a rename,
+    """The function of `rename=`. Calling it returns the new name, or None if the name is left out. Without a rename,
     and with `"auto"`, names stay as they are.
 
     >>> new_name = Renaming({"encoder": "enc", "head": None, "tail": "end"})
@@ -129,7 +130,7 @@ class Renaming:
     """
 
     def __init__(self, rename: Rename) -> None:
-        self._new_name, self.idle = _rules_of(rename)  # `idle()` lists the rules that fitted none of the names
+        self._new_name, self.idle = _rules_of(rename)  # `idle()` lists the rules that matched no name
 
     def __call__(self, name: str) -> str | None:
         try:
@@ -139,15 +140,15 @@ class Renaming:
         except Exception as error:
             raise QueryError(f"rename= raised {type(error).__name__}: {error} for {name!r}") from error
         if new is not None and not isinstance(new, str):
-            raise QueryError(f"rename= gave {new!r} for {name!r}; it must give a name, or None to leave it out")
+            raise QueryError(f"rename= returned {new!r} for {name!r}; it must return a name, or None to leave it out")
         return new
 
 
-_Rules = tuple[Callable[[str], str | None], Callable[[], list[str]]]  # name → new name, and what fitted no name
+_Rules = tuple[Callable[[str], str | None], Callable[[], list[str]]]  # name → new name; unused rules
 
 
 def is_auto(rename: Rename) -> bool:
-    """Whether renames are to be found rather than given."""
+    """Whether leafwise must find the renames."""
     return isinstance(rename, str) and rename == "auto"
 
 
@@ -161,7 +162,7 @@ def _rules_of(rename: Rename) -> _Rules:
     if isinstance(rename, Sequence) and not isinstance(rename, str):
         return _substituted(rename)
     raise QueryError(
-        'rename= takes {"old": "new"}, [(pattern, replacement), …], a function from name to name, or "auto"; '
+        'rename= accepts {"old": "new"}, [(pattern, replacement), …], a function from name to name, or "auto"; '
         f"not {rename!r}"
     )
 
@@ -173,14 +174,14 @@ def _mapped(rename: Mapping[Any, Any]) -> _Rules:
     used: set[str] = set()
 
     def new_name(name: str) -> str | None:
-        front = name
-        while front not in rename:  # the longest front of the name that is renamed
-            front, dot, _ = front.rpartition(".")
+        prefix = name
+        while prefix not in rename:  # the longest prefix of the name that is renamed
+            prefix, dot, _ = prefix.rpartition(".")
             if not dot:
                 return name
-        used.add(front)
-        new: str | None = rename[front]
-        return None if new is None else (new + name[len(front) :]).lstrip(".")
+        used.add(prefix)
+        new: str | None = rename[prefix]
+        return None if new is None else (new + name[len(prefix) :]).lstrip(".")
 
     return new_name, lambda: [str(old) for old in rename if old not in used]
 
@@ -193,7 +194,7 @@ def _substituted(rename: Sequence[Any]) -> _Rules:
             rules.append((re.compile(pattern), replacement))
         except (TypeError, ValueError, re.error) as error:
             raise QueryError(
-                f"rename= takes pairs of a regular expression and its replacement, not {rule!r}"
+                f"rename= accepts pairs of a regular expression and its replacement, not {rule!r}"
             ) from error
     used: set[int] = set()
 
@@ -202,7 +203,7 @@ def _substituted(rename: Sequence[Any]) -> _Rules:
             try:
                 name, times = pattern.subn(replacement, name)
             except (re.error, IndexError, TypeError) as error:
-                raise QueryError(f"{replacement!r} cannot take the place of {pattern.pattern!r}: {error}") from error
+                raise QueryError(f"cannot replace {pattern.pattern!r} by {replacement!r}: {error}") from error
             if times:
                 used.add(number)
         return name
@@ -213,16 +214,16 @@ def _substituted(rename: Sequence[Any]) -> _Rules:
 # -- prefixes ----------------------------------------------------------------------------------------------
 
 
-def _common_fronts(targets: Sequence[str], names: Mapping[int, str]) -> tuple[tuple[str, str], list[Prefix]]:
-    """The front that all sources have too much, and the one they lack, if so more names match than as they are. Asked
-    before any name is matched: `model.x` may be one thing in the target and another in the source."""
+def _common_prefixes(targets: Sequence[str], names: Mapping[int, str]) -> tuple[tuple[str, str], list[Prefix]]:
+    """The prefix to remove from all sources, and the one to add, if more names match then. This must be decided before
+    any name is matched: `model.x` may be one thing in the target and another in the source."""
     wanted = set(targets)
     best, matched = ("", ""), sum(name in wanted for name in names.values())
     if matched == len(wanted) or not wanted:
         return best, []
     most = matched
-    for theirs in _shared_fronts(names.values()):
-        for ours in _shared_fronts(targets):
+    for theirs in _shared_prefixes(names.values()):
+        for ours in _shared_prefixes(targets):
             if theirs or ours:
                 count = sum(name.startswith(theirs) and ours + name[len(theirs) :] in wanted for name in names.values())
                 if count > most:
@@ -230,26 +231,26 @@ def _common_fronts(targets: Sequence[str], names: Mapping[int, str]) -> tuple[tu
     return best, [] if most == matched else [Prefix(*best, most)]
 
 
-def _shared_fronts(names: Iterable[str]) -> list[str]:
-    """The fronts of well-known steps that all names have, the empty one first.
+def _shared_prefixes(names: Iterable[str]) -> list[str]:
+    """The prefixes of well-known entries that all names have, the empty prefix first.
 
-    >>> _shared_fronts(["module.model.a", "module.model.b"]), _shared_fronts(["model.a", "b"])
+    >>> _shared_prefixes(["module.model.a", "module.model.b"]), _shared_prefixes(["model.a", "b"])
     (['', 'module.', 'module.model.'], [''])
     """
-    fronts = [""]
+    prefixes = [""]
     first = next(iter(names := list(names)), "")
     for step in first.split(".")[:-1]:
-        front = f"{fronts[-1]}{step}."
-        if step not in _FRONTS or not all(name.startswith(front) for name in names):
+        prefix = f"{prefixes[-1]}{step}."
+        if step not in _PREFIXES or not all(name.startswith(prefix) for name in names):
             break
-        fronts.append(front)
-    return fronts
+        prefixes.append(prefix)
+    return prefixes
 
 
 def _by_prefix(
     targets: Sequence[str], names: Mapping[int, str], targets_left: list[int], sources_left: list[int]
 ) -> tuple[dict[int, int], list[Prefix]]:
-    """Pairs of what is left that are the same name but for well-known steps; only where there is no other choice."""
+    """Pairs of remaining names that differ only by well-known entries, if there is only one such partner."""
     bare_targets = {target: _bare(targets[target]) for target in targets_left}
     bare_sources = {source: _bare(names[source]) for source in sources_left}
     times_targets = Counter(bare for _, bare in bare_targets.values())
@@ -257,33 +258,33 @@ def _by_prefix(
     by_bare = {bare: source for source, (_, bare) in bare_sources.items()}
     pairs: dict[int, int] = {}
     counts: Counter[tuple[str, str]] = Counter()
-    for target, (front, bare) in bare_targets.items():
+    for target, (prefix, bare) in bare_targets.items():
         if times_targets[bare] == times_sources[bare] == 1:
             source = by_bare[bare]
             pairs[target] = source
             theirs = bare_sources[source][0]
-            counts[_without_common_end(theirs, front)] += 1
+            counts[_without_common_end(theirs, prefix)] += 1
     return pairs, [Prefix(theirs, ours, count) for (theirs, ours), count in counts.most_common()]
 
 
 def _bare(name: str) -> tuple[str, str]:
-    """A name without well-known steps, and those it had in front, or in the middle.
+    """The well-known entries of a name, at its beginning or in the middle, and the name without them.
 
     >>> _bare("module._orig_mod.layers.0.weight"), _bare("layers.0._orig_mod.weight"), _bare("model.weight")
     (('module._orig_mod.', 'layers.0.weight'), ('…_orig_mod.', 'layers.0.weight'), ('model.', 'weight'))
     """
     steps = name.split(".")
     first = 0
-    while first < len(steps) - 1 and steps[first] in _FRONTS:
+    while first < len(steps) - 1 and steps[first] in _PREFIXES:
         first += 1
-    front = "".join(f"{step}." for step in steps[:first])
+    prefix = "".join(f"{step}." for step in steps[:first])
     inner = [step for step in steps[first:-1] if step in _WRAPPERS]
-    front += "".join(f"…{step}." for step in inner)
-    return front, ".".join([*(step for step in steps[first:-1] if step not in _WRAPPERS), steps[-1]])
+    prefix += "".join(f"…{step}." for step in inner)
+    return prefix, ".".join([*(step for step in steps[first:-1] if step not in _WRAPPERS), steps[-1]])
 
 
 def _without_common_end(a: str, b: str) -> tuple[str, str]:
-    """Two prefixes without the steps that both end with.
+    """Two prefixes without their common last entries.
 
     >>> _without_common_end("module.model.", "model.")
     ('module.', '')

@@ -1,8 +1,8 @@
-"""Which arrays lie over the same elements.
+"""Which arrays share elements in memory.
 
-Arrays of one storage are tied only where their elements meet: neighbors in a flat buffer are not. What
-lies wholly inside another array, and has no gradient of its own, is a second name of it, with an op that
-says how it is seen from there: `same`, `transpose` or `view`.
+Arrays over one storage are tied only if they share elements: neighbors in a flat buffer are not tied. An array whose
+elements are all inside another array, and that has no gradient of its own, is a second name of that array. Its op says
+how it views that array: `same`, `transpose` or `view`.
 """
 
 from collections.abc import Iterable
@@ -14,21 +14,21 @@ from leafwise.core.home import Memory
 
 Relation = Literal["apart", "inside", "overlapping"]
 
-# Above this many elements, two arrays with strides that do not divide each other are called overlapping
-# without a look at each element.
+# If the strides of two arrays do not divide each other, their elements are compared one by one, up to this many. Larger
+# arrays count as overlapping.
 _ENUMERATE = 1 << 16
 
-# How many pairs of arrays over one storage are compared, and how many elements looked at, before the rest are called
-# overlapping: no model comes near, and a hostile file could ask for any number.
+# How many pairs of arrays over one storage, and how many elements, are compared. The rest count as overlapping. No
+# model comes near these limits, but a hostile file could ask for any number.
 _MAX_PAIRS = 100_000
 _MAX_ELEMENTS = 1 << 21
 
 
 class Op(str):
-    """How a name sees its leaf: `same`, `transpose` or `view`, which it equals as a string.
+    """How a name views its leaf: `same`, `transpose` or `view`, to which it is equal as a string.
 
-    `slices` is the index that gives a view, and `order` the order of axes that gives a transpose, where
-    they can be said.
+    `slices` is the index of a view, and `order` the order of axes of a transpose; each is None if it does not apply,
+    or if the view cannot be described this way.
 
     >>> op = Op("view", slices=(slice(0, 64), slice(None)))
     >>> op == "view", op.describe()
@@ -55,11 +55,11 @@ class Op(str):
 
     @property
     def is_told(self) -> bool:
-        """Whether slices and an order of axes say all of it. If not, only the memory knows what the view shows."""
+        """Whether slices and the order of axes describe the view completely. If not, only its memory does."""
         return self == "same" or self.slices is not None or self.order is not None
 
     def describe(self) -> str:
-        """The op as one would write it: `[0:64, :]`, `.T`, or nothing for the same."""
+        """The op in Python: `[0:64, :]`, `.T`, or nothing for `same`."""
         text = ""
         if self.slices is not None:
             text = "[" + ", ".join(map(_slice_text, self.slices)) + "]"
@@ -79,14 +79,14 @@ def _slice_text(index: slice | int) -> str:
 
 
 class Overlap(NamedTuple):
-    """Leaves whose memory meets although they are not one leaf; positions in the list that was given."""
+    """Leaves that share memory but are not one leaf; positions in the list that was given."""
 
     members: tuple[int, ...]
     separate_gradients: bool
 
 
 class Region:
-    """An array to compare: who it is, where it lies, and whether it has a gradient of its own."""
+    """An array to compare: its number, its memory, and whether it has its own gradient."""
 
     __slots__ = ("memory", "own_gradient", "start", "stop", "who")
 
@@ -98,14 +98,14 @@ class Region:
 
 
 def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[Overlap]]:
-    """For arrays of one storage: who is a second name of whom, and whose memory else meets."""
-    # Whoever holds another comes before it: earlier start, then later stop, then those that stay leaves, then
-    # those that show each element once, which an expanded array does not.
+    """For arrays over one storage: which are second names of others, and which others share memory."""
+    # An array that contains another comes before it: earlier start, then later stop, then arrays that stay leaves, then
+    # arrays that are not expanded.
     order = sorted(regions, key=lambda r: (r.start, -r.stop, not r.own_gradient, _repeats(r.memory), r.who))
     merged: dict[int, tuple[int, Op]] = {}
     groups = _Groups()
     active: list[Region] = []
-    first_over: dict[Memory, Region] = {}  # many arrays over just the same memory are compared once
+    first_over: dict[Memory, Region] = {}  # arrays over exactly the same memory are compared once
     work = Work()
     for region in order:
         same = first_over.setdefault(region.memory, region)
@@ -117,8 +117,8 @@ def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[
             continue
         active = [earlier for earlier in active if earlier.stop > region.start]
         if work.pairs <= 0 and active:
-            # No more are compared: where the extents of two meet, they are called overlapping, and the one that reaches
-            # farther stands for both.
+            # The limit is reached: arrays whose extents meet count as overlapping, and the one that reaches farther
+            # represents both.
             farthest = max(active, key=lambda earlier: earlier.stop)
             groups.join(farthest, region)
             active = [max(farthest, region, key=lambda reaching: reaching.stop)]
@@ -141,7 +141,7 @@ def _repeats(memory: Memory) -> bool:
 
 
 class _Groups:
-    """Regions that meet, gathered into groups (a union-find)."""
+    """Groups of regions that share memory (a union-find)."""
 
     def __init__(self) -> None:
         self._above: dict[int, int] = {}
@@ -155,7 +155,7 @@ class _Groups:
             self._separate |= {a.who, b.who}
 
     def leave(self, region: Region) -> None:
-        """A region that turns out to be a second name is in no group; it came last, so nobody is below it."""
+        """Removes a region that turns out to be a second name. It was added last, so no other region is below it."""
         self._above.pop(region.who, None)
 
     def _top(self, who: int) -> int:
@@ -173,13 +173,13 @@ class _Groups:
 
 
 def extent(memory: Memory) -> tuple[int, int]:
-    """The first byte, and the byte after the last, that an array touches."""
+    """The first byte of an array, and the byte after its last."""
     low, axes = _axes(memory)
     return low, low + sum((size - 1) * stride for size, stride in axes) + memory.itemsize
 
 
 def may_repeat(memory: Memory) -> bool:
-    """Whether several elements of an array may lie over one another. It may say so of some where none do.
+    """Whether elements of an array may share memory with each other. False is certain; True may be wrong.
 
     >>> may_repeat(Memory(0, (3, 4), (16, 4), 4, "float32")), may_repeat(Memory(0, (3, 3), (4, 4), 4, "float32"))
     (False, True)
@@ -194,8 +194,8 @@ def may_repeat(memory: Memory) -> bool:
 
 
 def meeting(arrays: list[tuple[object, Memory]]) -> list[list[int]]:
-    """Which arrays may have elements in one place, given the space and the place of each: groups of several, and single
-    ones that may lie over themselves; numbers in the list."""
+    """Which arrays may share memory, given the address space and the memory of each: groups of several arrays, and
+    single arrays whose elements may share memory with each other. Arrays are numbers in the list."""
     order = sorted((str(space), *extent(memory), number) for number, (space, memory) in enumerate(arrays))
     groups: list[list[int]] = []
     end: tuple[str, int] = ("", 0)
@@ -211,13 +211,13 @@ def meeting(arrays: list[tuple[object, Memory]]) -> list[list[int]]:
 
 
 def _are_apart(memories: list[Memory], work: "Work") -> bool:
-    """Whether no two elements of any of these lie in one place, as far as it is soon told."""
+    """Whether certainly no two elements of these arrays share memory. False if that would take long to find out."""
     pairs = combinations(memories, 2)
     return not any(map(may_repeat, memories)) and all(relation(a, b, work) == "apart" for a, b in pairs)
 
 
 def _axes(memory: Memory) -> tuple[int, list[tuple[int, int]]]:
-    """The lowest address, and the axes that move, as if every stride ran upwards."""
+    """The lowest address, and the axes with more than one address, as if all strides were positive."""
     low = memory.offset
     axes = []
     for size, stride in zip(memory.shape, memory.strides, strict=True):
@@ -228,7 +228,7 @@ def _axes(memory: Memory) -> tuple[int, list[tuple[int, int]]]:
 
 
 class Work:
-    """How much comparing is still worth while."""
+    """How many comparisons are left until the limits."""
 
     __slots__ = ("elements", "pairs")
 
@@ -238,7 +238,7 @@ class Work:
 
 
 def relation(inner: Memory, outer: Memory, work: Work | None = None) -> Relation:
-    """Whether the elements of `inner` all lie in `outer`, or some do, or none.
+    """Whether all elements of `inner` are in `outer`, or some, or none.
 
     >>> row = Memory(0, (4,), (4,), 4, "float32")
     >>> column = Memory(4, (2,), (16,), 4, "float32")
@@ -277,19 +277,19 @@ def relation(inner: Memory, outer: Memory, work: Work | None = None) -> Relation
 
 
 def view_op(inner: Memory, outer: Memory) -> Op:
-    """How `inner`, whose elements all lie in `outer`, is seen from there."""
+    """How `inner`, whose elements are all in `outer`, views `outer`."""
     if (inner.offset, inner.shape) == (outer.offset, outer.shape) and _strides_agree(inner, outer):
         return SAME
     starts = _position(inner.offset - outer.offset, outer)
     along = None if starts is None else _axes_along(inner, outer, starts)
     if starts is None or along is None:
         return Op("view")
-    slices: list[slice | int] = list(starts)  # an axis that is indexed away, unless `inner` runs along it
+    slices: list[slice | int] = list(starts)  # axes along which `inner` does not run are indexed by a number
     for (axis, step), size in zip(along, inner.shape, strict=True):
         start, stop = starts[axis], starts[axis] + (size - 1) * step + 1
         whole = (start, stop, step) == (0, outer.shape[axis], 1)
         slices[axis] = slice(None) if whole else slice(start, stop, step if step > 1 else None)
-    # The axes that indexing leaves, renumbered, in the order in which `inner` has them.
+    # The axes that remain after indexing, renumbered, in the order of `inner`.
     left = sorted(axis for axis, _ in along)
     order = tuple(left.index(axis) for axis, _ in along)
     moved = None if order == tuple(range(len(order))) else order
@@ -299,7 +299,7 @@ def view_op(inner: Memory, outer: Memory) -> Op:
 
 
 def _position(offset: int, outer: Memory) -> list[int] | None:
-    """The index in `outer` of the element that lies so many bytes from its first."""
+    """The index in `outer` of the element at this offset, in bytes, from its first element."""
     index = [0] * len(outer.shape)
     for axis in sorted(range(len(index)), key=lambda axis: -outer.strides[axis]):
         if outer.shape[axis] > 1 and outer.strides[axis] > 0:
@@ -308,10 +308,10 @@ def _position(offset: int, outer: Memory) -> list[int] | None:
 
 
 def _axes_along(inner: Memory, outer: Memory, starts: list[int]) -> list[tuple[int, int]] | None:
-    """For each axis of `inner`, the axis of `outer` along which it runs, and in what steps."""
+    """For each axis of `inner`, the axis of `outer` along which it runs, and its step there."""
     free = sorted(range(len(outer.shape)), key=lambda axis: -outer.strides[axis])
     axes: dict[int, tuple[int, int]] = {}
-    # Axes that move choose first; those of length one take what is left, in order.
+    # Axes longer than one choose first; axes of length one get the remaining axes, in order.
     for mine in sorted(range(len(inner.shape)), key=lambda axis: inner.shape[axis] == 1):
         size, stride = inner.shape[mine], inner.strides[mine]
         for axis in free if size > 1 else sorted(free):
@@ -343,7 +343,7 @@ def _dense(memory: Memory) -> bool:
 
 
 def _boxes(a: Memory, b: Memory) -> tuple[list[range], list[range]] | None:
-    """Both arrays as boxes in one grid, where their strides divide each other; None where they do not."""
+    """Both arrays as boxes in one grid; None if their strides do not divide each other."""
     (low_a, axes_a), (low_b, axes_b) = _axes(a), _axes(b)
     strides = sorted({a.itemsize, *(stride for _, stride in axes_a + axes_b)}, reverse=True)
     if any(long % short for long, short in pairwise(strides)):

@@ -1,10 +1,10 @@
-"""Statistics of arrays: what one pass over the values finds, how the findings of parts become those of the whole, and
-how each is shown.
+"""Statistics of arrays: the results of one pass over the values, how the results of parts are combined, and how each
+statistic is shown.
 
-A new statistic is declared here, and nothing else has to know of it: `lw.stats`, its table, JSON, pandas and the
-command line go by `STATISTICS`. One that follows from others is a property of `Moments` and an entry there. One that
-has to be measured is a field of `Moments` and an entry, and is computed in three places: `kernels/reference.py`, which
-says what is right, the C code (`kernels/chunk.h`), and Triton's (`kernels/triton_kernels.py`).
+A new statistic is declared only here: `lw.stats`, its table, JSON, pandas and the command line read `STATISTICS`. A
+statistic that follows from others is a property of `Moments` and a row there. A statistic that has to be measured is a
+field of `Moments` and a row, and is computed in three places: the reference (`kernels/reference.py`), the C code
+(`kernels/chunk.h`), and the Triton code (`kernels/triton_kernels.py`).
 """
 
 import math
@@ -16,10 +16,10 @@ LOWEST, HIGHEST = -127, 128  # the exponents of the first and the last bin
 
 
 class Histogram(NamedTuple):
-    """How many values have which magnitude: the number at place i counts those from 2**(lowest + i) up to twice that.
+    """The histogram of magnitudes: `counts[i]` is the number of values from 2**(lowest + i) up to twice that.
 
-    Zeros and what is not finite are in no bin. That of exponent -127 holds all that is smaller than 2**-126, that of
-    128 all from 2**128 on. Only the bins between the first and the last that hold something are there.
+    Zeros and values that are not finite are in no bin. The bin of exponent -127 has all values smaller than 2**-126,
+    the bin of 128 all values from 2**128 on. Empty bins at both ends are left out.
     """
 
     lowest: int
@@ -37,31 +37,31 @@ NOTHING = Histogram(0, ())
 
 @dataclass(slots=True)
 class Moments:
-    """The statistics of an array, or of several as one. `count`, `nan`, `posinf` and `neginf` are of all values,
-    everything else is of the finite ones.
+    """The statistics of an array, or of several arrays together. `count`, `nan`, `posinf` and `neginf` are about all
+    values, the others about the finite values.
 
-    Without a finite value, `min`, `max`, `mean` and `std` are nan; a property must not raise there. First come all
-    counts, then all numbers, and kernels give them in this order: a new one goes to the end of its kind.
+    Without a finite value, `min`, `max`, `mean` and `std` are nan, and properties must not raise. The counts come
+    first, then the numbers, in the order in which kernels return them: add a new field at the end of its kind.
     """
 
-    count: int  # values, whatever they are
+    count: int  # all values
     nan: int
     posinf: int
     neginf: int
     zeros: int
-    subnormals: int  # so small, in their own dtype, that they have fewer digits than others
-    min: float  # of whole numbers, as of `max`: exact, an int
+    subnormals: int  # too small for full precision in their dtype
+    min: float  # like `max`, an exact int for integer dtypes
     max: float
     mean: float
-    mean_rest: float  # by how much the mean was rounded: without it, distances of means far from zero are too rough
-    std: float  # of these very values: the root of their mean squared distance from the mean
+    mean_rest: float  # what rounding took off the mean: without it, differences of means far from zero lose precision
+    std: float  # of the population: the root of the mean squared distance from the mean
     l1: float  # the sum of magnitudes
     l2: float  # the Euclidean norm
     histogram: Histogram | None
 
     @classmethod
     def of(cls, counts: Iterable[int], numbers: Iterable[float], histogram: Histogram | None) -> "Moments":
-        """From all counts and all numbers, in their order."""
+        """From all counts and all numbers, in the order of the fields."""
         return cls(*counts, *numbers, histogram)  # type: ignore[call-arg, arg-type]
 
     @property
@@ -75,43 +75,43 @@ class Moments:
         return max(abs(self.min), abs(self.max))
 
     def statistics(self) -> dict[str, Any]:
-        """All that is to be shown but the histogram, by name."""
+        """All statistics to show, except the histogram, by name."""
         return {statistic.name: getattr(self, statistic.name) for statistic in STATISTICS if not statistic.is_hidden}
 
     def nonfinite_counts(self) -> dict[str, int]:
-        """How many values are NaN, +inf and -inf, as these are written; only what there is."""
+        """How many values are NaN, +inf and -inf; counts of zero are left out."""
         counts = {statistic.warning: getattr(self, statistic.name) for statistic in STATISTICS if statistic.warning}
         return {label: count for label, count in counts.items() if count}
 
     def order_free(self) -> tuple[float, ...]:
-        """The counts and the extremes: to the last bit the same in whatever order the values lie."""
+        """The counts and the extremes, which do not depend on the order of the values, not even in the last bit."""
         return (*(getattr(self, name) for name in COUNTS), self.min, self.max)
 
 
 class TableColumn(NamedTuple):
     """How a statistic is printed."""
 
-    place: int  # columns are printed in the order of these
+    place: int  # columns are sorted by it
     heading: str
-    form: Literal["count", "number", "share"]  # share: of the finite values, in percent
-    drop: int = 0  # where room is short, the column with the lowest number goes first; 0 stays
+    form: Literal["count", "number", "share"]  # share: percentage of the finite values
+    drop: int = 0  # in a narrow terminal, the column with the lowest number is left out first; 0 is never left out
 
 
 class Statistic(NamedTuple):
-    """A field or a property of `Moments`; its name is the key in JSON, too, and the column in pandas."""
+    """A field or a property of `Moments`. Its name is also the key in JSON and the column in pandas."""
 
     name: str
-    fold: Callable[[Iterable[float]], float] | None = None  # makes the number of the whole from those of parts
-    empty: float = 0.0  # the number where no value is finite
-    column: TableColumn | None = None  # None: it is not printed
-    warning: str = ""  # what is printed beside the count as a warning, where it is not zero
+    fold: Callable[[Iterable[float]], float] | None = None  # combines the numbers of parts
+    empty: float = 0.0  # the number if no value is finite
+    column: TableColumn | None = None  # None if it is not printed
+    warning: str = ""  # printed next to the count as a warning, unless the count is zero
     is_hidden: bool = False
 
 
 def _sum(numbers: Iterable[float]) -> float:
     try:
         return math.fsum(numbers)
-    except OverflowError:  # larger than any float
+    except OverflowError:  # the sum is larger than any float
         return math.inf
 
 
@@ -119,10 +119,10 @@ def _norm(numbers: Iterable[float]) -> float:
     return math.hypot(*numbers)
 
 
-HISTOGRAM_DROP = 20  # when the histogram goes, among the columns
+HISTOGRAM_DROP = 20  # as `TableColumn.drop`, for the histogram
 
-# In the order of JSON and pandas. Counts are added up. `together` works out the mean and what belongs to it; the others
-# without `fold` are properties.
+# In the order of JSON and pandas. Counts are added up. `together` computes the mean and everything that depends on it;
+# the others without `fold` are properties.
 STATISTICS = [
     Statistic("count", column=TableColumn(0, "values", "count", drop=10)),
     Statistic("finite"),
@@ -155,12 +155,12 @@ def nothing(histogram: Histogram | None) -> Moments:
 
 
 def none_finite(counts: Iterable[int], histogram: Histogram | None) -> Moments:
-    """The moments of an array without a finite value, of which there are only counts."""
+    """The moments of an array without a finite value, which has only counts."""
     return Moments.of(counts, _EMPTY, histogram)
 
 
 def together(parts: Iterable[Moments]) -> Moments:
-    """The moments of several arrays as if they were one; in whatever order.
+    """Combines the moments of several arrays, as if they were one array; the order does not matter.
 
     >>> import numpy, leafwise.kernels.reference as reference
     >>> both = together([reference.measure(numpy.array([1.0, 3.0])), reference.measure(numpy.array([0.0]))])
@@ -181,11 +181,10 @@ def together(parts: Iterable[Moments]) -> Moments:
 
 
 def _joint_mean(parts: list[Moments]) -> dict[str, float]:
-    """The mean of all, with its rest, and the deviation from it."""
+    """The mean of all values, with its rest, and the standard deviation."""
     finite = sum(part.finite for part in parts)
     shares = [part.finite / finite for part in parts]
-    # By halves where the distance between two means may be larger than any float, many times where a share of it may be
-    # smaller than any.
+    # Scaled down if the difference of two means could overflow, and up if a fraction of it could underflow.
     magnitude = max(abs(part.mean) for part in parts)
     scale = 0.5 if magnitude > 1e307 else 2.0**500 if magnitude < 1e-200 else 1.0
     base = parts[0].mean * scale

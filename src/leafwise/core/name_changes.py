@@ -1,5 +1,4 @@
-"""What one change makes of all names that it concerns: steps that others take the place of, that are put in or left
-out."""
+"""Renames by one change to all names: entries that are replaced by others, added or removed."""
 
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
@@ -7,12 +6,12 @@ from typing import NamedTuple
 from leafwise.core.families import Family, Pair, common_end
 from leafwise.core.name_words import contradicts
 
-_MAX_CHANGES = 20_000  # pairs of names in a group whose difference is tried on all names
+_MAX_CHANGES = 20_000  # pairs of names in a group whose difference is tried out on all names
 Steps = tuple[str, ...]
 
 
 class _StepChange(NamedTuple):
-    """Consecutive steps of names that others take the place of."""
+    """Consecutive entries of names, and the entries that replace them."""
 
     old: Steps
     new: Steps
@@ -20,12 +19,12 @@ class _StepChange(NamedTuple):
     def describe(self) -> str:
         old, new = ".".join(self.old), ".".join(self.new)
         if not self.old:
-            return f'only "{new}" is put in'
-        return f'only "{old}" is left out' if not self.new else f'only "{old}" is "{new}"'
+            return f'only "{new}" is added'
+        return f'only "{old}" is removed' if not self.new else f'only "{old}" becomes "{new}"'
 
 
 def by_one_change(targets: list[Family], sources: list[Family], keys: dict[int, Hashable]) -> list[Pair]:
-    """What one change makes equal, where it does so for every name that it concerns, and no other change would."""
+    """Pairs that one change makes equal, if it works for every name with the changed entries, and no other one does."""
     ours, theirs = _FamiliesBySteps(targets, keys), _FamiliesBySteps(sources, keys)
     valid = []
     for change in _candidates(ours, theirs):
@@ -38,7 +37,7 @@ def by_one_change(targets: list[Family], sources: list[Family], keys: dict[int, 
     covered: list[tuple[set[int], set[int]]] = []
     for change, pairs in valid:
         both_sides = set(pairs), {id(target) for _, target in pairs.values()}
-        # A change of more steps for fewer names does not compete with the one that explains all of them.
+        # A change of more entries for fewer names does not compete with a change that explains all of them.
         if any(both_sides[0] < wide[0] and both_sides[1] < wide[1] for wide in covered):
             continue
         covered.append(both_sides)
@@ -55,7 +54,7 @@ def by_one_change(targets: list[Family], sources: list[Family], keys: dict[int, 
 
 
 class _FamiliesBySteps:
-    """Families by their names, and by the steps that occur in these."""
+    """Families by their names, and by the entries in their names."""
 
     def __init__(self, families: list[Family], keys: dict[int, Hashable]) -> None:
         self.groups: dict[Hashable, list[tuple[Steps, Family]]] = {}
@@ -71,7 +70,7 @@ class _FamiliesBySteps:
                     self._with_step.setdefault(step, []).append((steps, family))
 
     def having(self, part: Steps) -> Iterator[tuple[Steps, int, Family]]:
-        """The names that have some consecutive steps, and where."""
+        """The names that contain these consecutive entries, and where."""
         for steps, family in self._with_step.get(part[0], ()):
             for at in range(len(steps) - len(part) + 1):
                 if steps[at : at + len(part)] == part:
@@ -79,9 +78,9 @@ class _FamiliesBySteps:
 
 
 def _candidates(ours: _FamiliesBySteps, theirs: _FamiliesBySteps) -> list[_StepChange]:
-    """Differences between names that could be one another, and that may be one change. Steps that are put in or left
-    out are; if not wherever they occur, then below a step of a name that several layers have. Steps in the place of
-    others are if several layers below bear it out: two changes that happen to stand side by side are not one."""
+    """Differences between names that could be partners, if the difference may be one change. Added or removed entries
+    are one change: everywhere, or only below an entry that several layers have. Replaced entries are one change if
+    several layers below them confirm it: two independent changes next to each other are not one change."""
     behind: dict[_StepChange, set[Steps]] = {}
     below: dict[_StepChange, set[Steps]] = {}
     for key, sources in theirs.groups.items():
@@ -110,7 +109,7 @@ def _is_one_change(change: _StepChange, layers: set[Steps]) -> bool:
 
 
 def _difference(old: Steps, new: Steps) -> tuple[_StepChange, Steps]:
-    """The steps in which two names differ, and the layer below them that both have.
+    """The entries in which two names differ, and the layer below them that both have.
 
     >>> _difference(("a", "b", "c", "weight"), ("a", "x", "y", "c", "weight"))
     (_StepChange(old=('b',), new=('x', 'y')), ('c',))
@@ -124,7 +123,7 @@ def _difference(old: Steps, new: Steps) -> tuple[_StepChange, Steps]:
 
 
 def _applied(change: _StepChange, ours: _FamiliesBySteps, theirs: _FamiliesBySteps) -> dict[int, tuple[Family, Family]]:
-    """The pairs that a change makes, by the source; nothing where it does not fit every name that it concerns."""
+    """The pairs that a change makes, by source; none if it does not work for every name with the changed entries."""
     pairs: dict[int, tuple[Family, Family]] = {}
     partner: dict[int, int] = {}
     directions = ((change.old, change.new, theirs, ours), (change.new, change.old, ours, theirs))
@@ -151,8 +150,9 @@ def _applied(change: _StepChange, ours: _FamiliesBySteps, theirs: _FamiliesBySte
 
 
 def _has_rivals(pairs: dict[int, tuple[Family, Family]], ours: _FamiliesBySteps, theirs: _FamiliesBySteps) -> bool:
-    """Whether something that a change does not concern fits one of its pairs as well: it has all the steps of a name
-    from which steps were left out, or as many steps at its end as a name of which some were replaced."""
+    """Whether a name that a change does not affect is an equally good partner for one of its pairs: it has all the
+    entries of a name from which entries were removed, or ends with as many equal entries as a name in which entries
+    were replaced."""
     covered = {id(family) for pair in pairs.values() for family in pair}
     for source, target in pairs.values():
         old, new = tuple(source.template.split(".")), tuple(target.template.split("."))
@@ -169,6 +169,6 @@ def _has_rivals(pairs: dict[int, tuple[Family, Family]], ours: _FamiliesBySteps,
 
 
 def _is_within(short: Steps, long: Steps) -> bool:
-    """Whether a name is another with steps put in."""
+    """Whether the longer name is the shorter one with entries added."""
     steps = iter(long)
     return all(step in steps for step in short)

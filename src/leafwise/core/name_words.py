@@ -1,4 +1,4 @@
-"""What the words of names say: which leaf is which among several, and which is certainly not."""
+"""Pairs of names by their words: which leaf is which among several, and which are certainly not partners."""
 
 import re
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from leafwise.core.families import Family, Pair, common_end
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+")
-# Spellings of a word. Only what nobody takes for anything else: these words prove which of several leaves is meant.
+# Spellings of a word. Only unambiguous ones, because these words prove which of several leaves is meant.
 _SPELLINGS = {
     spelling: words.split()
     for words, spellings in {
@@ -29,7 +29,7 @@ _SPELLINGS = {
     }.items()
     for spelling in spellings.split()
 }
-# A name that bears one of these is not one that bears another of the same line instead.
+# A name with one of these words is not the partner of a name with another word of the same line instead.
 _OPPOSITES = [
     frozenset(line.split())
     for line in (
@@ -69,8 +69,8 @@ def words_of(name: str) -> list[str]:
 
 
 def contradicts(old: str, new: str) -> bool:
-    """Whether names say that they are not one another: by opposite words, by other numbers below the same step, or by
-    numbers that have changed places.
+    """Whether two names show that they are not partners: by opposite words, by different numbers after the same entry,
+    or by numbers in another order.
 
     >>> contradicts("a.encoder", "b.decoder"), contradicts("norm0", "norm1"), contradicts("h", "layers")
     (True, True, False)
@@ -89,7 +89,7 @@ def contradicts(old: str, new: str) -> bool:
 
 
 def _numbered(name: str) -> dict[str, set[str]]:
-    """The steps and words of a name that are numbered, and by what.
+    """The entries and words of a name that are numbered, and their numbers.
 
     >>> _numbered("layers.3.block.#.norm1.weight")
     {'layers': {'3'}, 'block': {'#'}, 'norm': {'1'}}
@@ -101,13 +101,13 @@ def _numbered(name: str) -> dict[str, set[str]]:
 
 
 class _CommonParts(NamedTuple):
-    """What two names have in common: which words, and how many steps at the end."""
+    """What two names have in common: which words, and how many entries at the end."""
 
     words: frozenset[str]
     end: int
 
     def tells_by_word(self, rival: "_CommonParts") -> bool:
-        """Whether it is more than the rival has, by more than a letter or a place in an order."""
+        """Whether this is more than the rival has, and the difference is more than a letter or an ordinal."""
         return any(len(word) > 1 and word not in _ORDER for word in self.words - rival.words)
 
 
@@ -115,11 +115,13 @@ _ORDER = frozenset(("first", "second", "third", "fourth", "fifth"))
 
 
 def told_apart(targets: list[Family], sources: list[Family]) -> list[Pair]:
-    """Pairs of all of them, if each name singles out its partner among the others, on both sides; otherwise none. Some
-    of the pairs prove nothing: of fc0, fc1 and lin1, lin2 only fc1 and lin1 are alike, and they are not the same.
+    """Pairs of all names, if each name identifies its partner among the others, on both sides; otherwise none. Some of
+    the pairs alone would prove nothing: of fc0, fc1 and lin1, lin2, only fc1 and lin1 are similar, and they are not
+    partners.
 
-    What words single out is set aside, and the rest is compared by its words without it. That is not to say that what
-    is left over in the end belongs together: with what was set aside it must have less of its end in common.
+    Pairs that words identify are set aside, and the remaining names are compared without them. The last ones left over
+    do not belong together for that reason alone: they must have fewer last entries in common with the names that were
+    set aside.
     """
     common = _all_common(targets, sources)
     rows, columns = set(range(len(sources))), set(range(len(targets)))
@@ -134,14 +136,14 @@ def told_apart(targets: list[Family], sources: list[Family]) -> list[Pair]:
         for row, (column, _) in sorted(singled_out.items()):
             if contradicts(sources[row].template, targets[column].template):
                 return []
-            pairs.append(Pair(sources[row], targets[column], "no other name has its words"))
+            pairs.append(Pair(sources[row], targets[column], "no other name has the same words"))
         rows -= singled_out.keys()
         columns -= chosen
     return pairs
 
 
 def _all_common(targets: list[Family], sources: list[Family]) -> list[list[list[_CommonParts]]]:
-    """What each of the sources, under each of its names, has in common with each of the targets."""
+    """What each source, under each of its names, has in common with each target."""
     ours = [[(name.split("."), frozenset(words_of(name))) for name in family.templates()] for family in targets]
     theirs = [[(name.split("."), frozenset(words_of(name))) for name in family.templates()] for family in sources]
     return [
@@ -160,8 +162,8 @@ def _all_common(targets: list[Family], sources: list[Family]) -> list[list[list[
 def _singled_out(
     common: list[list[list[_CommonParts]]], row: int, rows: set[int], columns: set[int]
 ) -> tuple[int, bool] | None:
-    """The column with which a row shares all the words that it shares with any other, and more, if no other row shares
-    as many with it; and whether that is told by words."""
+    """The column with which a row shares all the words that it shares with any other column, and more, if no other row
+    shares as many with that column; and whether words decided it."""
     best = max(sorted(columns), key=lambda column: max(len(parts.words) for parts in common[row][column]))
     rivals: list[_CommonParts] = []
     set_aside: list[_CommonParts] = []

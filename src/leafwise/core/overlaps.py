@@ -1,4 +1,4 @@
-"""Leaves that share memory, and declared ties that no longer hold."""
+"""Leaves that share memory, and declared ties that were undone."""
 
 from math import prod
 
@@ -14,7 +14,7 @@ def find_overlaps(columns: Columns, merge: bool) -> list[Overlap]:
     """Leaves that share memory without being one leaf. With `merge`, arrays that are another name of a leaf are tied to
     it."""
     every = range(len(columns.row_values))
-    keys = columns.ask(every, columns.row_values, "its memory", lambda home, values: home.storages(values))
+    keys = columns.ask(every, columns.row_values, "finding its memory", lambda home, values: home.storages(values))
     storages: dict[object, list[int]] = {}
     for row, storage in enumerate(keys):
         if storage is not None and row not in columns.ties:
@@ -44,11 +44,11 @@ def _memory(columns: Columns, row: int) -> tuple[Memory | None, bool]:
     try:
         return home.memory(value), home.own_gradient(value)
     except Exception as error:
-        raise asking_raised(columns.row_text(row), "its memory", error) from error
+        raise asking_raised(columns.row_text(row), "finding its memory", error) from error
 
 
 def find_undone(columns: Columns) -> None:
-    """Looks for declared ties that no longer hold."""
+    """Finds declared ties that were undone."""
     for tying in [offer(home, Tying) for home in columns.homes]:
         for node, declared in tying.declared(columns.node_objects) if tying is not None else ():
             places = [(key, op, _row_at(columns, node, key)) for key, op in declared.keys]
@@ -59,13 +59,13 @@ def find_undone(columns: Columns) -> None:
             leaf = columns.ties.get(rows[0], rows[0])
             for key, op, row in places:
                 if row is None:
-                    # A missing name is not a lost tie if the leaf still has another name.
+                    # A missing name does not undo a tie if the leaf still has another name.
                     lost = leaf not in columns.further_rows and len(rows) == 1
                     path = Path((*columns.node_entries(node), *(Entry(name, "any") for name in key.split("."))))
                 else:
                     lost, path = columns.ties.get(row, row) != leaf, columns.row_path(row)
                 if lost:
-                    # A tie is declared at every node above it; the dict has it once.
+                    # A tie is declared at every node above it; the dict keeps it once.
                     columns.undone[UndoneTie(path, source, op, row is None)] = (
                         rows[0],
                         rows[0] if row is None else row,
@@ -73,7 +73,7 @@ def find_undone(columns: Columns) -> None:
 
 
 def _row_at(columns: Columns, node: int, key: str) -> int | None:
-    """The row at a dotted key below a node; None if there is none any more."""
+    """The row at a dotted key below a node; None if there is none."""
     names = key.split(".")
     for name in names[:-1]:
         child = next((child for child in columns.children(node) if columns.node_names[child] == name), None)

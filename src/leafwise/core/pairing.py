@@ -1,7 +1,7 @@
-"""Which row of one tree is which row of another: by name, by `rename=`, and by renames that are proposed.
+"""Which row of one tree is which row of another: by name, by `rename=`, and by proposed renames.
 
-The same for every verb that takes two trees. `lw.plan` and `lw.load` pair a checkpoint, the source, with a model, the
-target; `lw.diff` pairs its first tree, the source, with its second, the target. Nothing here looks at values.
+All verbs with two trees use this. `lw.plan` and `lw.load` pair a checkpoint, the source, with a model, the target;
+`lw.diff` pairs its first tree, the source, with its second, the target. Values are not read here.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ _quoted = lru_cache(4096)(quote)  # models repeat a few names
 
 
 class NamedArray(NamedTuple):
-    """An array as it stands at a row: with its home, its spec, and its name seen from the tree."""
+    """The array at a row, with its home, its spec, and its name relative to the tree."""
 
     row: int
     home: Home
@@ -32,7 +32,7 @@ class NamedArray(NamedTuple):
 
 
 def saved_rows(t: Tree) -> Sequence[int]:
-    """The rows of a tree that a checkpoint holds."""
+    """The rows of a tree that belong in a checkpoint."""
     columns = t.columns
     if "transient" not in columns.row_kinds:
         return t.rows
@@ -40,7 +40,7 @@ def saved_rows(t: Tree) -> Sequence[int]:
 
 
 class Side:
-    """The rows of a tree that are paired, and what they are called as seen from the tree."""
+    """The rows of a tree to pair, and their names relative to the tree."""
 
     def __init__(self, t: Tree, rows: Sequence[int] | None = None) -> None:
         self.tree, self.columns = t, t.columns
@@ -52,7 +52,7 @@ class Side:
         return dict(zip(self.rows, self.names, strict=True))
 
     def leaf(self, row: int) -> int:
-        """The leaf that a row names."""
+        """The leaf of a row."""
         return self.columns.ties.get(row, row)
 
     def is_transient(self, row: int) -> bool:
@@ -67,13 +67,13 @@ class Side:
         return {row: facts.spec for row, facts in zip(self.rows, self.columns.facts(self.rows), strict=True)}
 
     def leaf_shape(self, row: int) -> tuple[int, ...] | None:
-        """The shape of the leaf that a row names, even where the leaf is not among the rows."""
+        """The shape of the leaf of a row, even if the first row of the leaf is not among the rows."""
         leaf = self.leaf(row)
         spec = self._specs.get(leaf) or self.columns.facts([leaf])[0].spec
         return spec.shape
 
     def array(self, row: int) -> NamedArray:
-        """What stands at a row now."""
+        """The array that is at a row now."""
         value = self.columns.current(row)
         leaf_names = self._names_of_leaves[self.leaf(row)]
         return NamedArray(row, self.columns.home(value), value, self.spec(row), self.name_of[row], leaf_names)
@@ -84,28 +84,28 @@ class Side:
 
     def text(self, row: int) -> str:
         """The path of a row as it prints."""
-        return self._fronts[self.columns.row_nodes[row]] + _quoted(self.columns.row_names[row])
+        return self._prefixes[self.columns.row_nodes[row]] + _quoted(self.columns.row_names[row])
 
     @cached_property
-    def _fronts(self) -> list[str]:
-        """For each node its path as it prints, with a dot; each made from that of its parent."""
+    def _prefixes(self) -> list[str]:
+        """For each node, its printed path with a final dot, built from that of its parent."""
         columns = self.columns
-        fronts = [""]
+        prefixes = [""]
         for node in range(1, len(columns.node_names)):
-            above = fronts[columns.node_parents[node]]
-            fronts.append(above if columns.hidden(node) else f"{above}{_quoted(columns.node_names[node])}.")
-        return fronts
+            above = prefixes[columns.node_parents[node]]
+            prefixes.append(above if columns.hidden(node) else f"{above}{_quoted(columns.node_names[node])}.")
+        return prefixes
 
 
 class Pairing:
-    """The rows of a source and of a target that have the same name, after `rename=` and but for well-known prefixes.
+    """The rows of a source and of a target that have the same name, after `rename=` and apart from well-known prefixes.
 
-    `source_of` is by the row of the target, `target_of` by that of the source. `sources_left` are rows of the source
-    that have no partner, `left_out` those that the rename dropped. `proposals` are renames that would pair more;
-    with `rename="auto"` those that are certain are `applied`. `idle` are the renames that fitted no name.
+    `source_of` is keyed by the row of the target, `target_of` by the row of the source. `sources_left` are rows of the
+    source without a partner, `left_out` the rows that the rename left out. `proposals` are renames that would pair
+    more rows; with `rename="auto"`, the certain ones are `applied`. `idle` are the renames that matched no name.
 
-    With `once_per_leaf`, a leaf that is paired by one of its names needs no partner for its others, and no rename is
-    proposed for these.
+    With `once_per_leaf`, a leaf that is paired by one of its names needs no partner for its other names, and no renames
+    are proposed for them.
     """
 
     def __init__(self, source: Side, target: Side, rename: Rename, once_per_leaf: bool = False) -> None:
@@ -131,7 +131,7 @@ class Pairing:
         return {source: target for target, source in self.source_of.items()}
 
     def _unmatched(self, matching: Matching, once_per_leaf: bool) -> tuple[list[Unmatched], list[Unmatched]]:
-        """The names of the target and of the source that renames are looked for."""
+        """The names of the target and of the source for which renames are proposed."""
         source, target = self.source, self.target
         targets, sources = matching.targets_left, matching.sources_left
         if once_per_leaf:
@@ -140,12 +140,12 @@ class Pairing:
             sources = [place for place in sources if source.leaf(source.rows[place]) not in spent]
         return (
             _unmatched(target, targets, once_per_leaf),
-            _unmatched(source, sources, once_per_leaf, matching.fronts),
+            _unmatched(source, sources, once_per_leaf, matching.common_prefixes),
         )
 
     def _paired_leaves(self, matching: Matching) -> tuple[set[int], set[int]]:
         """The leaves of the target that have a partner for all of their values, and the leaves of the source that are
-        the partners of tied ones."""
+        partners of tied leaves."""
         filled: set[int] = set()
         spent: set[int] = set()
         columns = self.target.columns
@@ -160,14 +160,14 @@ class Pairing:
 
 
 def _unmatched(
-    side: Side, places: Iterable[int], with_leaves: bool, front: tuple[str, str] = ("", "")
+    side: Side, places: Iterable[int], with_leaves: bool, prefixes: tuple[str, str] = ("", "")
 ) -> list[Unmatched]:
-    """Names by their places in a side, with what a partner must have, too."""
+    """Names, by their places in a side, with the shape and kind of number that a partner must have."""
     places = list(places)
     rows = [side.rows[place] for place in places]
     unmatched = []
     for place, row, facts in zip(places, rows, side.columns.facts(rows), strict=True):
         leaf = side.leaf(row) if with_leaves and side.columns.row_op(row) == "same" else None
         form = facts.spec.shape, number_kind(facts.spec.dtype)
-        unmatched.append(Unmatched(side.names[place], form, leaf, front))
+        unmatched.append(Unmatched(side.names[place], form, leaf, prefixes))
     return unmatched

@@ -1,7 +1,7 @@
-"""Paths are values: they compare by name, print, parse back, fetch, and write themselves as code.
+"""Paths are values: they can be compared, printed, parsed, fetched from an object and converted to code.
 
-A step of a path has a name, which is all that equality sees, and a kind, which serves only to fetch and
-to write code. So `layers.0.weight` of a file, of a PyTorch model and of a JAX model are one path.
+An entry of a path has a name, by which paths compare, and a kind, which is used only to fetch and to write code. So
+`layers.0.weight` is the same path in a file, in a PyTorch model and in a JAX model.
 """
 
 import json
@@ -20,13 +20,13 @@ Kind = Literal["attribute", "index", "key", "part", "step", "any"]
 
 
 class Entry(NamedTuple):
-    """One step of a path.
+    """One component of a path.
 
-    `raw` is what fetches, where the name alone does not: the position in a list, the key of a dict.
-    A `part` is the front of a dotted key: it prints and compares, but fetches nothing by itself.
-    A `step` goes where no subscript does: `raw` is a function, `spelling` how it reads in code. `any` was
-    parsed from text, so that only its name is known. A `hidden` step (the `module` of a wrapper) fetches
-    and writes code, but does not print and does not compare.
+    `raw` is used to fetch if the name is not enough: the position in a list, or the key of a dict. The kind `part` is
+    a part of a dotted key before its last dot: it is printed and compared, but fetches nothing by itself. The kind
+    `step` is for children that neither an attribute nor a subscript reaches: `raw` is a function, and `spelling` is
+    its code. The kind `any` was parsed from text, so that only the name is known. A `hidden` entry (the `module` of a
+    wrapper) is used to fetch and in code, but is neither printed nor compared.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
 
 class Path:
-    """Where something lives in a tree.
+    """The place of something in a tree.
 
     >>> from leafwise.core.path import Path
     >>> path = Path.parse('layers.0."a.b".weight')
@@ -81,15 +81,15 @@ class Path:
 
     @classmethod
     def parse(cls, text: "str | Path") -> "Path":
-        """The path that prints as `text`; a path passes through."""
+        """The path that is printed as `text`; a Path is returned unchanged."""
         if isinstance(text, Path):
             return text
         if not isinstance(text, str):
-            raise QueryError(f"a path is text such as 'layers.0.weight', not {text!r}")
+            raise QueryError(f"a path is a string such as 'layers.0.weight', not {text!r}")
         return cls(text)
 
     def fetch(self, obj: Any) -> Any:
-        """What lives here in `obj`: a module, a tensor, whatever the steps lead to.
+        """The object at this path in `obj`: a module, a tensor or any other value.
 
         >>> Path.parse("a.1").fetch({"a": [10, 20]})
         20
@@ -110,7 +110,7 @@ class Path:
         return value
 
     def _dotted_key(self, obj: Any, depth: int) -> int:
-        """How many steps from here are one key of a flat mapping; 0 where they are not."""
+        """How many entries from here on form one key of a flat mapping, or 0."""
         if not isinstance(obj, Mapping) or self.names[depth] in obj:
             return 0
         ends = range(len(self.names), depth + 1, -1)
@@ -128,7 +128,7 @@ class Path:
 
     @property
     def parent(self) -> "Path":
-        """The path one visible step up; the root is its own parent."""
+        """The path without its last visible entry; the root is its own parent."""
         entries = list(self.entries)
         while entries and entries.pop().hidden:
             pass
@@ -136,7 +136,7 @@ class Path:
 
     @property
     def name(self) -> str:
-        """The last visible step, or an empty string at the root."""
+        """The name of the last visible entry; empty at the root."""
         return self.names[-1] if self.names else ""
 
     def __str__(self) -> str:
@@ -158,14 +158,14 @@ class Path:
         return iter(self.names)
 
 
-# A bare name stands as it is; what would not parse back, would not show, or would mean something else in a
-# glob, is quoted as JSON quotes it.
+# Names are printed as they are, unless they could not be parsed back, are invisible, or mean something else in a glob.
+# Those are quoted as in JSON.
 _BARE = re.compile(r'[^."\\*?{}]+')
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^."]+')
 
 
 def quote(name: str) -> str:
-    """A name as it stands in a printed path.
+    """A name as it appears in a printed path.
 
     >>> quote("weight"), quote("a.b"), quote("")
     ('weight', '"a.b"', '""')
@@ -178,7 +178,7 @@ def quote(name: str) -> str:
 
 
 def split_names(text: str) -> list[str]:
-    """The names in a printed path: split at dots, quoted names taken whole.
+    """The names in a printed path: split at dots outside of quotes.
 
     >>> split_names('layers.0."a.b"')
     ['layers', '0', 'a.b']
@@ -207,7 +207,7 @@ def split_names(text: str) -> list[str]:
 
 
 def _fetch_by_name(obj: Any, name: str) -> Any:
-    """A step known by name only: a key where there are keys, an attribute, else a position."""
+    """Fetches by name alone: a key of a mapping, an attribute, or a position."""
     if isinstance(obj, Mapping):
         if name in obj:
             return obj[name]
@@ -221,7 +221,7 @@ def _fetch_by_name(obj: Any, name: str) -> Any:
 
 
 def spelled(path: str) -> str:
-    """A path as a string of Python's, to be pasted; some have quotes already, around a name that is not plain.
+    """A path as a Python string literal. A path that contains quotes needs the other kind of quotes around it.
 
     >>> print(spelled("0.weight"), spelled('"a b".weight'))
     "0.weight" '"a b".weight'
@@ -230,7 +230,7 @@ def spelled(path: str) -> str:
 
 
 def listed(names: Sequence[str], limit: int = 8) -> str:
-    """Names for a message: some of them, and how many more there are.
+    """A list of names for a message: the first ones, and how many more there are.
 
     >>> listed(["a", "b", "c"], limit=2)
     'a, b and 1 more'

@@ -9,7 +9,7 @@ from leafwise.core.tree import Tree
 
 
 class PlainPairs:
-    """Plain values of a source and a target that belong together by name, and those that only one of them has; each
+    """Plain values of a source and a target that belong together by name, and values that only one of them has; each
     with its path."""
 
     def __init__(self, source: Tree, target: Tree, rename: Rename) -> None:
@@ -36,8 +36,8 @@ def _values_of(t: Tree) -> dict[str, tuple[str, Any]]:
 
 
 def compare_plain(value: Any, partner: Any) -> str:
-    """Whether two plain values are the `same` or `changed`; `unknown` where their equality says nothing. A list equals
-    a tuple, and a number of NumPy one of Python; nan is itself, and -0.0 is not 0.0."""
+    """Whether two plain values are the `same` or `changed`; `unknown` if that cannot be decided. A list equals a tuple
+    with the same items, and a NumPy number the same Python number; nan equals nan, and -0.0 differs from 0.0."""
     value, partner = _as_number(value), _as_number(partner)
     if isinstance(value, list | tuple) and isinstance(partner, list | tuple):
         if len(value) != len(partner):
@@ -55,7 +55,7 @@ _PLAIN = (str, bytes, int, float, complex, type(None))
 
 
 def _as_number(value: Any) -> Any:
-    """A number of NumPy as one of Python."""
+    """A NumPy number as a Python number; other values unchanged."""
     is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item")
     return value.item() if is_scalar else value
 
@@ -73,15 +73,15 @@ def _same_number(value: Any, partner: Any) -> bool:
 
 
 def _equal(value: Any, partner: Any) -> str:
-    """What two objects of one type say of each other."""
+    """Compares two objects of one type with their own methods."""
     try:
         kind: Any = type(value)
         if kind.__eq__ is object.__eq__:
-            # There is one object for each name, as of dtypes: another object is another value.
+            # For types with one object per value, such as enums and dtypes, another object is another value.
             return "changed" if isinstance(value, Enum | type) or isinstance(value.__reduce__(), str) else "unknown"
         equal, equals_itself = _as_number(value == partner), _as_number(value == value)
         if isinstance(equal, bool) and isinstance(equals_itself, bool):
             return "same" if equal or (not equals_itself and partner != partner) else "changed"
     except Exception:
-        pass  # of whoever wrote the objects: nothing is known, then
+        pass  # raised by the objects: nothing is known then
     return "unknown"

@@ -1,4 +1,4 @@
-"""A progress bar for long work, where it is asked for."""
+"""An optional progress bar for long work."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from importlib import import_module
 
 @contextmanager
 def bar(total: int, label: str, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Counts bytes, on a terminal with a bar if `shown`, and takes it away at the end."""
+    """Counts bytes. With `shown`, and on a terminal, shows a bar and removes it at the end."""
     if not shown:
         yield lambda count: None
         return

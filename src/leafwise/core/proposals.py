@@ -1,17 +1,17 @@
-"""Renames that would make two trees fit: which of them are certain, and which are guesses.
+"""Renames that would make two trees match: which of them are certain, and which are guesses.
 
-Names, shapes and kinds of number are all there is to go by; nothing here looks at values. A rename is certain if no
-other is as plausible. Four things make it so:
+They are based only on names, shapes and kinds of number; values are not read here. A rename is certain if no other is
+as plausible. There are four kinds of evidence:
 
-- *One change throughout.* The same steps of the names are replaced (or put in, or left out) in every name that has
-  them, and the rest of each name stays.
-- *Words.* Among leaves that could swap, each shares more words with its own partner than with any other, on both
-  sides, and none is left over. Words that are merely alike do not count, and neither do numbers that start at 0 on one
-  side and at 1 on the other.
-- *Shape.* Everything that is left finds a partner, and only these two have this shape.
-- *The same layer.* The weight of a layer is certain, so its bias is, too.
+- *One change throughout.* The same entries are replaced (or added, or removed) in every name that has them, and the
+  rest of each name stays.
+- *Words.* Among leaves that could be exchanged, each shares more words with its own partner than with any other, on
+  both sides, and none is left over. Words that are merely similar do not count, and neither do numbers that start at 0
+  on one side and at 1 on the other.
+- *Shape.* Every remaining leaf has a partner, and only these two have this shape.
+- *The same layer.* If the weight of a layer is certain, so is its bias.
 
-Everything else is a guess. Guesses are listed, with what else they could be, and never applied.
+Everything else is a guess. Guesses are listed, with the alternatives, and never applied.
 """
 
 import re
@@ -24,14 +24,14 @@ from leafwise.core.families import DIGITS, NOWHERE, STEPS, Family, Pair, Unmatch
 from leafwise.core.name_changes import by_one_change
 from leafwise.core.name_words import contradicts, told_apart, words_of
 
-_MAX_COMPARED = 4_000  # pairs of names in a group that are compared letter by letter; beyond, order decides
+_MAX_COMPARED = 4_000  # pairs of names in a group that are compared letter by letter; in larger groups, order decides
 _MAX_LISTED = 50  # names that a guess lists
 _MAX_WORDS = 40_000  # pairs of names in a group whose words are compared
 
 
 class Proposal(NamedTuple):
     """A rename that may be right: a regular expression and its replacement, the pairs of names that it would make, and
-    what speaks for it. If it is not certain, each of `sources` could be each of `targets` (some 50 names of either)."""
+    the reason. If it is not certain, any of `sources` could be any of `targets` (at most 50 names of each)."""
 
     pattern: str
     replacement: str
@@ -43,7 +43,7 @@ class Proposal(NamedTuple):
 
 
 def propose(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list[Proposal]:
-    """Renames from sources to targets that would fit; those that are certain first.
+    """Renames from sources to targets, the certain ones first.
 
     >>> (proposal,) = propose([Unmatched("layers.0.q.weight", (4, 4)), Unmatched("layers.1.q.weight", (4, 4))],
     ...                       [Unmatched("h.0.query.weight", (4, 4)), Unmatched("h.1.query.weight", (4, 4))])
@@ -51,7 +51,7 @@ def propose(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list[
     ('^h\\\\.(\\\\d+)\\\\.query\\\\.weight$', 'layers.\\\\1.q.weight', 2, True)
     """
     certain: list[Proposal] = []
-    for numbers in (DIGITS, STEPS, NOWHERE):  # what is numbered otherwise on the two sides is left to the next
+    for numbers in (DIGITS, STEPS, NOWHERE):  # names that the two sides number differently wait for the next
         ours = families_of(targets, numbers, together=True)
         theirs = families_of(sources, numbers, together=any(family.also for family in ours))
         pairs = _EvidenceSearch(ours, theirs).certain()
@@ -61,7 +61,7 @@ def propose(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list[
 
 
 def certain_pairs(proposals: Iterable[Proposal], targets: Sequence[str], sources: Sequence[str]) -> dict[int, int]:
-    """By the place of the target, that of the source that proposals make of it, where they are certain."""
+    """The pairs that certain proposals make: the place of each target → the place of its source."""
     ours = {name: place for place, name in enumerate(targets)}
     theirs = {name: place for place, name in enumerate(sources)}
     pairs = [pair for proposal in proposals if proposal.certain for pair in proposal.pairs]
@@ -69,7 +69,7 @@ def certain_pairs(proposals: Iterable[Proposal], targets: Sequence[str], sources
 
 
 def as_renames(proposals: Iterable[Proposal]) -> list[tuple[str, str]]:
-    """Proposals as `rename=` takes them."""
+    """Proposals as a value for `rename=`."""
     return [(proposal.pattern, proposal.replacement) for proposal in proposals]
 
 
@@ -82,16 +82,16 @@ def _left_by(
 
 
 def _without(unmatched: Sequence[Unmatched], names: set[str]) -> list[Unmatched]:
-    """Those that are not taken under any name."""
+    """The unmatched names without the leaves that have one of these names."""
     leaves = {member.leaf for member in unmatched if member.leaf is not None and member.name in names}
     return [member for member in unmatched if member.name not in names and member.leaf not in leaves]
 
 
-# -- what is certain ---------------------------------------------------------------------------------------
+# -- certain pairs -----------------------------------------------------------------------------------------
 
 
 class _EvidenceSearch:
-    """Finds what is certain, one kind of evidence after the other, until none finds more."""
+    """Finds certain pairs, by one kind of evidence after the other, until none finds more."""
 
     def __init__(self, targets: list[Family], sources: list[Family]) -> None:
         self.targets, self.sources = targets, sources
@@ -114,7 +114,7 @@ class _EvidenceSearch:
         return bool(taken)
 
     def _groups(self) -> Iterator[tuple[list[Family], list[Family]]]:
-        """What is left on either side that could be one another, where all of it finds a partner."""
+        """Groups of remaining families that could be partners, if every one of them has a partner."""
         groups: dict[Hashable, tuple[list[Family], list[Family]]] = {}
         for families, side in ((self.targets, 0), (self.sources, 1)):
             for family in families:
@@ -123,7 +123,7 @@ class _EvidenceSearch:
         return (group for key, group in groups.items() if group[0] and group[1] and key in self._balanced)
 
     def _by_layer(self) -> Iterator[Pair]:
-        """What belongs to the same layer as something that is certain."""
+        """Pairs that belong to the same layer as a certain pair."""
         owners = _owners(self.pairs)
         left = {family.template: family for family in self.targets if id(family) not in self._done}
         for source in self.sources:
@@ -142,12 +142,13 @@ class _EvidenceSearch:
     def _by_shape(self) -> Iterator[Pair]:
         for targets, sources in self._groups():
             if len(targets) == len(sources) == 1 and not contradicts(sources[0].template, targets[0].template):
-                yield Pair(sources[0], targets[0], "no other has this shape")
+                yield Pair(sources[0], targets[0], "no other leaf has this shape")
 
 
 def _balanced(targets: list[Family], sources: list[Family], keys: dict[int, Hashable]) -> set[Hashable]:
-    """What can be judged by words and shapes: nothing if a leaf is left over on either side, as then its partner may be
-    missing; and nothing with shapes that are numbered otherwise on the two sides, as then equal numbers may mislead."""
+    """The keys that can be judged by words and shapes. None if a leaf is left over on either side, because then its
+    partner may be missing; and none with shapes that are numbered differently on the two sides, because then equal
+    numbers may mislead."""
     if _forms(targets) != _forms(sources):
         return set()
     counts: dict[Hashable, Counter[Hashable]] = {}
@@ -164,7 +165,7 @@ def _forms(families: list[Family]) -> Counter[Hashable]:
 
 
 def _owners(pairs: Iterable[Pair]) -> dict[str, str]:
-    """The layers of the source whose layer in the target is known by what is certain of them."""
+    """The layers of the source whose partner in the target is known from certain pairs."""
     owners_of: dict[str, set[str]] = {}
     for source, target, _ in pairs:
         if source.last == target.last and source.owner and target.owner:
@@ -173,7 +174,7 @@ def _owners(pairs: Iterable[Pair]) -> dict[str, str]:
 
 
 def _coherent(pairs: list[Pair]) -> list[Pair]:
-    """Without layers of which one part would go here and another there: something is wrong about them."""
+    """The pairs without layers whose leaves would go to different layers: such pairs are wrong."""
     ours: dict[str, set[str]] = {}
     theirs: dict[str, set[str]] = {}
     for source, target, _ in pairs:
@@ -197,7 +198,7 @@ _PARTS = frozenset({"weight", "bias", "running_mean", "running_var", "num_batche
 
 
 def _guesses(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list[Proposal]:
-    """What is likely, by names, shapes and order; and what else it could be."""
+    """Likely pairs, by names, shapes and order, with their alternatives."""
     proposals: list[Proposal] = []
     for numbers in (STEPS, NOWHERE):
         groups: dict[Hashable, tuple[list[Family], list[Family]]] = {}
@@ -213,12 +214,12 @@ def _guesses(targets: Sequence[Unmatched], sources: Sequence[Unmatched]) -> list
 
 
 def _likely(targets: list[Family], sources: list[Family]) -> list[Pair]:
-    """Pairs of what could be one another, the names most alike first."""
+    """Pairs that are possible, the most similar names first."""
     if not targets or not sources:
         return []
     if len(targets) == len(sources) == 1:
         names = sources[0].template, targets[0].template
-        but = "the names contradict it" if contradicts(*names) else "more is left than can be paired"
+        but = "the names contradict it" if contradicts(*names) else "other leaves have no partner"
         return [Pair(sources[0], targets[0], f"same shape, but {but}")]
     if len(targets) * len(sources) > _MAX_COMPARED:
         return [Pair(s, t, "same shape, same order") for s, t in zip(sources, targets, strict=False)]
@@ -232,12 +233,12 @@ def _likely(targets: list[Family], sources: list[Family]) -> list[Pair]:
     for score, _, i, j in scored:
         if i not in pairs and j not in done:
             done.add(j)
-            pairs[i] = Pair(sources[j], targets[i], f"same shape, names alike by {-score:.0%}")
+            pairs[i] = Pair(sources[j], targets[i], f"same shape, names {-score:.0%} similar")
     return list(pairs.values())
 
 
 def _likeness(a: str, b: str) -> float:
-    """How alike two names are: letter by letter, and by the words that both have.
+    """How similar two names are: letter by letter, and by the words that both have.
 
     >>> _likeness("attn_v.weight", "v_proj.weight") > _likeness("attn_v.weight", "q_proj.weight")
     True
@@ -250,7 +251,7 @@ def _likeness(a: str, b: str) -> float:
 
 def _proposal(pair: Pair, certain: bool) -> Proposal:
     source, target = pair.source, pair.target
-    if source.also or target.also:  # names of the same leaves: the two that are most alike
+    if source.also or target.also:  # names of the same leaves: the two that are most similar
         choices = [(old, new) for old in (source, *source.also) for new in (target, *target.also)]
         source, target = max(choices, key=lambda both: _likeness(both[0].template, both[1].template))
     pairs = tuple((member.name, target.members[numbers].name) for numbers, member in source.members.items())

@@ -18,8 +18,8 @@ _ANY: Final[Any] = type("_Any", (), {"__repr__": lambda self: "any"})()
 class Query:
     """Which leaves of a tree. Combines with `&`, `|` and `~`.
 
-    Made by `lw.where`, or by `Query.of` from what `select` takes: a glob over paths, a compiled regular
-    expression searched in the whole path, a callable that is asked for each leaf, a path.
+    Made by `lw.where`, or by `Query.of` from any argument of `select`: a glob over paths, a compiled regular
+    expression that is searched in the whole path, a callable that is called with each leaf, or a path.
 
     >>> import torch, leafwise as lw
     >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)))
@@ -33,7 +33,7 @@ class Query:
 
     @classmethod
     def of(cls, where: Any) -> "Query":
-        """The query that `where` means.
+        """The query for `where`.
 
         >>> Query.of("**.weight")
         Query('**.weight')
@@ -47,7 +47,7 @@ class Query:
         if isinstance(where, re.Pattern):
             return Query(repr(where), _by_text(where))
         if isinstance(where, type):
-            raise QueryError(f"{where.__name__} is a class; lw.where(owner={where.__name__}) selects what it owns")
+            raise QueryError(f"{where.__name__} is a class; lw.where(owner={where.__name__}) selects its leaves")
         if callable(where):
             return Query(repr(where), _by_leaf(where))
         raise QueryError(
@@ -56,12 +56,12 @@ class Query:
         )
 
     def leaves(self, columns: "Columns", node: int, rows: Collection[int]) -> set[int]:
-        """The leaves that match under any of `rows`, where globs are read from `node` down."""
+        """The leaves that match under any of `rows`. Globs are relative to `node`."""
         ties = columns.ties
         return {ties.get(row, row) for row in self._rows(columns, node, rows)}
 
     def names(self, columns: "Columns", node: int, rows: Collection[int]) -> list[int]:
-        """Of the rows, those that match by themselves, whatever other names their leaves have."""
+        """The rows that match by themselves, whatever other names their leaves have."""
         return list(self._rows(columns, node, rows))
 
     def __and__(self, other: Any) -> "Query":
@@ -108,11 +108,11 @@ def where(
     ndim: Any = _ANY,
     tied: Any = _ANY,
 ) -> Query:
-    """Leaves by their facts; every fact that is given must hold.
+    """Selects leaves by their properties; a leaf must match all arguments.
 
-    Strings are globs (`role="norm.*"`, `owner="*Linear"`); a tuple gives alternatives; `role=None` asks
-    for leaves without a role. `owner` may be a class, which takes subclasses too. Where a leaf has
-    several names, role and owner must hold together for one of them.
+    Strings are globs (`role="norm.*"`, `owner="*Linear"`); a tuple lists alternatives; `role=None` selects leaves
+    without a role. `owner` may be a class, and then includes subclasses. If a leaf has several names, one of them must
+    match both role and owner.
 
     >>> import torch, leafwise as lw
     >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8)))
@@ -150,20 +150,20 @@ def _fact(columns: "Columns", leaf: Leaf, row: int, fact: str) -> Any:
 
 
 def _fact_test(fact: str, wanted: Any) -> Callable[[Any], bool]:
-    """Whether a fact is as wanted. The owner comes as the object itself with the name of its type."""
+    """A test for a fact. For the owner, its argument is the object with the name of its type."""
     if isinstance(wanted, tuple | list | set | frozenset):
         tests = [_fact_test(fact, alternative) for alternative in wanted]
         return lambda value: any(test(value) for test in tests)
     if fact == "owner" and isinstance(wanted, type):
         return lambda owner: isinstance(owner[0], wanted)
     if fact == "dtype" and not isinstance(wanted, str):
-        # float32 by any other name: torch.float32, numpy.float32, numpy.dtype("float32").
+        # Other ways to write float32: torch.float32, numpy.float32, numpy.dtype("float32").
         wanted = getattr(wanted, "__name__", None) or str(wanted).rpartition(".")[2]
     if fact == "device":
         wanted = str(wanted)
     if not isinstance(wanted, str):
         if wanted is not None and not isinstance(wanted, bool | int):
-            raise QueryError(f"cannot ask for {fact}={wanted!r}; give {_EXAMPLES[fact]}, or a tuple of such")
+            raise QueryError(f"cannot select by {fact}={wanted!r}; give {_EXAMPLES[fact]}, or a tuple of these")
         return lambda value: bool(value == wanted)
     pattern = compiled_word(wanted)
     if fact == "owner":
@@ -185,7 +185,7 @@ _EXAMPLES = {
 
 
 def _by_path(path: Path) -> "Callable[[Columns, int, Collection[int]], Iterable[int]]":
-    text = str(path)  # absolute, as the paths of leaves are
+    text = str(path)  # absolute, like the paths of leaves
 
     def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
         return (row for row in rows if columns.row_names[row] == path.name and columns.row_text(row) == text)

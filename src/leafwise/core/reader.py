@@ -1,4 +1,4 @@
-"""Reading an array in parts, wherever it is, so that memory holds only one part at a time."""
+"""Reading an array in parts, wherever it is, with only one part in memory at a time."""
 
 from collections.abc import Callable, Iterator
 from math import prod
@@ -7,7 +7,7 @@ from typing import Any
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.home import Home
 
-BAND = 1 << 22  # elements of a band
+BAND = 1 << 22  # elements in a band
 
 Reader = Callable[[tuple[slice, ...]], Any]
 
@@ -21,7 +21,7 @@ def reader(home: Home, value: Any) -> Reader:
 
 
 def bands(home: Home, value: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
-    """An array with axes as NumPy arrays of some rows each, with the number of its first row."""
+    """An array with at least one axis, as NumPy arrays of several rows each, with the number of the first row."""
     read = reader(home, value)
     step = max(1, BAND // max(prod(shape[1:]), 1))
     for start in range(0, shape[0], step):

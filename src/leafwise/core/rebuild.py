@@ -1,4 +1,4 @@
-"""Replacing leaves: in place where a node can change, else in a new node."""
+"""Replacing leaves: in place if the node can change, otherwise in a new node."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ from leafwise.core.tree import Tree
 def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) -> Any:
     """The object of the node `below` with some leaves, children and plain values replaced, given by node and name.
 
-    Works from the leaves up: a node that cannot change is replaced by a new one, and so are the nodes that hold it.
+    Works from the leaves up: a node that cannot change is replaced by a new one, and so are its parents.
     """
     root = columns.node_objects[below]
     changes = {node: dict(names) for node, names in changes.items()}
@@ -39,7 +39,7 @@ def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
         array = new[columns.ties.get(row, row)]
         op, home, node = columns.row_op(row), columns.home(array), columns.row_nodes[row]
         if op != "same" and home.in_place:
-            continue  # a view of a replaced leaf sees the new array by itself
+            continue  # a view of a replaced leaf follows it automatically
         value = array if op == "same" else home.capability(Viewing).seen_through(array, op)
         if node in inside:
             changes.setdefault(node, {})[columns.row_names[row]] = value

@@ -21,7 +21,7 @@ _registered: list[Home] = []
 
 
 def register(home: Home) -> None:
-    """Adds a home, which is asked before those of leafwise."""
+    """Adds a home. It is asked before the homes that come with leafwise."""
     if home not in _registered:
         _registered.insert(0, home)
 
@@ -31,7 +31,7 @@ def unregister(home: Home) -> None:
 
 
 def homes() -> list[Home]:
-    """The registered homes, then those of imported frameworks."""
+    """The registered homes, then the homes of imported frameworks."""
     available = list(_registered)
     for framework, modules in FRAMEWORKS.items():
         if framework in sys.modules:
@@ -49,16 +49,17 @@ def find(cls: type) -> tuple[Home, Literal["node", "leaf"]] | None:
 
 
 def unwalkable(obj: Any) -> WalkError:
-    """The error for an object that cannot be the root of a tree, with a list of what can."""
+    """The error for an object that cannot be the root of a tree. Lists what can be, in this process."""
+    if isinstance(obj, type):
+        return WalkError(f"cannot walk the class {obj.__qualname__}; pass an instance of it")
     cls = type(obj)
     handled = find(cls)
     if handled is not None and handled[1] == "node":
-        return WalkError(f"there is nothing to walk in this {cls.__name__}: it holds only plain values")
-    problem = f"cannot walk {cls.__module__}.{cls.__qualname__}"
+        return WalkError(f"cannot walk this {cls.__name__}: it contains no arrays, only plain values")
+    name = f"{cls.__module__}.{cls.__qualname__}"
     if handled is not None:
-        problem += ", which is a leaf and no tree; put it into a container, such as {'x': it}"
+        return WalkError(f"cannot walk {name}: it is a single array, not a tree; put it into a dict: {{'x': array}}")
+    walked = dict.fromkeys(home.walks for home in homes() if home.walks)
     return WalkError(
-        f"{problem}; leafwise walks: torch.nn.Module, torch.optim.Optimizer, "
-        "dicts, lists, tuples and dataclasses of those or of tensors and arrays, a Tree, "
-        "and the path or URL of a checkpoint"
+        f"cannot walk {name}; leafwise walks: {', '.join(walked)}, a Tree, and the path or URL of a checkpoint"
     )

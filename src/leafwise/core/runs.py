@@ -1,11 +1,11 @@
-"""Elements that lie one after another: what homes give to kernels."""
+"""Contiguous elements, which homes pass to kernels."""
 
 from typing import Any, NamedTuple
 
 
 class Run(NamedTuple):
-    """Elements that lie one after another: in memory, which `keeps` owns, or from `address` on in the file of a
-    descriptor, which only kernels read."""
+    """Contiguous elements: in memory, which `keeps` keeps alive, or in a file, given by its descriptor, from `address`
+    on. Only kernels read the file."""
 
     address: int
     size: int
@@ -15,7 +15,7 @@ class Run(NamedTuple):
 
 
 class UnreadError(Exception):
-    """A run of a file could not be read to its end; `number` is which, `side` which one of a pair."""
+    """A run in a file could not be read to its end: `number` is the run, `side` the side of a pair."""
 
     def __init__(self, number: int, side: int = 0) -> None:
         super().__init__(number, side)

@@ -1,4 +1,4 @@
-"""The Tree: the result of one walk, or a part of it. Verbs are functions beside it."""
+"""The Tree: the result of one walk, or a part of it. Verbs are functions, not methods."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -21,16 +21,16 @@ from leafwise.core.walk import walk
 from leafwise.core.warn import warn
 from leafwise.errors import PathError, QueryError, TieWarning, WalkError
 
-# Opens the path of a file. A string, because core may not import files.
+# The module that opens files; a string, because core must not import it.
 FILES = "leafwise.files"
 _MAX_COMPLETIONS = 10_000  # keys that are offered for completion
 
 
 class Counts(NamedTuple):
-    """How much there is. Each leaf counts once, however many names it has.
+    """The size of a tree. Each leaf counts once, however many names it has.
 
-    `parameters`, of them `trainable` and `frozen`, `buffers` and `state` count numbers; `bytes` counts memory,
-    once where leaves share it; `unknown` counts leaves whose shape is not known yet.
+    `parameters` (`trainable` and `frozen` ones), `buffers` and `state` count numbers; `bytes` counts memory, shared
+    memory once; `unknown` counts leaves whose shape is not known yet.
     """
 
     names: int
@@ -46,7 +46,7 @@ class Counts(NamedTuple):
 
 @renamed_arguments(obj="source")
 def tree(source: Any) -> "Tree":
-    """Walks a model, an optimizer, a container of those, or opens the path of a file.
+    """The tree of a model, an optimizer, a container of these, or a checkpoint (given by its path or URL).
 
     >>> import torch, leafwise as lw
     >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)))
@@ -66,13 +66,13 @@ def tree(source: Any) -> "Tree":
 
 
 def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_steps: int | None = None) -> "Tree":
-    """Opens a checkpoint: a file, a folder of files, or a URL. Only its header is read; it closes as a context manager.
+    """Opens a checkpoint: a file, a folder of files, or a URL. Only its header is read. Use `with` to close it.
 
     Reads safetensors, PyTorch's `.pt` and `.bin`, distributed checkpoints, `.npz` and `.npy`, GGUF and MXNet's
-    `.params`, recognized by their content. No file runs code.
+    `.params`, recognized by their content. Code in a file is never run.
 
-    A file that asks for more than `max_bytes` of memory or `max_steps` of work while it is listed is refused: no file
-    of 100 MB takes more than some seconds and 500 MB, whatever it says. Raise them for a file that you trust.
+    A file is refused if listing it needs more than `max_bytes` of memory or `max_steps` of work: a file of 100 MB never
+    takes more than a few seconds and 500 MB, whatever it contains. Raise the limits for a file that you trust.
 
     >>> import numpy, tempfile, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -87,11 +87,11 @@ def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_st
 
 
 class Tree(Table, kind="tree"):
-    """Nodes, leaves and ties below one place. Indexing is relative to it; paths stay absolute.
+    """The nodes, leaves and ties below a node. Indexing is relative to that node; paths are always absolute.
 
-    Verbs read what the walk wrote by `columns`, of which a tree is a part: `root` is the number of the node that it
-    begins at, `rows` are the names in it, `first_rows` one name for each of its leaves, and `is_whole` says whether it
-    is all that is below its root, and not a selection.
+    Verbs read `columns`, the result of the walk, of which a tree is a part: `root` is the number of its root node,
+    `rows` are the names in it, `first_rows` has one name for each of its leaves, and `is_whole` is whether it contains
+    everything below its root, rather than a selection.
 
     >>> import torch, leafwise as lw
     >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()))
@@ -125,9 +125,9 @@ class Tree(Table, kind="tree"):
         return [(columns.row_path(row), columns.leaf_of(row)) for row in self.first_rows]
 
     def select(self, where: Any) -> "Tree":
-        """The part of the tree whose leaves match; see `lw.where` and `Query`.
+        """The leaves of the tree that match, as a tree; see `lw.where` and `Query`.
 
-        A glob is read from the root of this tree. If nothing matches, the result is an empty tree.
+        A glob is relative to the root of this tree. If nothing matches, the result is an empty tree.
         """
         columns = self.columns
         matches = Query.of(where).leaves(columns, self.root, self.rows)
@@ -136,7 +136,7 @@ class Tree(Table, kind="tree"):
 
     @cached_property
     def first_rows(self) -> Sequence[int]:
-        """For each leaf one row of this tree: that of the name which shows all of it, or else the first."""
+        """One row of this tree for each leaf: a row that shows the whole leaf, or else the first."""
         ties = self.columns.ties
         if not ties:
             return self.rows
@@ -157,7 +157,7 @@ class Tree(Table, kind="tree"):
     # -- places ----------------------------------------------------------------------------------------
 
     def __getitem__(self, path: str | int | Path) -> Any:
-        """The leaf at a path; for a node, the tree below it; for a plain value, the value."""
+        """The leaf at a path; at the path of a node, the tree below it; at that of a plain value, the value."""
         names = self._names_of(path)
         content = self._find(names)
         if content is None:
@@ -182,15 +182,15 @@ class Tree(Table, kind="tree"):
         return [".".join(map(quote, steps)) for steps in upper]
 
     def _names_of(self, path: Any) -> tuple[str, ...]:
-        """The names to follow from the root of this tree. Text is relative; a Path that leads through the root is
-        absolute."""
+        """The names from the root of this tree to a path. Text is relative; a Path that begins with the path of the
+        root is absolute."""
         names = Path.parse(str(path) if isinstance(path, int) else path).names
         front = self.path.names
         absolute = isinstance(path, Path) and front and names[: len(front)] == front
         return names[len(front) :] if absolute else names
 
     def _find(self, names: tuple[str, ...]) -> tuple[Any] | None:
-        """What is at the names, in a tuple, because a plain value may be None; None if there is nothing."""
+        """The object at these names, in a tuple, because a plain value may be None; None if there is nothing."""
         columns = self.columns
         if not names:
             return (self,)
@@ -242,7 +242,7 @@ class Tree(Table, kind="tree"):
         near += self._paths_ending(names)
         path = ".".join(map(quote, names))
         text = f'nothing at "{path}"'
-        if path in near:  # in the whole tree, but not in this part of it
+        if path in near:  # in the whole tree, but not in this part
             return f"{text} in this part of the tree"
         if near:
             quoted = " or ".join(f'"{suggestion}"' for suggestion in dict.fromkeys(near))
@@ -253,7 +253,7 @@ class Tree(Table, kind="tree"):
         return f"{text}; below {front or 'the root'} there are: {listed}"
 
     def _paths_ending(self, names: tuple[str, ...]) -> list[str]:
-        """Paths of leaves with the same ending, in case the front was forgotten."""
+        """Paths of leaves with the same ending, in case the prefix was forgotten."""
         columns = self.columns
         rows = (row for row in self.rows if columns.row_names[row] == names[-1])
         texts = (columns.row_text(row) for row in rows)
@@ -264,18 +264,18 @@ class Tree(Table, kind="tree"):
 
     @property
     def path(self) -> Path:
-        """The path of the root of this tree; empty for the root of the walk."""
+        """The path of the root of this tree; empty if the tree is the whole walk."""
         return self.columns.node_path(self.root)
 
     @property
     def nodes(self) -> list[Node]:
-        """Every node, also without parameters; for a selection, the nodes that lead to its leaves."""
+        """All nodes, including those without parameters; for a selection, the nodes that lead to its leaves."""
         columns = self.columns
         return [Node(columns, node) for node in self.node_numbers() if not columns.hidden(node)]
 
     def unlisted(self, saved: bool = False) -> dict[int, str]:
-        """Nodes that hold values which the walk does not list, with the reason; with `saved`, also nodes that save
-        other values than they hold."""
+        """Nodes with values that the walk does not list, with the reason; with `saved`, also nodes whose state dict
+        differs from their values."""
         columns, numbers = self.columns, self.node_numbers()
         objects = [columns.node_objects[node] for node in numbers]
         reasons_by_node: dict[int, str] = {}
@@ -287,7 +287,7 @@ class Tree(Table, kind="tree"):
         return {node: reasons_by_node[node] for node in topmost}
 
     def check_listed(self, verb: str) -> None:
-        """Raises if a node holds values that the walk does not list, which `verb` would silently leave out."""
+        """Raises if a node has values that the walk does not list, because `verb` would silently leave them out."""
         for node, reason in self.unlisted(saved=verb == "save").items():
             raise WalkError(f"cannot {verb} {escape(self.columns.node_text(node)) or 'this'}: {reason}")
 
@@ -332,7 +332,7 @@ class Tree(Table, kind="tree"):
 
     @property
     def shared_memory(self) -> list[SharedMemory]:
-        """Leaves that share memory and are not tied, and why not."""
+        """Leaves that share memory and are not tied, with the reason."""
         columns = self.columns
         leaves = self._leaves if columns.overlaps else set()
         return [
@@ -346,12 +346,12 @@ class Tree(Table, kind="tree"):
 
     @property
     def undone(self) -> list[UndoneTie]:
-        """Ties that were declared, by `lw.tie` or `lw.keep_ties`, and no longer hold."""
+        """Ties that were declared, by `lw.tie` or `lw.keep_ties`, and have been undone."""
         return [undone for undone, rows in self.columns.undone.items() if any(row in self.rows for row in rows)]
 
     @property
     def scalars(self) -> dict[Path, Any]:
-        """The plain values (numbers, strings, objects that no home handles) in containers and optimizers."""
+        """The plain values (numbers, strings, other objects) in containers and optimizers."""
         columns = self.columns
         if not self.is_whole:
             return {}
@@ -360,7 +360,7 @@ class Tree(Table, kind="tree"):
 
     @property
     def counts(self) -> Counts:
-        """Names, leaves, parameters, bytes: each leaf once, however many names it has.
+        """The numbers of names, leaves, parameters and bytes. Each leaf counts once, however many names it has.
 
         >>> import torch, leafwise as lw
         >>> shared = torch.nn.Linear(8, 8)
@@ -395,7 +395,7 @@ class Tree(Table, kind="tree"):
     # -- files -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Closes the file of this tree; arrays that were read stay. Does nothing if this is not the tree of a file."""
+        """Closes the file of this tree; arrays that were read stay valid. Does nothing if there is no file."""
         close = getattr(self.columns.node_objects[0], "close", None) if self.is_file else None
         if close is not None:
             close()
@@ -411,7 +411,7 @@ class Tree(Table, kind="tree"):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- pictures (render is imported when something is drawn) -------------------------------------------
+    # -- pictures (render is imported on first use) ------------------------------------------------------
 
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
         """The picture as plain text, `width` columns wide: `depth` levels of it, or with `full` all of it."""

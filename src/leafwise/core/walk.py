@@ -1,7 +1,7 @@
 """The one walk.
 
-`walk` goes over an object once and writes columns. Nothing else is computed: `Node`, `Leaf` and `Tree` are thin
-views of the columns.
+`walk` visits an object and everything in it once, and writes columns. Nothing else is computed: `Node`, `Leaf` and
+`Tree` are thin views of the columns.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,15 +15,15 @@ from leafwise.core.overlaps import find_overlaps, find_undone
 from leafwise.core.path import Path, quote
 from leafwise.errors import Error, WalkError
 
-# A module that is reachable by very many paths is listed under its first ones, and then referred to.
+# A module that is reachable by very many paths is listed under the first of them; later ones refer to these.
 MAX_REPEATED_NODES = 1_000_000
 
 
 def walk(root: Any) -> Columns:
-    """Goes over `root` once; see the module's docstring."""
+    """The columns of `root`; see the docstring of the module."""
     columns, lookup = _walk(root, {})
     if lookup.missed:
-        # An optimizer came before the model, whose parameters its state is named after.
+        # An optimizer came before its model, but its state is named after the parameters of the model.
         paths = lookup.missed_paths()
         if paths:
             columns, _ = _walk(root, paths)
@@ -32,7 +32,7 @@ def walk(root: Any) -> Columns:
 
 
 class _PathLookup:
-    """The paths of values that the walk has met so far; an optimizer asks it what its parameters are called."""
+    """The paths of the values that the walk has found so far. Optimizers look up their parameters in it."""
 
     def __init__(self, columns: Columns, known: dict[int, Path]) -> None:
         self.columns = columns
@@ -52,7 +52,7 @@ class _PathLookup:
         return self.columns.row_path(row)
 
     def missed_paths(self) -> dict[int, Path]:
-        """The paths of values that were asked for before the walk met them, by identity."""
+        """The paths of values that were looked up before the walk found them, by identity."""
         rows = ((key, self._row(key)) for key in self.missed)
         return {key: self.columns.row_path(row) for key, row in rows if row is not None}
 
@@ -64,11 +64,11 @@ class _PathLookup:
         return self._rows.get(key)
 
 
-_LEAF: Visit = ((), (), None)  # the answer of the visitor of a leaf type
+_LEAF: Visit = ((), (), None)  # what the visitor of a leaf type returns
 
 
 def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _PathLookup]:  # noqa: C901
-    # The hot loop of leafwise, without recursion: about 1.5 microseconds for each node.
+    # The hot loop of leafwise, without recursion: about 1.5 microseconds per node.
     columns = Columns()
     parents, names, objects = columns.node_parents, columns.node_names, columns.node_objects
     row_nodes, row_names = columns.row_nodes, columns.row_names
@@ -139,7 +139,7 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _PathLookup]:  # 
     except Exception as error:
         at = columns.node_path(node).names if node >= 0 else ()
         path = ".".join(map(quote, (*at, name) if name else at)) or "the root"
-        raise WalkError(f"cannot walk {path}: looking at it raised {type(error).__name__}: {error}") from error
+        raise WalkError(f"cannot walk {path}: visiting it raised {type(error).__name__}: {error}") from error
     if not objects:
         handled = homes.find(type(root))
         if handled is None or handled[1] != "node" or not hasattr(root, "__len__") or len(root):
@@ -172,7 +172,7 @@ def _visitor(columns: Columns, cls: type, lookup: _PathLookup) -> Callable[[Any]
 
 
 def _closes_cycle(parents: list[int], above: int, first: int, cyclic: set[int]) -> bool:
-    """Called where an object is met again below the node `above`: whether its first node, `first`, is that node or one
+    """Called when an object is found again below the node `above`: whether its first node, `first`, is that node or one
     of its parents. If so, all nodes between them are on the cycle."""
     between = []
     while above > first:
@@ -185,7 +185,7 @@ def _closes_cycle(parents: list[int], above: int, first: int, cyclic: set[int]) 
 
 
 def _find_ties(columns: Columns) -> None:
-    """Rows that hold the same object are one leaf, and so are rows over the same memory."""
+    """Ties rows with the same object, and rows over the same memory."""
     values = columns.row_values
     first_rows = dict(zip(map(id, reversed(values)), range(len(values) - 1, -1, -1), strict=True))
     if len(first_rows) < len(values):
@@ -205,7 +205,7 @@ def _find_ties(columns: Columns) -> None:
 
 
 def _tie_views(columns: Columns, first_rows: dict[int, int]) -> None:
-    """Ties names that a home knows to be views of a leaf elsewhere; even on meta, where no memory can be compared."""
+    """Ties names that are views of a leaf elsewhere according to their home; works on meta, too, without memory."""
     for row, node in enumerate(columns.row_nodes):
         owner = columns.node_objects[node]
         if columns.row_names[row] not in columns.views.get(type(owner), ()):

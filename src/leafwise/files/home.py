@@ -66,7 +66,7 @@ class FilesHome(Home):
         if owner.record is None:
             return None, None
         role: Role = owner.record.roles.get(
-            owner.front + name if isinstance(owner, VirtualNode) else name, (None, None)
+            owner.prefix + name if isinstance(owner, VirtualNode) else name, (None, None)
         )
         return role
 
@@ -106,7 +106,7 @@ def _by_kind(group: FileGroup) -> Visit:
     others = []
     for name, value in group.children:
         if isinstance(value, Stored):
-            leaves.setdefault(kinds.get(group.front + name, "array"), []).append((name, value))
+            leaves.setdefault(kinds.get(group.prefix + name, "array"), []).append((name, value))
         else:
             others.append((name, value))
     return tuple(leaves.items()), others, None

@@ -1,1 +1,1 @@
-"""Homes: where live parameters are reached. A home states only what differs (`core/home.py`)."""
+"""Homes: access to live parameters. A home implements only what is different from other homes (`core/home.py`)."""

@@ -1,4 +1,4 @@
-"""Plain containers: dicts, lists, tuples and dataclasses that hold models, optimizers or arrays."""
+"""Plain containers: dicts, lists, tuples and dataclasses that contain models, optimizers or arrays."""
 
 from collections.abc import Collection, Mapping, MutableMapping
 from typing import Any, ClassVar, Literal
@@ -19,7 +19,7 @@ class ContainerRebuilding(Rebuilding):
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
         if isinstance(owner, VirtualNode):
-            return owner  # it stands for keys of the mapping above it, which is changed itself
+            return owner  # it represents keys of the mapping above it, which is changed itself
         if isinstance(owner, Mapping):
             return _changed_mapping(owner, changes)
         if _is_sequence(owner):
@@ -52,6 +52,7 @@ class ContainerSaving(Saving):
 
 class ContainersHome(Home):
     name = "containers"
+    walks = "dicts, lists, tuples and dataclasses that contain these or arrays"
     capabilities: ClassVar[Capabilities] = {Rebuilding: ContainerRebuilding, Saving: ContainerSaving}
     _last_keys: tuple[tuple[int, int], dict[str, Any]] = (0, 0), {}
 
@@ -66,13 +67,13 @@ class ContainersHome(Home):
         if isinstance(obj, Mapping):
             return _visit_mapping(obj) if obj else None
         if _is_sequence(obj):
-            # [3, 4] and [] are plain values; only a list that holds something to walk is a node.
+            # [3, 4] and [] are plain values; only a list with something to walk is a node.
             if _PLAIN.issuperset(map(type, obj)):
                 return None
             return (), [(str(index), item) for index, item in enumerate(obj)], None
         names = getattr(obj, "_fields", None)
         if not names:
-            from dataclasses import fields  # already imported, since there is a dataclass
+            from dataclasses import fields  # already imported, because there is a dataclass
 
             names = [field.name for field in fields(obj)]
         return (), [(name, getattr(obj, name)) for name in names], None
@@ -89,7 +90,7 @@ class ContainersHome(Home):
         return Entry(name, "attribute")
 
     def _key(self, owner: Mapping[Any, Any], name: str) -> Any:
-        """The key that a path calls by this name. Paths of one mapping are made in a row, so its keys are kept."""
+        """The key with this name in a path. The keys of the last mapping are cached, since it is usually asked next."""
         last_owner, keys = self._last_keys
         if last_owner != (id(owner), len(owner)) or keys.get(name, self) not in owner:
             keys = _keys_by_name(owner)
@@ -141,13 +142,13 @@ def _visit_mapping(obj: Mapping[Any, Any]) -> Visit:
 
 
 def _is_flat(items: Collection[tuple[str, Any]]) -> bool:
-    """Whether dotted keys lead straight to arrays, as in a state dict.
+    """Whether dotted keys lead directly to arrays, as in a state dict.
 
-    If there is also a nested dict under the first name of a dotted key, the keys are not split, because then two places
-    could have the same path.
+    If the first entry of a dotted key is also the key of a nested dict, keys are not split, because two values could
+    then have the same path.
     """
-    kinds: dict[type, str | None] = {}  # "node", "leaf" or None by type, as homes handle it
-    fronts, nested = set(), set()
+    kinds: dict[type, str | None] = {}  # type → "node", "leaf" or None
+    prefixes, nested = set(), set()
     flat = False
     for key, value in items:
         if type(value) not in kinds:
@@ -155,11 +156,11 @@ def _is_flat(items: Collection[tuple[str, Any]]) -> bool:
             kinds[type(value)] = None if handled is None else handled[1]
         kind = kinds[type(value)]
         if "." in key:
-            fronts.add(key.partition(".")[0])
+            prefixes.add(key.partition(".")[0])
             flat = flat or kind == "leaf"
         elif kind == "node":
             nested.add(key)
-    return flat and fronts.isdisjoint(nested)
+    return flat and prefixes.isdisjoint(nested)
 
 
 def _keys_by_name(obj: Mapping[Any, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _PIECE = 8 << 20  # bytes copied at a time
 class NumpySaving(Saving):
     def pieces(self, value: Any) -> Iterator[Any]:
         if isinstance(value, np.ma.MaskedArray):
-            raise Unsupported(self.home.name, "be saved", "a masked array; save its data and its mask")
+            raise Unsupported(self.home.name, "save a masked array", "save its data and its mask instead")
         value = np.asarray(value)
         if value.flags.c_contiguous and value.dtype.isnative:
             yield value.reshape(-1).view(np.uint8).data if value.size else b""
@@ -80,7 +80,7 @@ class NumpyFilling(Filling):
 class NumpyMeasuring(Measuring):
     def cannot_measure(self, value: Any) -> str:
         if isinstance(value, np.ma.MaskedArray):
-            return "it is a masked array; give its data"
+            return "it is a masked array; pass its data instead"
         return unknown_dtype(value.dtype.name)
 
     def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
@@ -91,9 +91,9 @@ class NumpyMeasuring(Measuring):
 class NumpyComparing(Comparing):
     def cannot_compare(self, value: Any) -> str:
         if isinstance(value, np.ma.MaskedArray):
-            return "it is a masked array; give its data"
+            return "it is a masked array; pass its data instead"
         is_number = value.dtype.kind in "biufc" or value.dtype.type.__module__ == "ml_dtypes"
-        return "" if is_number else f"there are no numbers in an array of {value.dtype.name}"
+        return "" if is_number else f"an array of dtype {value.dtype.name} contains no numbers"
 
     def contiguous_run(self, value: Any) -> Run | None:
         return cpu.run_of(value) if value.flags.c_contiguous and value.dtype.isnative else None
@@ -125,7 +125,7 @@ class NumpyHome(Home):
         except ValueError as error:
             raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
         if not hasattr(array, "dtype"):
-            # Python numbers take the dtype of the leaf if only precision is lost.
+            # Python numbers are cast to the dtype of the leaf if only precision is lost.
             with np.errstate(over="ignore"):  # an overflow is reported below
                 cast = source.astype(value.dtype) if np.can_cast(source.dtype, value.dtype, "same_kind") else None
             if cast is None or (value.dtype.kind in "iub" and not np.array_equal(cast, source)):
@@ -140,7 +140,7 @@ class NumpyHome(Home):
         value[...] = source
 
     def storages(self, values: list[Any]) -> list[object | None]:
-        # Not of a masked array: the mask changes the values, and the memory does not show it.
+        # Not for a masked array: its values depend on the mask, not only on the memory.
         return [
             id(_owner(value)) if value.size and not isinstance(value, np.ma.MaskedArray) else None for value in values
         ]
@@ -151,7 +151,7 @@ class NumpyHome(Home):
 
 def _memory(value: Any) -> Memory:
     address = value.__array_interface__["data"][0]
-    # The same bytes are different numbers in the other byte order.
+    # In the other byte order, the same bytes are different numbers.
     dtype = value.dtype.name if value.dtype.isnative else f"{value.dtype.name} swapped"
     return Memory(address, value.shape, value.strides, value.itemsize, dtype)
 

@@ -19,6 +19,7 @@ class StatefulRebuilding(Rebuilding):
 
 class StatefulHome(Home):
     name = "an object with a state dict"
+    walks = "objects with state_dict() and load_state_dict()"
     capabilities: ClassVar[Capabilities] = {Rebuilding: StatefulRebuilding}
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:

@@ -1,1 +1,1 @@
-"""One pass over arrays: NumPy says what is right, C does it on CPUs, Triton on GPUs."""
+"""One pass over arrays: C code on CPUs, Triton on GPUs, and NumPy as the reference."""

@@ -1,11 +1,11 @@
-"""The one rule of casts, which `save`, `load` and `convert` share.
+"""The rules for casts in `save`, `load` and `convert`.
 
-A cast rounds to the nearest number that the new dtype has, and never makes another number of one: what would
-overflow, lose its sign, or turn from an infinity or a zero into something else does not fit. Which dtypes can be cast
-to which is decided before: numbers with a fraction, whole and complex numbers stay what they are.
+A cast rounds to the nearest number of the new dtype, and never changes a number otherwise: a value that would overflow,
+lose its sign, or turn from an infinity or a zero into something else does not fit. Floats, integers and complex numbers
+are never cast to another of these kinds.
 
-Whether values fit is told from the values themselves, not from what NumPy, ml_dtypes or PyTorch make of them: these
-disagree about float8 (one saturates, one gives nan, one drops the sign), and some round float64 twice.
+Whether a value fits is decided from the value itself, not from the results of NumPy, ml_dtypes or PyTorch: these
+disagree about float8 (one saturates, one returns nan, one drops the sign), and some round float64 twice.
 """
 
 import sys
@@ -19,24 +19,24 @@ from leafwise.core.dtypes import DTYPES, number_kind
 from leafwise.errors import WriteError
 from leafwise.kernels.dtypes import byte_values, numpy_dtype
 
-_BLOCK = 1 << 16  # elements that are worked on at a time, so that what is between them stays in the cache
+_BLOCK = 1 << 16  # elements to process at a time, so that intermediate results stay in the cache
 
 
-# Those that are worked out here; to float64, NumPy casts right.
+# Dtypes that are cast here. NumPy casts correctly to float64.
 _FLOATS = {
     dtype.name: dtype.range
     for dtype in DTYPES.values()
     if dtype.is_stored and dtype.range and dtype.range.smallest_normal is not None and dtype.bits < 64
 }
-# The powers of two from 2^-127 to 2^127, and nan. What lies halfway goes up.
+# The powers of two from 2^-127 to 2^127, and nan. Numbers halfway between two of them are rounded up.
 _POWERS = "float8_e8m0fnu"
 _SMALLEST_POWER, _LARGEST_POWER = 2.0**-127, 2.0**127
 
 
-@np.errstate(all="ignore")  # what overflows is told from the values, and signalling nan are nan
+@np.errstate(all="ignore")  # overflows are found from the values, and signaling nan is nan
 def cast_to(array: Any, dtype: str, saturate: bool = False) -> Any:
-    """A NumPy array in another dtype of the same kind of number, each value rounded to the nearest. Raises `WriteError`
-    where one does not fit; `saturate` takes the nearest finite number for it.
+    """A NumPy array in another dtype of the same kind of number, each value rounded to the nearest. If a value does
+    not fit, raises `WriteError`, or with `saturate`, uses the nearest finite number.
 
     >>> cast_to(np.array([0.1, 7e4]), "float16", saturate=True)
     array([1.00e-01, 6.55e+04], dtype=float16)
@@ -53,7 +53,7 @@ def cast_to(array: Any, dtype: str, saturate: bool = False) -> Any:
 
 @np.errstate(all="ignore")
 def misfit(array: Any, dtype: str) -> str:
-    """Why a NumPy array cannot be cast to a dtype; empty where it can."""
+    """Why a NumPy array cannot be cast to a dtype; empty if it can."""
     try:
         array = _prepared(array, dtype)
     except WriteError as error:
@@ -62,8 +62,8 @@ def misfit(array: Any, dtype: str) -> str:
 
 
 def cast_numbers(numbers: Any, dtype: str) -> Any:
-    """Python numbers, as NumPy takes them, in the dtype of what they are written into; whole ones may get a fraction.
-    Raises `WriteError` where one does not fit."""
+    """Python numbers, or lists of them, in the dtype of the array that they are written into; integers may become
+    floats. Raises `WriteError` if one does not fit."""
     kind = number_kind(dtype)
     if kind == "complex" or (kind == "float" and numbers.dtype.kind in "biuf"):
         numbers = numbers.astype(np.complex128 if kind == "complex" else np.float64)
@@ -71,13 +71,13 @@ def cast_numbers(numbers: Any, dtype: str) -> Any:
 
 
 def _prepared(array: Any, dtype: str) -> Any:
-    """The array in a dtype that NumPy computes with, nothing lost; complex numbers as pairs."""
+    """The array, without loss, in a dtype with which NumPy computes; complex numbers as pairs."""
     array = np.asarray(array)
     kinds = [number_kind(name) for name in (array.dtype.name, dtype)]
     if kinds[0] != kinds[1]:
-        raise WriteError(f"{array.dtype} is not cast to {dtype}, which is another kind of number")
+        raise WriteError(f"cannot cast {array.dtype} to {dtype}, which is another kind of number")
     if dtype not in _FLOATS and dtype != _POWERS and not (_is_plain(dtype) and array.dtype.kind in "iubfcV"):
-        raise WriteError(f"{array.dtype} is not cast to {dtype}")
+        raise WriteError(f"cannot cast {array.dtype} to {dtype}")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if kinds[0] != "float" or array.dtype.itemsize > 2 or array.dtype.name == dtype:
@@ -87,7 +87,7 @@ def _prepared(array: Any, dtype: str) -> Any:
     return array.astype(np.float32)
 
 
-# -- what fits ---------------------------------------------------------------------------------------------
+# -- whether values fit ------------------------------------------------------------------------------------
 
 
 def _fits(array: Any, dtype: str) -> bool:
@@ -101,18 +101,18 @@ def _fits(array: Any, dtype: str) -> bool:
         return least <= int(array.min()) and int(array.max()) <= largest
     if _is_plain(dtype) and array.dtype.itemsize <= numpy_dtype(dtype).itemsize:
         return True
-    # Most arrays are seen to fit by their extremes alone. Those with infinities or nan are looked at one by one.
+    # Usually the extremes are enough. With infinities or nan, every value is checked.
     extremes = np.array([array.min(), array.max()])
     return not _unfit(extremes, dtype, False).any() or not any(_unfit(part, dtype).any() for part in _blocks(array))
 
 
 def _unfit(values: Any, dtype: str, special_fits: bool = True) -> Any:
-    """Which floats do not fit. Nan always does, and infinities where the dtype has some, unless nothing special
-    shall."""
+    """Which floats do not fit. Nan always fits, and infinities fit if the dtype has them, unless `special_fits` is
+    False."""
     if dtype == _POWERS:
         within = (values >= _SMALLEST_POWER / 2) & (values < 1.5 * _LARGEST_POWER)
         has_infinity = False
-    elif dtype == "float64":  # of floats that are wider still
+    elif dtype == "float64":  # from a wider float
         within, has_infinity = np.isfinite(values.astype(np.float64)), True
     else:
         range_ = _FLOATS[dtype]
@@ -127,7 +127,7 @@ def _unfit(values: Any, dtype: str, special_fits: bool = True) -> Any:
 
 
 def _is_plain(dtype: str) -> bool:
-    """Whether NumPy has a dtype by itself, and rounds to it once."""
+    """Whether NumPy itself has a dtype, and rounds only once when casting to it."""
     wanted = numpy_dtype(dtype)
     return wanted.kind in "iubfc" and wanted.type.__module__ == "numpy"
 
@@ -144,14 +144,14 @@ def _part_dtype(dtype: str) -> str:
 
 
 def _blocks(array: Any) -> Iterator[Any]:
-    """The values in some order, a block at a time."""
+    """The values in any order, a block at a time."""
     flat = array.reshape(-1) if array.flags.c_contiguous else array.ravel(order="K")
     for start in range(0, flat.size, _BLOCK):
         yield flat[start : start + _BLOCK]
 
 
 def _reason(array: Any, dtype: str) -> str:
-    """Says of the first value that does not fit why it does not."""
+    """The first value that does not fit, and why."""
     if array.dtype.kind == "c":
         parts = [part for part in (array.real, array.imag) if not _fits(part, _part_dtype(dtype))]
         return _reason(parts[0], _part_dtype(dtype))
@@ -161,7 +161,7 @@ def _reason(array: Any, dtype: str) -> str:
         return f"some values do not fit into {dtype}, which goes from {least} to {largest}: {value} for instance"
     first = next(float(part[unfit.argmax()]) for part in _blocks(array) if (unfit := _unfit(part, dtype)).any())
     if dtype == _POWERS:
-        return _misfit_text(first, dtype, "which has the powers of two from 2^-127 to 2^127 and nothing else")
+        return _misfit_text(first, dtype, "which has only the powers of two from 2^-127 to 2^127")
     if np.isinf(first):
         return _misfit_text(first, dtype, "which has no infinity")
     return _misfit_text(first, dtype, f"whose largest number is {str(_largest(dtype)).removesuffix('.0')}")
@@ -175,11 +175,11 @@ def _largest(dtype: str) -> float:
     return sys.float_info.max if dtype == "float64" else _FLOATS[dtype].largest
 
 
-# -- casts of what fits ------------------------------------------------------------------------------------
+# -- casts of values that fit ------------------------------------------------------------------------------
 
 
 def _clipped(array: Any, dtype: str) -> Any:
-    """What does not fit replaced by the nearest finite number that the dtype has."""
+    """The array, with values that do not fit replaced by the nearest finite number of the dtype."""
     if array.dtype.kind == "c":
         parts = [_clipped(part, _part_dtype(dtype)) for part in (array.real, array.imag)]
         clipped = np.empty_like(array)
@@ -199,7 +199,7 @@ def _clipped(array: Any, dtype: str) -> Any:
 
 
 def _converted(array: Any, dtype: str) -> Any:
-    """What fits, rounded to nearest, once."""
+    """Values that fit, rounded to nearest, once."""
     wanted = numpy_dtype(dtype)
     if array.dtype == wanted:
         return array
@@ -224,14 +224,14 @@ def _converted(array: Any, dtype: str) -> Any:
 def _to_float16(array: Any) -> Any:
     torch = sys.modules.get("torch")
     if torch is not None and array.dtype == np.float32 and array.flags.c_contiguous and array.flags.writeable:
-        # The same numbers four times as fast: PyTorch uses the instruction that rounds just so.
+        # The same numbers, four times faster: PyTorch uses the CPU instruction for this.
         return torch.from_numpy(array).to(torch.float16).numpy()
     return array.astype(np.float16)
 
 
 def _to_odd(wide: Any) -> Any:
-    """float64 as float32, where what is not exact gets a last bit of one: rounding that to fewer bits gives what
-    rounding all of it at once would."""
+    """float64 as float32, rounded to odd: inexact results have a last bit of one, so that rounding them again, to fewer
+    bits, gives the same result as rounding only once."""
     single = wide.astype(np.float32)
     back = single.astype(np.float64)
     bits = single.view(np.uint32)
@@ -241,7 +241,7 @@ def _to_odd(wide: Any) -> Any:
 
 
 def _upper_half_to_odd(single: Any) -> Any:
-    """The upper sixteen bits of each float32, with a last bit of one where the others are not all zero."""
+    """The upper sixteen bits of each float32, with a last bit of one if the lower bits are not all zero."""
     bits = single.view(np.uint32)
     upper = bits >> np.uint32(16)
     upper |= (bits & np.uint32(0xFFFF)) != 0
@@ -250,7 +250,7 @@ def _upper_half_to_odd(single: Any) -> Any:
 
 @cache
 def _byte_codes(dtype: str) -> Any:
-    """For the upper sixteen bits of every float32, the byte that is the nearest number of a float8 dtype."""
+    """For all upper sixteen bits of a float32, the byte of the nearest number of a float8 dtype."""
     every = (np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)).view(np.float32)
     if dtype == _POWERS:
         fraction, exponent = np.frexp(every.astype(np.float64))

@@ -1,18 +1,18 @@
 /* The statistics of one chunk of an array, block by block. */
 
-#define STEP (16 * BLOCK) /* elements that are read from a file at a time: few enough to stay in the cache */
+#define STEP (16 * BLOCK) /* elements to read from a file at a time: few enough to stay in the cache */
 
-/* What is found in a chunk: what `Moments` in core/moments.py has, under the same names and in the same order, but
-   between its counts and its numbers how many are finite, and the exact extremes of whole numbers; those of uint64 have
-   their first bit flipped. */
+/* The results for a chunk: the fields of `Moments` in core/moments.py, with the same names and in the same order. In
+   addition, between the counts and the numbers: how many values are finite, and the exact extremes of integers. The
+   extremes of uint64 have their first bit flipped. */
 struct result {
     int64_t nan, posinf, neginf, zeros, subnormals, finite, whole_min, whole_max;
     double min, max, mean, mean_rest, std, l1, l2;
 };
 
-/* The moments of the finite values so far. The mean is `mean + mean_rest`: far from zero, the distance of two means
-   that were rounded to doubles would be too rough. Means are in units of 2 to the power `exponent`, squares in units
-   of 4. */
+/* The moments of the finite values so far. The mean is `mean + mean_rest`: far from zero, the difference of two means
+   that were rounded to doubles would not be precise enough. Means are in units of 2 to the power of `exponent`, squares
+   in units of 4 to that power. */
 struct moments {
     double count, mean, mean_rest, deviation, magnitude, square;
     int exponent;
@@ -43,7 +43,7 @@ static void fold(struct moments *into, struct moments *other)
         *into = *other;
         return;
     }
-    /* What is all zero has no exponent that would matter. */
+    /* The exponent of values that are all zero is ignored. */
     int exponent = into->exponent;
     if (!into->magnitude || (other->magnitude && other->exponent > exponent))
         exponent = other->exponent;
@@ -58,7 +58,7 @@ static void fold(struct moments *into, struct moments *other)
     into->count = count;
 }
 
-/* Whether squares minus the square of the mean would lose more than ten bits. */
+/* Whether the mean of squares minus the square of the mean would lose more than ten bits. */
 static int cancels(double deviation, double mean, double count)
 {
     return mean * mean * count > 1024 * deviation;
@@ -82,14 +82,14 @@ static void extremes(const struct sums *sums, struct result *found)
 
 static void count_exponents(const struct lanes *lanes, long count, double typical, long zeros, struct room *room)
 {
-    /* The window ends two above the exponent of the typical magnitude. */
+    /* The window ends two exponents above that of the typical magnitude. */
     int middle = typical > 0 ? ilogb(typical) + 127 : 1;
     int lowest = middle - 13 < 1 ? 1 : middle - 13 > 240 ? 240 : middle - 13;
     lanes->count_exponents(room->exponents, count, lowest, room->histogram);
     room->histogram[0] -= (uint32_t)zeros;
 }
 
-/* Numbers as 32-bit floats; `kind` says so from then on. */
+/* Numbers as 32-bit floats; sets `kind` accordingly. */
 static const char *as_floats(const struct lanes *lanes, enum kind *kind, const char *x, long count, const float *values,
                              float *room)
 {
@@ -113,7 +113,7 @@ static void float_block(const struct lanes *lanes, enum kind kind, const char *x
     else
         lanes->sums_of_halves(kind, (const uint16_at *)x, count, &sums);
     if (!isfinite(sums.magnitude)) {
-        /* Something in it is not finite: looked at again, without that. */
+        /* Some values are not finite: measured again without them. */
         long kept = 0;
         x = as_floats(lanes, &kind, x, count, values, room->floats);
         for (long i = 0; i < count; i++) {
@@ -171,7 +171,7 @@ static void double_block(const struct lanes *lanes, const double_at *x, long cou
         return;
     double magnitude = fmax(fabs(sums.least), fabs(sums.largest));
     if (magnitude > 0 && (magnitude > 0x1p480 || magnitude < 0x1p-480)) {
-        /* Squares would overflow, or vanish. */
+        /* Squares would overflow or underflow. */
         exponent = ilogb(magnitude);
         scale = ldexp(1, exponent < -1000 ? 1000 : -exponent);
         exponent = exponent < -1000 ? -1000 : exponent;
@@ -194,7 +194,7 @@ static void double_block(const struct lanes *lanes, const double_at *x, long cou
     fold(moments, &block);
     if (!with_histogram)
         return;
-    /* The exponent that a float would have; the first and the last stand for all that are smaller or larger. */
+    /* The exponent as 32-bit floats have it; the first and the last include all smaller and all larger numbers. */
     for (long i = 0; i < count; i++) {
         int exponent_of_float = (int)(bits_of_double(x[i]) >> 52 & 2047) - 1023 + 127;
         room->exponents[i] = (uint8_t)(exponent_of_float < 0 ? 0 : exponent_of_float > 255 ? 255 : exponent_of_float);
@@ -217,7 +217,7 @@ static void double_block(const struct lanes *lanes, const double_at *x, long cou
     }                                                                                                                  \
     break;
 
-/* Whole numbers as doubles; their extremes and their exponents are found on the way, where they are exact. */
+/* Integers as doubles. Their extremes and exponents are computed here, while they are still exact. */
 static void decode_whole(enum kind kind, const char *x, long count, int with_histogram, struct room *room,
                          struct result *found)
 {
@@ -236,7 +236,7 @@ static void decode_whole(enum kind kind, const char *x, long count, int with_his
     found->whole_max = largest > found->whole_max ? largest : found->whole_max;
 }
 
-/* Reads so many bytes of a file; returns whether all were there. */
+/* Reads bytes of a file; returns whether all could be read. */
 static int read_all(int file, int64_t at, char *into, size_t bytes)
 {
     while (bytes) {
@@ -276,7 +276,7 @@ static int measure_chunk(const struct lanes *lanes, enum kind kind, const struct
     found->whole_min = INT64_MAX, found->whole_max = INT64_MIN;
     for (int64_t start = 0; start < size; start += BLOCK, x += BLOCK * item_bytes[kind]) {
         long count = size - start < BLOCK ? (long)(size - start) : BLOCK;
-        /* Of whole numbers, only those of 64 bits are more than doubles tell exactly. */
+        /* Only integers of 64 bits cannot all be represented by doubles. */
         int beyond_doubles = item_bytes[kind] == 8;
         if (start % STEP == 0) {
             int64_t some = size - start < STEP ? size - start : STEP;

@@ -1,23 +1,22 @@
-/* How far two arrays of one dtype are apart, in one pass over both. See comparing.py for how it is called, and
-   reference.py for what is right.
+/* Compares two arrays of one dtype, in one pass over both. See comparing.py for how it is called, and reference.py for
+   the reference.
 
-   Chunks and threads are as in cpu.c. Of a chunk, a step is read of either side and compared bit by bit; only where
-   they differ are numbers made of the bits. A step of both sides stays in the cache. */
+   Chunks and threads are as in cpu.c. In each step, a part of a chunk is read from both sides and compared bit by bit.
+   Only if they differ are the bits converted to numbers. A step of both sides stays in the cache. */
 
-/* What is found of a chunk; the layout is known to comparing.py. Norms and the cosine are of the pairs that are finite,
-   and not there (zero) where all is the same and nobody asked for them. The largest difference is NaN where one
-   that is not finite changed: of those there are `nonfinite_changed`. The distance and the norms are in units of 2 to
-   the power of what stands below: as numbers they may be too large for any double, or too small for all their digits.
- */
+/* The results for a chunk; comparing.py knows the layout. Norms and the cosine are those of the finite pairs; they are
+   zero if both sides are the same and they were not requested. The largest difference is NaN if a pair that is not
+   finite changed; `nonfinite_changed` counts these pairs. The distance and the norms are in units of 2 to the power of
+   the exponents below: without them, they could overflow a double, or lose digits. */
 struct comparison {
     int64_t differs, changed, nonfinite;
     double distance, norm, other_norm, cosine, largest;
     int64_t nonfinite_changed, distance_power, norm_power, other_power;
 };
 
-/* Sums so far. Squares are in units of 4 to the power of their exponent, each of its own: one side may be huge, the
-   other small, and the distances smaller than both. `dot` is in units of 2 to the power of those of both sides,
-   `largest` in units of one. */
+/* Sums so far. Squares are in units of 4 to the power of their exponents. Each has its own exponent: one side may be
+   huge, the other small, and the distances smaller than both. `dot` is in units of 2 to the power of the sum of both
+   exponents, `largest` in units of one. */
 struct gap {
     struct apart sums;
     int distance, norm, other_norm;
@@ -25,12 +24,12 @@ struct gap {
 
 struct pair_room {
     float floats[2][BLOCK];
-    double doubles[3][BLOCK]; /* of either side, and the distances */
+    double doubles[3][BLOCK]; /* both sides, and the distances */
 };
 
 static void add_squares(double *sum, int *exponent, double more, int more_exponent)
 {
-    /* What is all zero has no exponent that would matter. */
+    /* The exponent of values that are all zero is ignored. */
     if (!more)
         return;
     int most = !*sum || more_exponent > *exponent ? more_exponent : *exponent;
@@ -49,7 +48,7 @@ static void fold_gap(struct gap *into, const struct gap *other)
     into->sums.largest = other->sums.largest > into->sums.largest ? other->sums.largest : into->sums.largest;
 }
 
-/* Floats, and the bytes that they were made of. */
+/* Compares floats; also needs the bytes from which they were decoded. */
 static void floats_apart(const struct lanes *lanes, const float_at *x, const float_at *y, const char *bytes,
                          const char *other_bytes, int item_bytes, long count, struct pair_room *room, struct gap *gap,
                          struct comparison *found)
@@ -57,7 +56,7 @@ static void floats_apart(const struct lanes *lanes, const float_at *x, const flo
     struct gap block = {{0}, 0, 0, 0};
     lanes->apart_of_floats(x, y, count, &block.sums);
     if (!isfinite(block.sums.square + block.sums.other_square)) {
-        /* Something in it is not finite: looked at again, without that. */
+        /* Some values are not finite: compared again without them. */
         long kept = 0;
         for (long i = 0; i < count; i++) {
             float a = x[i], b = y[i];
@@ -73,7 +72,7 @@ static void floats_apart(const struct lanes *lanes, const float_at *x, const flo
     fold_gap(gap, &block);
 }
 
-/* By which power of two numbers are divided so that their squares neither overflow nor vanish: none, mostly. */
+/* The power of two by which numbers are divided so that their squares neither overflow nor underflow; mostly 0. */
 static int exponent_of(double magnitude)
 {
     if (!(magnitude > 0) || (magnitude <= 0x1p480 && magnitude >= 0x1p-480))
@@ -89,7 +88,7 @@ static double largest_of(const double *x, long count)
     return largest;
 }
 
-/* Numbers as doubles, in room; their distances too, where those of whole numbers would be rounded away. */
+/* Compares doubles in `room`, which also has the distances if those of integers would be lost by rounding. */
 static void doubles_apart(struct pair_room *room, long count, int with_distances, struct gap *gap,
                           struct comparison *found)
 {
@@ -104,7 +103,7 @@ static void doubles_apart(struct pair_room *room, long count, int with_distances
             found->nonfinite_changed += memcmp(x + i, y + i, sizeof *x) != 0;
     found->nonfinite += count - kept;
     if (isinf(far = largest_of(apart, kept))) {
-        /* Two that are finite may be further apart than any number. */
+        /* The difference of two finite numbers may be larger than any double. */
         for (long i = 0; i < kept; i++)
             apart[i] = x[i] / 2 - y[i] / 2;
         halved = 1, far = largest_of(apart, kept);
@@ -172,7 +171,7 @@ static void compare_step(const struct lanes *lanes, enum kind kind, const char *
     }
 }
 
-/* Compares a chunk; says which side could not be read, 1 or 2, or 0. */
+/* Compares a chunk; returns the side that could not be read, 1 or 2, or else 0. */
 static int compare_chunk(const struct lanes *lanes, enum kind kind, const struct side sides[2], int64_t size,
                          const float *values, int always, struct pair_room *room, struct comparison *found)
 {
@@ -193,7 +192,7 @@ static int compare_chunk(const struct lanes *lanes, enum kind kind, const struct
     }
     if (at >= bytes)
         return 0;
-    /* What came before was the same, and is looked at again: its numbers are a part of the norms. */
+    /* The steps before this one were equal and were skipped. They are read again, because they count in the norms. */
     for (at = 0; at < bytes; at += step) {
         int64_t some = bytes - at < step ? bytes - at : step;
         if (at != held && !(x = seen(sides, at, some)))
@@ -255,15 +254,16 @@ static void *compare(void *given)
     return NULL;
 }
 
-/* As leafwise_result_bytes. */
+/* See leafwise_result_bytes. */
 int64_t leafwise_comparison_bytes(void)
 {
     return (int64_t)sizeof(struct comparison);
 }
 
-/* Compares arrays with others of the same dtypes and sizes. The results are one for each chunk. Chunks that are the
-   same are not looked at further, unless `always`. `files` are descriptors, -1 for what is in memory. Gives 0 where all
-   went well, -1 where there was no memory, and 2 n + 1 for an array n that could not be read, 2 n + 2 for its other. */
+/* Compares arrays with others of the same dtypes and sizes. There is one result for each chunk. For equal chunks, norms
+   are computed only with `always`. `files` are descriptors, or -1 for arrays in memory. Returns 0 for success, -1 if
+   there was not enough memory, 2 n + 1 if the first side of pair n could not be read, and 2 n + 2 if the second could
+   not. */
 int64_t leafwise_compare(int64_t arrays, int64_t chunk, const int64_t *addresses, const int64_t *other_addresses,
                          const int64_t *sizes, const int64_t *first_chunks, const int32_t *files,
                          const int32_t *other_files, const int32_t *kinds, const int32_t *values_of,

@@ -1,4 +1,4 @@
-"""How far arrays are apart: in memory or in files of this machine, by C where it was built, by NumPy elsewhere."""
+"""Comparing arrays in memory or in local files: with C code if it was built, otherwise with NumPy."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ from leafwise.kernels import cpu, reference
 from leafwise.kernels.cpu import CHUNK, PER_THREAD, of_dtypes, threads_here
 from leafwise.kernels.dtypes import item_bytes, numpy_dtype, unknown_dtype
 
-_BUNDLE = 128 << 20  # how many bytes of one side are compared before anybody hears of it
+_BUNDLE = 128 << 20  # bytes of one side that are compared between two reports of progress
 _RESULT = np.dtype(
     [
         *((name, np.int64) for name in ("differs", "changed", "nonfinite")),
@@ -28,22 +28,22 @@ Pair = tuple[Run, Run]
 
 
 class PairPart(NamedTuple):
-    """Some elements of a pair: which pair, and where they begin and end."""
+    """Some elements of a pair: the number of the pair, and where they begin and end."""
 
     pair: int
     start: int
     stop: int
 
 
-# Parts with how far their sides are apart: the chunks of a part, or all of it with None where both sides are the same.
+# Comparisons of parts: one for each chunk of a part, or None for the whole part if both sides are the same.
 PartComparisons = list[tuple[PairPart, Comparison | None]]
 
 
 def compare(
     pairs: Sequence[Pair], count: Callable[[int], None] = lambda done: None, *, threads: int | None = None
 ) -> list[Comparison]:
-    """How far the runs of each pair, of one dtype and size, are apart; the same bits for any number of threads. `count`
-    is told how many bytes of the first ones are done.
+    """Compares the runs of each pair, which have the same dtype and size; the result has the same bits for any number
+    of threads. `count` is called with the number of bytes of the first runs that were compared since the last call.
 
     >>> x, y = np.array([3.0, 4.0], np.float32), np.array([3.0, 0.0], np.float32)
     >>> [comparison] = compare([(cpu.run_of(x), cpu.run_of(y))])
@@ -64,8 +64,7 @@ def compare(
 
 
 def compare_chunk(x: Any, y: Any) -> Comparison:
-    """How far two NumPy arrays of one dtype, no longer than a chunk, are apart; with norms, also where they are the
-    same."""
+    """Compares two NumPy arrays of one dtype, not longer than a chunk; with norms, even if they are the same."""
     [chunks] = _compare_parts([(cpu.run_of(x), cpu.run_of(y))], [PairPart(0, 0, x.size)], True, 1)
     return next((comparison for _, comparison in chunks if comparison is not None), Comparison(0, 0))
 
@@ -73,7 +72,7 @@ def compare_chunk(x: Any, y: Any) -> Comparison:
 def _with_norms(
     pairs: Sequence[Pair], compared: dict[int, PartComparisons], threads: int | None
 ) -> Iterator[tuple[int, list[Comparison]]]:
-    """The chunks of each pair that changed. Those that are the same were passed over: their norms are asked for now."""
+    """The comparisons of each pair that changed. Equal chunks were skipped at first; their norms are computed now."""
     changed = {pair: parts for pair, parts in compared.items() if any(chunk is not None for _, chunk in parts)}
     same = [part for parts in changed.values() for part, chunk in parts if chunk is None]
     norms = dict(zip(same, _compare_parts(pairs, same, True, threads), strict=True))
@@ -85,7 +84,7 @@ def _with_norms(
 
 
 def _bundles(pairs: Sequence[Pair]) -> Iterator[list[PairPart]]:
-    """Parts of pairs, as many as make so many bytes."""
+    """Parts of pairs, in bundles of about `_BUNDLE` bytes."""
     bundle: list[PairPart] = []
     held = 0
     for number, (first, second) in enumerate(pairs):
@@ -106,7 +105,7 @@ def _bundles(pairs: Sequence[Pair]) -> Iterator[list[PairPart]]:
 def _compare_parts(
     pairs: Sequence[Pair], parts: list[PairPart], always: bool, threads: int | None
 ) -> list[PartComparisons]:
-    """How far the sides of each part are apart; where they are the same only that, unless `always`."""
+    """Compares the sides of each part. If they are the same, norms are computed only with `always`."""
     library = _library()
     if library is None:
         cpu.check_subnormals()
@@ -116,7 +115,7 @@ def _compare_parts(
 
 
 def _library() -> Any:
-    """The library that was built of cpu.c; None where there is none, or it was built of another version of it."""
+    """The library that was built from cpu.c; None if there is none, or if it was built from another version."""
     library = cpu.loaded()
     return library if library is not None and _is_of_this_version(library) else None
 
@@ -125,7 +124,11 @@ def _library() -> Any:
 def _is_of_this_version(library: Any) -> bool:
     if getattr(library, "leafwise_comparison_bytes", lambda: 0)() == _RESULT.itemsize:
         return True
-    warnings.warn("leafwise's C library is of another version: values are compared by NumPy, slower", stacklevel=2)
+    warnings.warn(
+        "leafwise's C library is from another version: values are compared with NumPy, which is slower; "
+        "reinstall leafwise to rebuild it (in a clone: pip install -e .)",
+        stacklevel=2,
+    )
     return False
 
 
@@ -164,7 +167,7 @@ def _by_library(
     if failed > 0:
         raise UnreadError(parts[(failed - 1) // 2].pair, (failed - 1) % 2)
     if failed:
-        raise MemoryError("no memory for a block of values")
+        raise MemoryError("not enough memory for a block of values")
     differing = np.concatenate([[0], np.cumsum(results["differs"])])[first_chunks]
     any_differ = (differing[1:] > differing[:-1]).tolist()
     firsts = first_chunks.tolist()

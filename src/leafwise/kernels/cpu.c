@@ -1,10 +1,10 @@
-/* Statistics of many arrays, each in one pass. See cpu.py for how it is called, and reference.py for what is right.
+/* Statistics of many arrays, each in one pass. See cpu.py for how it is called, and reference.py for the reference.
 
-   An array is cut into chunks, which threads take one after another, and a chunk into blocks that stay in the cache
-   while they are looked at more than once. Blocks are folded in order within their chunk, and each chunk has a result
-   of its own: so nothing depends on how many threads there are. */
+   An array is cut into chunks, which threads process one after another, and a chunk into blocks, which stay in the
+   cache while they are read more than once. The blocks of a chunk are combined in order, and each chunk has its own
+   result, so the results do not depend on the number of threads. */
 
-/* Files of more than 2 GiB, where the system would count in 32 bits. */
+/* For files of more than 2 GiB on systems with 32-bit offsets by default. */
 #define _FILE_OFFSET_BITS 64
 
 #include <errno.h>
@@ -22,9 +22,9 @@ _Static_assert(sizeof(off_t) == 8, "an offset in a file would be cut off");
 
 struct work {
     const struct lanes *lanes;
-    int64_t arrays, chunk, next, unread; /* unread: one more than the number of an array that could not be read */
-    const int64_t *addresses, *sizes, *first_chunks; /* first_chunks has one more than there are arrays */
-    const int32_t *files, *kinds, *values_of;        /* of what is in a file, the address is where it begins there */
+    int64_t arrays, chunk, next, unread; /* unread: the number of an array that could not be read, plus one */
+    const int64_t *addresses, *sizes, *first_chunks; /* first_chunks has one more element than there are arrays */
+    const int32_t *files, *kinds, *values_of;        /* for an array in a file, the address is its offset there */
     const float *values, *tiny;
     struct result *results;
     int64_t *histograms;
@@ -40,7 +40,7 @@ static int64_t array_of(const struct work *work, int64_t chunk)
         else
             high = middle;
     }
-    /* Those without elements have no chunks, and begin where the next begins. */
+    /* Arrays without elements have no chunks, and begin at the same chunk as the next array. */
     return low;
 }
 
@@ -55,7 +55,7 @@ static void *run(void *given)
         free(room), free(bytes);
         return given;
     }
-    /* Somebody may have told this thread to take subnormals for zeros. */
+    /* This thread may be set to flush subnormals to zero. */
     fegetenv(&before);
     fesetenv(FE_DFL_ENV);
     while ((number = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < chunks) {
@@ -79,8 +79,8 @@ static void *run(void *given)
     return NULL;
 }
 
-/* Has some work done by this thread and others; says whether this one had no memory. A thread without leaves its chunks
-   to the others; only if this one had none may some be left. */
+/* Does the work in this thread and others; returns whether this thread had no memory. A thread without memory leaves
+   its chunks to the others. Chunks can be left over only if this thread had no memory. */
 static int in_threads(void *(*run)(void *), void *work, int threads)
 {
     pthread_t others[64];
@@ -93,10 +93,9 @@ static int in_threads(void *(*run)(void *), void *work, int threads)
     return failed;
 }
 
-/* Measures arrays. The results are one for each chunk, the histograms one for each array, of 256 bins, to which is
-   added; NULL where none are wanted. `files` are descriptors, -1 for what is in memory, or NULL where all is. Gives 0
-   where all went well, -1 where there was no memory, and one more than its number for an array that could not be
-   read. */
+/* Measures arrays. There is one result for each chunk, and one histogram of 256 bins for each array, to which counts
+   are added; histograms may be NULL. `files` are descriptors, or -1 for arrays in memory, or NULL if all are in memory.
+   Returns 0 for success, -1 if there was not enough memory, and n + 1 if array n could not be read. */
 int64_t leafwise_measure(int64_t arrays, int64_t chunk, const int64_t *addresses, const int64_t *sizes,
                          const int64_t *first_chunks, const int32_t *files, const int32_t *kinds,
                          const int32_t *values_of, const float *values, const float *tiny, void *results,
@@ -121,7 +120,7 @@ int64_t leafwise_measure(int64_t arrays, int64_t chunk, const int64_t *addresses
     return work.unread ? work.unread : failed && work.next < first_chunks[arrays] ? -1 : 0;
 }
 
-/* So that whoever calls it can tell a library that was built of other code. */
+/* Lets the caller detect a library that was built from another version of this code. */
 int64_t leafwise_result_bytes(void)
 {
     return (int64_t)sizeof(struct result);

@@ -1,4 +1,4 @@
-"""Statistics of arrays in the memory of this machine: by C where it was built, by NumPy elsewhere."""
+"""Statistics of arrays in memory or in local files: with C code if it was built, otherwise with NumPy."""
 
 import ctypes
 import os
@@ -25,13 +25,13 @@ from leafwise.kernels.dtypes import (
     smallest_normal,
 )
 
-# How many elements make a chunk: whoever cuts an array into pieces cuts at multiples of it, or changes the last bits.
+# Elements in a chunk. Arrays must be cut at multiples of it, or the last bits of the results change.
 CHUNK = 1 << 18
-PER_THREAD = 1 << 18  # fewer elements than that are not worth a thread
+PER_THREAD = 1 << 18  # fewer elements are not worth a thread
 
-_AT_ONCE = 4096  # arrays, each of which has room for a histogram meanwhile
+_AT_ONCE = 4096  # arrays; each needs memory for a histogram
 _BINS = 256
-# What the C code finds in a chunk, its `struct result`. The extremes of whole numbers are in fields of their own.
+# The fields of `struct result` in C. The extremes of integers have their own fields.
 _WHOLE_NUMBERS = (*COUNTS[1:], "finite", "whole_min", "whole_max")
 _RESULT = np.dtype([*((name, np.int64) for name in _WHOLE_NUMBERS), *((name, np.float64) for name in NUMBERS)])
 
@@ -53,8 +53,8 @@ def measure(runs: Sequence[Run], histogram: bool = True, *, threads: int | None 
 
 
 def measure_chunks(runs: Sequence[Run], histogram: bool, *, threads: int | None = None) -> list[list[Moments]]:
-    """The moments of each chunk of each run, for who puts runs together: that must be done once, or last bits change.
-    The histogram of a run is with the first of its chunks."""
+    """The moments of each chunk of each run, for callers that combine several runs: chunks must be combined only once,
+    or the last bits change. The histogram of a run is in the moments of its first chunk."""
     library = loaded()
     if library is None:
         check_known({run.dtype for run in runs})
@@ -65,7 +65,7 @@ def measure_chunks(runs: Sequence[Run], histogram: bool, *, threads: int | None 
 
 
 def loaded() -> Any:
-    """The library that was built of cpu.c; None where there is none, which is said once."""
+    """The library that was built from cpu.c; None, with one warning, if there is none."""
     library = _load()
     if library is None:
         _warn_not_built()
@@ -75,7 +75,7 @@ def loaded() -> Any:
 
 @cache
 def _load() -> Any:
-    override = os.environ.get("LEAFWISE_CPU_LIBRARY")  # built in another way, as tools/fuzz.py does
+    override = os.environ.get("LEAFWISE_CPU_LIBRARY")  # another build, used by tools/fuzz.py
     try:
         library = ctypes.CDLL(override or str(Path(__file__).with_name("_cpu.shared")))
     except OSError:
@@ -92,12 +92,12 @@ def _load() -> Any:
 
 @cache
 def _is_of_this_version(library: Any) -> bool:
-    """Whether the C code and Python agree on what is found in a chunk."""
+    """Whether the C code and Python agree on the fields of a result."""
     if getattr(library, "leafwise_result_bytes", lambda: 0)() == _RESULT.itemsize:
         return True
     warnings.warn(
-        "leafwise's C library is of another version: statistics are made by NumPy, many times slower; "
-        "installing again (pip install -e . in a clone) builds it anew",
+        "leafwise's C library is from another version: statistics are computed with NumPy, which is many times slower; "
+        "reinstall leafwise to rebuild it (in a clone: pip install -e .)",
         stacklevel=2,
     )
     return False
@@ -106,26 +106,26 @@ def _is_of_this_version(library: Any) -> bool:
 @cache
 def _warn_not_built() -> None:
     warnings.warn(
-        "leafwise was installed without a C compiler: statistics are made by NumPy, many times slower; "
-        "with one, pip install --force-reinstall --no-deps --no-binary leafwise leafwise makes them fast",
+        "leafwise was installed without a C compiler: statistics are computed with NumPy, which is many times slower; "
+        "install a C compiler, then pip install --force-reinstall --no-deps --no-binary leafwise leafwise",
         stacklevel=2,
     )
 
 
 def check_subnormals() -> None:
-    """Raises where this thread takes subnormals for zeros: the C code sees to that itself, NumPy cannot."""
+    """Raises if this thread flushes subnormals to zero. The C code turns that off itself; NumPy cannot."""
     if np.float32(1e-40) * np.float32(1) == 0:
         raise Unsupported(
             "leafwise",
             "measure or compare values here",
-            "without its C code it cannot see subnormals while PyTorch flushes them to zero; call "
-            "torch.set_flush_denormal(False) first, or install leafwise where there is a C compiler",
+            "this thread flushes subnormal numbers to zero, and leafwise was installed without its C code; call "
+            "torch.set_flush_denormal(False) first, or reinstall leafwise with a C compiler",
         )
 
 
 @cache
 def threads_here() -> int:
-    """How many threads work: as many as there are cores, unless the environment says otherwise."""
+    """The number of threads: as many as there are cores, unless the environment says otherwise."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isascii() and setting.isdigit() and int(setting):
         return int(setting)
@@ -133,7 +133,7 @@ def threads_here() -> int:
 
 
 def instruction_sets() -> int:
-    """How many of the C code's instruction sets this machine has; the last is used."""
+    """How many of the instruction sets in the C code this machine has; the last one is used."""
     library = loaded()
     return 0 if library is None else int(library.leafwise_instruction_sets())
 
@@ -161,7 +161,7 @@ def _by_library(
     if failed > 0:
         raise UnreadError(failed - 1)
     if failed:
-        raise MemoryError("no memory for a block of values")
+        raise MemoryError("not enough memory for a block of values")
     rows: Any = results.tolist()
     starts = first_chunks.tolist()
     all_bins = [None] * count if histograms is None else trimmed(histograms)
@@ -176,11 +176,11 @@ def _by_library(
 
 
 def of_dtypes(dtypes: list[str]) -> tuple[Any, Any, Any, Any]:
-    """For each array its kind, and which values its bytes stand for; those values; and the smallest normal number."""
+    """For each array its kind; the row of `values` for its bytes; `values`; and the smallest normal numbers."""
     numbers = {dtype: number for number, dtype in enumerate(dict.fromkeys(dtypes))}
     check_known(numbers)
     kinds = np.array([KERNELS[dtype] for dtype in numbers], np.int32)
-    # That of float64 is not float32, and known to the C code.
+    # The smallest normal number of float64 is not a float32; the C code knows it.
     tiny = np.array([0 if dtype == "float64" else smallest_normal(dtype) for dtype in numbers], np.float32)
     nothing_at_all = np.zeros(_BINS, np.float32)
     values = np.stack([byte_values(dtype) if is_byte_float(dtype) else nothing_at_all for dtype in numbers])
@@ -210,7 +210,7 @@ def _of_chunk(row: Any, size: int, dtype: str, bins: Histogram | None) -> Moment
 
 
 def _by_reference(run: Run, histogram: bool) -> list[Moments]:
-    """Chunk by chunk, as the library does it: for the memory it takes, and for the same bits wherever it is cut."""
+    """Chunk by chunk, like the library: needs little memory, and the result does not depend on how the array is cut."""
     dtype = numpy_dtype(run.dtype)
     if not run.size:
         return [nothing(NOTHING if histogram else None)]
@@ -219,14 +219,14 @@ def _by_reference(run: Run, histogram: bool) -> list[Moments]:
     return [reference.measure(array[at : at + CHUNK], histogram) for at in range(0, run.size, CHUNK)]
 
 
-# -- arrays, however they lie ----------------------------------------------------------------------------------------
+# -- arrays of any memory layout -------------------------------------------------------------------------------------
 
-_MOST_AXES = 32  # that NumPy iterates over
-PIECE = 4 * CHUNK  # elements that are copied at a time, where they must be
+_MOST_AXES = 32  # the most that NumPy iterates over
+PIECE = 4 * CHUNK  # elements that are copied at a time, if they must be copied
 
 
 def lies_densely(shape: Sequence[int], strides: Sequence[float]) -> bool:
-    """Whether elements fill a run of memory, in whatever order; strides are counted in elements.
+    """Whether elements fill their memory without gaps, in any order. Strides are in elements.
 
     >>> lies_densely((2, 3), (3, 1)), lies_densely((3, 2), (1, 3)), lies_densely((2, 3), (6, 2))
     (True, True, False)
@@ -240,8 +240,8 @@ def lies_densely(shape: Sequence[int], strides: Sequence[float]) -> bool:
 
 
 def measure_arrays(arrays: Sequence[Any], histogram: bool, count: Callable[[int], None]) -> list[Moments]:
-    """The moments of NumPy arrays of known dtypes. Those that lie densely are looked at where they are, in the order
-    of memory; of others, pieces are copied. `count` is told how many bytes are done."""
+    """The moments of NumPy arrays of known dtypes. Arrays without gaps are measured in place, in the order of memory;
+    others are copied piece by piece. `count` is called with the number of bytes that were measured."""
     runs = [run_of(array) if _is_run(array) else None for array in arrays]
     of_runs = iter(measure([run for run in runs if run is not None], histogram))
     moments = []
@@ -260,7 +260,7 @@ def _of_pieces(array: Any, histogram: bool) -> Moments:
     native = array.dtype.newbyteorder("=")
     if array.ndim > _MOST_AXES:
         array = array.reshape(-1)
-    # Buffers of one length, filled one after another in C order: cut where it does not matter.
+    # Buffers of one length, filled in C order; their length is a multiple of a chunk.
     pieces = np.nditer(
         array, ["external_loop", "buffered", "zerosize_ok"], ["readonly"], native, "C", "equiv", buffersize=PIECE
     )

@@ -25,16 +25,16 @@ from leafwise.kernels.dtypes import (
 from leafwise.kernels.triton_kernels import FIELDS, ROWS, fold_chunks, measure_carefully, measure_whole_chunks
 
 CHUNK = 1 << 16  # a multiple of eight blocks
-# Elements that a program looks at at a time, and by how many warps; fewer with the histogram, which needs more
-# registers for each. With 256, its fields of eight bits overflow if all values of a lane have one exponent: that is
-# noticed, and the chunk looked at once more. With fewer, that would be common.
+# Elements that a program processes at a time, and the number of warps. Fewer with the histogram, which needs more
+# registers. With 256, its fields of eight bits overflow if all values of a lane have the same exponent; that is
+# detected, and the chunk is measured again. With fewer elements, that would be common.
 _BLOCK, _WARPS = 1024, 8
 _BLOCK_WITH_HISTOGRAM, _WARPS_WITH_HISTOGRAM = 256, 4
 _CAREFUL_BLOCK, _CAREFUL_WARPS = 1024, 8
-_CAREFUL_PROGRAMS = 1056  # eight for each of the processors of a large GPU
+_CAREFUL_PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
 _BINS = 256
-# Which rows of the result hold what: counts, the bits of doubles, and whole numbers. A number of `Moments` that is not
-# worked out from others comes last.
+# The rows of the result: counts, the bits of doubles, and integers. A number of `Moments` that is not computed from
+# others comes last.
 _WORKED_OUT = {"mean_rest": "", "std": "deviation", "l2": "square"}
 _COUNTED = [ROWS.index(name) for name in (*COUNTS[1:], "finite")]
 _DOUBLES = [ROWS.index(row) for name in NUMBERS if (row := _WORKED_OUT.get(name, name))]
@@ -42,7 +42,7 @@ _WHOLE = [ROWS.index(name) for name in ("exponent", "whole_min", "whole_max")]
 
 
 class RunTable(NamedTuple):
-    """Where arrays lie on a device, in chunks; made once, and again only when they lie elsewhere."""
+    """Where arrays are on a device, in chunks. It can be used again as long as no array moves."""
 
     runs: list[Run]
     chunk: int
@@ -50,14 +50,14 @@ class RunTable(NamedTuple):
     is_long: bool  # whether counts may need more than 32 bits
     whole_count: int
     careful_count: int
-    whole: Any  # the numbers of the chunks that are whole and of narrow floats; the rest is on the device, too
-    careful: Any  # those of the others
+    whole: Any  # the numbers of full chunks of floats of at most 32 bits; from here on, everything is on the device
+    careful: Any  # the numbers of the other chunks
     addresses: Any  # of each chunk
     sizes: Any
     arrays: Any
-    of_arrays: tuple[Any, Any, Any]  # the kind of each array, the smallest normal number, what its bytes stand for
-    first_chunks: Any  # of each array, and one more
-    spare: list[Any]  # memory of the host that was copied to before
+    of_arrays: tuple[Any, Any, Any]  # for each array: its kind, the smallest normal number, the values of its bytes
+    first_chunks: Any  # of each array, and the number of all chunks
+    spare: list[Any]  # pinned memory of the host, for reuse
 
     @property
     def chunks(self) -> int:
@@ -65,7 +65,7 @@ class RunTable(NamedTuple):
 
 
 def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> RunTable:
-    """The table of arrays that all lie on one device."""
+    """The table of arrays that are all on one device."""
     check_known({run.dtype for run in runs})
     if chunk % (8 * max(_BLOCK, _BLOCK_WITH_HISTOGRAM)):
         raise ValueError(f"a chunk is a multiple of eight blocks, and {chunk} is not")
@@ -109,11 +109,11 @@ def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> RunTable:
 
 
 def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moments]]:
-    """Has the arrays of a table measured; waits for it only when what is returned is called."""
+    """Starts measuring the arrays of a table. The function that it returns waits for the result."""
     arrays, chunks = len(table.runs), table.chunks
     device = table.addresses.device
     by_chunk = torch.empty((FIELDS + 1) * chunks, dtype=torch.int64, device=device)
-    # Results, a counter and the histograms lie in one piece of memory, so that they are cleared and copied at once.
+    # Results, a counter and the histograms are in one piece of memory, so that they are cleared and copied at once.
     at = FIELDS * arrays
     words = at + 1 + (_BINS * arrays // (1 if table.is_long else 2) if histogram else 0)
     results = torch.zeros(words, dtype=torch.int64, device=device)
@@ -144,7 +144,7 @@ def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moment
     done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
     done.record()
 
-    @cache  # what was copied is handed on after the first call
+    @cache  # its memory may be used again after the first call
     def wait() -> list[Moments]:
         done.synchronize()
         moments = _moments(table, copied.numpy(), histogram)
@@ -155,7 +155,7 @@ def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moment
 
 
 def _pinned(table: RunTable, words: int) -> Any:
-    """Memory of the host that a GPU can write to; what was used before, if it is as long."""
+    """Memory of the host that a GPU can write to; reuses earlier memory of the same length."""
     try:
         spare = table.spare.pop()
         if len(spare) == words:

@@ -1,4 +1,4 @@
-"""What kernels need to know of dtypes: NumPy's objects for them, and the values of floats of a byte."""
+"""Dtypes in kernels: NumPy's objects for them, and the values of floats of one byte."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -15,12 +15,12 @@ _WHOLE = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in ("int
 
 
 def unknown_dtype(dtype: str) -> str:
-    """Why there are no statistics of a dtype; empty where there are."""
+    """Why arrays of a dtype cannot be measured; empty if they can."""
     return "" if dtype in KERNELS else f"there are no statistics of {dtype}"
 
 
 def check_known(dtypes: Iterable[str]) -> None:
-    """Raises where a kernel would take values for something else than they are."""
+    """Raises if a kernel would read values of one of these dtypes wrongly."""
     for dtype in dtypes:
         if reason := unknown_dtype(dtype):
             raise TypeError(escape(reason))
@@ -36,13 +36,13 @@ def is_byte_float(dtype: str) -> bool:
 
 
 def exact_extremes(dtype: str, least: int, largest: int) -> tuple[int, int]:
-    """The extremes of whole numbers, as kernels order them: those of uint64 with their first bit flipped."""
+    """The extremes of integers, from the numbers that kernels return: for uint64, their first bit is flipped."""
     flip = 1 << 63 if dtype == "uint64" else 0
     return least + flip, largest + flip
 
 
 def smallest_normal(dtype: str) -> float:
-    """Below this, a number is subnormal; 0 where none is."""
+    """The smallest number that is not subnormal; 0 if no number is subnormal."""
     known = DTYPES.get(dtype)
     if known is None or known.range is None or known.range.smallest_normal is None:
         return 0.0
@@ -50,7 +50,7 @@ def smallest_normal(dtype: str) -> float:
 
 
 def numpy_dtype(name: str) -> Any:
-    """The NumPy dtype of a plain name, through ml_dtypes where NumPy has none."""
+    """The NumPy dtype of this name, from ml_dtypes if NumPy itself does not have it."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -63,12 +63,12 @@ def numpy_dtype(name: str) -> Any:
 
 @cache
 def item_bytes(dtype: str) -> int:
-    """How many bytes an element takes in memory; of every dtype that NumPy has, too."""
+    """The number of bytes of an element in memory, for all dtypes of leafwise and of NumPy."""
     return int(numpy_dtype(dtype).itemsize)
 
 
 @cache
 def byte_values(dtype: str) -> Any:
-    """What each of the 256 bytes stands for, as float32; those of fewer bits repeat."""
+    """The value of each of the 256 bytes, as float32. For dtypes with fewer bits, the values repeat."""
     codes = (np.arange(256) % (1 << DTYPES[dtype].bits)).astype(np.uint8)
     return codes.view(numpy_dtype(dtype)).astype(np.float32)

@@ -1,4 +1,4 @@
-/* What is done with a block of numbers, for each instruction set that the machine may have: see lanes.h. */
+/* Operations on a block of numbers, for each instruction set that the machine may have; see lanes.h. */
 
 #include <float.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-/* What follows is compiled for an instruction set that the machine may not have; it is asked before it is used. */
+/* Compiles the following code for an instruction set that the machine may not have. This is checked before it runs. */
 /* clang-format off: a pragma is one literal */
 #if defined(__clang__)
 #define BEGIN_AVX2 _Pragma("clang attribute push(__attribute__((target(\"avx2,fma,f16c\"))), apply_to = function)")
@@ -25,13 +25,13 @@
 /* clang-format on */
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "files hold little-endian numbers, which this code reads as they are"
+#error "this code reads the little-endian numbers of files as they are, and needs a little-endian machine"
 #endif
 
-#define LANES 8        /* of sums; see lanes.h */
-#define HALF_LANES 16  /* of sums of 16-bit floats: with only 8, each addition would wait for the previous one */
-#define BLOCK 4096     /* elements that are looked at several times while they are in the cache */
-#define HALF_PART 1024 /* 16-bit floats that are widened at a time: a block and its copies then fit into 32 KiB */
+#define LANES 8        /* for sums; see lanes.h */
+#define HALF_LANES 16  /* for sums of 16-bit floats: with only 8, each addition would wait for the previous one */
+#define BLOCK 4096     /* elements that are read several times while they are in the cache */
+#define HALF_PART 1024 /* 16-bit floats to widen at a time, so that a block and its copies fit into 32 KiB */
 #define AHEAD 4096     /* how many bytes ahead to prefetch: hardware prefetching stops at the end of each page */
 #define BINS 256
 #define WINDOW 16 /* exponents that are counted together */
@@ -55,7 +55,7 @@ enum kind {
 
 static const int item_bytes[] = {4, 8, 2, 2, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1};
 
-/* Numbers at any address: those in files begin where they like. */
+/* Numbers at any address: arrays in files may not be aligned. */
 typedef float float_at __attribute__((aligned(1), may_alias));
 typedef double double_at __attribute__((aligned(1), may_alias));
 typedef uint16_t uint16_at __attribute__((aligned(1), may_alias));
@@ -74,7 +74,7 @@ struct ahead {
     int item_bytes;
 };
 
-/* Of pairs: the sums of squared distances, of the squares of either side and of products, and the largest distance. */
+/* For pairs: the sums of squared distances, of squares of each side and of products, and the largest distance. */
 struct apart {
     double distance, square, other_square, dot, largest;
 };
@@ -127,9 +127,9 @@ static void decode_float16(const uint16_at *x, long count, float *out)
     for (long i = 0; i < count; i++) {
         uint32_t sign = (uint32_t)(x[i] & 0x8000) << 16, rest = (uint32_t)(x[i] & 0x7fff) << 13;
         if (rest >= 0x0f800000)
-            rest += 0x70000000; /* infinite, or no number */
+            rest += 0x70000000; /* infinite, or NaN */
         else
-            /* From a bias of 15 to one of 127; subnormals come right by themselves. */
+            /* Changes the bias from 15 to 127; this is right for subnormals, too. */
             rest = (uint32_t)bits_of_float(float_of_bits(rest) * 0x1p112f);
         out[i] = float_of_bits(rest | sign);
     }
@@ -143,7 +143,7 @@ static float float_of_half(enum kind kind, uint16_t bits)
     return x;
 }
 
-/* -- the compiler's vector types, which are SSE2, NEON, or whatever there is ----------------------------------------
+/* -- the compiler's vector types: SSE2, NEON, or what the machine has -----------------------------------------------
  */
 
 #define WIDTH 16
@@ -220,7 +220,7 @@ BEGIN_AVX2
 #define ADD_PRODUCT(sum, x, y) _mm256_fmadd_pd(x, y, sum)
 #define DECODE_FLOAT16 avx2_decode_float16
 
-/* In whatever order: they are only counted. */
+/* The order does not matter: they are only counted. */
 static inline __m256i avx2_pack(const float_at *x)
 {
     __m256i e[4];
@@ -284,7 +284,7 @@ END
 static const struct lanes *const instruction_sets[] = {&base_lanes};
 #endif
 
-/* How many instruction sets this machine has of those below; the widest is the last. */
+/* How many of the instruction sets below this machine has; the last is the widest. */
 int leafwise_instruction_sets(void)
 {
 #if defined(__x86_64__)

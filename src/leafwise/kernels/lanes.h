@@ -1,9 +1,9 @@
 /* One pass over a block of numbers, for one instruction set.
 
-   Included once for each, with WIDTH (bytes of a vector), NAME(x) and the few operations that differ defined. Whatever
-   the width, element i is added to lane i % 8, in order: so the sums have the same bits on every machine. (The square
-   of a float is exact in a double, so that it does not matter whether it is rounded before it is added.) 16-bit floats
-   have 16 lanes. */
+   Included once for each, after defining WIDTH (bytes of a vector), NAME(x) and the few operations that differ.
+   Whatever the width, element i is added to lane i % 8, in order, so that the sums have the same bits on every machine.
+   (The square of a float is exact in a double, so it does not matter whether it is rounded before it is added.) 16-bit
+   floats have 16 lanes. */
 
 typedef float NAME(floats) __attribute__((vector_size(WIDTH)));
 typedef double NAME(doubles) __attribute__((vector_size(WIDTH)));
@@ -27,7 +27,7 @@ typedef uint8_t NAME(bytes_at) __attribute__((vector_size(WIDTH), aligned(1), ma
 #define PER_FLOATS (WIDTH / 4)
 #define PER_DOUBLES (WIDTH / 8)
 #define PER_SHORTS (WIDTH / 2)
-#define VECTORS (LANES / PER_DOUBLES) /* so many hold the lanes */
+#define VECTORS (LANES / PER_DOUBLES) /* vectors for all lanes */
 #define HALF_VECTORS (HALF_LANES / PER_DOUBLES)
 #define TABLES (WIDTH / 8) /* as many as fit into the registers */
 
@@ -97,7 +97,7 @@ static void NAME(sums_of_floats)(const float_at *x, long count, float tiny, stru
             for (int half = 0; half < 2; half++) {
                 int lanes = (part + half * PER_DOUBLES) % LANES / PER_DOUBLES;
                 DOUBLES d = WIDEN(x + i + part + half * PER_DOUBLES);
-                /* A multiplication by one moves the addition to the multipliers: AMD's adders are busy converting. */
+                /* Multiplying by one uses the multipliers for the addition: AMD's adders are busy with conversions. */
                 sum[lanes] = ADD_PRODUCT(sum[lanes], d, one);
                 magnitude[lanes] += (DOUBLES)((LONGS)d & no_sign);
                 square[lanes] = ADD_PRODUCT(square[lanes], d, d);
@@ -129,11 +129,12 @@ static void NAME(sums_of_floats)(const float_at *x, long count, float tiny, stru
 
 /* Sums of bfloat16 and float16.
 
-   The extremes are found in the bits, 16 bits each. Sign first, then the magnitude: so the largest bits, read as signed
-   numbers, are the largest value unless all are negative; the largest bits read as unsigned numbers are the least value
-   if any is negative; and otherwise it is the value nearest to zero, which also says whether there are subnormals.
+   The extremes are found by comparing the 16 bits of each value: the sign comes first, then the magnitude. The largest
+   bits as signed integers are the largest value, unless all are negative. The largest bits as unsigned integers are the
+   smallest value, if any is negative. Otherwise the smallest value is the one nearest to zero, which also shows whether
+   there are subnormals.
 
-   Of each 32 bfloat16, the even ones are widened first and then the odd ones: that takes a shift and a mask. */
+   Of every 32 bfloat16, the even ones are widened first and then the odd ones: this takes only a shift and a mask. */
 static void NAME(sums_of_halves)(enum kind kind, const uint16_at *x, long count, struct sums *found)
 {
     DOUBLES sum[HALF_VECTORS], magnitude[HALF_VECTORS], square[HALF_VECTORS];
@@ -204,7 +205,7 @@ static void NAME(sums_of_halves)(enum kind kind, const uint16_at *x, long count,
         NAME(tiny_of_halves)(x, count, smallest_normal, found);
 }
 
-/* As above, with every value multiplied by a power of two before it is added or squared. */
+/* The same for doubles, with every value multiplied by a power of two before it is added or squared. */
 static void NAME(sums_of_doubles)(const double_at *x, long count, double scale, struct sums *found)
 {
     DOUBLES sum[VECTORS], magnitude[VECTORS], square[VECTORS];
@@ -247,8 +248,8 @@ static void NAME(sums_of_doubles)(const double_at *x, long count, double scale, 
     found->square = NAME(total)(squares, LANES);
 }
 
-/* The sum of squared distances from the mean, where the squares alone would cancel. The mean itself, which was rounded
-   when sums were large, is corrected by what is left of the distances. */
+/* The sum of squared distances from the mean, for values whose sum of squares alone would lose precision. The mean was
+   rounded if sums were large; the sum of the distances corrects it. */
 static double NAME(deviation_of_floats)(const float_at *x, long count, double *mean, double *rest)
 {
     DOUBLES sum[VECTORS], square[VECTORS];
@@ -293,7 +294,7 @@ static double NAME(deviation_of_doubles)(const double_at *x, long count, double 
     return corrected(NAME(total)(sums, LANES), NAME(total)(squares, LANES), count, mean, rest);
 }
 
-/* Of counters of at most 128 each. */
+/* The sum of counters of at most 128 each. */
 static uint32_t NAME(total_of_bytes)(BYTES counters)
 {
     const LONGS even = (LONGS){0} + 0x00ff00ff00ff00ff;
@@ -324,8 +325,8 @@ static void NAME(exponents_of_bfloat16)(const uint16_at *x, long count, uint8_t 
 #if defined(LOOK_UP)
 static long NAME(count_window)(const uint8_t *exponents, long whole, int lowest, uint32_t *histogram)
 {
-    /* A table gives 1 for one exponent and 16 for the next: two counters in a byte, which hold up to fifteen. Exponents
-       outside the window get an index of 128 or more, for which every table gives 0. */
+    /* A table has 1 for one exponent and 16 for the next: two counters in a byte, which count up to fifteen. Exponents
+       outside the window get an index of 128 or more, for which every table returns 0. */
     const BYTES low = (BYTES){0} + (uint8_t)lowest, beyond = (BYTES){0} + (128 - WINDOW), half = (BYTES){0} + 15;
     long inside = 0;
     for (int first = 0; first < WINDOW; first += 2 * TABLES) {
@@ -386,8 +387,8 @@ static long NAME(count_window)(const uint8_t *exponents, long whole, int lowest,
 }
 #endif
 
-/* Counts exponents. Most are in a window of sixteen, which is counted with vectors of bytes: faster than a table of
-   counters. The others, which are few unless they are zeros, are counted one by one. */
+/* Counts exponents. Most are in a window of sixteen, which is counted with vectors of bytes. This is faster than a
+   table of counters. The others, which are few unless they are zeros, are counted one by one. */
 static void NAME(count_exponents)(const uint8_t *exponents, long count, int lowest, uint32_t *histogram)
 {
     const BYTES window = (BYTES){0} + WINDOW, low = (BYTES){0} + (uint8_t)lowest, none = {0};

@@ -1,7 +1,7 @@
 /* One pass over a block of pairs of numbers, for one instruction set. Included by lanes.h, once for each.
 
-   As there, element i is added to lane i % 8, so that the sums have the same bits on every machine: the product of two
-   floats is exact in a double, and that of distances, which may not be, is rounded before it is added. */
+   As there, element i is added to lane i % 8, so that the sums have the same bits on every machine. The product of two
+   floats is exact in a double. The product of distances may not be, and is rounded before it is added. */
 
 static void NAME(apart_of_floats)(const float_at *x, const float_at *y, long count, struct apart *found)
 {
@@ -39,7 +39,7 @@ static void NAME(apart_of_floats)(const float_at *x, const float_at *y, long cou
     found->other_square = NAME(total)(sums[2], LANES), found->dot = NAME(total)(sums[3], LANES);
 }
 
-/* In how many places the bits differ. The counts have as many bits as the numbers, and a block is short enough. */
+/* How many elements differ in their bits. The counts have as many bits as the numbers; a block is short enough. */
 static long NAME(differing)(const char *x, const char *y, long count, int item_bytes)
 {
     uint16_t bytes = 0, shorts = 0;

@@ -1,4 +1,4 @@
-"""What is right: the statistics of an array, in NumPy and double precision. Kernels agree with it, or are wrong."""
+"""The reference for all kernels: statistics of an array, and comparison of two, in NumPy and double precision."""
 
 import math
 from typing import Any
@@ -21,7 +21,7 @@ def measure(array: Any, histogram: bool = True) -> Moments:
     """
     array = np.asarray(array).reshape(-1)
     whole = array.dtype.kind in "iub"
-    with np.errstate(invalid="ignore"):  # of bits that are not a number
+    with np.errstate(invalid="ignore"):  # for signaling nan
         every = array.astype(np.float64)
     finite = np.isfinite(every)
     x = every if whole or finite.all() else every[finite]
@@ -39,14 +39,14 @@ def measure(array: Any, histogram: bool = True) -> Moments:
     if not x.size:
         return none_finite((counts[name] for name in COUNTS), bins)
     least, largest = (int(array.min()), int(array.max())) if whole else (float(x.min()) + 0.0, float(x.max()) + 0.0)
-    # By a power of two, so that squares neither overflow nor vanish.
+    # Scaled by a power of two, so that squares neither overflow nor underflow.
     magnitude = max(-float(x.min()), float(x.max()))
     scale = 2.0 ** np.clip(np.frexp(magnitude)[1], -1000, 1000)
     x = x / scale
     rounded = x.mean() if least != largest else x[0]
-    rest = (x - rounded).mean()  # as the sum of large numbers was rounded
+    rest = (x - rounded).mean()  # because the sum of large numbers was rounded
     mean = rounded + rest
-    with np.errstate(over="ignore"):  # a sum may be larger than any number
+    with np.errstate(over="ignore"):  # a sum may be larger than any float
         numbers = {
             "min": least,
             "max": largest,
@@ -63,7 +63,7 @@ def _histogram(x: Any) -> Histogram:
     x = x[x != 0]
     exponents = np.frexp(np.abs(x.astype(np.float64)))[1].astype(np.int64) - 1
     if x.dtype.kind in "iu" and x.size:
-        # A large whole number may have been rounded up to a power of two.
+        # As a float, a large integer may have been rounded up to a power of two.
         magnitudes = np.where(x < 0, 0 - x.astype(np.uint64), x.astype(np.uint64)) if x.dtype.kind == "i" else x
         magnitudes = magnitudes.astype(np.uint64)
         exponents -= (magnitudes >> np.minimum(exponents, 63).astype(np.uint64) == 0) | (exponents > 63)
@@ -72,8 +72,8 @@ def _histogram(x: Any) -> Histogram:
 
 
 def compare(x: Any, y: Any, between: Any = None) -> Comparison:
-    """How far two NumPy arrays of one dtype and size are apart. `between` are their differences, where those are known
-    better than from the arrays, which may have been rounded.
+    """Compares two NumPy arrays of one dtype and size. `between` are their differences, if they are known more
+    precisely than from the arrays, which may have been rounded.
 
     >>> comparison = compare(np.array([3.0, 4.0, np.nan]), np.array([3.0, 0.0, 1.0]))
     >>> comparison.changed, comparison.nonfinite, comparison.distance, comparison.norm, comparison.cosine
@@ -97,18 +97,18 @@ def compare(x: Any, y: Any, between: Any = None) -> Comparison:
         between = None if between is None else between[finite]
     a, b = a.view(np.float64), b.view(np.float64)
     apart, half = _apart(a, b) if between is None else (between.view(np.float64), 0)
-    if x.dtype.kind in "iu":  # exactly, since large ones are rounded to doubles
+    if x.dtype.kind in "iu":  # exactly, because large integers would be rounded as doubles
         apart = np.where(
             x > y,
             x.astype(np.uint64) - y.astype(np.uint64),
             y.astype(np.uint64) - x.astype(np.uint64),
         ).astype(np.float64)
-    # Each by a power of two of its own: one side may be huge, the other small, and what lies between smaller than both.
+    # Each is scaled by its own power of two: one side may be huge, the other small, and the differences even smaller.
     (a, power), (b, other_power), (apart, apart_power) = map(_scaled, (a, b, apart))
     norm, other_norm, distance = (float(np.sqrt(np.sum(side * side))) for side in (a, b, apart))
     both = norm * other_norm
     steps = np.hypot(apart[::2], apart[1::2]) if is_complex else np.abs(apart)
-    with np.errstate(over="ignore"):  # a difference may be larger than any number
+    with np.errstate(over="ignore"):  # a difference may be larger than any float
         largest = math.nan if lost else float(np.ldexp(steps.max(initial=0), apart_power + half))
     return Comparison.of(
         (finite.size, int(np.count_nonzero(differ)), nonfinite),
@@ -120,14 +120,14 @@ def compare(x: Any, y: Any, between: Any = None) -> Comparison:
 
 
 def _apart(a: Any, b: Any) -> tuple[Any, int]:
-    """The differences, and by how often they were halved: two that are finite may be further apart than any number."""
+    """The differences, and how often they were halved: a difference of finite floats may be larger than any float."""
     with np.errstate(over="ignore"):
         apart = a - b
     return (apart, 0) if np.isfinite(apart).all() else (a / 2 - b / 2, 1)
 
 
 def _scaled(x: Any) -> tuple[Any, int]:
-    """Numbers by a power of two, so that squares neither overflow nor vanish, and that power; none, mostly."""
+    """The numbers divided by a power of two, so that squares neither overflow nor underflow, and that power."""
     power = int(np.frexp(float(np.abs(x).max(initial=0)))[1])
     if -480 <= power <= 480:
         return x, 0

@@ -1,4 +1,4 @@
-"""How far arrays are apart that do not lie as runs of one dtype: a piece of either at a time."""
+"""Comparing arrays that are not contiguous, or of different dtypes, piece by piece."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -17,12 +17,12 @@ from leafwise.kernels.cpu import CHUNK
 from leafwise.kernels.dtypes import byte_values, numpy_dtype
 
 _INT64_MAX = np.iinfo(np.int64).max
-_EXACT = 1 << 53  # up to here, float64 has every whole number
-_TILE = 1024  # rows and columns that are turned at a time
+_EXACT = 1 << 53  # up to here, float64 represents every integer
+_TILE = 1024  # rows and columns that are transposed at a time
 
 
 def arrays_of(pieces: Iterable[Any], dtype: str) -> Iterator[Any] | None:
-    """Bytes, in pieces, as arrays of a dtype; None where NumPy does not know it."""
+    """Bytes, in pieces, as arrays of a dtype; None if NumPy does not know it."""
     if not knows(dtype):
         return None
     known = numpy_dtype(dtype)
@@ -38,7 +38,7 @@ def knows(dtype: str) -> bool:
 
 
 def same_bytes(first: Iterable[Any], second: Iterable[Any]) -> bool:
-    """Whether two streams of bytes, cut anyhow, are the same."""
+    """Whether two streams of bytes are the same, in pieces of any length."""
     chunks = (regrouped(np.frombuffer(piece, np.uint8) for piece in pieces) for pieces in (first, second))
     return all(x is not None and y is not None and same_bits(x, y) for x, y in zip_longest(*chunks))
 
@@ -46,9 +46,9 @@ def same_bytes(first: Iterable[Any], second: Iterable[Any]) -> bool:
 def compare_streams(
     first: Iterable[Any], second: Iterable[Any], count: Callable[[int], None] = lambda done: None
 ) -> tuple[Comparison, bool]:
-    """How far two arrays are apart, each given in parts of any length, of whatever dtypes; and whether they are equal
-    but for that: whether casting one of them gives the bits of the other. Differences are those of numbers that are
-    wide enough for both.
+    """Compares two arrays of any dtypes, each given in parts of any length; and whether they differ only by a cast,
+    that is, casting one of them gives the bits of the other. Differences are computed in a dtype that is wide enough
+    for both.
 
     >>> wide = np.array([0.1, 1.0], np.float32)
     >>> comparison, is_cast = compare_streams([wide], [wide.astype(np.float16)])
@@ -64,14 +64,14 @@ def compare_streams(
         count(x.nbytes)
     comparison = together(parts)
     if not comparison.changed:
-        comparison = Comparison(comparison.size, 0)  # as of what lies as runs
+        comparison = Comparison(comparison.size, 0)  # like the comparison of runs
     return comparison, bool(forth or back) and (not parts or x.dtype != y.dtype or not comparison.changed)
 
 
 def transposed(
     read: Callable[[Any], Any], read_turned: Callable[[Any], Any], shape: tuple[int, ...]
 ) -> Literal["same", "cast"] | None:
-    """Whether a matrix is another one turned: the same bits, or but for a cast. Both are read in tiles."""
+    """Whether a matrix is the transpose of another: with the same bits, or after a cast. Both are read in tiles."""
     rows, columns = shape
     forth = back = True
     for top in range(0, rows, _TILE):
@@ -87,12 +87,12 @@ def transposed(
 
 
 def same_bits(x: Any, y: Any) -> bool:
-    """Whether two arrays are of one dtype and the same in every bit."""
+    """Whether two arrays have the same dtype and the same bits."""
     return bool(x.dtype == y.dtype and x.tobytes() == y.tobytes())
 
 
 def agree(x: Any, y: Any) -> bool:
-    """Whether two arrays are the same, but for a cast."""
+    """Whether two arrays are the same, perhaps after a cast."""
     return _gives(x, y) or _gives(y, x)
 
 
@@ -102,14 +102,14 @@ def _cast(array: Any, dtype: Any) -> Any:
     if array.dtype.kind == "c" and dtype.kind != "c":
         array = array.real  # NumPy would warn
     if array.dtype.type.__module__ == dtype.type.__module__ == "ml_dtypes":
-        array = array.astype(np.float32)  # not all of them can be cast to each other, and this is exact
+        array = array.astype(np.float32)  # exact; not all of them can be cast to each other
     with np.errstate(all="ignore"):
         return array.astype(dtype)
 
 
 def _casts(array: Any, dtype: Any) -> Iterator[Any]:
-    """What casting an array to a dtype may give. leafwise rounds once; PyTorch and ml_dtypes go through float32, and
-    PyTorch makes the largest number of a byte of what is larger, for which ml_dtypes has an infinity or nan."""
+    """The possible results of casting an array to a dtype. leafwise rounds once; PyTorch and ml_dtypes round to float32
+    first. For values beyond the range of a float8, PyTorch uses its largest number, and ml_dtypes infinity or nan."""
     yield _cast(array, dtype)
     if array.dtype.itemsize > 4 and number_kind(array.dtype.name) == number_kind(dtype.name) == "float":
         with suppress(WriteError):
@@ -126,7 +126,7 @@ def _casts(array: Any, dtype: Any) -> Iterator[Any]:
 
 
 def _gives(x: Any, y: Any) -> bool:
-    """Whether casting an array gives another. Numbers may be rounded, but not to whole ones."""
+    """Whether casting one array gives the other. Numbers may be rounded, but not to integers."""
     if x.dtype == y.dtype:
         return same_bits(x, y)
     if x.dtype.kind == "c" and y.dtype.kind != "c" and x.imag.any():
@@ -135,12 +135,12 @@ def _gives(x: Any, y: Any) -> bool:
         return False
     if y.dtype.kind in "iub" and not _same(_cast(y, x.dtype), x):
         return False
-    # A negative number that wraps to a large one, and back, is another number.
+    # A negative number that wraps around to a large one, and back, is another number.
     return x.dtype.kind not in "iu" or y.dtype.kind not in "iu" or bool(((x < 0) == (y < 0)).all())
 
 
 def _same(x: Any, y: Any) -> bool:
-    """Whether two arrays of one dtype have the same bits, or are both no number: a cast may choose which."""
+    """Whether two arrays of one dtype have the same bits. All nan are equal, because casts may change their bits."""
     if x.tobytes() == y.tobytes():
         return True
     words = WORDS.get(x.dtype.itemsize)
@@ -157,8 +157,8 @@ def _compared(x: Any, y: Any) -> list[Comparison]:
 
 
 def _exactly_between(x: Any, y: Any) -> Any:
-    """The differences of large whole numbers from numbers that are not whole, as if nothing had been rounded before;
-    None where a float64 has room for the whole numbers, so that nothing is."""
+    """The differences between large integers and floats, as if nothing had been rounded before; None if float64
+    represents the integers exactly, so that nothing is rounded."""
     if y.dtype.kind in "iu":
         x, y = y, x
     if x.dtype.name not in ("int64", "uint64") or y.dtype.kind in "iub":
@@ -166,7 +166,7 @@ def _exactly_between(x: Any, y: Any) -> Any:
     if not ((x > _EXACT) | (x < -_EXACT if x.dtype.kind == "i" else False)).any():
         return None
     wide = _cast(y, _wide(x.dtype, y.dtype))
-    # In two halves, each of which a float64 has room for. What the first difference loses is added again.
+    # In two halves, which float64 represents exactly. The rounding error of the first difference is added again.
     upper, lower = (x & ~x.dtype.type(2047)).astype(np.float64), (x & x.dtype.type(2047)).astype(np.float64)
     real = wide.real
     with np.errstate(invalid="ignore"):
@@ -182,13 +182,13 @@ def _exactly_between(x: Any, y: Any) -> Any:
 
 
 def _widened(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
-    """Pairs of arrays as pairs of one dtype that holds the numbers of both. Large whole numbers would be rounded in
-    floats: those of int64 and uint64 are parted by which of the two they fit in, and only what fits in neither, so
-    that they differ anyhow, is compared as floats."""
+    """Pairs of arrays as pairs of one dtype that represents the numbers of both. Large integers would be rounded as
+    floats, so pairs of int64 and uint64 are split by the dtype into which both numbers fit. Pairs that fit into
+    neither differ in any case, and are compared as floats."""
     if x.dtype == y.dtype:
         yield x, y
         return
-    if "uint64" in (x.dtype.name, y.dtype.name):  # with which NumPy has no whole number in common
+    if "uint64" in (x.dtype.name, y.dtype.name):  # which has no common integer dtype with the others in NumPy
         x, y = (side.astype(np.int64) if side.dtype.kind == "i" else side for side in (x, y))
     if {x.dtype.name, y.dtype.name} != {"int64", "uint64"}:
         wide = _wide(x.dtype, y.dtype)
@@ -202,7 +202,7 @@ def _widened(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _wide(first: Any, second: Any) -> Any:
-    """What holds the numbers of both."""
+    """A dtype that represents the numbers of both."""
     if "c" in (first.kind, second.kind):
         return np.dtype(np.complex128)
     if all(dtype.kind in "iub" for dtype in (first, second)):
@@ -212,8 +212,8 @@ def _wide(first: Any, second: Any) -> Any:
 
 
 def regrouped(arrays: Iterable[Any], size: int = CHUNK) -> Iterator[Any]:
-    """The same values in pieces of one length, so that it does not matter how they were cut. A piece is good until the
-    next is asked for: whoever gives the arrays may use their memory again."""
+    """The same values in pieces of one length, so that it does not matter how they were cut. A piece is valid until the
+    next one: the memory of the arrays may be used again."""
     kept: Any = None
     for array in arrays:
         flat = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1)

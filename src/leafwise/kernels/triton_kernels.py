@@ -1,11 +1,10 @@
 """The statistics of many arrays on a GPU, in one launch.
 
-A table on the device says where each chunk begins, how long it is and of which kind. `measure_whole_chunks` takes all
-that are whole and of floats of at most 32 bits, in one fast pass in 32 bits. Where that cannot be right, since values
-are not finite, too large or too small to be squared so, or far from zero beside their spread, it puts the chunk on a
-list. `measure_carefully` takes what is on the list, and those that stand there from the beginning (the rests of arrays,
-whole numbers, 64 bits), in 64 bits and with every question asked. `fold_chunks` puts the chunks of each array together,
-in a fixed order.
+A table on the device has the address, the length and the kind of each chunk. `measure_whole_chunks` measures full
+chunks of floats of at most 32 bits, in one fast pass in 32 bits. If the result cannot be exact enough, because values
+are not finite, too large or too small to be squared in 32 bits, or far from zero compared to their spread, it puts the
+chunk on a list. `measure_carefully` measures the chunks on the list, and all other chunks (ends of arrays, integers, 64
+bits), in 64 bits and with all checks. `fold_chunks` combines the chunks of each array, in a fixed order.
 """
 
 # The kernels are written for Triton's compiler, which allows less than Python does.
@@ -27,42 +26,42 @@ from leafwise.kernels.triton_values import (
     as_int64,
 )
 
-# What is found in a chunk, and in an array, one row each; `Moments` is worked out from it. `deviation` and `square` are
+# The results for a chunk, and for an array, one row each; `Moments` is computed from them. `deviation` and `square` are
 # in units of 4 to the power of `exponent`; doubles are stored as their bits. In the kernels a row is a literal number:
 # at every launch, Triton compares each global that a kernel reads, and names for the rows doubled the time of a call.
-# A new row goes to the end; it is begun, added to and stored in `_carefully`, `measure_whole_chunks` and `fold_chunks`.
+# Add a new row at the end, and compute it in `_carefully`, `measure_whole_chunks` and `fold_chunks`.
 ROWS = (
     "nan", "posinf", "neginf", "zeros", "subnormals",  # 0 to 4
     "finite", "min", "max", "mean", "deviation",  # 5 to 9
     "l1", "square", "exponent", "whole_min", "whole_max",  # 10 to 14
 )  # fmt: skip
 FIELDS = len(ROWS)
-_LIST = tl.constexpr(FIELDS)  # of chunks, a last row has the list of those that are to be looked at once more
+_LIST = tl.constexpr(FIELDS)  # the last row for chunks: the list of chunks to measure again
 
 _INFINITY = tl.constexpr(float("inf"))
-_LARGE = tl.constexpr(2.0**59)  # squares of more do not fit into 32 bits when they are added up
-_SMALL = tl.constexpr(2.0**-40)  # squares of less vanish there
+_LARGE = tl.constexpr(2.0**59)  # sums of squares of larger numbers overflow in 32 bits
+_SMALL = tl.constexpr(2.0**-40)  # squares of smaller numbers underflow in 32 bits
 # The fast histogram counts 39 exponents, in three doubles of thirteen fields of four bits: each value adds a power of
-# two, which for those that belong elsewhere is one sixteenth. That is fewer steps than shifting a one into place, and
-# of a kind that nothing else here needs.
+# two to each double, one sixteenth if it belongs to another one. This takes fewer instructions than shifting a one into
+# place, and uses units of the processor that are idle otherwise.
 _FIELDS = tl.constexpr(13)
 _WINDOW = tl.constexpr(39)
-_ONE_AT_FIRST = tl.constexpr((1023 + 48) << 20)  # the upper half of a double that is one in the field of the smallest
-_FIELD_DOWN = tl.constexpr(2**32 - (4 << 20))  # what makes it one in the next field, modulo 2**32
+_ONE_AT_FIRST = tl.constexpr((1023 + 48) << 20)  # the upper half of the double that adds one to the first field
+_FIELD_DOWN = tl.constexpr(2**32 - (4 << 20))  # added to it for each further field, modulo 2**32
 _NIBBLES = tl.constexpr(0x0F0F0F0F0F0F0F0F)
-_PER_FLUSH = tl.constexpr(8)  # so many are counted before the fields are moved to eight bits; sixteen would be too many
+_PER_FLUSH = tl.constexpr(8)  # values per lane before the fields are moved to eight bits; sixteen would overflow
 
 
 @triton.jit
 def _biased(x):
-    """The exponents that 32-bit floats would have for 64-bit ones: 0 for all smaller, 255 for all larger."""
+    """The exponents of 64-bit floats as 32-bit floats have them: 0 for all that are smaller, 255 for all larger."""
     exponents = ((x.to(tl.int64, bitcast=True) >> 52) & 2047) - 896
     return tl.minimum(tl.maximum(exponents, 0), 255).to(tl.int32)
 
 
 @triton.jit
 def _power(exponent):
-    """Two to the power of a whole number from -1022 to 1023, exactly."""
+    """Two to the power of an integer from -1022 to 1023, exactly."""
     return ((exponent.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
 
 
@@ -81,7 +80,7 @@ def _carefully(
     address, size, kind, values, tiny, histogram, by_chunk, chunk, chunks,
     KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """All that is to be known of a chunk, in 64 bits."""
+    """All results for a chunk, in 64 bits."""
     lanes = tl.arange(0, BLOCK)
     nan = tl.zeros([BLOCK], tl.int32)
     posinf = tl.zeros([BLOCK], tl.int32)
@@ -114,12 +113,12 @@ def _carefully(
         if HAS_WHOLE & KINDS:
             if kind >= INT8:
                 whole = as_int64(address, start + lanes, mask, kind, KINDS, BLOCK)
-                # So ordered that uint64 compares as its bits do.
+                # Flips the first bit of uint64, so that it can be compared as int64.
                 ordered = tl.where(kind == UINT64, whole ^ (-0x7FFFFFFFFFFFFFFF - 1), whole)
                 least_whole = tl.where(mask, tl.minimum(least_whole, ordered), least_whole)
                 largest_whole = tl.where(mask, tl.maximum(largest_whole, ordered), largest_whole)
                 if HISTOGRAM:
-                    # Large whole numbers are rounded as floats, up to a power of two perhaps: their last bits go first.
+                    # As a float, a large integer could be rounded up to a power of two: its last bits are cleared.
                     bits = tl.where((whole < 0) & (kind != UINT64), 0 - whole, whole).to(tl.uint64, bitcast=True)
                     short = tl.where(bits >= 0x20000000000000, bits & 0xFFFFFFFFFFFFF800, bits)
                     x = short.to(tl.float64)
@@ -127,7 +126,7 @@ def _carefully(
             counted = finite & (x != 0)
             exponents = _biased(x)
             bins += tl.histogram(tl.where(counted, exponents, 0), 256)
-            # Those that do not count were taken for bin 0.
+            # Values that do not count were added to bin 0.
             uncounted = tl.sum((counted == 0).to(tl.int32))
             bins -= tl.where(tl.arange(0, 256) == 0, uncounted, 0)
     zero_count = tl.sum(zeros)
@@ -138,7 +137,7 @@ def _carefully(
         if kind >= INT8:
             subnormals = 0
     low, high = tl.min(least), tl.max(largest)
-    # By a power of two, so that squares neither overflow nor vanish.
+    # Scaled by a power of two, so that squares neither overflow nor underflow.
     exponent = tl.zeros([], tl.int32)
     if HAS_FLOAT64 & KINDS:
         magnitude = tl.maximum(tl.abs(low), tl.abs(high))
@@ -167,7 +166,7 @@ def _carefully(
         squares += tl.where(finite, x * x, 0.0)
         rests += distance
         deviations += distance * distance
-    # The mean, rounded when sums were large, is corrected by what is left of the distances.
+    # The mean was rounded if sums were large; the sum of the distances from it corrects it.
     rest = tl.sum(rests) / tl.maximum(count, 1)
     deviation = tl.maximum(tl.sum(deviations) - tl.sum(rests) * rest, 0.0)
     constant = (count > 0) & (low == high)
@@ -194,7 +193,7 @@ def _carefully(
 
 @triton.jit
 def _one_in_field(exponents, lowest, word: tl.constexpr):
-    """What a value adds to a word."""
+    """The number that a value adds to a word."""
     field = tl.minimum((exponents - (lowest + word * _FIELDS)).to(tl.uint32, bitcast=True), _FIELDS)
     upper_half = field * _FIELD_DOWN + _ONE_AT_FIRST
     return (upper_half.to(tl.uint64) << 32).to(tl.float64, bitcast=True)
@@ -202,7 +201,7 @@ def _one_in_field(exponents, lowest, word: tl.constexpr):
 
 @triton.jit
 def _spread(word, even, odd):
-    """Adds fields of four bits to two words of fields of eight: those at even places, and those at odd ones."""
+    """Adds fields of four bits to two words with fields of eight bits: even fields to one, odd fields to the other."""
     bits = word.to(tl.int64)
     return even + (bits & _NIBBLES), odd + ((bits >> 4) & _NIBBLES)
 
@@ -222,7 +221,7 @@ def measure_whole_chunks(
     chunks_to_measure, addresses, arrays, kinds, tinies, values, by_chunk, histograms, counter, chunks,
     KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One whole chunk of floats of at most 32 bits."""
+    """One full chunk of floats of at most 32 bits."""
     chunk = tl.load(chunks_to_measure + tl.program_id(0))
     address = tl.load(addresses + chunk)
     array = tl.load(arrays + chunk)
@@ -237,7 +236,7 @@ def measure_whole_chunks(
     largest = tl.full([BLOCK], -_INFINITY, tl.float32)
     smallest = tl.full([BLOCK], _INFINITY, tl.float32)
     if HISTOGRAM:
-        # The window begins where a first look says, with room above for what is four times as large.
+        # The window is chosen from the first values, with room for values that are four times larger.
         first = as_float32(address, lanes, kind, byte_values, KINDS, BLOCK).to(tl.int32, bitcast=True) & 0x7FFFFFFF
         lowest = tl.maximum((tl.max(first) >> 23) + 3 - _WINDOW, 1)
         even_0 = tl.zeros([BLOCK], tl.int64)
@@ -280,7 +279,7 @@ def measure_whole_chunks(
     zeros = 0
     small_count = 0
     if tl.min(smallest) < tiny:
-        # Zeros and subnormals are rare, and only counted where there are some.
+        # Zeros and subnormals are rare, and counted only if there are any.
         zero_counts = tl.zeros([BLOCK], tl.int32)
         small_counts = tl.zeros([BLOCK], tl.int32)
         for start in range(0, CHUNK, BLOCK):
@@ -295,7 +294,7 @@ def measure_whole_chunks(
         window = _gather(window, even_0, odd_0, numbers, 0)
         window = _gather(window, even_1, odd_1, numbers, 1)
         window = _gather(window, even_2, odd_2, numbers, 2)
-        fine = fine & (tl.sum(window) == CHUNK - zeros)  # otherwise some lie outside of the window
+        fine = fine & (tl.sum(window) == CHUNK - zeros)  # otherwise some are outside of the window
     if fine:
         _store(by_chunk, chunk, chunks, 0, 0)
         _store(by_chunk, chunk, chunks, 1, 0)
@@ -325,7 +324,7 @@ def measure_carefully(
     chunks_to_measure, already, addresses, sizes, arrays, kinds, tinies, values, by_chunk, histograms, counter, chunks,
     KINDS: tl.constexpr, HISTOGRAM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The chunks that were to be measured so from the beginning, and those on the list, several by one program."""
+    """The chunks that always need this, and the chunks on the list; one program measures several."""
     count = already + tl.load(counter).to(tl.int32)
     for number in range(tl.program_id(0), count, tl.num_programs(0)):
         chunk = tl.load(chunks_to_measure + number, mask=number < already, other=0)
@@ -347,7 +346,7 @@ def _double(by_chunk, field: tl.constexpr, chunks, at, mask):
 
 @triton.jit
 def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.constexpr):
-    """The chunks of one array, put together in their order."""
+    """Combines the chunks of one array, in their order."""
     array = tl.program_id(0)
     first, stop = tl.load(first_chunks + array), tl.load(first_chunks + array + 1)
     lanes = tl.arange(0, BLOCK)
@@ -377,7 +376,7 @@ def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.const
         l1 += magnitude
         least = tl.where(in_chunk > 0, tl.minimum(least, _double(by_chunk, 6, chunks, at, mask)), least)
         largest = tl.where(in_chunk > 0, tl.maximum(largest, _double(by_chunk, 7, chunks, at, mask)), largest)
-        # What is all zero has no exponent that would matter.
+        # The exponent of chunks that are all zero is ignored.
         power = tl.load(by_chunk + 12 * chunks + at, mask=mask, other=0)
         exponent = tl.where(mask & (magnitude > 0), tl.maximum(exponent, power), exponent)
         whole = tl.load(by_chunk + 13 * chunks + at, mask=mask, other=0x7FFFFFFFFFFFFFFF)
@@ -395,7 +394,7 @@ def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.const
         means += _double(by_chunk, 8, chunks, at, mask) * (in_chunk.to(tl.float64) / count)
     mean = tl.sum(means)
     low, high = tl.min(least), tl.max(largest)
-    mean = tl.where(low == high, low + 0.0, mean)  # which rounding must not change
+    mean = tl.where(low == high, low + 0.0, mean)  # rounding must not change it
     deviations = tl.zeros([BLOCK], tl.float64)
     squares = tl.zeros([BLOCK], tl.float64)
     for start in range(first, stop, BLOCK):
@@ -403,7 +402,7 @@ def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.const
         mask = at < stop
         in_chunk = tl.load(by_chunk + 5 * chunks + at, mask=mask, other=0).to(tl.float64)
         power = tl.load(by_chunk + 12 * chunks + at, mask=mask, other=0)
-        # Squares are in units of 4 to the power of their exponent; what is 2**500 times smaller is nothing beside it.
+        # Squares are in units of 4 to the power of their exponent. A factor of 2**-500 makes them negligible.
         shift = _power(tl.maximum(power - unit, -500))
         apart = (_double(by_chunk, 8, chunks, at, mask) - mean) * _power(-unit)
         deviations += _double(by_chunk, 9, chunks, at, mask) * shift * shift + in_chunk * apart * apart

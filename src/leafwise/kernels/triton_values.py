@@ -1,4 +1,4 @@
-"""How kernels of Triton read numbers of every kind."""
+"""How Triton kernels read numbers of every kind."""
 
 # The kernels are written for Triton's compiler, which allows less than Python does.
 # mypy: ignore-errors
@@ -36,7 +36,7 @@ UINT32 = tl.constexpr(_kernel("uint32"))
 UINT64 = tl.constexpr(_kernel("uint64"))
 BOOL = tl.constexpr(_kernel("bool"))
 
-# And the bits that say that one occurs.
+# Bits that say which kinds occur.
 HAS_FLOAT32 = tl.constexpr(_bits("float32"))
 HAS_FLOAT64 = tl.constexpr(_bits("float64"))
 HAS_BFLOAT16 = tl.constexpr(_bits("bfloat16"))
@@ -55,9 +55,9 @@ HAS_WHOLE = tl.constexpr(_bits(*(name for name, dtype in DTYPES.items() if dtype
 
 @triton.jit
 def as_float32(address, offsets, kind, values, KINDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Floats of at most 32 bits, as such. The address is a multiple of 16, so that many are loaded at once."""
+    """Floats of at most 32 bits as float32. The address is a multiple of 16, so that several are loaded at once."""
     x = tl.zeros([BLOCK], tl.float32)
-    if HAS_BFLOAT16 == KINDS:  # of which most models consist entirely
+    if HAS_BFLOAT16 == KINDS:  # the only kind in most models
         raw = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.uint16)), 16) + offsets)
         x = (raw.to(tl.int32) << 16).to(tl.float32, bitcast=True)
     elif HAS_FLOAT32 == KINDS:
@@ -111,7 +111,7 @@ def as_float64(address, offsets, mask, kind, values, KINDS: tl.constexpr, BLOCK:
 
 @triton.jit
 def as_int64(address, offsets, mask, kind, KINDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Whole numbers as 64 bits; those of uint64 with their bits as they are."""
+    """Integers as 64 bits; uint64 keeps its bits."""
     x = tl.zeros([BLOCK], tl.int64)
     if HAS_INT8 & KINDS:
         if kind == INT8:

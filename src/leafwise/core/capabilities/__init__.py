@@ -1,8 +1,8 @@
 """Capabilities: what a home may implement beyond the small interface of `core.home.Home`.
 
-Each file holds one class, with the methods that verbs call, and the records that they exchange. A home lists its
-capabilities in `Home.capabilities`, and verbs get one by `home.capability(Measuring)`. A capability with `has_defaults`
-works in every home, by `read` and `write`; a home that lists it is faster, or knows something that the defaults do not.
+Each file has one class, with the methods that verbs call, and the records that they exchange. A home lists its
+capabilities in `Home.capabilities`, and a verb gets one with `home.capability(Measuring)`. A capability with
+`has_defaults` works in every home, by `read` and `write`; a home that implements it is faster, or adds knowledge.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,14 +25,14 @@ class Capability:
         self.home = home
 
     def array_of(self, value: Any) -> Any:
-        """The values of an array as a NumPy array, as the defaults use them. Raises where that has another dtype than
-        the home says: bits that stand for other numbers must not be taken for these."""
+        """The values of an array as a NumPy array, for the defaults. Raises if its dtype is not the one that the home
+        says, because the bits would then be read as other numbers."""
         array, dtype = self.home.read(value), self.home.spec(value).dtype
         if array.dtype.name != dtype:
-            why = f"it says that its arrays are {dtype}, and gives {array.dtype.name}"
+            why = f"its spec() says {dtype}, but its read() returns {array.dtype.name}"
             raise Unsupported(self.home.name, "be read by NumPy", why)
         return array
 
     def missing(self, action: str) -> Unsupported:
         """The error for a method that the home did not implement."""
-        return Unsupported(self.home.name, action, f"{type(self).__name__} does not say how")
+        return Unsupported(self.home.name, action, f"{type(self).__name__} does not implement it")

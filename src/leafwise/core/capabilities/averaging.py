@@ -13,7 +13,7 @@ class Averaging(Capability):
     has_defaults = True
 
     def first_of_other_shape(self, targets: list[Any], values: list[Any]) -> int | None:
-        """The number of the first value whose shape differs from that of its target; None where all agree."""
+        """The number of the first value whose shape differs from that of its target; None if all are equal."""
         pairs = zip(self.home.specs(targets), self.home.specs(values), strict=True)
         return next((number for number, (target, value) in enumerate(pairs) if target.shape != value.shape), None)
 
@@ -26,12 +26,12 @@ class Averaging(Capability):
             if is_narrow
             else new(value, self.array_of(value).copy())
             if self.home.in_place
-            else value  # which cannot change, and needs no copy
+            else value  # cannot change, so it needs no copy
             for value, is_narrow in zip(values, narrow, strict=True)
         ]
 
     def copy_many(self, targets: list[Any], values: list[Any]) -> list[Any]:
-        """The targets, holding these values."""
+        """The targets, with these values."""
         pairs = zip(targets, values, strict=True)
         return [self.home.capability(Rebuilding).updated(target, self.array_of(value)) for target, value in pairs]
 

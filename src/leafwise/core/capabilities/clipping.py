@@ -17,8 +17,8 @@ class Clipping(Capability):
         return [math.sqrt((abs(array) ** 2).sum()) for array in wide]
 
     def clip_together(self, values: list[Any], max_norm: float) -> list[float] | None:
-        """Scales arrays so that their common norm is at most `max_norm`, unless it is not finite. Gives the norms from
-        before; None where this is not faster than `norms` and then `scale_many`."""
+        """Scales arrays so that their common norm is at most `max_norm`, unless it is not finite. Returns the norms
+        before scaling; None if this would not be faster than `norms` followed by `scale_many`."""
         return None
 
     def scale_many(self, values: list[Any], factors: list[float]) -> list[Any]:

@@ -12,23 +12,23 @@ class Comparing(Capability):
     has_defaults = True
 
     def cannot_compare(self, value: Any) -> str:
-        """Why the values of an array cannot be compared with others; empty where they can."""
+        """Why the values of an array cannot be compared with others; empty if they can."""
         return self.home.cannot_read(value)
 
     def contiguous_run(self, value: Any) -> Run | None:
-        """Where the elements of an array lie contiguously in C order, in memory or in a local file. None where they do
-        not, and must be read by `Saving.pieces`."""
+        """The elements of an array, if they are contiguous and in C order, in memory or in a local file. Otherwise
+        None; they must then be read by `Saving.pieces`."""
         return None
 
     def same_bits(self, first: Any, second: Any) -> bool:
-        """Whether two arrays hold the same values, bit by bit; raises where there is nothing to compare."""
+        """Whether two arrays have the same values, bit by bit; raises if there are no values to compare."""
         a, b = self.array_of(first), self.array_of(second)
         return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
     def fingerprint(self, value: Any) -> tuple[int, bool] | None:
-        """A number that arrays of one dtype with equal values have in common, in whatever order these lie, and whether
-        all values are one: the sum of the bits of the elements, as unsigned integers modulo 2⁶⁴, where a complex
-        element is two. None where there are no values."""
+        """A number that is equal for arrays of one dtype that have the same values in any order, and whether all
+        values are equal. It is the sum of the bits of the elements, as unsigned integers modulo 2⁶⁴; a complex
+        element counts as two. None if there are no values."""
         if self.home.cannot_read(value) or not self.home.spec(value).size:
             return None
         words = words_of(self.array_of(value))

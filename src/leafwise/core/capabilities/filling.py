@@ -20,8 +20,8 @@ class Draw(NamedTuple):
 
 
 class WordRange(NamedTuple):
-    """Words of the random generator with this key, from number `first` on, in rows of this shape; of each row, only the
-    part `inside`. `words()` makes them, as a NumPy array of signed 32-bit integers."""
+    """Words of the random generator with this key, starting with word number `first`, in rows of this shape; only the
+    part `inside` of each row. `words()` computes them, as a NumPy array of signed 32-bit integers."""
 
     key: tuple[int, int]
     first: int
@@ -36,27 +36,27 @@ class Filling(Capability):
     has_defaults = True
 
     def is_stock(self, owner: Any) -> bool:
-        """Whether a layer is one of the framework's own, which starts with the values that the framework gives it."""
+        """Whether a layer is one of the framework's own and starts with the framework's initial values."""
         return False
 
     def cannot_fill(self, value: Any) -> str:
-        """Why initial values cannot be written into an array; empty where they can."""
+        """Why initial values cannot be written into an array; empty if they can."""
         return self.home.capability(Loading).cannot_write(value)
 
     def local_parts(self, value: Any) -> list[tuple[Any, tuple[int, ...] | None]]:
-        """The parts of an array that are in this process, each with its start in the whole; None if it is the whole."""
+        """The parts of an array that are in this process, each with its start in the array; None for all of it."""
         return [(value, None)]
 
     def fill(self, value: Any, start: int, rows: Any) -> None:
-        """Writes rows of an array from number `start` on, cast to its dtype."""
+        """Writes rows of an array, starting with row number `start`, cast to its dtype."""
         np = import_module("numpy")
         whole = np.atleast_1d(np.array(self.array_of(value)))
         whole[start : start + len(rows)] = rows
         self.home.write(value, whole.reshape(self.home.spec(value).shape))
 
     def draw(self, value: Any, start: int, words: WordRange, draw: Draw) -> bool:
-        """Draws numbers from random words, and writes them as `fill` does; False if it cannot. A word stands for the
-        point (word + ½) / 2³¹."""
+        """Draws numbers from random words, and writes them like `fill`; returns False if that is not possible. A word
+        represents the point (word + ½) / 2³¹."""
         return False
 
     def draw_size(self, value: Any) -> int:

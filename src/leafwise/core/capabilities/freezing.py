@@ -7,23 +7,23 @@ from leafwise.core.capabilities import Capability
 
 class Freezing(Capability):
     action = "freeze"
-    why = "nothing in its arrays says whether they are trained"
+    why = "its arrays do not record whether they are trained"
 
     def set_trainable(self, values: list[Any], trainable: bool) -> None:
         """Makes arrays trainable, or not."""
         raise self.missing("freeze")
 
     def cannot_train(self, value: Any, trainable: bool) -> str:
-        """Why an array cannot be thawed, or frozen; empty where it can."""
+        """Why an array cannot be thawed or frozen; empty if it can."""
         return ""
 
     def drifts(self, owner: Any, name: str) -> bool:
-        """Whether training changes a buffer, as it does running statistics."""
+        """Whether training changes a buffer, such as running statistics."""
         return False
 
     def hold_buffers(self, owner: Any, on: bool) -> None:
         """Keeps the drifting buffers of a node as they are, or lets training change them again."""
-        raise self.missing("hold buffers")
+        raise self.missing("freeze buffers")
 
     def is_held(self, owner: Any, name: str) -> bool:
         """Whether a buffer is kept as it is by `hold_buffers`."""

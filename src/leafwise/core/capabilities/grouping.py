@@ -10,17 +10,17 @@ class Grouping(Capability):
     has_defaults = True
 
     def optimizer_options(self, optimizer: Any) -> frozenset[str] | None:
-        """The options of a group that an optimizer takes, or for None, those that any optimizer takes; None where they
-        are not known."""
+        """The options of a group that an optimizer accepts; for None, the options that any optimizer accepts. None if
+        they are not known."""
         return None
 
     def depths_by(self, cls: type) -> Callable[[Any, list[str]], list[int | None]] | None:
-        """If nodes of this type say how deep their leaves lie, a function that asks such a node. It takes the node and
-        the names of leaves relative to it, and gives the level of each, counted from 0; None for a leaf after all
-        levels."""
+        """If nodes of this type say how deep their leaves are, a function that asks a node. Its arguments are the node
+        and the names of leaves relative to it; it returns the level of each leaf, counted from 0, or None for a leaf
+        after all levels."""
         return None
 
     def undecayed_by(self, cls: type) -> Callable[[Any, list[str]], list[bool]] | None:
-        """If nodes of this type say which of their leaves are not decayed, a function that asks such a node. It takes
-        the node and the names of leaves relative to it."""
+        """If nodes of this type say which of their leaves are not decayed, a function that asks a node. Its arguments
+        are the node and the names of leaves relative to it."""
         return None

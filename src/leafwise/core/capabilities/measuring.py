@@ -15,14 +15,14 @@ class Measuring(Capability):
     has_defaults = True
 
     def cannot_measure(self, value: Any) -> str:
-        """Why there are no statistics of an array; empty where there are."""
+        """Why an array cannot be measured; empty if it can."""
         return self.home.cannot_read(value)
 
     def measure(
         self, values: list[Any], histogram: bool, count: Callable[[int], None]
     ) -> "Callable[[], list[Moments]]":
         """Starts measuring arrays, in one pass, and returns a function that waits for the result. `count` is called
-        with the number of bytes whenever some are done."""
+        with the number of bytes that were measured since the last call."""
         arrays = [self.array_of(value) for value in values]
         handled = import_module("leafwise.core.registry").find(type(arrays[0])) if arrays else None
         if handled is None:
@@ -31,5 +31,5 @@ class Measuring(Capability):
         return measuring.measure(arrays, histogram, count)
 
     def reads_parts(self, value: Any) -> bool:
-        """Whether `home.read` reads a part without the rest. If not, a caller with many parts reads the whole once."""
+        """Whether `home.read` reads a part without the rest. If not, a caller that needs many parts reads all of it."""
         return False

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from leafwise.core.capabilities import Capability
 
-# Where an array or a node is held: the dict, the key in it, and the array or node.
+# Where an array or a node is stored: the dict, the key in it, and the array or node.
 DictSlot = tuple[Any, Any, Any]
 
 
@@ -20,17 +20,17 @@ class PackedPart(Protocol):
     @property
     def dtype(self) -> Any: ...
     def values(self, moved: Callable[[int], Exception], full: bool = False) -> Any:
-        """The vector of values. If an array no longer lies in it, raises `moved(number)`. With `full`, all arrays are
+        """The vector of values. If an array is no longer in it, raises `moved(number)`. With `full`, all arrays are
         checked, however many there are."""
 
     def grads(self, moved: Callable[[int], Exception], full: bool = False) -> Any:
         """The vector of gradients, checked in the same way."""
 
     def is_intact(self) -> bool:
-        """Whether every array and every gradient lies in its vector."""
+        """Whether every array and every gradient is still in its vector."""
 
     def holds(self, gradients: list[Any]) -> bool:
-        """Whether these are the gradients of all arrays, and lie in the vector."""
+        """Whether these are the gradients of all arrays, and are in the vector."""
 
     def norms(self) -> list[float]:
         """The norm of the gradient of each array."""
@@ -39,7 +39,7 @@ class PackedPart(Protocol):
         """Multiplies the gradient of each array by its factor; a single factor is used for all."""
 
     def undo(self) -> None:
-        """Gives every array memory of its own again."""
+        """Gives every array its own memory again."""
 
 
 class Packing(Capability):
@@ -47,16 +47,16 @@ class Packing(Capability):
     why = "its arrays cannot become views"
 
     def cannot_pack(self, value: Any) -> str:
-        """Why an array cannot become a view of a vector; empty where it can."""
+        """Why an array cannot become a view of a vector; empty if it can."""
         return ""
 
     def slot(self, owner: Any, name: str) -> DictSlot | None:
-        """Where a node holds a leaf or a child of this name; None if not in a dict."""
+        """Where a node stores a leaf or a child of this name; None if it is not in a dict."""
         return None
 
     def pack(self, values: list[Any], slots: list[list[DictSlot]]) -> list[tuple[list[int], PackedPart]]:
-        """Makes arrays views of a few vectors, and gives each vector with the numbers of the arrays in it. `slots` are,
-        for each array, the places that lead to it from the root down."""
+        """Makes arrays views of a few vectors, and returns each vector with the numbers of the arrays in it. `slots`
+        are, for each array, the places that lead to it from the root down."""
         raise self.missing("flatten")
 
     def repoint(self, value: Any, view: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from leafwise.core.capabilities import Capability
 from leafwise.errors import Unsupported
 
-CANNOT_REPLACE = "its Rebuilding capability has no `replace`"
+CANNOT_REPLACE = "its Rebuilding capability does not implement `replace`"
 
 
 class Rebuilding(Capability):
@@ -15,16 +15,16 @@ class Rebuilding(Capability):
 
     def from_numpy(self, value: Any, array: Any) -> Any:
         """A NumPy array as an array of this home, to replace `value`."""
-        raise Unsupported(self.home.name, "take values from outside")
+        raise Unsupported(self.home.name, "convert NumPy arrays into its own")
 
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
         """An array with memory, to replace one that has none yet."""
-        raise Unsupported(self.home.name, "be given memory")
+        raise Unsupported(self.home.name, "allocate new arrays")
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
         """The owner with other leaves, children or plain values under these names: itself, or a new object if it cannot
-        change. The default allows only what it holds already: a home whose nodes list plain values, or get new arrays,
-        must say how they are put there."""
+        change. The default accepts only the values that the owner has already; a home whose nodes list plain values,
+        or get new arrays, must implement it."""
         visited = self.home.visitor(type(owner), lambda value: None)(owner)
         leaves, children, _ = visited or ((), (), None)
         held = dict(children)
@@ -36,21 +36,21 @@ class Rebuilding(Capability):
         return owner
 
     def cannot_replace(self, owner: Any) -> str:
-        """Why the plain values of a node cannot be replaced; empty where they can."""
+        """Why the plain values of a node cannot be replaced; empty if they can."""
         if type(self).replace is Rebuilding.replace:
             return f"{self.home.name} cannot change plain values: {CANNOT_REPLACE}"
         return ""
 
     def updated(self, value: Any, array: Any) -> Any:
-        """An array that now holds these values, cast to its dtype: the same one, or a new one if it cannot change."""
+        """The array with these values, cast to its dtype: the same array, or a new one if it cannot change."""
         if not self.home.in_place:
             return self.from_numpy(value, array)
         self.home.write(value, array.astype(self.home.read(value).dtype))
         return value
 
     def recompute(self, places: list[tuple[tuple[Any, ...], list[str]]]) -> list[dict[str, Any]]:
-        """For each place, the values of leaves that no checkpoint holds, by name, if they can be computed. A place is a
-        node, with its parents up to the root, and the names of its leaves. Changes nothing."""
+        """For each place, the values of leaves that are not part of any checkpoint, by name, if they can be computed. A
+        place is a node, with its parents up to the root, and the names of its leaves. Changes nothing."""
         return [{} for _ in places]
 
     def is_container(self, obj: Any) -> bool:
@@ -58,5 +58,5 @@ class Rebuilding(Capability):
         return False
 
     def shows_copies(self, obj: Any) -> bool:
-        """Whether the values that a node shows are copies, which must be given back to it when they change."""
+        """Whether the walk sees only copies of the values of a node, so that changes must be passed back to it."""
         return False

@@ -11,15 +11,15 @@ class Saving(Capability):
     has_defaults = True
 
     def pieces(self, value: Any) -> Iterator[Any]:
-        """The values in C order as bytes: the memory itself, or copied piece by piece. A piece has whole elements."""
+        """The values in C order as bytes: the memory itself, or copied piece by piece. Pieces do not split elements."""
         yield self.array_of(value).tobytes()
 
     def axis_order(self, value: Any) -> tuple[int, ...] | None:
-        """The order of axes in which an array is contiguous; None if that is C order, or if there is no such order."""
+        """The order of axes in which an array is contiguous; None if that is C order, or if it is not contiguous."""
         return None
 
     def snapshot(self, values: list[Any]) -> list[Any]:
-        """Copies of arrays that share no memory with anything; of this home or of another."""
+        """Copies of arrays that share no memory with anything. They may be arrays of another home."""
         np = import_module("numpy")
         return [np.array(self.array_of(value)) for value in values]
 
@@ -27,7 +27,7 @@ class Saving(Capability):
         """Raises if the file that arrays are read from was changed since it was opened."""
 
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        """What a checkpoint must record about a node to rebuild it, or to distinguish it from another: the name of its
-        type, and for a dict whose keys are not all plain names, the name of each key in a path, with the key. None if
-        the paths of its content are enough."""
+        """What a checkpoint must record about a node to rebuild it, or to distinguish it from other nodes: the name of
+        its type, and, for a dict whose keys are not all plain names, the name of each key in a path, with the key.
+        None if the paths of its content are enough."""
         return None

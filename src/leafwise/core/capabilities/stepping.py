@@ -6,24 +6,24 @@ from leafwise.core.capabilities import Capability
 from leafwise.core.home import Home, offer
 
 # Children of an optimizer's node besides `param_groups` and `state`: state that belongs to no parameter; and, for an
-# optimizer that is shown by its own state dict, the names of its parameters in the order in which that numbers them.
+# optimizer that is shown as its own state dict, the names of its parameters, in the order of their numbers there.
 GLOBAL_STATE = "global_state"
 PARAMETERS = "parameters"
 
 
 class Stepping(Capability):
-    """What a home of optimizers offers. Its `visitor` shows each optimizer as a node with these children, so that
-    states are saved and found again by the names of parameters:
+    """For a home of optimizers. Its `visitor` shows each optimizer as a node with these children, so that state is
+    saved and restored by the names of parameters:
 
         param_groups     a node for each group: its options as plain values, and `params`, the paths of its
                          parameters as a list of strings
         state            below it, the state of each parameter under the path that `path_of` gives for the parameter
-        global_state     state that belongs to no parameter, where there is some
+        global_state     state that belongs to no parameter, if there is any
 
     The parameters themselves are not listed: they are leaves of the model. `homes.torch.optimizers` is an example.
     """
 
-    action = "list what it steps"
+    action = "list the parameters of an optimizer"
 
     def is_optimizer(self, obj: Any) -> bool:
         """Whether a node steps parameters and keeps state for each. Depends only on the type of the node."""
@@ -31,15 +31,15 @@ class Stepping(Capability):
 
     def held_by(self, optimizer: Any) -> list[tuple[str, Any]]:
         """The arrays that an optimizer steps, each with a description of its place in the optimizer."""
-        raise self.missing("list what it steps")
+        raise self.missing("list the parameters of an optimizer")
 
     def reached(self, optimizer: Any, value: Any) -> Any:
-        """State of the same shape as an array that is zero for elements that no step changed; None if there is none."""
+        """State with the shape of the array that is zero for elements that no step changed; None if there is none."""
         return None
 
     def exchange(self, optimizer: Any, new: dict[int, Any]) -> None:
-        """Replaces parameters of an optimizer; `new` are the new ones by the `id` of the old."""
-        raise self.missing("exchange what it steps")
+        """Replaces parameters of an optimizer; `new` maps the `id` of each old parameter to the new one."""
+        raise self.missing("exchange the parameters of an optimizer")
 
     def like_parameter(self, key: str) -> bool:
         """Whether the state of this name has the shape of its parameter."""
@@ -56,10 +56,10 @@ class Stepping(Capability):
         """Sets the state of parameters, by group number and position, and the options of groups, by group number; with
         `whole`, other options of a group are removed. `global_state` belongs to no parameter. Arrays are NumPy arrays.
         A parameter that is not in `states` keeps its state."""
-        raise self.missing("take the state of an optimizer")
+        raise self.missing("restore the state of an optimizer")
 
     def cannot_restore(self, value: Any) -> str:
-        """Why an array in the state of an optimizer would not come back as it was; empty where it would."""
+        """Why an array in the state of an optimizer would not be restored as it was; empty if it would."""
         return ""
 
     def keeps_own_state(self, optimizer: Any) -> bool:
@@ -68,8 +68,8 @@ class Stepping(Capability):
         return False
 
     def restore_own_state(self, optimizer: Any, state: Any) -> None:
-        """Has such an optimizer load its own state dict. Arrays are NumPy arrays."""
-        raise self.missing("take the state of an optimizer")
+        """Loads the own state dict of such an optimizer. Arrays are NumPy arrays."""
+        raise self.missing("restore the state of an optimizer")
 
 
 def is_optimizer(home: Home, obj: Any) -> bool:

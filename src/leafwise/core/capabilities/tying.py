@@ -9,7 +9,7 @@ Keep = Literal["source", "target", "mean"]
 
 
 class Place(NamedTuple):
-    """One name of a leaf: the object that holds it, its name there, and its path."""
+    """One name of a leaf: the object that has it, its name there, and its path."""
 
     owner: Any
     name: str
@@ -17,9 +17,9 @@ class Place(NamedTuple):
 
 
 class TiedPlaces(NamedTuple):
-    """One tie: its distinct places, the source first, with the op of each; and all its names, each as the number of the
-    place that it leads to. `above` are the objects with several of the names below them, each with those names, by
-    number, and the keys that lead to them."""
+    """One tie: its distinct places, the source first, with the op of each; and all its names, each as the number of its
+    place. `above` are the objects that have several of the names below them, each with the numbers of those names and
+    the keys that lead to them."""
 
     places: tuple[Place, ...]
     ops: tuple[Op, ...]
@@ -28,26 +28,26 @@ class TiedPlaces(NamedTuple):
 
 
 class DeclaredTie(NamedTuple):
-    """A tie that is kept: the names that must be one leaf, each as a key relative to the object that it is declared at,
-    and its op."""
+    """A tie that is kept: the names that must be one leaf, each with its op. A name is a key relative to the object at
+    which the tie is declared."""
 
     keys: tuple[tuple[str, Op], ...]
 
 
 class Tying(Capability):
     """Making several names one leaf, and independent leaves again. Methods that change `root` return it, or the object
-    that replaces it. The home of the node that holds a leaf is asked, not that of the array.
+    that replaces it. They are called on the home of the node that has the leaf, not on the home of the array.
 
-    `lw.tie` calls `tie` and then `keep_ties`. A home keeps a tie by writing it down, at best at every object of
-    `TiedPlaces.above`, and by making the framework's own operations (copies, casts, loads) respect it as far as it can.
-    `declared` gives back what is written down, for the objects that have all names of the tie below them: the next walk
-    reports those that hold no longer.
+    `lw.tie` calls `tie` and then `keep_ties`. A home keeps a tie by recording it, at best at every object of
+    `TiedPlaces.above`, and by making the framework's own operations (copies, casts, loads) respect it as far as
+    possible. `declared` returns the recorded ties of the objects that have all names of the tie below them; the next
+    walk reports the ties that were undone.
     """
 
     action = "tie"
 
     def declared(self, objects: list[Any]) -> list[tuple[int, DeclaredTie]]:
-        """The ties that are kept, each with the number of the object that it is declared at."""
+        """The ties that are kept, each with the number of the object at which it is declared."""
         return []
 
     def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
@@ -55,12 +55,12 @@ class Tying(Capability):
         raise self.missing("tie")
 
     def tied_elsewhere(self, place: Place, known: list[Place]) -> list[str]:
-        """The paths of names that this one is kept tied to and that are not among the known ones, because they are
-        outside of the tree."""
+        """The paths of names to which this place is kept tied and which are not among the known places, because they
+        are outside of the tree."""
         return []
 
     def tie(self, root: Any, groups: list[TiedPlaces], keep: Keep | None) -> Any:
-        """Makes the further places of each group names of its source. `keep` says whose values the leaf gets."""
+        """Makes the other places of each group names of its source. `keep` says which values the leaf gets."""
         raise self.missing("tie")
 
     def untie(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
@@ -68,7 +68,7 @@ class Tying(Capability):
         raise self.missing("untie")
 
     def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
-        """Each place holds a node that is also used elsewhere; gives it an independent node with equal values."""
+        """Each place has a node that is also used elsewhere; replaces it by an independent node with equal values."""
         raise self.missing("untie")
 
     def keep_ties(self, root: Any, objects: list[Any], groups: list[TiedPlaces], keep: Keep | None) -> Any:

@@ -13,9 +13,9 @@ UNATTRIBUTED = "unattributed"
 class Use(NamedTuple):
     """One place where a parameter entered an operation.
 
-    `path` is the module in whose forward that happened, `call` the number of that module's call, from 0, and
-    `operation` what the parameter entered; `turn` counts such uses within one call, from 0. The rest of the gradient,
-    which belongs to no known use, is a use whose operation is "unattributed".
+    `path` is the module in whose forward that happened, `call` the number of that call of the module, from 0, and
+    `operation` the operation that used the parameter; `turn` counts equal uses within one call, from 0. The rest of the
+    gradient, which belongs to no known use, has the operation "unattributed".
     """
 
     path: str
@@ -31,11 +31,11 @@ class Use(NamedTuple):
 
 
 class TrackingUses(Capability):
-    action = "tell uses apart"
+    action = "record gradients use by use"
 
     def capture(
         self, nodes: dict[int, list[str]], leaves: dict[str, Any]
     ) -> AbstractContextManager[Callable[[], dict[str, dict[Use, Any]]]]:
         """While entered, records the gradient of each of the arrays `leaves`, use by use. `nodes` are the paths of each
-        node by its identity. Entering it gives a function that returns the gradients so far."""
-        raise self.missing("tell uses apart")
+        node by its `id`. Entering it returns a function that returns the gradients so far."""
+        raise self.missing("record gradients use by use")

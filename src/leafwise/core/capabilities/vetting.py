@@ -1,4 +1,4 @@
-"""Arrays and nodes that leafwise would silently get wrong, and so refuses."""
+"""Arrays and nodes that leafwise refuses, because it would silently read or save wrong values."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from leafwise.core.capabilities import Capability
 
 
 class Vetting(Capability):
-    """The methods take lists that may contain objects of other homes, and give reasons by number: what the object is,
-    and what to do instead."""
+    """The lists may contain objects of other homes. The methods return reasons by number: what the object is, and what
+    to do instead."""
 
     has_defaults = True
 
@@ -20,7 +20,7 @@ class Vetting(Capability):
         return {}
 
     def unlisted(self, objects: list[Any]) -> dict[int, str]:
-        """Nodes that hold values which the walk does not list."""
+        """Nodes with values that the walk does not list."""
         return {}
 
     def saved_otherwise(self, objects: list[Any]) -> dict[int, str]:

@@ -12,7 +12,7 @@ class Viewing(Capability):
     action = "make views"
 
     def seen_through(self, value: Any, op: Op) -> Any:
-        """The array as a name with this op sees it."""
+        """The array as it is under a name with this op."""
         raise self.missing("make views")
 
     def view_names(self, cls: type) -> frozenset[str]:
@@ -20,5 +20,5 @@ class Viewing(Capability):
         return frozenset()
 
     def view_source(self, owner: Any, name: str) -> tuple[Any, Op] | None:
-        """The array that the leaf `name` is a view of, and how it sees it; None if it is not a view."""
+        """The array of which the leaf `name` is a view, and the op of the view; None if it is not a view."""
         return None

@@ -45,7 +45,7 @@ def _precise(value: torch.Tensor) -> torch.Tensor:
 def _by_kind(
     targets: list[torch.Tensor], values: list[torch.Tensor]
 ) -> list[tuple[list[torch.Tensor], list[torch.Tensor]]]:
-    """The pairs by dtype and device, so that each kind is one call; usually there is only one."""
+    """The pairs, grouped by dtype and device for one call each; usually there is only one group."""
     kinds = [
         (target.dtype, target.device, value.dtype, value.device) for target, value in zip(targets, values, strict=True)
     ]

@@ -1,7 +1,7 @@
-"""The record of one tie of PyTorch modules: a `Bond`, which the keepers of all modules in the tie share.
+"""The record of one tie between PyTorch modules: a `Bond`, which the keepers of all modules in the tie share.
 
-A bond is copied and pickled together with its modules. Each copied keeper then tells the new bond where its module
-keeps its tensors.
+A bond is copied and pickled together with its modules. Each copied keeper then registers the tensors of its module with
+the new bond.
 """
 
 import warnings
@@ -17,13 +17,13 @@ from leafwise.core.memory import Op
 from leafwise.errors import TieWarning
 from leafwise.homes.torch.values import seen_through
 
-KEEPER = "_leafwise_keeper"  # the attribute of a module that holds its `keepers.TieKeeper`
+KEEPER = "_leafwise_keeper"  # the attribute of a module for its `keepers.TieKeeper`
 
 
 class TensorSlot:
-    """Where a module keeps one tensor: in its dict of parameters or of buffers.
+    """Where a module stores one tensor: in its dict of parameters or of buffers.
 
-    It refers to the dict, not only to the module, because while a module is copied its dicts are there first.
+    It refers to the dict, not only to the module, because the dicts of a module are copied before the module exists.
     """
 
     __slots__ = ("_tensors", "in_buffers", "name", "owner")
@@ -50,11 +50,11 @@ class TensorSlot:
         if owner is None or owner.__dict__.get("_parameters") is None:
             self.tensors[self.name] = tensor
         else:
-            setattr(owner, self.name, tensor)  # a recurrent layer keeps a list of its own beside the dict
+            setattr(owner, self.name, tensor)  # a recurrent layer also has its own list of weights
 
 
 class BondMember:
-    """What a bond knows about one name, even while the module of that name does not exist."""
+    """What a bond knows about one name, even while its module does not exist."""
 
     __slots__ = ("in_buffers", "name", "op", "path", "viewed")
 
@@ -67,7 +67,7 @@ class BondMember:
 
 
 class Bond:
-    """One tie: the names that belong to it, and where each of them keeps the tensor. Names are numbered."""
+    """One tie: its names, and where each of them stores the tensor. Names are numbered."""
 
     def __init__(self, keep: Keep | None) -> None:
         self.keep = keep
@@ -122,12 +122,12 @@ class Bond:
             self.source = plain[0] if plain else -1
 
     def is_plain(self, number: int) -> bool:
-        """Whether the name holds the source tensor itself."""
+        """Whether the name has the source tensor itself, not a view."""
         member = self.members[number]
         return not member.viewed and member.op == "same"
 
     def is_buffer_view(self, number: int) -> bool:
-        """Whether the name is a buffer that holds a view of the source."""
+        """Whether the name is a buffer with a view of the source."""
         member = self.members[number]
         return not member.viewed and member.op != "same"
 
@@ -136,7 +136,7 @@ class Bond:
         return None if slot is None else slot.held()
 
     def intact(self, number: int) -> bool:
-        """Whether the name still is what it was declared to be."""
+        """Whether the name is still tied as declared."""
         slot, source = self.slots.get(number), self.source_tensor()
         if slot is None or source is None or slot.owner() is None:
             return False
@@ -154,11 +154,11 @@ class Bond:
         return [member for member in self.members if member != number and self.intact(member) and self.intact(number)]
 
     def holders(self, tensor: Any) -> list[int]:
-        """The plain names that hold this very tensor."""
+        """The plain names that have this tensor."""
         return [number for number, slot in self.slots.items() if self.is_plain(number) and slot.held() is tensor]
 
     def follow(self, number: int, holders: list[int]) -> None:
-        """Called when the tensor of one name was replaced: the names that held the old one take the new one too."""
+        """Called when the tensor of one name was replaced: the names that had the old tensor get the new one, too."""
         new = self.slots[number].held()
         for holder in holders:
             if new is not None and holder in self.slots and self.slots[holder].held() is not new:
@@ -184,7 +184,7 @@ class Bond:
         self.renew_buffer_views(views)
 
     def apply_to_source(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Does to the source alone what `Module._apply` does to all parameters and buffers."""
+        """Applies `fn` to the source, as `Module._apply` does to all parameters and buffers."""
         slot = self.slots.get(self.source)
         tensor = None if slot is None else slot.held()
         if slot is None or tensor is None:
@@ -211,10 +211,10 @@ class Bond:
                 keeper.remove_if_idle()
 
     def warn_of_missing(self) -> None:
-        """Called when a copy is complete: warns of the names that were not copied, and takes them out of the tie."""
+        """Called when a copy is complete: warns about names that were not copied, and removes them from the tie."""
         missing = [number for number in self.members if number not in self.slots and number not in self.gone]
         if len(self.slots) == 1 and not missing and not self.checkers and len(self.members) > 1:
-            self.dissolve()  # the other names were gone before the copy; nothing is left to be tied to
+            self.dissolve()  # the other names no longer existed before the copy; nothing is left to be tied to
         if not self.slots or not missing:
             return
         copied = ", ".join(self.members[number].path for number in self.slots)
@@ -225,8 +225,8 @@ class Bond:
             self.dissolve()
         warnings.warn(
             TieWarning(
-                f"copied {copied} without {lost}, to which it is tied: the copy is independent; "
-                "copy a module that holds both to keep the tie"
+                f"copied {copied} without {lost}, to which it is tied: the copy is not tied; "
+                "to keep the tie, copy a module that contains both"
             ),
             stacklevel=2,
         )

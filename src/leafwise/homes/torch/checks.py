@@ -1,4 +1,4 @@
-"""What a state dict says about a tie: it may hold any of the names, and where it holds several they must agree."""
+"""Ties in state dicts: a state dict may have any of the tied names, and their values must agree if it has several."""
 
 from typing import Any, NamedTuple
 
@@ -12,17 +12,17 @@ from leafwise.homes.torch.values import choose, put_through, same_bits, seen_thr
 
 
 class Reconciliation(NamedTuple):
-    """The keys that were missing and were filled in, and the views that need not be loaded because their source is."""
+    """The missing keys that were filled in, and the views that need not be loaded because their source is."""
 
     filled: list[str]
     agreed: list[TensorSlot]
 
 
 class StateDictCheck:
-    """Checks at a module above several names of a tie that a state dict holds equal values for them.
+    """A check, at a module above several names of a tie, that a state dict has equal values for them.
 
-    `keys` are the names: the number of the member, the key that leads to it, and its op. A check is `complete` if it
-    has all names of the tie.
+    `keys` are the names: the number of the member, its key, and its op. A check is `complete` if it has all names of
+    the tie.
     """
 
     def __init__(self, bond: Bond, keys: list[tuple[int, str, Op]], complete: bool) -> None:
@@ -31,7 +31,7 @@ class StateDictCheck:
         self.complete = complete
 
     def reconcile(self, module: nn.Module, state: dict[str, Any], prefix: str) -> Reconciliation:
-        """Checks that the names in `state` agree, and fills in the missing ones. Changes nothing but `state`."""
+        """Checks that the values of tied names in `state` agree, and fills in missing names. Changes only `state`."""
         bond = self.bond
         source = bond.source_tensor()
         if source is None or nn.parameter.is_lazy(source):
@@ -41,18 +41,18 @@ class StateDictCheck:
             for number, key, _ in self.keys
             if bond.intact(number)
             and _holds_at(module, key, bond.slots[number])
-            and isinstance(state.get(prefix + key, source), torch.Tensor)  # PyTorch reports what is not a tensor
+            and isinstance(state.get(prefix + key, source), torch.Tensor)  # PyTorch reports values that are not tensors
         ]
         present = [(number, key) for number, key in keys if key in state]
         present = [(number, key) for number, key in present if not state[key].is_meta] or present
         if not present:
             return Reconciliation([], [])
         if any(state[key].shape != seen_through(source, bond.members[number].op).shape for number, key in present):
-            return Reconciliation([], [])  # PyTorch reports what has the wrong shape
+            return Reconciliation([], [])  # PyTorch reports wrong shapes
         whole, covers = self._whole(source, present, state)
         plain = [key for number, key in keys if not bond.members[number].viewed]
         if not covers or not plain:
-            # Only the views themselves can load these values; where they differed, they load the chosen one.
+            # Only the views can load these values. If they differed, each loads its part of the chosen value.
             for number, key in present:
                 state[key] = seen_through(whole, bond.members[number].op)
             if not covers:
@@ -69,7 +69,7 @@ class StateDictCheck:
     def _whole(
         self, source: torch.Tensor, present: list[tuple[int, str]], state: dict[str, Any]
     ) -> tuple[torch.Tensor, bool]:
-        """The value of the source that the names in the state dict agree on, and whether they cover all of it."""
+        """The value of the source, from all names in the state dict, and whether they cover all of it."""
         ops = {number: self.bond.members[number].op for number, _ in present}
         plain = [state[key] for number, key in present if ops[number] == "same"]
         covers = True
@@ -95,16 +95,16 @@ class StateDictCheck:
         differing: list[tuple[int, str]],
         state: dict[str, Any],
     ) -> torch.Tensor:
-        """The value of the source where the names differ, chosen by the `keep` of the tie."""
+        """The value of the source if the names differ, chosen by the `keep` of the tie."""
         bond = self.bond
         names = ", ".join(key for _, key in present)
         if bond.keep is None:
             agreeing = next((key for number, key in present if (number, key) not in differing), present[0][1])
             raise TieError(
-                f"the state dict gives tied names different values: {agreeing} and {differing[0][1]} (tied are "
-                f"{names}); they were left as they are. "
-                'lw.keep_ties(model, keep="source") takes the value of the first, keep="target" of the other, '
-                'keep="mean" their mean; lw.untie(model, …) lets them differ'
+                f"the state dict has different values for the tied names {agreeing} and {differing[0][1]} "
+                f"(all tied names: {names}); these names were not loaded; "
+                'lw.keep_ties(model, keep="source") uses the value of the first name, keep="target" that of the '
+                'others, keep="mean" their mean; lw.untie(model, …) unties them'
             )
         values = [(state[key].detach(), bond.members[number].op) for number, key in present]
         first = next((at for at, (number, _) in enumerate(present) if number == bond.source), None)
@@ -120,19 +120,19 @@ class StateDictCheck:
         targets = [value_and_op for at, value_and_op in enumerate(values) if at != first]
         chosen = choose(whole, targets, "target")
         if not all(same_bits(seen_through(chosen, op), value) for value, op in targets):
-            raise TieError(f'keep="target" cannot choose: the targets among {names} differ; they were left as they are')
+            raise TieError(f'keep="target" cannot choose: the targets among {names} differ; they were not loaded')
         return chosen
 
 
 def _agree(a: torch.Tensor, b: torch.Tensor, like: torch.Tensor) -> bool:
-    """Whether two values end up as the same bits in the model."""
+    """Whether two values have the same bits once they are in the model."""
     if a.dtype != b.dtype:
         a, b = a.to(like.dtype), b.to(like.dtype)
     return same_bits(a, b)
 
 
 def _holds_at(module: nn.Module, key: str, slot: TensorSlot) -> bool:
-    """Whether a key still leads to this slot, and state dicts contain it."""
+    """Whether a key still leads to this slot, and is in state dicts."""
     owner: nn.Module | None = module
     for step in key.split(".")[:-1]:
         owner = None if owner is None else owner._modules.get(step)

@@ -28,7 +28,7 @@ class TorchClipping(Clipping):
             ]
 
     def clip_together(self, values: list[torch.Tensor], max_norm: float) -> list[float] | None:
-        """On a GPU, everything is launched before the first result is waited for; a CPU gains nothing from that."""
+        """On a GPU, launches everything before it waits for the first result. On a CPU, that would not be faster."""
         if values[0].device.type != "cuda" or len(set(map(_kind, values))) != 1 or type(values[0]) not in _PLAIN:
             return None
         if values[0].layout != torch.strided:
@@ -48,7 +48,7 @@ class TorchClipping(Clipping):
                 return values
             kinds = set(map(_dtype_and_device, values))
             for dtype, device in kinds:
-                # For many small tensors, a factor that is a tensor of their dtype is several times as fast.
+                # For many small tensors, a factor that is a tensor of their dtype is several times faster.
                 wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
                 factor = torch.tensor(factors[0], device=device, dtype=wide)
                 same_kind = values
@@ -59,7 +59,7 @@ class TorchClipping(Clipping):
 
 
 def _norms_of_small(values: list[torch.Tensor]) -> list[float] | None:
-    """The norms of many small tensors on the CPU, joined into one, because a call for each costs more; None where they
+    """The norms of many small tensors on the CPU, joined into one, because one call for each takes longer. None if they
     are not all small, or not all on the CPU."""
     sizes = list(map(torch.Tensor.numel, values))
     if len(values) < 2 or max(sizes) > SMALL or not set(map(type, values)) <= _PLAIN:
@@ -74,7 +74,7 @@ def _norms_of_small(values: list[torch.Tensor]) -> list[float] | None:
 def _joined(values: list[torch.Tensor]) -> torch.Tensor:
     try:
         joined = torch.cat(values)
-        if joined.dim() == 1:  # so all of them were, without asking each
+        if joined.dim() == 1:  # then all of them have one axis, without checking each
             return joined
     except RuntimeError:
         pass
@@ -98,7 +98,7 @@ def _norms_by_kind(values: list[torch.Tensor]) -> list[float]:
 
 
 def _elements(value: torch.Tensor) -> torch.Tensor:
-    """The elements that a tensor stores; duplicates of a sparse one are added up."""
+    """The elements that a tensor stores. Duplicates in a sparse tensor are added up."""
     if value.layout == torch.strided:
         return value
     return value.coalesce().values() if value.layout == torch.sparse_coo else value.values()
@@ -108,7 +108,7 @@ def _norm(value: torch.Tensor) -> float:
     value = _elements(value)
     wide = value.dtype if value.element_size() >= 4 else torch.float32
     norm = torch.linalg.vector_norm(value, dtype=wide)
-    # A DTensor is spread over several processes; this is the norm of all of it.
+    # A DTensor is sharded over several processes; this is the norm of all of it.
     return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
 

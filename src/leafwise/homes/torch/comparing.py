@@ -14,7 +14,7 @@ class TorchComparing(Comparing):
         return cannot_read(value) or has_no_memory(value)
 
     def contiguous_run(self, value: torch.Tensor) -> Run | None:
-        """Where the elements of a tensor lie in C order on the CPU; None where they do not."""
+        """The elements of a tensor, if they are contiguous, in C order and on the CPU; otherwise None."""
         if value.device.type != "cpu" or not value.is_contiguous() or value.is_neg() or value.is_conj():
             return None
         return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype), value)

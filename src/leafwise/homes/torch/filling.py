@@ -1,4 +1,4 @@
-"""Writing initial values into tensors, at once or when a lazy layer gets its shapes."""
+"""Writing initial values into tensors: immediately, or when a lazy layer gets its shapes."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from leafwise.homes.torch.tensors import as_numpy, holds_nothing, tensor_over
 
 class TorchFilling(Filling):
     def is_stock(self, owner: Any) -> bool:
-        """Whether the layer starts with the values that PyTorch gives it: its reset method is PyTorch's own."""
+        """Whether the layer starts with PyTorch's initial values: its reset method is PyTorch's own."""
         for base in type(owner).__mro__:
             if "reset_parameters" in vars(base) or "_reset_parameters" in vars(base):
                 return (base.__module__ + ".").startswith("torch.nn.")
@@ -25,7 +25,7 @@ class TorchFilling(Filling):
         return "" if _is_sharded(value) else super().cannot_fill(value)
 
     def local_parts(self, value: torch.Tensor) -> list[tuple[torch.Tensor, tuple[int, ...] | None]]:
-        """The part of a tensor that is in this process, and where in the whole it starts."""
+        """The part of a tensor that is in this process, and where it starts in the whole tensor."""
         if not _is_sharded(value):
             return [(value, None)]
         from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -40,10 +40,10 @@ class TorchFilling(Filling):
         _put(value, start, tensor_over(writable))
 
     def draw(self, value: torch.Tensor, start: int, words: WordRange, draw: Draw) -> bool:
-        # On the device of the tensor, computed in float64; not for float64 tensors, whose last bits would then depend
-        # on the device.
+        # Drawn on the device of the tensor, and computed in float64. Not for float64 tensors: their last bits would
+        # depend on the device.
         if draw.shape not in ("uniform", "normal"):
-            return False  # the definition draws it: `iterate.distributions.numbers`
+            return False  # drawn by `iterate.distributions.numbers`, the reference
         if value.dtype in (torch.float64, torch.complex128) or value.device.type == "mps":
             return False
         if value.device.type == "cpu":
@@ -78,15 +78,15 @@ def _put(value: torch.Tensor, start: int, rows: torch.Tensor) -> None:
         plain[start : start + len(rows)].copy_(rows)
 
 
-# Philox4x64-10 in signed 64-bit integers, because tensors have no unsigned ones. Products wrap around as they should;
-# their high halves are computed from 32-bit halves.
+# Philox4x64-10 in signed 64-bit integers, because PyTorch does not compute with unsigned ones. Products wrap around as
+# they should; their high halves are computed from 32-bit halves.
 _HALF = (1 << 32) - 1
 _MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 
 def philox_words(key: tuple[int, int], first: int, count: int, device: torch.device) -> torch.Tensor:
-    """The words from number `first` on, made on the device; the same as on a CPU, bit for bit."""
+    """The words from number `first` on, computed on the device; the same bits as on a CPU."""
     block, skipped = divmod(first, 8)
     blocks = -(-(skipped + count) // 8)
     counters = [torch.arange(block + 1, block + 1 + blocks, device=device), *(torch.zeros((), dtype=torch.int64),) * 3]
@@ -121,7 +121,7 @@ _INITIALIZE = "initialize_parameters"  # what a lazy layer calls when it sees it
 
 class LazyInitializer:
     """Replaces the method by which a lazy layer gets its shapes: calls that method, and then `then`. Does not call
-    `then` if a load gave the layer its shapes before. A class, so that it is copied and pickled with the layer."""
+    `then` if the layer already got its shapes from a load. A class, so that it can be copied and pickled."""
 
     def __init__(self, module: nn.Module, then: Callable[[Any], None]) -> None:
         self.module, self.then = module, then

@@ -1,7 +1,7 @@
-"""Tensors of libraries that shard, offload or quantize a model: PyTorch's view of them is not the whole truth.
+"""Tensors of libraries that shard, offload or quantize a model, so that PyTorch does not show their values.
 
-Such libraries leave `nn.Parameter`s in the model that hold a piece of the values, nothing, or packed bits. They are
-recognized by the attributes that the library sets, and refused with what to call instead.
+Such libraries leave `nn.Parameter`s in the model that contain a shard of the values, nothing, or packed bits. They are
+recognized by attributes that the library sets, and refused. The message says what to call instead.
 """
 
 import sys
@@ -11,32 +11,32 @@ from typing import Any
 import torch
 from torch import nn
 
-# Libraries that change plain parameters and mark them by attributes. Until one is imported, plain parameters need no
-# check.
+# Libraries that change plain parameters and mark them by attributes. Unless one of them is imported, plain parameters
+# need no check.
 _MARKING = ("torch.distributed.fsdp", "deepspeed")
 
 _FSDP1 = (
-    "a parameter of FSDP1, which keeps a piece of it in each process; save and compare what FSDP gives with "
-    "FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT): model.state_dict(), or use FSDP2 (fully_shard)"
+    "a parameter of FSDP1, which keeps only a shard of it in each process; save and compare the model.state_dict() "
+    "under FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT), or use FSDP2 (fully_shard)"
 )
 _ZERO3 = (
-    "a parameter of DeepSpeed ZeRO-3, which keeps a piece of it in each process; work inside "
+    "a parameter of DeepSpeed ZeRO-3, which keeps only a shard of it in each process; work inside "
     "deepspeed.zero.GatheredParameters(model.parameters()), or use engine.save_16bit_model and engine.load_checkpoint"
 )
 DTENSOR = (
-    "a DTensor is spread over the processes of a mesh; use its full_tensor(), or "
+    "a DTensor is sharded over the processes of a mesh; use its full_tensor(), or "
     "torch.distributed.checkpoint.state_dict.get_model_state_dict and set_model_state_dict with full_state_dict=True"
 )
 _FUNCTORCH = (
-    "a tensor inside of a function transform (vmap, grad, …) has no values of its own; call leafwise outside of it"
+    "a tensor inside a function transform (vmap, grad, …) has no values of its own; call leafwise outside of it"
 )
-_FAKE = "a FakeTensor has a shape and no values; call leafwise outside of FakeTensorMode"
+_FAKE = "a FakeTensor has a shape but no values; call leafwise outside of FakeTensorMode"
 _BITSANDBYTES = (
-    "bitsandbytes keeps it packed, and its scales outside of the tree; save with model.save_pretrained, or make it a "
-    "plain tensor with bitsandbytes.functional.dequantize_4bit or int8_vectorwise_dequant"
+    "bitsandbytes keeps it packed, and its scales outside of the tree; save with model.save_pretrained, or convert it "
+    "to a plain tensor with bitsandbytes.functional.dequantize_4bit or int8_vectorwise_dequant"
 )
 _MASTERS = (
-    "DeepSpeed keeps a copy of it in full precision, from which the next step takes it again; use "
+    "DeepSpeed keeps a copy of it in full precision, and the next step overwrites it with that copy; use "
     "engine.load_checkpoint, or load into the model before deepspeed.initialize"
 )
 
@@ -47,7 +47,7 @@ def may_be_marked() -> bool:
 
 
 def not_understood(value: torch.Tensor) -> str:
-    """Why the bytes of a tensor in this process are not its values; empty where they are."""
+    """Why the bytes of a tensor in this process are not its values; empty if they are."""
     kind = type(value)
     if kind is nn.Parameter and not value.__dict__:
         return ""
@@ -71,30 +71,30 @@ def _of_a_subclass(value: torch.Tensor) -> str:
     if hasattr(value, "device_mesh") and hasattr(value, "to_local"):
         return DTENSOR
     if hasattr(value, "__tensor_flatten__"):  # a wrapper subclass, made of inner tensors
-        return f"{kind.__name__} is a tensor made of other tensors; make it a plain one first"
+        return f"{kind.__name__} is a tensor made of other tensors; convert it to a plain tensor first"
     return ""
 
 
 def is_partitioned(value: torch.Tensor) -> bool:
-    """Whether DeepSpeed keeps only a piece of a parameter in this process."""
+    """Whether DeepSpeed keeps only a shard of a parameter in this process."""
     return hasattr(value, "ds_id") and getattr(getattr(value, "ds_status", None), "name", "") != "AVAILABLE"
 
 
 def is_packed(value: torch.Tensor) -> bool:
-    """Whether bitsandbytes has packed a parameter. One that it packs on the way to a GPU is plain until then."""
+    """Whether bitsandbytes has packed a parameter. It packs some only when they are moved to a GPU."""
     if type(value).__name__ == "Int8Params" and value.dtype == torch.int8:
-        return True  # after a forward the layer has the scales, and the parameter has no mark
+        return True  # after a forward, the layer has the scales, and the parameter is not marked
     return any(getattr(value, name, None) is not None for name in ("quant_state", "SCB", "CB"))
 
 
 def cannot_be_changed(value: torch.Tensor) -> str:
-    """Why values written into a parameter would be overwritten by the next step; empty where they would not."""
+    """Why the next step would overwrite values that are written into a parameter; empty if it would not."""
     return _MASTERS if hasattr(value, "ds_id") or getattr(value, "_hp_mapping", None) is not None else ""
 
 
 def facts(value: torch.Tensor) -> tuple[tuple[int, ...], str | None, int, int] | None:
-    """The true shape, dtype, number of elements and number of bytes of a tensor whose own attributes are wrong; its
-    dtype is None if that attribute is right. None if all of them are right."""
+    """The true shape, dtype, number of elements and number of bytes of a tensor whose attributes are wrong. The dtype
+    is None if that attribute is right. None if all attributes are right."""
     if is_partitioned(value) and hasattr(value, "ds_shape"):
         shape = tuple(value.ds_shape)
         return shape, None, prod(shape), prod(shape) * value.element_size()

@@ -1,8 +1,8 @@
 """Freezing: parameters without gradients, and buffers that training no longer changes.
 
-A layer with running statistics updates them in its forward whenever it is in training mode, and `train()` on the model
-puts it there. An `EvalLock` in place of the layer's own `train` keeps it in `eval()`. A forward pre-hook would do as
-well, but a compiled model does not check again whether there are hooks.
+A layer with running statistics updates them in each forward in training mode, and `train()` on the model sets that
+mode. An `EvalLock`, which replaces the `train` method of the layer, keeps it in `eval()`. A forward pre-hook would also
+work, but not in a compiled model, which does not check for new hooks.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ class EvalLock:
 
 class TorchFreezing(Freezing):
     def cannot_train(self, value: torch.Tensor, trainable: bool) -> str:
-        """Why a tensor cannot be frozen or thawed; empty where it can."""
+        """Why a tensor cannot be frozen or thawed; empty if it can."""
         if not value.is_leaf:
             return "it is computed from other tensors"
         if not is_lazy(value) and value.is_inference():
@@ -52,8 +52,8 @@ class TorchFreezing(Freezing):
                 value.grad = None  # optimizers step every parameter that has a gradient
 
     def drifts(self, owner: nn.Module, name: str) -> bool:
-        """Whether a buffer changes in training: running statistics, and the vectors of spectral norm."""
-        # By `in` and brackets: the dicts of a scripted module have no `get`.
+        """Whether training changes a buffer: running statistics, and the vectors of spectral norm."""
+        # Without `get`, which the dicts of a scripted module do not have.
         buffer = owner._buffers[name] if name in owner._buffers else None  # noqa: SIM401
         if buffer is None:
             return False

@@ -1,7 +1,8 @@
 """What models say about their own training: the depth of each parameter, and which ones are not decayed.
 
-timm's models have two methods for it, which other libraries adopted: `group_matcher(coarse)` and `no_weight_decay()`.
-The Swin repository also has `no_weight_decay_keywords()`. They are called by name, so that no library must be imported.
+timm's models have two methods for this, which other libraries have adopted: `group_matcher(coarse)` and
+`no_weight_decay()`. The Swin repository also has `no_weight_decay_keywords()`. They are looked up by name, so that no
+library needs to be imported.
 """
 
 import inspect
@@ -16,12 +17,12 @@ import torch
 from leafwise.core.capabilities.grouping import Grouping
 from leafwise.errors import RuleError
 
-_WITH_PREVIOUS = 99999.0  # at the end of an order: at the same level as the order before it
+_WITH_PREVIOUS = 99999.0  # at the end of an order: same level as the order before
 _AFTER_ALL = (inf,)
 
 _Order = tuple[float, ...]
 
-_FROM_SCHEDULERS = frozenset({"initial_lr"})  # schedulers write it into groups, and read it there
+_FROM_SCHEDULERS = frozenset({"initial_lr"})  # schedulers store it in groups
 
 
 class TorchGrouping(Grouping):
@@ -33,7 +34,7 @@ class TorchGrouping(Grouping):
         return undecayed if any(callable(getattr(cls, method, None)) for method in methods) else None
 
     def optimizer_options(self, optimizer: Any) -> frozenset[str] | None:
-        """The options of a group that an optimizer takes: a class, an instance, or None for any of PyTorch's own."""
+        """The options of a group that an optimizer (a class or an instance) accepts; for None, any of PyTorch's own."""
         if optimizer is None:
             options_of_any = frozenset().union(
                 *(_options(cls) or () for cls in vars(torch.optim).values() if _is_optimizer(cls))
@@ -42,7 +43,7 @@ class TorchGrouping(Grouping):
         if isinstance(optimizer, torch.optim.Optimizer):
             return frozenset(optimizer.defaults) | _FROM_SCHEDULERS
         if not callable(optimizer):
-            raise RuleError(f"optimizer= takes the class of an optimizer, such as torch.optim.AdamW, not {optimizer!r}")
+            raise RuleError(f"optimizer= accepts an optimizer class, such as torch.optim.AdamW, not {optimizer!r}")
         options = _options(optimizer)
         return None if options is None else options | _FROM_SCHEDULERS
 
@@ -56,7 +57,7 @@ def depths(model: Any, names: list[str]) -> list[int | None]:
     elif callable(matcher):
         order_of = _by_function(matcher)
     else:
-        raise TypeError(f"it gives {type(matcher).__name__}, neither a dict of patterns nor a function of names")
+        raise TypeError(f"it returns {type(matcher).__name__}, not a dict of patterns or a function of names")
     orders = [order_of(name) for name in names]
     levels: dict[_Order, int] = {}
     level = -1
@@ -68,8 +69,8 @@ def depths(model: Any, names: list[str]) -> list[int | None]:
 
 
 def _by_patterns(matcher: Mapping[str, Any]) -> Callable[[str], _Order]:
-    """A function that gives the order of a name: the number of the first part with a matching pattern, the numbers that
-    the pattern captures, and the order that stands beside the pattern. A name that matches nothing comes last."""
+    """A function that returns the order of a name: the number of the first part with a matching pattern, the numbers
+    that the pattern captures, and the order given with the pattern. A name that matches nothing comes last."""
     patterns = []
     for number, (part, spec) in enumerate(matcher.items()):
         if spec is None:
@@ -100,8 +101,8 @@ def _by_function(matcher: Callable[[str], Any]) -> Callable[[str], _Order]:
 
 
 def undecayed(model: Any, names: list[str]) -> list[bool]:
-    """Which names the model wants without decay: those that it lists, perhaps with wildcards, and those that contain
-    one of its keywords."""
+    """Which names the model excludes from weight decay: the names that it lists, perhaps with wildcards, and names that
+    contain one of its keywords."""
     listed, keywords = (_strings(model, method) for method in ("no_weight_decay", "no_weight_decay_keywords"))
     exact, patterns = set(listed), [name for name in listed if set(name) & set("*?[")]
     return [
@@ -119,7 +120,7 @@ def _strings(model: Any, method: str) -> list[str]:
     answer = ask()
     names = list(answer) if isinstance(answer, Iterable) and not isinstance(answer, str) else [answer]
     if isinstance(answer, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{method}() gives {answer!r}, not a set of names")
+        raise TypeError(f"{method}() returns {answer!r}, not a set of names")
     return [name for name in names if name]
 
 
@@ -128,7 +129,7 @@ def _is_optimizer(cls: Any) -> bool:
 
 
 def _options(cls: Any) -> frozenset[str] | None:
-    """The keyword arguments of an optimizer class besides the parameters; None where it takes anything."""
+    """The keyword arguments of an optimizer class, without the parameters; None if it accepts any."""
     try:
         parameters = list(inspect.signature(cls).parameters.values())
     except ValueError:  # a built-in has no signature

@@ -39,8 +39,8 @@ from leafwise.homes.torch.tensors import cannot_read, dtype_name, holds_nothing,
 from leafwise.homes.torch.tied_views import is_view, plain_class, view_names, views_of
 
 _FORWARD = "_forward_module"
-# Wrappers by type, because a model may also have a child called `module`. A wrapper is looked up only in modules that
-# the program has already imported.
+# Wrappers are recognized by their type, because other models may also have a child called `module`. They are looked up
+# only in modules that the program has already imported.
 _WRAPPERS = (
     ("torch.nn.parallel", "DataParallel", "module"),
     ("torch.nn.parallel", "DistributedDataParallel", "module"),
@@ -59,6 +59,7 @@ _WRAPPERS = (
 
 class TorchHome(Home):
     name = "torch"
+    walks = "torch.nn.Module"
     capabilities: ClassVar[Capabilities] = {
         Averaging: "leafwise.homes.torch.averaging:TorchAveraging",
         Clipping: "leafwise.homes.torch.clipping:TorchClipping",
@@ -85,7 +86,7 @@ class TorchHome(Home):
         return "leaf" if issubclass(cls, torch.Tensor) else None
 
     def visit(self, obj: nn.Module) -> Visit:
-        # The inner loop of every walk: most modules have no buffers, and almost all have no None child.
+        # The inner loop of every walk. Most modules have no buffers, and almost none has a child that is None.
         try:
             parameters, buffers, children = obj._parameters, obj._buffers, obj._modules
         except AttributeError as error:
@@ -144,7 +145,7 @@ class TorchHome(Home):
 
     def current(self, owner: Any, name: str, value: Any) -> Any:
         # Moving a module replaces its buffers, and `to_empty` or `assign=True` its parameters.
-        # By `in` and brackets: the dicts of a scripted module have no `get`.
+        # Without `get`, which the dicts of a scripted module do not have.
         held = owner._parameters[name] if name in owner._parameters else None  # noqa: SIM401
         if held is None:
             held = owner._buffers[name] if name in owner._buffers else None  # noqa: SIM401
@@ -164,9 +165,9 @@ class TorchHome(Home):
         return Entry(name, "attribute")
 
     def _positions(self, owner: nn.Sequential) -> dict[str, int]:
-        """Where each child stands, since a slice of a Sequential keeps the old names.
+        """The position of each child, because a slice of a Sequential keeps the old names.
 
-        Paths are asked for one child after another, so the last answer is kept.
+        The last answer is cached, because the paths of all children are usually needed one after another.
         """
         modules = owner._modules
         key = id(owner), len(modules), next(iter(modules)), next(reversed(modules))
@@ -185,7 +186,7 @@ class TorchHome(Home):
 
     def role_key(self, owner: Any, name: str, value: torch.Tensor) -> Hashable | None:
         if name.startswith("original") or name.endswith(("_orig", "_v")):
-            return None  # its role is that of the tensor that is computed from it
+            return None  # it has the role of the tensor that is computed from it
         return type(owner), name, None if is_lazy(value) else value.dim()
 
     # -- a leaf ----------------------------------------------------------------------------------------
@@ -200,7 +201,7 @@ class TorchHome(Home):
         if (true_facts := facts(value)) is not None:
             shape, dtype, size, nbytes = true_facts
             return Spec(shape, dtype or dtype_name(value.dtype), str(value.device), size, nbytes, trainable)
-        # Models repeat a few shapes thousands of times over.
+        # Cached, because models repeat a few shapes thousands of times.
         return _spec(value.shape, value.dtype, value.device, trainable)
 
     def specs(self, values: list[torch.Tensor]) -> list[Spec]:
@@ -214,8 +215,8 @@ class TorchHome(Home):
         ]
 
     def grads(self, values: list[torch.Tensor]) -> list[Any]:
-        # Asking a computed tensor for its gradient makes PyTorch warn. A Parameter is never computed, and its type is
-        # faster to look up than `is_leaf`.
+        # PyTorch warns if the gradient of a computed tensor is read. A Parameter is never computed, and checking the
+        # type is faster than `is_leaf`.
         return [
             value.grad if type(value) is nn.Parameter or value.is_leaf or value.retains_grad else None
             for value in values
@@ -237,7 +238,7 @@ class TorchHome(Home):
         if reason := holds_nothing(value):
             raise WriteError(f"cannot write: {reason}")
         source = tensor_to_write(array, value)
-        # By name and as a plain tuple, because a subclass may compare dtypes and shapes in its own way.
+        # The name of the dtype and a plain tuple, because a subclass may compare dtypes and shapes in its own way.
         theirs, ours = [(dtype_name(tensor.dtype), tuple(tensor.shape)) for tensor in (source, value)]
         if theirs != ours:
             raise WriteError(f"cannot write {theirs[0]} of shape {theirs[1]} into {ours[0]} of shape {ours[1]}")
@@ -250,7 +251,7 @@ class TorchHome(Home):
     # -- memory ----------------------------------------------------------------------------------------
 
     def storages(self, values: list[torch.Tensor]) -> list[object | None]:
-        # First the fast way: of tensors on meta nothing else is asked. Some tensors raise even at `is_meta`.
+        # The fast way first, for tensors on meta. Some tensors raise even for `is_meta`.
         try:
             return [None if value.is_meta else _storage(value) for value in values]
         except Exception:
@@ -258,7 +259,7 @@ class TorchHome(Home):
 
     def memory(self, value: torch.Tensor) -> Memory:
         itemsize = value.element_size()
-        # The memory of a conjugated or negated view holds other numbers than the view shows.
+        # The numbers in the memory of a conjugated or negated view are not those that the view shows.
         bits = f"{value.dtype} {value.is_conj()} {value.is_neg()}"
         strides = tuple([stride * itemsize for stride in value.stride()])
         return Memory(int(value.storage_offset()) * itemsize, tuple(value.shape), strides, itemsize, bits)
@@ -285,7 +286,7 @@ def _spec(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, trai
 
 
 def _parametrized_role(lineage: tuple[Any, ...], name: str, ndim: int | None) -> tuple[str | None, Axes]:
-    """`layer.parametrizations.weight.original` is the weight of the layer, seen before its parametrization."""
+    """`layer.parametrizations.weight.original` has the role of the weight of the layer, before its parametrization."""
     parametrization, _, layer = lineage[:3]
     direction = type(parametrization[0]).__name__ == "_WeightNorm" and name == "original1"
     if name != "original" and not direction:

@@ -1,9 +1,9 @@
-"""How ties of PyTorch modules survive what PyTorch does to modules.
+"""How ties of PyTorch modules are kept when PyTorch replaces parameters.
 
 A **plain tie** is one Parameter in several modules, as in PyTorch itself. An operation that replaces the Parameter in
 one of them (`to_empty`, a load with `assign=True`, a move to another kind of device) would untie it from the others. A
-`TieKeeper` on each module that holds a tied name wraps the methods by which PyTorch replaces parameters, and updates
-the other names. It is in the `__dict__` of the instance, so the type of the module and its forward stay as they are.
+`TieKeeper` on each module with a tied name wraps the methods by which PyTorch replaces parameters, and updates the
+other names. It is in the `__dict__` of the instance, so the type of the module and its forward stay as they are.
 """
 
 import weakref
@@ -18,7 +18,7 @@ from leafwise.errors import TieError
 from leafwise.homes.torch.bonds import KEEPER, Bond, BondMember, CopyCompletion, TensorSlot
 from leafwise.homes.torch.checks import StateDictCheck
 
-# Modules that have keepers, by their identity; while there are none, no walk looks for declared ties.
+# Modules with keepers, by their identity. While there are none, walks do not look for declared ties.
 _kept: "weakref.WeakValueDictionary[int, nn.Module]" = weakref.WeakValueDictionary()
 
 # Method of `nn.Module` → the method of the keeper that wraps it.
@@ -34,9 +34,9 @@ class TieKeeper:
         self.buffers: dict[str, Any] = owner._buffers
         self.bonds: list[tuple[Bond, int]] = []
         self.checks: list[StateDictCheck] = []
-        self.before: dict[str, Any] = {}  # wrappers that were there before, by the name of the method
-        self.agreed: dict[str, list[str]] = {}  # view → the list of missing keys of the load in which it agreed
-        self._filled: tuple[Any, list[str]] = (None, [])  # the list of missing keys of a load, and the filled in keys
+        self.before: dict[str, Any] = {}  # earlier wrappers, by the name of the method
+        self.agreed: dict[str, list[str]] = {}  # view → the missing keys of the load in which it agreed
+        self._filled: tuple[Any, list[str]] = (None, [])  # the missing keys of a load, and the keys that were filled in
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: getattr(self, name) for name in ("parameters", "buffers", "bonds", "checks", "before")}
@@ -86,8 +86,8 @@ class TieKeeper:
         owner = self.owner()
         if owner is None:
             raise TieError(
-                "this is a shallow copy of a module whose ties are kept, and the module itself is gone; "
-                "use copy.deepcopy, or let go first: lw.release_ties(model)"
+                "this is a shallow copy of a module whose ties are kept, and that module no longer exists; "
+                "use copy.deepcopy, or call lw.release_ties(model) before copying"
             )
         bound: Callable[..., Any] = getattr(type(owner), name).__get__(owner)
         return bound
@@ -104,7 +104,7 @@ class TieKeeper:
     def load(
         self, state: dict[str, Any], prefix: str, metadata: Any, strict: bool, missing: list[str], *rest: Any
     ) -> None:
-        """`Module._load_from_state_dict`: every load, of this module or of one above it."""
+        """`Module._load_from_state_dict`: every load, of this module or of a module above it."""
         owner: Any = self.owner()
         load = self._original("_load_from_state_dict")
 
@@ -117,7 +117,7 @@ class TieKeeper:
                     view_owner: Any = slot.owner()
                     keeper_of(view_owner).agreed[slot.name] = missing
 
-        # As the last of the hooks, because other hooks may rename keys.
+        # The last hook, because other hooks may rename keys.
         hooks = owner._load_state_dict_pre_hooks
         hooks[KEEPER] = reconcile
         try:
@@ -127,7 +127,7 @@ class TieKeeper:
             hooks.pop(KEEPER, None)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """`Module.load_state_dict`, of this module itself; its class may have given it other arguments."""
+        """`Module.load_state_dict` of this module itself; its class may have changed the arguments."""
         result = self._original("load_state_dict")(*args, **kwargs)
         missing = getattr(result, "missing_keys", None)
         strict = kwargs.get("strict", args[1] if len(args) > 1 else True)
@@ -138,7 +138,7 @@ class TieKeeper:
 
     @contextmanager
     def _following(self) -> Iterator[None]:
-        """If the tensors of this module are replaced inside, the names tied to them follow."""
+        """A context: if tensors of this module are replaced in it, the names tied to them get the new tensors."""
         before = []
         for bond, number in self.bonds:
             if number in bond.slots:
@@ -148,7 +148,7 @@ class TieKeeper:
             yield
         finally:
             for bond, number, held, holders, views in before:
-                # The holders from before: a module that holds several names of the tie replaces each of them.
+                # `holders` from before: a module with several names of the tie replaces each of them.
                 if number in holders and number in bond.slots and bond.slots[number].held() is not held:
                     bond.follow(number, holders)
                 bond.renew_buffer_views(views)
@@ -169,7 +169,7 @@ def is_any_kept() -> bool:
 
 
 def keepers(objects: list[Any]) -> list[TieKeeper]:
-    """The keepers of those objects that have one, each once."""
+    """The keepers of these objects, each once."""
     keepers_or_none = (obj.__dict__.get(KEEPER) for obj in objects if isinstance(obj, nn.Module))
     return list({id(keeper): keeper for keeper in keepers_or_none if keeper is not None}.values())
 

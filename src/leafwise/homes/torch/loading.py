@@ -14,21 +14,19 @@ from leafwise.homes.torch.tensors import cannot_read, dtype_name
 
 class TorchLoading(Loading):
     def cannot_write(self, value: torch.Tensor) -> str:
-        """Why values cannot be written into a tensor; empty where they can."""
+        """Why values cannot be written into a tensor; empty if they can."""
         if reason := not_understood(value) or cannot_be_changed(value):
             return reason
         if value.is_inference() and not torch.is_inference_mode_enabled():
-            return "it was made in inference mode, outside of which it cannot be written; load inside of it"
+            return "it was made in inference mode, and can be written only there; load inside torch.inference_mode()"
         if value.layout != torch.strided or value.is_nested or value.is_quantized:
             return "it is sparse, nested or quantized, and values cannot be written into it"
         if any(size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)):
-            return (
-                "it is expanded: several of its elements lie in one place; give it memory of its own with .contiguous()"
-            )
+            return "it is expanded: several of its elements share memory; give each its own with .contiguous()"
         return ""
 
     def writable_bytes(self, value: torch.Tensor) -> memoryview | None:
-        """The memory of a tensor as writable bytes in C order; None where it lies in another order or on a device."""
+        """The memory of a tensor as writable bytes in C order; None if it is in another order or on a device."""
         if cannot_read(value) or value.device.type != "cpu" or not value.is_contiguous():
             return None
         plain = value.detach()
@@ -36,7 +34,7 @@ class TorchLoading(Loading):
             return None
         if not plain.numel():
             return memoryview(bytearray())
-        # A tensor of one element is contiguous whatever its strides, but `view` looks at them.
+        # A tensor with one element is contiguous, whatever its strides, but `view` checks them.
         flat = plain.as_strided((plain.numel(),), (1,))
         return flat.view(torch.uint8).numpy().data
 
@@ -48,19 +46,19 @@ class TorchLoading(Loading):
         memory = self.home.memory(value)
         assert memory is not None
         memory = memory._replace(dtype=dtype_name(value.dtype) + marks)
-        # The CPU is one address space, and so are all CUDA devices together. Addresses of other devices mean nothing.
+        # The CPU is one address space, and all CUDA devices together are another. Other devices have no addresses.
         kind = value.device.type
         if kind in ("cpu", "cuda"):
             return kind, memory._replace(offset=memory.offset + storage[1])
         return storage, memory
 
     def mark_written(self, values: list[torch.Tensor]) -> None:
-        """Tells autograd that tensors were written to, which it would notice by itself if PyTorch had written."""
+        """Notifies autograd that tensors were written to. It notices only writes by PyTorch itself."""
         changed = [value for value in values if not value.is_inference()]
         torch.autograd.graph.increment_version(changed)
 
     def after_load(self, objects: list[Any]) -> None:
-        # Modules that read state dicts in their own way read what they now hold.
+        # Modules with their own way to load state dicts load their new values that way.
         own = {cls for cls in set(map(type, objects)) if issubclass(cls, nn.Module) and reads_its_own(cls)}
         hooks = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
         for module in objects:

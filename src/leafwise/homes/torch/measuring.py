@@ -1,4 +1,4 @@
-"""Statistics of tensors: on a CPU by C code, on a GPU by one kernel launch, from other devices by a copy to the CPU."""
+"""Statistics of tensors: on a CPU by C code, on a GPU by one kernel launch, elsewhere after a copy to the CPU."""
 
 import warnings
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from leafwise.kernels.cpu import lies_densely
 from leafwise.kernels.dtypes import unknown_dtype
 
 Count = Callable[[int], None]
-Wait = Callable[[], list[Moments]]  # waits until the statistics are there
+Wait = Callable[[], list[Moments]]  # waits for the statistics and returns them
 
 
 class TorchMeasuring(Measuring):
@@ -31,7 +31,7 @@ class TorchMeasuring(Measuring):
         numbers_by_device: dict[torch.device, list[int]] = {}
         for number, value in enumerate(values):
             numbers_by_device.setdefault(value.device, []).append(number)
-        # GPUs first: they work on their own while the rest is measured on the CPU.
+        # GPUs first: they work while the CPU measures the rest.
         by_device = sorted(numbers_by_device.items(), key=lambda item: item[0].type == "cpu")
         waits = []
         for device, numbers in by_device:
@@ -83,7 +83,7 @@ def _copied_to_cpu(values: list[torch.Tensor], histogram: bool) -> Wait:
 
 @cache
 def _warn_once(reason: str) -> None:
-    message = f"{reason}: statistics of what is on a GPU are made on the CPU, after copying it there"
+    message = f"{reason}: statistics of tensors on a GPU are computed on the CPU, after copying them there"
     warnings.warn(escape(message), stacklevel=2)
 
 
@@ -97,13 +97,13 @@ def _has_triton() -> bool:
     return True
 
 
-# The last tables, kept because the same tensors are measured again: values and gradients, on a few devices.
+# The last tables, cached because the same tensors are measured again: values and gradients, on a few devices.
 _tables: dict[tuple[Any, ...], Any] = {}
 _MOST_TABLES = 8
 
 
 def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -> Wait | None:
-    """None where Triton cannot run, of which it warns once."""
+    """Returns None, and warns once, if Triton cannot run."""
     from leafwise.kernels import cuda
 
     kept = [value if _is_run(value) else value.detach().contiguous() for value in values]
@@ -126,7 +126,7 @@ def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -
 
 
 def _table(runs: list[Run], device: torch.device) -> Any:
-    """The table of these runs; a new one if a run has moved since the last time."""
+    """The table of these runs, from the cache unless a run has moved."""
     from leafwise.kernels import cuda
 
     key = (device, len(runs), runs[0] if runs else None)

@@ -1,18 +1,18 @@
-"""Which module is running, and which of its calls that is. `uses` asks it for every operation.
+"""Which module is running, and which of its calls that is. `uses` needs this for every operation.
 
-Checkpointing with re-entry runs a segment of the forward again during backward. The repetition is given the numbers of
-the calls that it repeats.
+Reentrant checkpointing runs a segment of the forward again during backward. The second run gets the call numbers of the
+first.
 """
 
 from threading import local
 
-# The calls that a segment made, each as the path of the module and the number of the call, by the module's identity.
+# The calls of a segment, by the identity of the module: the path of the module and the number of the call.
 CallsByModule = dict[int, list[tuple[str, int]]]
 
 
 class ModuleCall:
-    """A running call of a module: the module, its path, the number of the call, and how often each leaf has entered
-    each operation."""
+    """A running call of a module: the module, its path, the number of the call, and how often each operation has used
+    each leaf."""
 
     __slots__ = ("call", "module", "path", "turns")
 
@@ -27,22 +27,22 @@ class ModuleCall:
 
 
 class CheckpointedSegment:
-    """A part of the forward that is checkpointed with re-entry: the call that it ran in, and the calls that it made."""
+    """A part of the forward with reentrant checkpointing: the call in which it ran, and the calls that it made."""
 
     def __init__(self, frame: ModuleCall) -> None:
         self.frame = frame.copy()
         self.calls: CallsByModule = {}
 
     def replayed(self) -> tuple[ModuleCall, CallsByModule]:
-        """What the repetition starts with: the call that it runs in, and the calls still to come, the next one last."""
+        """The start of the second run: the call in which it runs, and the calls to come, the next one last."""
         return self.frame.copy(), {key: list(reversed(calls)) for key, calls in self.calls.items()}
 
 
 class ThreadPosition(local):
-    """What a thread is running: module calls, the outermost first; segments being checkpointed; segments being
-    repeated.
+    """What a thread is running: module calls, the outermost first; segments in their first run; segments in their
+    second run.
 
-    Each thread has its own, because backward, and the repetition of a segment in it, may run in another thread than
+    Each thread has its own, because backward, and the second run of a segment in it, may run in another thread than
     forward.
     """
 

@@ -5,11 +5,11 @@ import math
 import torch
 
 _PIECE = 1 << 20  # elements
-SMALL = 4096  # elements; so few can be summed in order without losing precision
+SMALL = 4096  # elements; so few can be added up in order without losing precision
 
 
 def norm_in_full(value: torch.Tensor) -> float:
-    """Computes a norm again that came out as not finite: in 64 bits and scaled by the largest element, because squares
+    """Computes a norm again if it was not finite: in 64 bits and scaled by the largest element, because squares
     overflow long before the norm does."""
     wide = value.detach().to(torch.complex128 if value.is_complex() else torch.float64)
     largest = wide.abs().max()

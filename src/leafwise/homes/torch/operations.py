@@ -1,8 +1,8 @@
-"""Which calls of PyTorch are operations on the numbers of a parameter."""
+"""Which PyTorch calls are operations on the values of a parameter."""
 
 from typing import Any
 
-# These ask about the tensor itself, and not about the numbers in it.
+# These are about the tensor itself, not about its values.
 _ABOUT_ITSELF = frozenset(
     [
         "__deepcopy__",
@@ -48,12 +48,12 @@ _ABOUT_ITSELF = frozenset(
     ]
 )
 
-# Properties that compute their value from the numbers, as an operation does.
+# Properties that compute from the values, like operations.
 _COMPUTED = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 
 
 def operation_name(func: Any) -> str | None:
-    """What an intercepted call is called in a `Use`; None where it only asks about the tensor itself."""
+    """The name of an intercepted call in a `Use`; None if the call is only about the tensor itself."""
     name = getattr(func, "__name__", str(func))
     if name == "__get__":
         name = getattr(getattr(func, "__self__", None), "__name__", name)

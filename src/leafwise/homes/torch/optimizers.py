@@ -1,7 +1,7 @@
 """PyTorch optimizers: their groups, and the state of each parameter under the path of that parameter.
 
-The parameters are leaves of the model, not of the optimizer, which only refers to them. An optimizer that keeps more
-than PyTorch's own do, such as one that wraps another, is shown by its state dict, which numbers parameters.
+The parameters are leaves of the model, not of the optimizer, which only refers to them. An optimizer with more state
+than PyTorch's own, such as one that wraps another, is shown as its state dict, which numbers parameters.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class _ParamGroup(VirtualNode):
 
 
 class _StateStep(VirtualNode):
-    """A node on the path of a parameter, below which the state of that parameter is shown."""
+    """A node on the path of a parameter. The state of the parameter is shown below it."""
 
     __slots__ = ("below", "entries")
 
@@ -54,6 +54,7 @@ class _StateStep(VirtualNode):
 
 class OptimizerHome(Home):
     name = "torch optimizer"
+    walks = "torch.optim.Optimizer"
     capabilities: ClassVar[Capabilities] = {
         Saving: "leafwise.homes.torch.stepping:OptimizerSaving",
         Stepping: "leafwise.homes.torch.stepping:TorchStepping",
@@ -85,7 +86,7 @@ class OptimizerHome(Home):
 
 
 def is_optimizer(cls: Any) -> bool:
-    """Whether a class is an optimizer of PyTorch, or behaves as one, as classes that wrap another do."""
+    """Whether a class is a PyTorch optimizer, or behaves like one, such as a class that wraps another optimizer."""
     return issubclass(cls, torch.optim.Optimizer) or _has_optimizer_methods(cls)
 
 
@@ -100,7 +101,7 @@ _PASS_ON = (
     "lightning.",
     "lightning_fabric.",
     "pytorch_lightning.",
-)  # their state dict is that of the wrapped optimizer
+)  # these delegate to the optimizer that they wrap
 _STATE_HOOKS = ("state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")
 
 
@@ -175,12 +176,12 @@ class _ParameterState:
 
 
 def _own_path(names: list[str] | None, position: int, number: int) -> str:
-    """What the optimizer itself calls a parameter: its name if it was given names, else its number."""
+    """The name of a parameter in the optimizer: the name that it was given, or its number."""
     return str(number) if names is None else names[position]
 
 
 def _state_entry(name: str, parameter: Any, group: int, position: int) -> Entry:
-    """The step to the state of a parameter, which PyTorch keys by the parameter itself."""
+    """The path entry of the state of a parameter; in PyTorch, its key is the parameter itself."""
     return Entry(
         name,
         "step",

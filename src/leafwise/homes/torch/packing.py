@@ -14,7 +14,7 @@ from leafwise.core.capabilities.packing import DictSlot, PackedPart, Packing
 from leafwise.homes.torch.norms import SMALL, foreach_norms, is_dense, norm_in_full, segment_norms
 from leafwise.homes.torch.tensors import cannot_read
 
-# Up to `_ALL` tensors are checked whenever the vectors are asked for; of more, a window of `_WINDOW` each time.
+# Up to `_ALL` tensors are checked each time the vectors are used; with more, only a window of `_WINDOW` tensors.
 _ALL, _WINDOW = 1024, 128
 _ALIGNED = 16  # bytes; matrix products on GPUs are slow with less
 _grad = attrgetter("grad")
@@ -25,8 +25,8 @@ _pointer = torch.Tensor.data_ptr
 class PackedTensors:
     """The tensors of one dtype on one device, in two vectors: their values, and their gradients.
 
-    `order` is the order of the tensors in the vectors: those whose size keeps the next one aligned come first. `slots`
-    are the dicts and names under which modules hold the tensors, and under which their parents hold the modules.
+    `order` is the order of the tensors in the vectors: tensors whose size keeps the next one aligned come first.
+    `slots` are the dicts and names under which modules store the tensors, and under which parents store the modules.
     """
 
     def __init__(self, tensors: list[torch.Tensor], slots: list[DictSlot]) -> None:
@@ -64,10 +64,10 @@ class PackedTensors:
     def dtype(self) -> torch.dtype:
         return self._values.dtype
 
-    # -- whether everything lies where it should -----------------------------------------------------------
+    # -- checking that everything is in its place ----------------------------------------------------------
 
     def _window(self, vector: str, count: int, full: bool) -> list[slice]:
-        """What is checked now: everything; or, if that is too much, the two ends and each time another window."""
+        """What to check now: everything, or, if that is too much, both ends and a window that moves each time."""
         if full or count <= _ALL:
             return [slice(0, count)]
         start = self._turns[vector] % count
@@ -85,7 +85,7 @@ class PackedTensors:
         return None
 
     def _moved(self, vector: str, full: bool) -> int | None:
-        """The number of a checked tensor that now lies elsewhere, or is no longer trained."""
+        """The number of a checked tensor that is no longer in the vector, or no longer trained."""
         for part in self._window(vector, len(self._tensors), full):
             tensors = self._tensors[part]
             if list(map(_pointer, tensors)) != self._pointers[part] or not all(map(_trained, tensors)):
@@ -95,17 +95,17 @@ class PackedTensors:
         return None
 
     def _of_slot(self, part: slice) -> int:
-        """The first tensor that is no longer in the model because a slot in this part holds something else."""
+        """The first tensor that is no longer in the model, because something else is in a slot of this part."""
         for holder, name, held in zip(self._holders[part], self._names[part], self._held[part], strict=True):
             if holder.get(name) is not held:
                 gone = set(map(id, _tensors_of(held)))
                 return next(
                     (self.order[at] for at, lost in enumerate(self._tensors) if id(lost) in gone), self.order[0]
                 )
-        raise AssertionError("every slot holds what it held")
+        raise AssertionError("no slot has changed")
 
     def values(self, moved: Callable[[int], Exception], full: bool = False) -> torch.Tensor:
-        """The values. If a tensor now lies elsewhere or is no longer trained, raises `moved` of its number."""
+        """The values. If a tensor is no longer in the vector or no longer trained, raises `moved(number)`."""
         wrong = self._gone("values", full)
         wrong = self._moved("values", full) if wrong is None else wrong
         self._turns["values"] += _WINDOW
@@ -114,7 +114,7 @@ class PackedTensors:
         return self._values
 
     def grads(self, moved: Callable[[int], Exception], full: bool = False) -> torch.Tensor:
-        """The gradients. Those that were replaced since, as by `zero_grad`, are copied into the vector first."""
+        """The gradients. Gradients that were replaced since, for example after `zero_grad`, are first copied back."""
         wrong = self._gone("grads", full)
         if wrong is not None:
             raise moved(wrong)
@@ -124,7 +124,7 @@ class PackedTensors:
                 not all(map(is_, map(_grad, self._tensors[part]), views))
                 or list(map(_pointer, views)) != self._grad_pointers[part]
             ):
-                # A gradient lies elsewhere; perhaps because its tensor does too.
+                # A gradient is not in the vector, perhaps because its tensor is not.
                 wrong = self._moved("grads", full=True)
                 if wrong is not None:
                     raise moved(wrong)
@@ -158,7 +158,7 @@ class PackedTensors:
         )
 
     def holds(self, gradients: list[torch.Tensor]) -> bool:
-        """Whether these are all the gradients, in the order of the tensors, and lie in the vector."""
+        """Whether these are all the gradients, in the order of the tensors, and are in the vector."""
         if len(gradients) != len(self.order):
             return False
         places = [self._at.get(id(gradient)) for gradient in gradients]
@@ -177,14 +177,14 @@ class PackedTensors:
         return norms_in_order
 
     def scale(self, factors: Sequence[float]) -> None:
-        """Multiplies the gradient of each tensor; by one factor, where there is only one."""
+        """Multiplies the gradient of each tensor by its factor; a single factor is used for all."""
         if len(factors) == 1:
             self._grads.mul_(factors[0])
         else:
             torch._foreach_mul_(self.views, [factors[number] for number in self.order])
 
     def undo(self) -> None:
-        """Gives every tensor, and its gradient, memory of its own again."""
+        """Gives every tensor and every gradient its own memory again."""
         with torch.no_grad():
             for tensor in self._tensors:
                 tensor.data = tensor.data.clone(memory_format=torch.preserve_format)
@@ -202,7 +202,7 @@ def _dense(grad: torch.Tensor) -> torch.Tensor:
 
 class TorchPacking(Packing):
     def cannot_pack(self, value: torch.Tensor) -> str:
-        """Why a tensor cannot become a view of a vector; empty where it can."""
+        """Why a tensor cannot become a view of a vector; empty if it can."""
         reason = cannot_read(value) or self.home.capability(Loading).cannot_write(value)
         return reason or ("" if value.is_leaf else "it is computed from other tensors")
 
@@ -213,7 +213,7 @@ class TorchPacking(Packing):
             members.setdefault((value.dtype, value.device), []).append(number)
         parts: list[tuple[list[int], PackedPart]] = []
         for numbers in members.values():
-            # Tensors of one module have slots in common.
+            # Tensors of one module share slots.
             distinct = {(id(slot[0]), slot[1]): slot for number in numbers for slot in slots[number]}
             parts.append((numbers, PackedTensors([values[number] for number in numbers], list(distinct.values()))))
         return parts

@@ -1,4 +1,4 @@
-"""New tensors in place of those without memory, and what modules save besides tensors."""
+"""New tensors for those without memory, and values that modules save besides tensors."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from leafwise.homes.torch.state import EXTRA, has_extra_state, load_own_part, wr
 
 class TorchRebuilding(Rebuilding):
     def allocate(self, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        """A tensor with memory, in place of one that has none; on the device that PyTorch would choose now."""
+        """A tensor with memory to replace one without; on PyTorch's current default device."""
         if reason := not_understood(value):
-            raise Unsupported("torch", "be given memory", reason)
+            raise Unsupported("torch", "allocate a new tensor", reason)
         made = torch.empty(shape, dtype=value.dtype)
         if isinstance(value, nn.Parameter):
             made = nn.Parameter(made, requires_grad=value.requires_grad)
@@ -48,7 +48,7 @@ class TorchRebuilding(Rebuilding):
 
 
 def _put(owner: nn.Module, name: str, new: torch.Tensor) -> None:
-    """Puts a tensor in the place of one that had no memory, and in those of the names that are kept tied to it."""
+    """Replaces a tensor that had no memory, under this name and all names that are kept tied to it."""
     held: Any = owner._parameters.get(name)
     if held is None:
         held = owner._buffers.get(name)

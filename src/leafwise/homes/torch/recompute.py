@@ -1,8 +1,8 @@
-"""Buffers on meta that no checkpoint holds: computed again, as the model does when it is built.
+"""Buffers on meta that are not part of any checkpoint: computed again, as when the model is built.
 
-Loaded values are not touched. A Hugging Face model is built once more from its config, with its parameters on meta, and
-the buffers are taken from that copy. Where that fails, `_init_weights` is called, while all parameters and all other
-buffers of the model are replaced by tensors without values.
+Loaded values do not change. A Hugging Face model is built again from its config, with its parameters on meta, and the
+buffers are taken from that copy. If that fails, `_init_weights` is called, while all parameters and all other buffers
+of the model are replaced by tensors without values.
 """
 
 import copy
@@ -20,13 +20,13 @@ from leafwise.homes.torch.values import same_bits
 
 Buffers = dict[str, torch.Tensor]
 
-# Functions that make parameters. A buffer made by one of them would be random, unlike that of the trained model.
+# Functions that create parameters. A buffer from one of them would be random, unlike the one in the trained model.
 _MADE_FOR_PARAMETERS = {torch.empty, torch.rand, torch.randn, torch.empty_strided}
 _UNLIKELY = {True: float("nan"), False: 111}  # by whether the dtype is floating point
 
 
 def recompute(places: list[tuple[tuple[Any, ...], list[str]]]) -> list[Buffers]:
-    """For each place, the buffers that could be computed. A place is a module with its parents, and the names of its
+    """For each place, the buffers that can be computed. A place is a module with its parents, and the names of its
     buffers on meta."""
     rebuilt = _RebuiltBuffers()
     buffers_by_place = []
@@ -41,7 +41,7 @@ def recompute(places: list[tuple[tuple[Any, ...], list[str]]]) -> list[Buffers]:
 
 
 class _RebuiltBuffers:
-    """The buffers of models that were built a second time, each built when it is first asked for."""
+    """The buffers of models that are built a second time, each on first use."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, dict[str, Buffers]] = {}
@@ -58,7 +58,7 @@ class _RebuiltBuffers:
 def _by_constructor(lineage: tuple[Any, ...], names: list[str], rebuilt: _RebuiltBuffers) -> Buffers:
     module = lineage[0]
     computed: Buffers = {}
-    # The whole model first: it may build its parts with other values than their own configs have.
+    # The whole model first: it may build its parts with other values than those in their configs.
     for model in reversed([above for above in lineage if _config(above) is not None]):
         buffers = rebuilt.buffers(model, module)
         for name in [name for name in names if name not in computed and name in buffers]:
@@ -104,7 +104,7 @@ def _is_same(first: torch.Tensor, second: torch.Tensor | None) -> bool:
 
 
 class _ParametersOnMeta(TorchFunctionMode):
-    """While a model is built, its parameters are on meta, where they take neither memory nor time."""
+    """While a model is built, its parameters are created on meta, which needs neither memory nor time."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -117,7 +117,7 @@ class _ParametersOnMeta(TorchFunctionMode):
 
 
 def _by_init_weights(lineage: tuple[Any, ...], names: list[str]) -> Buffers:
-    """All of these buffers of a module, or none."""
+    """All of these buffers of a module, or none of them."""
     module = lineage[0]
     model = next((above for above in lineage if inspect.ismethod(getattr(above, "_init_weights", None))), None)
     if model is None:

@@ -1,14 +1,16 @@
-"""Roles and axes of PyTorch layers: one table, to which users can add.
+"""Roles and axes of PyTorch layers, in one table that users can extend.
 
-A row says, for a type of layer, what each of its leaves is for and what its axes mean. Rows are looked up along the
-base classes of a layer, so a subclass of `nn.Linear` is a Linear unless it has a row of its own.
+A row has the role and the axes of each leaf of one type of layer. Rows are looked up along the base classes of a layer,
+so a subclass of `nn.Linear` counts as a Linear unless it has its own row.
 """
 
+import sys
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from weakref import WeakKeyDictionary
 
 from leafwise.core.home import Axes
+from leafwise.errors import RuleError
 
 # The name of a leaf → its role and its axes. `*space` stands for any number of spatial axes, and `*features` for the
 # one or more axes that a norm runs over.
@@ -36,8 +38,8 @@ _RNN: Roles = {
     "bias_hh*": ("rnn.bias_hh", ("out",)),
 }
 
-# "torch.nn.Linear" is the class of that name in torch.nn or below it; a name without dots may live anywhere,
-# and may be a glob. The first row that fits a class is taken, and rows added later come first.
+# "torch.nn.Linear" is the class of that name in torch.nn or below it; a name without dots may be a class of any module,
+# and may be a glob. The first row that matches a class is used. Rows that are added later come first.
 _TABLE: list[tuple[str | type, Roles]] = [
     ("torch.nn.Linear", _LINEAR),
     ("torch.nn.Bilinear", {"weight": ("bilinear.weight", ("out", "in1", "in2")), "bias": _BIAS}),
@@ -71,15 +73,16 @@ _TABLE: list[tuple[str | type, Roles]] = [
     ("*LayerNorm?d", _NORM),
 ]
 
-# For each class its row of the table, and the answers so far: a model repeats the same few layers.
+# A cache: for each class its row of the table, and the answers so far. A model repeats the same few layers.
 _Answers = dict[tuple[str, int | None], tuple[str | None, Axes]]
 _answers_by_class: "WeakKeyDictionary[type, tuple[Roles | None, _Answers]]" = WeakKeyDictionary()
 
 
 def add_roles(layer: str | type, roles: Roles) -> None:
-    """Tells leafwise what the leaves of a layer of yours are for.
+    """Adds the roles and axes of a PyTorch layer of your own.
 
-    `layer` is a class, the dotted name of one, or a glob over class names; rows added later come first.
+    `layer` is a class of modules, the dotted name of one, or a glob over class names. `roles` has the role and the axes
+    of each leaf, by its name. Roles added later come first.
 
     >>> import torch, leafwise as lw
     >>> class Scale(torch.nn.Module):
@@ -91,7 +94,12 @@ def add_roles(layer: str | type, roles: Roles) -> None:
     'norm.scale'
     """
     if not isinstance(layer, str | type):
-        raise TypeError(f"a layer is a class or the name of one, not {layer!r}")
+        raise TypeError(f"a layer is a class or the name of a class, not {layer!r}")
+    if isinstance(layer, type) and not _has_modules(layer):
+        raise RuleError(
+            f"cannot add roles to {layer.__module__}.{layer.__qualname__}: it is not a torch.nn.Module, and only "
+            "PyTorch layers have a table of roles; give the class of the module that owns the leaves"
+        )
     for name, row in roles.items():
         if [type(part) for part in row] != [str, tuple]:
             raise TypeError(
@@ -100,6 +108,14 @@ def add_roles(layer: str | type, roles: Roles) -> None:
             )
     _TABLE.insert(0, (layer, dict(roles)))
     _answers_by_class.clear()
+
+
+def _has_modules(cls: type) -> bool:
+    """Whether instances of a class or of one of its subclasses, as of a mixin, are PyTorch modules."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    return issubclass(cls, torch.nn.Module) or any(map(_has_modules, type.__subclasses__(cls)))
 
 
 def role_of(cls: type, name: str, ndim: int | None) -> tuple[str | None, Axes]:
@@ -143,7 +159,7 @@ def _is_layer(cls: type, layer: str | type) -> bool:
 
 
 def _spread(axes: tuple[str, ...], ndim: int | None) -> Axes:
-    """The axes of a leaf with `ndim` dimensions; None where the number of axes in the table does not fit."""
+    """The axes of a leaf with `ndim` dimensions; None if the table has another number of axes."""
     if ndim is None:
         return None if any(axis.startswith("*") for axis in axes) else axes
     named = [axis for axis in axes if not axis.startswith("*")]
@@ -152,5 +168,5 @@ def _spread(axes: tuple[str, ...], ndim: int | None) -> Axes:
         return axes if not missing else None
     if axes[-1] == "*space":
         return (*named, *_SPACE[-missing:]) if 0 < missing <= len(_SPACE) else None
-    # The axes of a norm over several axes are numbered; a flattened or expanded weight still fits.
+    # The axes of a norm over several axes are numbered. A flattened or expanded weight is allowed, too.
     return ("features",) if missing == 1 else tuple(f"features{number}" for number in range(missing))

@@ -22,7 +22,7 @@ class TorchSaving(Saving):
         if whole is not None:
             yield whole
             return
-        # One buffer for all pieces: the caller is done with a piece before it takes the next.
+        # One buffer for all pieces: the caller has finished with a piece when it asks for the next.
         buffer = torch.empty(_PIECE // value.element_size(), dtype=value.dtype)
         for part in _parts(value.detach()):
             copied = buffer[: part.numel()].view(part.shape).copy_(part)
@@ -31,7 +31,7 @@ class TorchSaving(Saving):
             yield piece
 
     def axis_order(self, value: torch.Tensor) -> tuple[int, ...] | None:
-        """The order of axes in which a tensor lies densely; None where that is C order, or none."""
+        """The order of axes in which a tensor is contiguous; None if that is C order, or if it is not contiguous."""
         if cannot_read(value) or value.is_contiguous():
             return None
         strides = value.stride()

@@ -1,7 +1,7 @@
-"""Modules that write or read their state dict in ways of their own.
+"""Modules that write or read their state dict in their own way.
 
-What such a module saves besides parameters and buffers is part of the tree, and is given back to it by its own load
-method. A module that saves other values than it holds is refused, because leafwise cannot know which ones are meant.
+Values that such a module saves besides parameters and buffers are part of the tree, and are loaded by the module's own
+method. A module that saves values other than its own is refused, because leafwise cannot know which ones to use.
 """
 
 from functools import cache
@@ -12,9 +12,9 @@ from torch import nn
 
 from leafwise.core.path import escape
 
-EXTRA = "_extra_state"  # PyTorch's key for what `get_extra_state` gives
-# Methods from these packages are not a module's own: PyTorch's, those of wrappers that pass on what they wrap, and
-# those of packed layers, whose values are refused one by one.
+EXTRA = "_extra_state"  # PyTorch's key for the result of `get_extra_state`
+# Methods of these packages do not count as a module's own: PyTorch itself, wrappers that only delegate, and packed
+# layers, whose values are refused one by one.
 _KNOWN = (
     "torch.nn.modules.",
     "torch.nn.parallel.",
@@ -31,12 +31,12 @@ _KNOWN = (
 
 
 def writes_its_own(cls: Any) -> bool:
-    """Whether modules of a class write their state dict by a method of their own."""
+    """Whether modules of a class have their own method to write their state dict."""
     return _is_overridden(cls, "_save_to_state_dict") or _is_overridden(cls, "state_dict")
 
 
 def reads_its_own(cls: Any) -> bool:
-    """Whether modules of a class read state dicts by a method of their own."""
+    """Whether modules of a class have their own method to read state dicts."""
     return _is_overridden(cls, "_load_from_state_dict") or _is_overridden(cls, "load_state_dict")
 
 
@@ -53,7 +53,7 @@ def _is_overridden(cls: Any, name: str) -> bool:
 
 
 def extras(module: nn.Module) -> dict[str, Any]:
-    """What a module's own part of its state dict holds besides its parameters, its buffers and its extra state."""
+    """The module's own part of its state dict, without its parameters, buffers and extra state."""
     added = {}
     for key, value in module.state_dict(keep_vars=True).items():
         first = key.partition(".")[0]
@@ -64,8 +64,8 @@ def extras(module: nn.Module) -> dict[str, Any]:
 
 
 def has_hooks(module: nn.Module, *names: str) -> bool:
-    """Whether a module has hooks of these kinds. Those of PyTorch and of leafwise, which keep ties, do not count; those
-    of FSDP must not even be called by one process alone."""
+    """Whether a module has hooks of these kinds. Hooks of PyTorch do not count, nor do hooks of leafwise, which keep
+    ties; hooks of FSDP must not be called by one process alone."""
     for name in names:
         for hook in hooks.values() if (hooks := vars(module).get(name)) else ():
             hook = getattr(hook, "hook", hook)
@@ -76,7 +76,7 @@ def has_hooks(module: nn.Module, *names: str) -> bool:
 
 
 def differs(module: nn.Module) -> str:
-    """How the state dict of a module differs from what the module and those below it hold; empty if it does not."""
+    """How the state dict of a module differs from the values in the module and below it; empty if they are the same."""
     name = type(module).__name__
     held = {**_named(module.named_parameters), **_named(module.named_buffers)}
     added = []
@@ -84,15 +84,15 @@ def differs(module: nn.Module) -> str:
         if key in held:
             if not _is_same(value, held[key]):
                 return (
-                    f"the state_dict() of {name} holds another {key} than the module does, and leafwise cannot tell "
-                    "which is meant; save model.state_dict(), and load with model.load_state_dict()"
+                    f"the state_dict() of {name} has a different {key} than the module itself, and leafwise cannot "
+                    "know which one to use; save model.state_dict(), and load with model.load_state_dict()"
                 )
         elif not _is_listed(module, key):
             added.append(key)
     if added:
         return (
-            f"the state_dict() of {name} also holds {', '.join(added[:3])}, which {name} adds to it by a hook, or for "
-            "a module below it; save model.state_dict(), and load with model.load_state_dict()"
+            f"the state_dict() of {name} also contains {', '.join(added[:3])}, which {name} adds in a hook, or for a "
+            "module below it; save model.state_dict(), and load with model.load_state_dict()"
         )
     return ""
 
@@ -102,8 +102,8 @@ def _named(names: Any) -> dict[str, torch.Tensor]:
 
 
 def _is_listed(module: nn.Module, key: str) -> bool:
-    """Whether the walk lists the value that the state dict of a module has under a key, because the module it belongs
-    to writes it itself."""
+    """Whether the walk lists the value at a key of a module's state dict, because the module that it belongs to writes
+    it itself."""
     first, dot, rest = key.partition(".")
     if dot and module._modules.get(first) is not None:
         return _is_listed(module._modules[first], rest)  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def _is_listed(module: nn.Module, key: str) -> bool:
 
 
 def _is_same(saved: Any, held: torch.Tensor) -> bool:
-    """Whether a state dict holds the tensor of the module itself. A computed one may be equal now, and differ later."""
+    """Whether a state dict has the tensor of the module itself. A computed one may be equal now, and differ later."""
     if saved is held:
         return True
     if not isinstance(saved, torch.Tensor) or saved.shape != held.shape or saved.dtype != held.dtype:
@@ -122,7 +122,7 @@ def _is_same(saved: Any, held: torch.Tensor) -> bool:
 
 
 def load_own_part(module: nn.Module, state: dict[str, Any]) -> None:
-    """Has a module read its own part of a state dict, by its own methods and hooks."""
+    """Loads a module's own part of a state dict, with its own methods and hooks."""
     cls: Any = type(module)
     if _is_overridden(cls, "load_state_dict"):
         module.load_state_dict(state)
@@ -138,4 +138,4 @@ def load_own_part(module: nn.Module, state: dict[str, Any]) -> None:
     errors += [f"{key} is missing" for key in keys.missing_keys]
     errors += [f"{key} is unexpected" for key in keys.unexpected_keys]
     if errors:
-        raise RuntimeError(escape(f"{type(module).__name__} does not take what it holds: {'; '.join(errors[:3])}"))
+        raise RuntimeError(escape(f"{type(module).__name__} cannot load its own state: {'; '.join(errors[:3])}"))

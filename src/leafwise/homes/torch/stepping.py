@@ -1,4 +1,4 @@
-"""The parameters that PyTorch's optimizers step, and the state that they keep for each."""
+"""The parameters of PyTorch optimizers, and the state of each."""
 
 import random
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _LIKE_PARAMETER = frozenset(
     }
 )
 
-# Of those, state that starts as zeros and is not zero wherever there was a gradient.
+# State among these that starts as zeros, and is not zero where there was a gradient.
 _ZERO_UNTIL_REACHED = ("exp_avg_sq", "square_avg", "momentum_buffer")
 
 
@@ -86,7 +86,7 @@ class TorchStepping(Stepping):
                 _set_option(group, key, value, whole, is_shared)
             if whole and saved_options is not None:
                 for key in set(group) - {"params", "param_names", *saved_options}:
-                    del group[key]  # a running value that this group did not have yet when it was saved
+                    del group[key]  # a running value that the group did not have yet when it was saved
             for position, parameter in enumerate(group["params"]):
                 state = states.get((group_number, position))
                 if state is None:
@@ -97,7 +97,7 @@ class TorchStepping(Stepping):
                         key: _on_device(parameter, group, key, value) for key, value in state.items()
                     }
         if type(optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
-            # As load_state_dict does: some optimizers convert there what older versions of them saved.
+            # Like load_state_dict: some optimizers convert the state of older versions there.
             optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})
         else:
             restored = optimizer.state_dict()
@@ -105,8 +105,8 @@ class TorchStepping(Stepping):
             _undo_casts(optimizer.state_dict(), restored)
 
     def cannot_restore(self, value: Any) -> str:
-        # Arrays come back as tensors.
-        return "" if isinstance(value, torch.Tensor) else "an array of NumPy in the state of an optimizer"
+        # Arrays are restored as tensors.
+        return "" if isinstance(value, torch.Tensor) else "a NumPy array in the state of an optimizer"
 
     def keeps_own_state(self, optimizer: Any) -> bool:
         return keeps_own_state(optimizer)
@@ -129,21 +129,21 @@ class OptimizerVetting(Vetting):
 
 
 def _kept_outside(optimizer: Any) -> str:
-    """What an optimizer needs to continue and keeps outside of its state dict; empty where there is nothing."""
+    """State that an optimizer needs to continue and does not put into its state dict; empty if there is none."""
     if keeps_own_state(optimizer):
         return ""  # its own state dict is complete
     for name, value in vars(optimizer).items():
         if isinstance(value, torch.Generator | random.Random):
             return (
-                f"{type(optimizer).__name__} draws from random numbers of its own, {name}, which are not in its "
-                "state_dict(): it would not go on as before"
+                f"{type(optimizer).__name__} has its own random generator, {name}, whose state is not in its "
+                "state_dict(): a resumed run would differ"
             )
     return ""
 
 
 def _set_option(group: dict[str, Any], key: str, value: Any, exactly: bool, shared: bool) -> None:
     held = group.get(key)
-    if isinstance(held, torch.Tensor):  # a learning rate that lives on the device stays there
+    if isinstance(held, torch.Tensor):  # a learning rate on the device stays there
         new = tensor_over(value) if _is_array(value) else torch.as_tensor(value)
         if shared or new.shape != held.shape or held.dtype.is_floating_point != new.dtype.is_floating_point:
             group[key] = new.to(held.device)
@@ -185,7 +185,7 @@ def _copied(value: Any) -> Any:
 
 
 def _undo_casts(loaded: Any, original: Any) -> None:
-    """Puts back tensors that PyTorch cast to the dtype of their parameter while it loaded them."""
+    """Restores tensors that PyTorch cast to the dtype of their parameter while loading."""
     if not isinstance(original, dict | list) or type(loaded) is not type(original) or len(loaded) != len(original):
         return
     for key, wanted in original.items() if isinstance(original, dict) else enumerate(original):
@@ -200,8 +200,8 @@ def _undo_casts(loaded: Any, original: Any) -> None:
 
 
 def _on_device(parameter: torch.Tensor, group: dict[str, Any], key: str, value: Any) -> Any:
-    """A value of the state on the device where PyTorch keeps it: that of the parameter; but the count of steps stays on
-    the CPU unless a captured graph or a fused step needs it."""
+    """A value of the state on the device where PyTorch keeps it: the device of the parameter, except for the step
+    count, which stays on the CPU unless a captured graph or a fused step needs it."""
     stays_on_cpu = key == "step" and not (group.get("capturable") or group.get("fused"))
 
     def placed(item: Any) -> Any:

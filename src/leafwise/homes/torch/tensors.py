@@ -1,4 +1,4 @@
-"""Tensors as NumPy arrays, and NumPy arrays into tensors."""
+"""Converting tensors to NumPy arrays, and NumPy arrays to tensors."""
 
 from functools import cache
 from typing import Any
@@ -19,42 +19,42 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def is_lazy(value: torch.Tensor) -> bool:
-    # Asked for every leaf that is drawn, and almost all of them are plain parameters.
+    # Called for every leaf in a picture; almost all of them are plain parameters.
     return type(value) is not nn.Parameter and isinstance(value, UninitializedParameter | UninitializedBuffer)
 
 
 def holds_nothing(value: torch.Tensor) -> str:
-    """Why a tensor has no values to read or to replace; empty where it has."""
+    """Why a tensor has no values to read or to replace; empty if it has."""
     if is_lazy(value):
-        return "a lazy layer gets its shape at the first forward"
-    return "a meta tensor has a shape and no values; materialize the model first" if value.is_meta else ""
+        return "a lazy layer gets its shape in the first forward; run one first"
+    return "a meta tensor has a shape but no values; materialize the model first" if value.is_meta else ""
 
 
 def cannot_read(value: torch.Tensor) -> str:
-    """Why the values of a tensor cannot be read from its bytes; empty where they can."""
+    """Why the values of a tensor cannot be read from its bytes; empty if they can."""
     if reason := not_understood(value) or holds_nothing(value):
         return reason
     if value.is_quantized:
-        return "it is quantized: its values mean nothing without their scales, which are not in the tree"
+        return "it is quantized: its values cannot be read without their scales, which are not in the tree"
     if value.layout != torch.strided or value.is_nested:
-        return "a nested or sparse tensor has no plain memory; make it dense first"
+        return "a nested or sparse tensor has no plain memory; convert it to a dense tensor first"
     return ""
 
 
 def as_numpy(value: torch.Tensor) -> Any:
     """A tensor as a NumPy array, over the same memory where possible."""
     if reason := not_understood(value) or holds_nothing(value):
-        raise Unsupported("torch", "give a NumPy array", reason)
+        raise Unsupported("torch", "convert to a NumPy array", reason)
     if value.layout != torch.strided or value.is_nested or value.is_quantized:
         kind = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
-        raise Unsupported("torch", "give a NumPy array", f"of a {kind} tensor")
+        raise Unsupported("torch", f"convert a {kind} tensor to a NumPy array")
     plain = value.detach().cpu().resolve_conj().resolve_neg()
     if plain.dtype in _BY_BITS:
         return _numpy_by_bits(plain)
     try:
         return plain.numpy()
     except (TypeError, RuntimeError) as error:
-        raise Unsupported("torch", "give a NumPy array", str(error)) from error
+        raise Unsupported("torch", "convert to a NumPy array", str(error)) from error
 
 
 def is_elsewhere(value: torch.Tensor) -> bool:
@@ -63,17 +63,17 @@ def is_elsewhere(value: torch.Tensor) -> bool:
 
 
 def has_no_memory(value: torch.Tensor) -> str:
-    """Why the memory at the address of a tensor cannot be read; empty where it can."""
-    if not value.numel() or value.device.type not in ("cpu", "cuda"):  # addresses on other devices mean nothing here
+    """Why the memory at the address of a tensor cannot be read; empty if it can."""
+    if not value.numel() or value.device.type not in ("cpu", "cuda"):  # addresses on other devices cannot be used here
         return ""
     try:
         last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
         end = (value.storage_offset() + last + 1) * value.element_size()
         if value.data_ptr() and value.untyped_storage().nbytes() >= end:
             return ""
-    except (RuntimeError, NotImplementedError):  # raised by tensors that only stand for other tensors
+    except (RuntimeError, NotImplementedError):  # raised by tensors that only represent other tensors
         pass
-    return "it has no memory of its own now: it is fake, wraps another tensor, or was set free"
+    return "it has no memory of its own: it is fake, wraps another tensor, or its memory was freed"
 
 
 def tensor_over(array: Any) -> torch.Tensor:
@@ -86,7 +86,7 @@ def tensor_over(array: Any) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-# What NumPy knows through ml_dtypes, and the words that have as many bits.
+# Dtypes that NumPy has through ml_dtypes, and integers with as many bits.
 _BY_BITS = {
     getattr(torch, name): {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
     for name, dtype in DTYPES.items()
@@ -102,7 +102,7 @@ def _numpy_by_bits(plain: torch.Tensor) -> Any:
 
 
 def tensor_to_write(array: Any, like: torch.Tensor) -> torch.Tensor:
-    """What is to be written, as a tensor. Python numbers take the dtype of the leaf `like`; an array keeps its own."""
+    """The values to write, as a tensor. Python numbers are cast to the dtype of `like`; an array keeps its dtype."""
     if isinstance(array, torch.Tensor):
         return array
     dtype = getattr(array, "dtype", None)
@@ -121,7 +121,7 @@ def tensor_to_write(array: Any, like: torch.Tensor) -> torch.Tensor:
 
 
 def _wide(numbers: Any) -> torch.Tensor:
-    """Python numbers as a tensor in full precision: by default PyTorch would make float32 of a fraction."""
+    """Python numbers as a tensor in full precision; PyTorch's default for fractions is float32."""
     tensor = torch.as_tensor(numbers)
     if tensor.is_complex() or tensor.is_floating_point():
         return torch.as_tensor(numbers, dtype=torch.complex128 if tensor.is_complex() else torch.float64)
@@ -129,7 +129,7 @@ def _wide(numbers: Any) -> torch.Tensor:
 
 
 def _without_loss(numbers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Python numbers in the dtype of the leaf: rounded to its precision, but never to another kind of number."""
+    """Python numbers in the dtype of the leaf: rounded to its precision, but never cast to another kind of number."""
     cast = numbers.to(like.dtype)
     exact = numbers.is_floating_point() or numbers.is_complex() or torch.equal(cast.to(numbers.dtype), numbers)
     if not (numbers.numel() == 0 or (torch.can_cast(numbers.dtype, like.dtype) and exact)):

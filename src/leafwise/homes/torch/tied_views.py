@@ -1,8 +1,8 @@
 """Parameters that are views: a transpose or a slice of another module's parameter, computed whenever they are read.
 
-The module gets a subclass of its own class with a property for each view, so that its code goes on reading
-`self.weight`. The property looks the source up in the dict of its owner, so that it stays right when the source is
-replaced.
+The class of the module becomes a subclass of its own class, with a property for each view, so that its code can still
+read `self.weight`. The property looks up the source in the dict of its owner, so that it is right even after the source
+was replaced.
 """
 
 import weakref
@@ -22,9 +22,9 @@ _VIEWS = "_leafwise_views"
 
 
 class ParameterView:
-    """A parameter of another module, looked up in the dict of its owner and seen through an op.
+    """A view of a parameter of another module, which is looked up in the dict of that module.
 
-    The parts of the op are attributes of their own, because torch.compile can trace those.
+    The parts of the op are separate attributes, because torch.compile can trace these.
     """
 
     def __init__(self, owner: nn.Module, name: str, op: Op, path: str, source: str) -> None:
@@ -47,18 +47,18 @@ class ParameterView:
         return seen(source, self.slices, self.order)
 
     def _computed(self) -> Any:
-        """The source where it is no longer a parameter: once pruned or parametrized, it is computed too."""
+        """The source, if it is no longer a parameter: after pruning or parametrization it is computed, too."""
         owner = None if self.owner is None else self.owner()
         source = getattr(owner, self.name, None) if owner is not None else None
         if not isinstance(source, torch.Tensor):
             raise TieError(
-                f"{self.path} is a view of {self.source}, which is gone; "
-                f"put it back, or assign another tensor to {self.path}"
+                f"{self.path} is a view of {self.source}, which no longer exists; "
+                f"assign it again, or assign another tensor to {self.path}"
             )
         return source
 
     def shown(self) -> torch.Tensor | None:
-        """The view; None where its source is gone."""
+        """The view; None if its source no longer exists."""
         try:
             return self.tensor()
         except TieError:
@@ -69,7 +69,7 @@ class ParameterView:
 
 
 def attach_view(module: nn.Module, name: str, view: ParameterView) -> None:
-    """Makes `module.name` the view from now on."""
+    """Makes `module.name` a view from now on."""
     base, names = _parts_of(type(module))
     cls = tied_class(base, tuple(sorted({*names, name})))
     module.__dict__.setdefault(_VIEWS, {})[name] = view
@@ -90,7 +90,7 @@ def detach_view(module: nn.Module, name: str) -> None:
 
 
 def _end_view(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-    """Ends a view. If other code has subclassed our class since, ours stays, and its property gives the parameter."""
+    """Ends a view. If other code has subclassed our class since, it stays, and its property returns the parameter."""
     del module.__dict__[_VIEWS][name]
     module._parameters[name] = parameter
     base, names = _parts_of(type(module))
@@ -120,7 +120,7 @@ def plain_class(cls: type) -> type:
 
 
 def can_be_tied(cls: type, name: str) -> None:
-    """Raises where no subclass with this name as a view can be made."""
+    """Raises if the class cannot be subclassed with this name as a view."""
     base, names = _parts_of(cls)
     tied_class(base, tuple(sorted({*names, name})))
 
@@ -149,7 +149,7 @@ def tied_class(base: Any, names: tuple[str, ...]) -> type:
 
 
 class _ModuleWithViews(nn.Module):
-    """The methods that a module with views overrides in its own class."""
+    """The methods that modules with views override."""
 
     _leafwise_names: tuple[str, ...]
 
@@ -172,8 +172,8 @@ class _ModuleWithViews(nn.Module):
             self.register_parameter(name, param)
 
     def _is_ordinary(self, name: str) -> bool:
-        """Whether `name` is not a view, and so handled as usual. Refuses to change a view; but ends one whose source is
-        gone, after which the class of the module may be another."""
+        """Whether `name` is not a view, and can be handled as usual. Refuses to change a view, but ends a view whose
+        source no longer exists; this may change the class of the module."""
         view = views_of(self).get(name) if name in self._leafwise_names else None
         if view is None:
             return True
@@ -187,7 +187,7 @@ class _ModuleWithViews(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        # PyTorch converts a tied parameter with every module that holds it; do the same for the source of a view.
+        # PyTorch converts a tied parameter with every module that has it; this does the same for the source of a view.
         for bond in {id(bond): bond for bond in self._bonds().values()}.values():
             bond.apply_to_source(fn)
         return self
@@ -204,7 +204,7 @@ class _ModuleWithViews(nn.Module):
         saved: dict[str, Any] = {}
         super()._save_to_state_dict(saved, prefix, keep_vars)
         views = views_of(self)
-        for name in self._parameters:  # in the order in which a module without views writes them
+        for name in self._parameters:  # in the order of a module without views
             view = views.get(name) if self._parameters[name] is None else None
             tensor = None if view is None else view.shown()
             if tensor is not None:
@@ -223,7 +223,7 @@ class _ModuleWithViews(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        # As the last of the hooks: others may rename keys, and the keeper's must have compared the values before.
+        # The last hook: other hooks may rename keys, and the hook of the keeper must have compared the values before.
         hooks: Any = self._load_state_dict_pre_hooks
         hooks[_VIEWS] = self._load_views
         try:
@@ -247,7 +247,7 @@ class _ModuleWithViews(nn.Module):
         for name in [name for name in views_of(self) if self._parameters[name] is None]:
             value = state.pop(prefix + name, None)
             if keeper is not None and keeper.agreed.get(name) is missing:
-                continue  # its value agrees with that of its source, which is loaded
+                continue  # its value agrees with that of its source, which is loaded anyway
             if value is None:
                 missing.extend([prefix + name] if strict else [])
                 continue
@@ -256,7 +256,7 @@ class _ModuleWithViews(nn.Module):
                 errors.append(f"{problem} for {prefix}{name}")
 
     def _take_in(self, name: str, value: Any, metadata: dict[str, Any]) -> str:
-        """Loads the value of a view into its source; gives the reason if it cannot."""
+        """Loads the value of a view into its source; returns the reason if it cannot."""
         view = views_of(self)[name]
         if not isinstance(value, torch.Tensor):
             return f"expected a tensor, received {type(value).__name__}"
@@ -267,10 +267,10 @@ class _ModuleWithViews(nn.Module):
         if source is None:  # pruned or parametrized: a computed tensor cannot be loaded
             same = value.is_meta or torch.allclose(shown.to(value.dtype), value.to(shown.device), equal_nan=True)
             return (
-                "" if same else f"{view.source}, of which it is a view, is computed, and gives other values than those"
+                "" if same else f"the model computes {view.source} from other tensors, and its values differ from those"
             )
         if source.is_meta and view.slices is not None and not value.is_meta:
-            return f"a part cannot be assigned to {view.source}, which has no values yet; load {view.source} itself,"
+            return f"cannot assign a part of {view.source}, which has no values yet; load {view.source} itself,"
         replacing = metadata.get("assign_to_params_buffers") or torch.__future__.get_swap_module_params_on_conversion()
         bond = self._bonds().get(name)
         if not replacing or view.slices is not None or bond is None:
@@ -299,7 +299,7 @@ class _ModuleWithViews(nn.Module):
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        # Independent until the source is copied too. A view whose source was copied first stays a view.
+        # Independent until the source is copied, too. A view whose source was copied first stays a view.
         for name, bond in self._bonds().items():
             view = views_of(self)[name]
             slot = bond.slots.get(bond.source)

@@ -50,7 +50,7 @@ class TorchTying(Tying):
         if nn.parameter.is_lazy(value):
             return "has no shape until the first forward of its lazy layer; run one, then tie"
         if value.is_quantized or hasattr(value, "quant_state") or hasattr(value, "SCB"):
-            return "is quantized: its values mean nothing without their scales; tie before quantizing"
+            return "is quantized, and its scales cannot be tied; tie before quantizing"
         if type(owner).__name__ == "ParametrizationList":
             layer, _, rest = place.path.rpartition(".parametrizations.")
             return (
@@ -60,25 +60,25 @@ class TorchTying(Tying):
         if value.layout == torch.strided and any(
             size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)
         ):
-            return "is expanded: several of its elements lie in one place; give it memory of its own with .contiguous()"
+            return "is expanded: several of its elements share memory; give each its own with .contiguous()"
         if op == "same":
             return ""
         if isinstance(owner, nn.RNNBase):
-            return f"belongs to a {kind}, which hands its weights over as a list; only a plain tie can be made"
+            return f"belongs to a {kind}, which passes its weights as a list; only a plain tie is possible"
         if isinstance(owner, nn.ParameterList | nn.ParameterDict):
-            return f"belongs to a {kind}, which looks into its own dict; only a plain tie can be made"
+            return f"belongs to a {kind}, which reads its own dict; only a plain tie is possible"
         if type(value) not in (nn.Parameter, torch.Tensor):
-            return f"is a {type(value).__name__}, of which no view can be made"
+            return f"is a {type(value).__name__}, which does not support views"
         if parametrize.is_parametrized(owner):
             return "belongs to a module that is parametrized; tie first, then parametrize"
         try:
             can_be_tied(type(owner), place.name)
         except Exception as error:
-            return f"belongs to a {kind}, of which no subclass can be made ({type(error).__name__}: {error})"
+            return f"belongs to a {kind}, which cannot be subclassed ({type(error).__name__}: {error})"
         return ""
 
     def tied_elsewhere(self, place: Place, known: list[Place]) -> list[str]:
-        """The paths of names that this one is kept tied to and that are not among the known places."""
+        """The paths of names to which this place is kept tied and which are not among the known places."""
         known_slots = {(id(known_place.owner), known_place.name) for known_place in known}
         paths = []
         for bond, number in bonds_at(place.owner, place.name):
@@ -89,7 +89,7 @@ class TorchTying(Tying):
         return paths
 
     def tie(self, root: Any, groups: list[TiedPlaces], keep: Keep | None) -> Any:
-        """Makes the further places of each group names of its source. If one fails, none is changed."""
+        """Makes the other places of each group names of its source. If one fails, none is changed."""
         undo: list[Callable[[], None]] = []
         try:
             for group in groups:
@@ -119,7 +119,7 @@ class TorchTying(Tying):
         return root
 
     def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
-        """Each place holds a module that is also used elsewhere; gives it a copy of that module."""
+        """Each place has a module that is also used elsewhere; replaces it by a copy of that module."""
         for owner, name, _ in places:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TieWarning)  # the copy is meant to be untied
@@ -131,7 +131,7 @@ class TorchTying(Tying):
         return root
 
     def keep_ties(self, root: Any, objects: list[Any], groups: list[TiedPlaces], keep: Keep | None) -> Any:
-        """Keeps each tie from now on. A tie that is kept already takes in the names that were added since."""
+        """Keeps each tie from now on. New names are added to a tie that is kept already."""
         known = keepers(objects)
         for group in groups:
             bond = _bond_of(group)
@@ -175,7 +175,7 @@ class TorchTying(Tying):
 
 
 def _bond_of(group: TiedPlaces) -> Bond | None:
-    """The bond that holds some of the places already; where several do, the first, and the rest are dissolved."""
+    """The bond to which some of the places already belong. If there are several, the first; others are dissolved."""
     bonds: list[Bond] = []
     for place in group.places:
         for bond, _ in bonds_at(place.owner, place.name):
@@ -187,7 +187,7 @@ def _bond_of(group: TiedPlaces) -> Bond | None:
 
 
 def _enter(bond: Bond, place: Place, op: Op) -> int:
-    """The number of a place in a bond, to which it is added if it is new."""
+    """The number of a place in a bond. A new place is added."""
     owner, name = place.owner, place.name
     number = bond.number_of(owner, name)
     if number is None:
@@ -199,7 +199,7 @@ def _enter(bond: Bond, place: Place, op: Op) -> int:
 
 
 def _tidy(objects: list[Any]) -> None:
-    """Drops what is no longer needed: checks of names that are gone, bonds of one name, keepers with nothing to do."""
+    """Removes what is no longer needed: checks of names that no longer exist, bonds of one name, unused keepers."""
     for keeper in keepers(objects):
         for check in keeper.checks:
             check.keys = [key for key in check.keys if key[0] in check.bond.members]
@@ -263,7 +263,7 @@ class _PlaceBackup:
 
 
 def held(place: Place) -> Any:
-    """The tensor that stands at a place."""
+    """The tensor at a place."""
     if is_view(place.owner, place.name):
         return getattr(place.owner, place.name)
     parameter = place.owner._parameters.get(place.name)
@@ -298,7 +298,7 @@ def _views_became_independent(place: Place) -> bool:
 
 
 def _leave_bonds(place: Place) -> bool:
-    """Takes a place out of every bond, and dissolves bonds with one name left. Says whether the tie still held."""
+    """Removes a place from every bond, and dissolves bonds with one name left. Returns whether it was still tied."""
     was_intact = True
     for bond, number in bonds_at(place.owner, place.name):
         was_intact = bond.intact(number)
@@ -312,7 +312,7 @@ def _leave_bonds(place: Place) -> bool:
 
 
 def _leads_through(keeper: TieKeeper, key: str, owner: nn.Module, name: str) -> bool:
-    """Whether a key, followed from the keeper's module, takes the step `name` from `owner`."""
+    """Whether a key, followed from the keeper's module, leads through the entry `name` of `owner`."""
     module: Any = keeper.owner()
     for step in key.split(".")[:-1]:
         if module is owner and step == name:

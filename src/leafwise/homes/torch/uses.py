@@ -1,14 +1,14 @@
 """The gradient of a parameter, use by use.
 
-While a `UseCapture` is entered, every operation of PyTorch that takes one of the parameters gets an alias of it
-instead, and a hook on the alias records the gradient of that use. Hooks on every module say which module is running.
+While a `UseCapture` is entered, every PyTorch operation on one of the parameters gets an alias of it instead, and a
+hook on the alias records the gradient of that use. Hooks on every module show which module is running.
 
-Checkpointing runs a part of the forward again during backward. Without re-entry (`use_reentrant=False`) gradients flow
-through the first run, and the second only provides values. With re-entry they flow through the second run, which is
-given the numbers of the calls that it repeats; see `module_calls`.
+Checkpointing runs a part of the forward again during backward. If it is not reentrant (`use_reentrant=False`),
+gradients flow through the first run, and the second run only provides values. If it is, gradients flow through the
+second run, which gets the call numbers of the first; see `module_calls`.
 
-Hooks see every thread of the process, and several threads may use one model. A capture counts what its own thread
-runs, and every backward through its own uses, in whichever thread that runs.
+Hooks are called in every thread of the process, and several threads may use one model. A capture counts the operations
+of its own thread, and every backward through its own uses, whatever its thread.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ from leafwise.homes.torch.operations import operation_name
 
 
 class UseCapture:
-    """See the module's docstring. Entering it gives a function that returns the gradients so far, by leaf and use."""
+    """See the docstring of the module. Entering it returns a function for the gradients so far, by leaf and use."""
 
     def __init__(self, nodes: dict[int, list[str]], leaves: dict[str, torch.Tensor]) -> None:
         self._nodes = nodes
@@ -51,7 +51,7 @@ class UseCapture:
     def __enter__(self) -> Callable[[], dict[str, dict[Use, torch.Tensor]]]:
         self._thread = get_ident()
         with self._stack as stack:
-            with _lock:  # PyTorch takes no lock when it registers hooks
+            with _lock:  # PyTorch does not lock while it registers hooks
                 self._stack.callback(register_module_forward_pre_hook(self._starts).remove)
                 self._stack.callback(register_module_forward_hook(self._ends, always_call=True).remove)
                 leaf: Any
@@ -68,7 +68,7 @@ class UseCapture:
         self._stack.__exit__(kind, error, traceback)
 
     def read(self) -> dict[str, dict[Use, torch.Tensor]]:
-        """The gradients by use, in the order of the forward pass, with a row for what no use accounts for."""
+        """The gradients by use, in the order of the forward pass, and the rest that belongs to no use."""
         gradients_by_leaf = {}
         for name, gradients in self._gradients.items():
             by_use = {use: gradients[use] for use in sorted(gradients, key=lambda use: self._order[name, use])}
@@ -102,7 +102,7 @@ class UseCapture:
         if repeated:
             path, call = repeated.pop()
         else:
-            # A call during backward that repeats no known segment is not counted among the calls of the forward.
+            # A call during backward that does not run a known segment again is not counted as a call of the forward.
             in_backward = torch._C._current_graph_task_id() != -1
             calls = self._calls_in_backward if in_backward else self._calls
             path, call = self._path_of(key), calls.get(key, 0)
@@ -123,7 +123,7 @@ class UseCapture:
         return name is not None and (name, torch._C._current_graph_task_id()) in self._backwards
 
     def is_ours(self) -> bool:
-        """Whether the running code is counted: it runs in the thread of the capture, or repeats what ran there."""
+        """Whether the running code counts: it runs in the thread of the capture, or again runs code from there."""
         return get_ident() == self._thread or bool(self._position.replays)
 
     def _path_of(self, key: int) -> str:
@@ -135,7 +135,7 @@ class UseCapture:
 
     @contextmanager
     def checkpointing(self) -> Iterator[CheckpointedSegment]:
-        """Around a segment of the forward that is checkpointed with re-entry."""
+        """Around a segment of the forward with reentrant checkpointing."""
         segments = self._position.segments
         segments.append(segment := CheckpointedSegment(self._position.frames[-1]))
         try:
@@ -145,7 +145,7 @@ class UseCapture:
 
     @contextmanager
     def replaying(self, segment: CheckpointedSegment) -> Iterator[None]:
-        """Around the repetition of such a segment."""
+        """Around the second run of such a segment."""
         position = self._position
         frame, calls = segment.replayed()
         depth = len(position.frames)
@@ -159,11 +159,11 @@ class UseCapture:
             del position.frames[depth:]
 
     def _is_active(self) -> bool:
-        """Whether the calls of this thread are intercepted; backward on a GPU runs in a thread of its own."""
+        """Whether the calls of this thread are intercepted; backward on a GPU runs in its own thread."""
         active = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
         return any(isinstance(mode, _CaptureMode) and mode.capture is self for mode in active)
 
-    # -- where parameters enter operations ---------------------------------------------------------------
+    # -- operations on parameters ------------------------------------------------------------------------
 
     def entering(self, tensor: torch.Tensor, operation: str) -> torch.Tensor:
         parameter = tensor if isinstance(tensor, nn.Parameter) else getattr(tensor, "leafwise_parameter", None)
@@ -178,12 +178,12 @@ class UseCapture:
         use = Use(frame.path, frame.call, operation, turn)
         self._order.setdefault((name, use), len(self._order))
         if not torch.is_grad_enabled():
-            return tensor  # counted, because the checkpoint will repeat it
+            return tensor  # counted, because the checkpoint will run it again
         entered: Any
         with torch._C.DisableTorchFunction():
             entered = torch.ops.aten.alias(tensor)
             if not entered.requires_grad:
-                return tensor  # inside a transform of torch.func, which computes gradients in its own way
+                return tensor  # inside a torch.func transform, which computes gradients in its own way
             entered.register_hook(lambda gradient: self._note(name, use, gradient))
         entered.leafwise_parameter = parameter  # so that a capture around this one recognizes it
         return entered  # type: ignore[no-any-return]
@@ -194,7 +194,7 @@ class UseCapture:
 
 
 class _CaptureMode(TorchFunctionMode):
-    """Passes every parameter that enters an operation through the capture."""
+    """Passes the parameters of every operation through the capture."""
 
     def __init__(self, capture: UseCapture) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class _CaptureMode(TorchFunctionMode):
 
 
 _lock = Lock()
-_captures: list[UseCapture] = []  # those that are entered, in any thread
+_captures: list[UseCapture] = []  # the captures that are entered, in any thread
 
 
 def _is_of_another(capture: UseCapture, leaf: torch.Tensor) -> bool:
@@ -227,7 +227,7 @@ _forward, _backward = _function.forward, _function.backward
 
 @contextmanager
 def _segments_reported(capture: UseCapture) -> Iterator[None]:
-    """While any capture is entered, checkpoints with re-entry report which segment of the forward they repeat."""
+    """While a capture is entered, reentrant checkpoints report which segment of the forward they run again."""
     with _lock:
         _captures.append(capture)
         _function.forward, _function.backward = staticmethod(_noted_forward), staticmethod(_noted_backward)
@@ -261,7 +261,7 @@ def _added(before: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _rest(total: torch.Tensor, parts: list[torch.Tensor]) -> torch.Tensor | None:
-    """The part of the total that the parts do not account for; None where that is only rounding."""
+    """The difference between the total and its parts; None if it is only rounding."""
     if not parts:
         return total
     if total.is_sparse or any(part.is_sparse for part in parts):

@@ -1,4 +1,4 @@
-"""Values of tied tensors: seen through an op, compared bit by bit, and chosen where names differ."""
+"""Values of tied tensors: viewed through an op, compared bit by bit, and chosen if names differ."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from leafwise.core.memory import Op
 
 
 def seen_through(tensor: torch.Tensor, op: Op) -> torch.Tensor:
-    """The tensor as a name with this op sees it."""
+    """The view of a tensor under a name with this op."""
     return seen(tensor, op.slices, op.order)
 
 
@@ -22,12 +22,12 @@ def seen(tensor: torch.Tensor, slices: Any, order: tuple[int, ...] | None) -> to
 
 
 def put_through(whole: torch.Tensor, op: Op, part: torch.Tensor) -> None:
-    """Writes the values that a name with this op sees into the whole tensor."""
+    """Writes the values of a name with this op into the whole tensor."""
     seen_through(whole, op).copy_(part)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors of one shape and dtype hold the same bits; NaN equals the same NaN."""
+    """Whether two tensors of one shape and dtype have the same bits; NaN equals the same NaN."""
     a, b = a.detach(), b.detach()
     if a.shape != b.shape or a.dtype != b.dtype:
         return False

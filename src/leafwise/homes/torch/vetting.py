@@ -12,12 +12,12 @@ from leafwise.homes.torch.state import differs, has_hooks, writes_its_own
 
 _PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized")
 _OFFLOADED = (
-    "accelerate has offloaded its values, and puts them back for each forward; take the hooks off with "
+    "accelerate has offloaded its values, and restores them for each forward; remove its hooks with "
     "accelerate.hooks.remove_hook_from_module(model, recurse=True), or load before you dispatch the model"
 )
-_FSDP2 = f"FSDP2 shards it, also while its parameters are whole for a forward: {DTENSOR}"
+_FSDP2 = f"FSDP2 shards it, even while its parameters are gathered for a forward: {DTENSOR}"
 _ON_DISK = (
-    "diffusers has offloaded its values to a disk, and reads them for each forward; load and save before "
+    "diffusers has offloaded its values to disk, and reads them for each forward; load and save before "
     "apply_group_offloading"
 )
 _PLAIN = {torch.Tensor, nn.Parameter, nn.Buffer}
@@ -34,14 +34,14 @@ class TorchVetting(Vetting):
         return {number: reason for number, reason in reasons if reason}
 
     def unlisted(self, objects: list[Any]) -> dict[int, str]:
-        """Modules that hold values outside of their parameters and buffers: the reason, by number."""
+        """Modules with values outside of their parameters and buffers: the reason, by number."""
         classes = set(map(type, objects))
         packed = {cls for cls in classes if cls.__module__.startswith(_PACKED)}
         reasons = {}
         if packed:
             reasons = {
-                number: f"{type(obj).__name__} keeps its weights packed, outside of the tree; take the model before it"
-                " was quantized"
+                number: f"{type(obj).__name__} keeps its weights packed, outside of the tree; use the model from "
+                "before it was quantized"
                 for number, obj in enumerate(objects)
                 if type(obj) in packed
             }
@@ -55,7 +55,7 @@ class TorchVetting(Vetting):
         return reasons
 
     def saved_otherwise(self, objects: list[Any]) -> dict[int, str]:
-        """Modules whose state dict differs from what they hold: the difference, by number."""
+        """Modules whose state dict differs from their values: the difference, by number."""
         own = {cls for cls in set(map(type, objects)) if issubclass(cls, nn.Module) and writes_its_own(cls)}
         reasons = {}
         for number, module in enumerate(objects):

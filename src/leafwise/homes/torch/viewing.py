@@ -20,5 +20,5 @@ class TorchViewing(Viewing):
     def view_source(self, owner: Any, name: str) -> tuple[Any, Op] | None:
         view = views_of(owner).get(name)
         if view is None or owner._parameters.get(name) is not None or view.parameters.get(view.name) is None:
-            return None  # something else was put in its place, or its source is gone
+            return None  # it was replaced, or its source no longer exists
         return view.parameters[view.name], view.op
