@@ -52,7 +52,7 @@ def test_no_gadget_runs(wrap: Any, tmp_path: Path) -> None:
         path = tmp_path / "model.pt"
         path.write_bytes(wrap(data))
         said = try_to_open(path)
-        assert "in the pickle" in said or "makes no sense" in said, (name, said)
+        assert "the pickle cannot be read: " in said or "the pickle is not valid here" in said, (name, said)
         assert not executed(tmp_path), name
         assert "\x1b" not in said
     assert not {"webbrowser", "pty", "code", "timeit"} & (set(sys.modules) - before)
@@ -61,7 +61,9 @@ def test_no_gadget_runs(wrap: Any, tmp_path: Path) -> None:
 def test_gadgets_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(files.in_zip(files.gadgets(tmp_path)["os.system 4"]))
     with pytest.raises(
-        lw.FileError, match=r"at byte \d+: in the pickle: it asks for os.system, which leafwise neither knows nor"
+        lw.FileError,
+        match=r"at byte \d+: the pickle cannot be read: it contains the Python class or function os.system, which "
+        r"leafwise does not load; if you trust the file, load it with PyTorch and save only",
     ):
         lw.open(tmp_path / "model.pt")
 
@@ -200,7 +202,7 @@ def test_sparse_arrays_whose_indices_do_not_fit_are_refused(
 ) -> None:
     arrays_ = [np.array(extra, "i8") for extra in extras]
     (tmp_path / "a.params").write_bytes(_sparse(kind, values.shape, shape, arrays_, values))
-    with pytest.raises(lw.FileError, match=r"do not fit it"):
+    with pytest.raises(lw.FileError, match=r"indices of a sparse array do not match its shape"):
         lw.open(tmp_path / "a.params")["0"].numpy()
 
 
@@ -249,7 +251,7 @@ def test_zips_with_something_before_or_behind_them_are_refused(tmp_path: Path) -
         torch.save({"a": torch.tensor(value)}, file)
         both.append(file.getvalue())
     (tmp_path / "two.pt").write_bytes(b"".join(both))
-    with pytest.raises(lw.FileError, match="stand before the zip"):
+    with pytest.raises(lw.FileError, match="bytes come before the zip"):
         lw.open(tmp_path / "two.pt")
     with zipfile.ZipFile(io.BytesIO(both[0])):
         data = bytearray(both[0])

@@ -78,7 +78,7 @@ def test_a_name_twice_among_very_many_is_found_at_once(tmp_path: Path) -> None:
     raw = f"{{{rows}}}".encode()
     file = tmp_path / "twice.safetensors"
     file.write_bytes(len(raw).to_bytes(8, "little") + raw)
-    with pytest.raises(lw.FileError, match="'n49999' stands there twice"):
+    with pytest.raises(lw.FileError, match="'n49999' occurs twice"):
         lw.tree(file)
 
 

@@ -96,7 +96,7 @@ def test_distributed_checkpoints_with_holes_and_overlaps_are_refused(tmp_path: P
         assert np.array_equal(tree["w"].numpy(), expected)
         assert np.array_equal(tree["w"].numpy((slice(1, None), slice(None, None, 2))), expected[1:, ::2])
     hole = [((0, 0), (2, 3)), ((0, 2), (2, 1)), ((2, 0), (1, 4))]  # as many numbers as there should be
-    with pytest.raises(lw.FileError, match="do not hold each of its 12 numbers once"):
+    with pytest.raises(lw.FileError, match="do not cover each of its 12 elements exactly once"):
         lw.open(_dcp(tmp_path / "hole", (3, 4), hole))
 
 
@@ -104,7 +104,7 @@ def test_many_pieces_that_overlap_far_from_each_other_are_refused(tmp_path: Path
     """Sorted by where they begin, the two that meet stand more than two thousand places apart."""
     boxes = [((0, column), (1, 1)) for column in range(2500)]
     boxes = [((0, 0), (2, 1)), *boxes[1:], ((1, 0), (1, 2498)), ((1, 2499), (1, 1))]
-    with pytest.raises(lw.FileError, match="do not hold each of its 5,000 numbers once"):
+    with pytest.raises(lw.FileError, match="do not cover each of its 5,000 elements exactly once"):
         lw.open(_dcp(tmp_path / "far", (2, 2500), boxes))
 
 
@@ -117,7 +117,7 @@ def test_pieces_must_hold_every_number_once(tmp_path: Path) -> None:
     said.size = torch.Size([8, 5])
     said.chunks = [ChunkStorageMetadata(torch.Size([0, 0]), torch.Size([4, 5]))] * 2
     (tmp_path / "a" / ".metadata").write_bytes(pickle.dumps(metadata))
-    with pytest.raises(lw.FileError, match=r"do not hold each of its 40 numbers once"):
+    with pytest.raises(lw.FileError, match=r"do not cover each of its 40 elements exactly once"):
         lw.open(tmp_path / "a")
     for chunks in ([1, 2], 5):
         said.chunks = chunks

@@ -21,7 +21,7 @@ def open_file(
     try:
         os.fsencode(name)
     except UnicodeEncodeError as error:
-        raise FileError(f"no file can be called {shown_file(name)}") from error
+        raise FileError(f"cannot open {shown_file(name)}: this is not a valid file name") from error
     limits = Limits(max_bytes, max_steps)
     for _ in range(_PATIENCE):
         before = _stamps_of(name)

@@ -244,7 +244,7 @@ class Strided(Stored):
         try:
             return self._over(buffer, numpy_dtype(part.dtype), part.offset - low, part.shape, part.strides)
         except (ValueError, MemoryError, OverflowError) as error:
-            raise self.storage.source.error(self.storage.start + low, f"an array that cannot be ({error})") from error
+            raise self.storage.source.error(self.storage.start + low, f"the array cannot be read ({error})") from error
 
     def _over(self, buffer: Any, dtype: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
         import numpy as np
@@ -363,7 +363,7 @@ class Unreadable(Stored):
         self.why, self.storage = why, storage
 
     def whole(self) -> Any:
-        raise Unsupported("a file", "give these values", self.why)
+        raise Unsupported("a file", "provide these values", self.why)
 
     def storages(self) -> list[Storage]:
         return [] if self.storage is None else [self.storage]

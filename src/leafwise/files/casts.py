@@ -7,7 +7,7 @@ from leafwise.core.dtypes import number_kind
 from leafwise.errors import QueryError
 from leafwise.files.arrays import CHUNK, as_bytes, numpy_dtype
 
-SATURATE = 'cast="saturate" takes the nearest number that does'  # advice for a value that does not fit
+SATURATE = 'cast="saturate" uses the nearest value that fits'  # advice for a value that does not fit
 Cast = bool | Literal["saturate"]  # "saturate": values that do not fit become the nearest that do
 
 
@@ -23,7 +23,7 @@ def checked_dtype(dtype: Any, known: Iterable[str]) -> str | None:
     name = None if dtype is None else str(dtype).removeprefix("torch.")
     fractional = [candidate for candidate in known if number_kind(candidate) == "float"]
     if name is not None and name not in fractional:
-        raise QueryError(f"cannot cast to {dtype!r}; numbers with a fraction can be cast to {', '.join(fractional)}")
+        raise QueryError(f"cannot cast to {dtype!r}; floating-point arrays can be cast to {', '.join(fractional)}")
     return name
 
 

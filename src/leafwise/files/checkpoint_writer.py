@@ -89,11 +89,14 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
     for file_name in (name + INDEX, names[-1]):
         if len(os.fsencode(file_name)) > longest:
             raise FileError(
-                f"cannot write {shown_file(path)} in shards: {shown_file(file_name)} would have more than the "
-                f"{longest} bytes that a name may have there; take a shorter one"
+                f"cannot write {shown_file(path)} in shards: the file name {shown_file(file_name)} would be longer "
+                f"than the {longest} bytes that are allowed there; use a shorter name"
             )
     if os.path.lexists(whole + INDEX) and not _is_index(whole + INDEX):
-        raise FileError(f"cannot write {shown_file(whole + INDEX)}: the file that exists is not an index of shards")
+        raise FileError(
+            f"cannot write {shown_file(whole + INDEX)}: a file of that name exists and is not an index of shards; "
+            "save under another name, or move that file away"
+        )
     like = whole + INDEX if os.path.exists(whole + INDEX) else whole
     seals = {}
     with FileTransaction(name, check_staged, lambda: _remove_earlier(whole, in_shards=True)) as transaction:
@@ -230,7 +233,10 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, 
                 view = view[len(copied) :]
         hasher.end()
         if written != item.nbytes:
-            raise FileError(f"{item.name!r} should give {item.nbytes:,} bytes and gave {written:,}; nothing was saved")
+            raise FileError(
+                f"cannot save {item.name!r}: it should have {item.nbytes:,} bytes but has {written:,}; "
+                "nothing was saved"
+            )
         copies.wrote(item, output, start)
     staging.flush()
     final = header("".join(hasher.checksums))

@@ -41,7 +41,9 @@ def write_safetensors(entries: list[ConvertedArray], path: str, metadata: dict[s
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     for entry in entries:
         if entry.dtype not in CODES:
-            raise FileError(f"safetensors has no {entry.dtype}, which {entry.name!r} is; choose another with --dtype")
+            raise FileError(
+                f"cannot convert {entry.name!r}: safetensors has no dtype {entry.dtype}; choose another with --dtype"
+            )
     header |= rows_of((entry.name, entry.dtype, entry.array.spec.shape or (), entry.nbytes) for entry in entries)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
@@ -90,7 +92,7 @@ class _Sink:
 def _npy_header(entry: ConvertedArray) -> bytes:
     dtype = DTYPES[entry.dtype]
     if not dtype.is_native:
-        raise FileError(f"npz has no {entry.dtype}, which {entry.name!r} is; choose another with --dtype")
+        raise FileError(f"cannot convert {entry.name!r}: npz has no dtype {entry.dtype}; choose another with --dtype")
     descr = f"{'|' if dtype.itemsize == 1 else '<'}{dtype.numpy}"
     shape = tuple(entry.array.spec.shape or ())
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
@@ -125,7 +127,9 @@ def _chunks(entry: ConvertedArray) -> Iterator[Any]:
         for part in entry.array.parts():
             yield as_bytes(cast_to(part, entry.dtype, entry.saturate))
     except WriteError as error:
-        raise FileError(f"cannot convert {escape(entry.name)}: {error}; --cast saturate takes the nearest") from error
+        raise FileError(
+            f"cannot convert {escape(entry.name)}: {error}; --cast saturate uses the nearest value that fits"
+        ) from error
 
 
 def dtype_for(array: Stored, requested: str | None) -> str:

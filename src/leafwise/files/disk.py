@@ -146,7 +146,7 @@ class Disk:
                 self.write(file, data)
                 done = len(data)
             if not done:
-                raise OSError(errno.EIO, "the file that is copied ended early")
+                raise OSError(errno.EIO, "the file being copied ended early")
             start += done
             length -= done
 

@@ -49,7 +49,7 @@ class Folder:
         the system lists for the folder is a file in it, whatever it looks like."""
         if not is_bare(name) and (self._files is not None or name not in self.names):
             raise FileError(
-                f"{shown_file(self.path)} refers to {ascii(name)[:200]}, which is not a bare name of a file in it"
+                f"cannot open {ascii(name)[:200]} in {shown_file(self.path)}: only files directly in it are opened"
             )
         source = self._source(name)
         source.verify, source.limits = self.verify, self.limits

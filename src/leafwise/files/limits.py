@@ -72,8 +72,8 @@ class Limits:
         self.bytes -= count
         if self.bytes < 0:
             raise LimitError(
-                f"it asks for more than {self.max_bytes:,} bytes of memory; if you trust the file, allow more with "
-                "lw.open(path, max_bytes=…) or --max-bytes"
+                f"reading it takes more than {self.max_bytes:,} bytes of memory; if you trust the file, allow more "
+                "with lw.open(path, max_bytes=…) or --max-bytes"
             )
 
     def allows_repeats(self, count: int) -> bool:
@@ -88,8 +88,8 @@ class Limits:
         exist once. That is less than for arrays: printing or comparing a value takes longer than listing it."""
         if count > self.max_bytes // 16:
             raise LimitError(
-                "a few values in it are referred to so often that they stand for "
-                f"more than {self.max_bytes // 16:,} bytes of others; if you trust the file, allow more with "
+                "it refers to the same values so often that they would expand to "
+                f"more than {self.max_bytes // 16:,} bytes; if you trust the file, allow more with "
                 "lw.open(path, max_bytes=…) or --max-bytes"
             )
 
@@ -98,8 +98,8 @@ class Limits:
         self.steps -= count
         if self.steps < 0:
             raise LimitError(
-                f"it asks for more than {self.max_steps:,} steps of work; if you trust the file, allow more with "
-                "lw.open(path, max_steps=…) or --max-steps"
+                f"reading it takes more than {self.max_steps:,} steps of work; if you trust the file, allow more "
+                "with lw.open(path, max_steps=…) or --max-steps"
             )
 
 
@@ -158,8 +158,8 @@ class HashClock:
         self.left -= max(0.0, seconds - keys * _PER_KEY)
         if self.left < 0:
             raise LimitError(
-                "its keys are numbers that were chosen to have the same place in a table, so that to look one up takes "
-                "for ever; no checkpoint has such keys by chance"
+                "its keys are numbers that were chosen to have colliding hashes, so that looking them up would take "
+                "forever; no checkpoint has such keys by accident"
             )
 
 

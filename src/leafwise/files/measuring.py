@@ -113,7 +113,7 @@ def _measure_in_file(parts: list[_StoredPart], opened: dict[int, int], histogram
         part = parts[error.number]
         part.storage.read(part.start, part.stop)  # which says what is wrong, if it still is
         raise part.storage.source.error(
-            part.storage.start + part.start, "what begins here cannot be read to its end; was the file cut off?"
+            part.storage.start + part.start, "the array cannot be read from here on; was the file cut off?"
         ) from error
 
 

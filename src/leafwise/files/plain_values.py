@@ -109,7 +109,7 @@ def _numpy_scalar(value: Any) -> list[str]:
     dtype = value.dtype
     if dtype.kind in _NUMPY_KINDS:
         if not dtype.itemsize:
-            raise TypeError(f"a NumPy scalar without a byte, {value!r}")
+            raise TypeError(f"an empty NumPy scalar, {value!r}")
         if dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big"):
             raise TypeError(f"a NumPy scalar of {dtype}")
         return [dtype.str, _base64(value.tobytes(), 0)]
@@ -123,7 +123,7 @@ def copied(value: Any) -> Any:
     for text with two surrogates that JSON joins into one character."""
     copy = decoded(json.loads(json.dumps(encoded(value))))
     if not identical(value, copy):
-        raise TypeError(f"{_type_text(type(value))} {value!r:.60}, which would be read as {copy!r:.60}")
+        raise TypeError(f"{_type_text(type(value))} {value!r:.60}, which would be read back as {copy!r:.60}")
     return copy
 
 
@@ -174,7 +174,7 @@ def decoded(value: Any) -> Any:
 
 def _decoded_float(inner: Any) -> float:
     if inner not in ("nan", "inf", "-inf"):
-        raise ValueError(f"{inner!r:.50} is not a number that JSON lacks")
+        raise ValueError(f"{inner!r:.50} is not nan, inf or -inf")
     return float(inner)
 
 
@@ -192,14 +192,14 @@ def _distinct(inner: Any) -> set[Any]:
     items = _list(inner)
     distinct = filled_set(items)
     if len(distinct) < len(items) and not any(item != item for item in items):
-        raise ValueError("a set that holds something twice")
+        raise ValueError("a set contains an item twice")
     return distinct
 
 
 def _mapping(inner: Any) -> dict[Any, Any]:
     mapping = filled_dict([(decoded(key), decoded(value)) for key, value in inner])
     if len(mapping) < len(inner):
-        raise ValueError("a dict that holds a key twice")
+        raise ValueError("a dict contains a key twice")
     return mapping
 
 
@@ -229,14 +229,14 @@ def _decoded_numpy(inner: Any) -> Any:
         dtype = np.dtype(getattr(import_module("ml_dtypes"), name))
     scalars = np.frombuffer(_bytes(data), dtype)
     if len(scalars) != 1:
-        raise ValueError(f"{len(scalars)} NumPy scalars in the place of one")
+        raise ValueError(f"{len(scalars)} NumPy scalars instead of one")
     return scalars[0]
 
 
 def _decoded_size(inner: Any) -> Any:
     sizes = _list(inner)
     if not all(type(size) is int for size in sizes):
-        raise ValueError("a torch.Size of something other than whole numbers")
+        raise ValueError("a torch.Size contains something other than whole numbers")
     try:
         return import_module("torch").Size(sizes)
     except ImportError:
@@ -247,7 +247,7 @@ def _decoded_dtype(inner: Any) -> Any:
     torch = import_module("torch")
     dtype = getattr(torch, inner, None)
     if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{inner!r:.50} is not a dtype of PyTorch")
+        raise ValueError(f"{inner!r:.50} is not a PyTorch dtype")
     return dtype
 
 

@@ -22,10 +22,10 @@ def check_readable(path: str, staged: dict[str, Output], arrays: Set[str], value
         else:
             opened = shards.read_index(folder.open(name + INDEX), folder)
     except FileError as error:
-        raise FileError(f"what was written cannot be opened, and nothing was replaced: {error}") from error
+        raise FileError(f"the new file cannot be read back, so nothing was replaced: {error}") from error
     try:
         plain_names = opened.record.scalars.keys() if opened.record is not None else frozenset()
         if opened.content.keys() != arrays or plain_names != values:
-            raise FileError(f"{shown_file(path)} would hold other names than it should; nothing was replaced")
+            raise FileError(f"cannot write {shown_file(path)}: the new file has the wrong names; nothing was replaced")
     finally:
         opened.close()

@@ -84,8 +84,8 @@ def check(text: bytes, front: str, lead: int, source: Source) -> None:
         version = int(mark[1])
         raise source.error(
             at + len("leafwise/"),
-            f"it says that it has version {version} of leafwise's format, and this leafwise reads {VERSION}; "
-            "install a newer leafwise, or the byte is damaged",
+            f"the file is in version {version} of leafwise's format, and this leafwise reads version {VERSION}; "
+            "install a newer leafwise, unless this byte is damaged",
         )
     at += len(MARK)
     blocks = -(-len(text) // BLOCK)
@@ -204,11 +204,11 @@ def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> Header
     names, values = _column(columns, "scalars", list), _column(columns, "values", list)
     tied = [row[0] for row in rows]
     if not all(type(number) is int and 0 <= number < len(table) for number in (*roles, *tie_roles)):
-        raise ValueError("a role that is not in the table")
+        raise ValueError("a role is not in the table")
     if not all(type(name) is str for name in (*(name for row in rows for name in row[:2]), *names)):
-        raise ValueError("a name that is not text")
+        raise ValueError("a name is not text")
     if len({*tied, *names}) < len(tied) + len(names) or not arrays.keys().isdisjoint(names):
-        raise ValueError("a name that stands there twice")
+        raise ValueError("a name occurs twice")
     if roles:
         record.roles = {name: table[role] for name, role in zip(arrays, roles, strict=True)}
     if kinds:
@@ -226,14 +226,14 @@ def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> Header
 def _shards(rows: list[Any]) -> dict[str, str]:
     seals = {name: seal for name, seal in rows}  # noqa: C416
     if len(seals) < len(rows) or not all(type(text) is str for row in rows for text in row):
-        raise ValueError("shards without names and checksums of their own")
+        raise ValueError("the shards do not have distinct names and a checksum each")
     return seals
 
 
 def _order(row: Any) -> tuple[str, tuple[int, ...]]:
     name, *order = row
     if type(name) is not str or sorted(order) != list(range(len(order))):
-        raise ValueError("an order of axes that is none")
+        raise ValueError("an order of axes is not valid")
     return name, tuple(order)
 
 
@@ -245,14 +245,14 @@ def _node_row(name: str, node: NodeType) -> list[Any]:
 def _node(row: Any) -> tuple[str, NodeType]:
     name, kind, *key_rows = row
     if type(name) is not str or type(kind) is not str or len(key_rows) > 1:
-        raise ValueError("a type of a node that is none")
+        raise ValueError("the type of a node is not valid")
     keys = tuple((key_name, decoded(key)) for key_name, key in key_rows[0]) if key_rows else None
     if keys is not None:
         key_names = [key_name for key_name, _ in keys]
         if not all(type(key_name) is str for key_name in key_names) or len(set(key_names)) < len(keys):
-            raise ValueError("keys of a dict without names of their own")
+            raise ValueError("the keys of a dict do not have distinct names")
         if len(filled_dict([(key, key_name) for key_name, key in keys])) < len(keys):
-            raise ValueError("a dict that holds a key twice")
+            raise ValueError("a dict contains a key twice")
     return name, NodeType(kind, keys)
 
 
@@ -265,9 +265,9 @@ def _column(columns: Any, name: str, kind: type) -> Any:
 
 def _role(role: Any, axes: Any) -> Role:
     if not (role is None or type(role) is str) or not (axes is None or type(axes) is list):
-        raise ValueError("a role that is none")
+        raise ValueError("a role is not valid")
     if axes is not None and not all(type(axis) is str for axis in axes):
-        raise ValueError("axes without names")
+        raise ValueError("the axes of a role do not have names")
     return role, None if axes is None else tuple(axes)
 
 
@@ -275,14 +275,14 @@ def _give_sums(digits: str, chunk: int, arrays: dict[str, Stored]) -> None:
     if not digits and not arrays:
         return
     if type(chunk) is not int or chunk < 1:
-        raise ValueError(f"no chunk can have {chunk} bytes")
+        raise ValueError(f"{chunk!r:.50} is not a valid chunk size")
     first = 0
     for array in arrays.values():
         if isinstance(array, Strided):
             array.storage.checksums = ChunkChecksums(digits, first, chunk)
         first += count(array.spec.nbytes, chunk)
     if first * DIGITS != len(digits):
-        raise ValueError(f"{len(digits) // DIGITS:,} checksums for {first:,} chunks")
+        raise ValueError(f"{len(digits) // DIGITS:,} checksums are listed for {first:,} chunks")
 
 
 def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) -> None:
@@ -298,9 +298,9 @@ def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) ->
             try:
                 content[name] = seen(array, op)
             except (ValueError, IndexError, TypeError) as error:
-                raise source.error(8, f"{name!a} cannot be {of!a}{op.describe()} ({error})") from error
+                raise source.error(8, f"{name!a} cannot be tied to {of!a}{op.describe()} ({error})") from error
         else:
-            raise source.error(8, f"{name!a} is said to be tied to {of!a}, which is not there")
+            raise source.error(8, f"{name!a} is tied to {of!a}, which is not in the file")
 
 
 def seen(array: Strided, op: Op) -> Strided:
@@ -329,6 +329,6 @@ def _op(slices: Any, order: Any) -> Op:
         return SAME
     lists = [part for part in (slices, order) if part is not None]
     if any(type(part) is not list for part in lists) or not all(type(axis) is int for axis in order or ()):
-        raise ValueError("slices or an order of axes that are none")
+        raise ValueError("the slices or the order of axes of a tie are not valid")
     parts = None if slices is None else tuple(part if type(part) is int else slice(*part) for part in slices)
     return Op("transpose" if parts is None else "view", slices=parts, order=None if order is None else tuple(order))

@@ -39,7 +39,7 @@ class RemoteSource(Source):
         with remote_errors(self.name):
             data: bytes | None = ranged(self._files, self._path, start, stop)
         if data is None or len(data) > stop - start:
-            raise self.error(start, "the server does not give parts of a file; download it first")
+            raise self.error(start, "the server does not support range requests; download the file first")
         return data
 
 
@@ -108,7 +108,9 @@ def remote(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise FileError(f"{shown_file(url)} needs fsspec: pip install 'leafwise[remote]'") from error
+        raise FileError(
+            f"cannot open {shown_file(url)}: fsspec is not installed; pip install 'leafwise[remote]'"
+        ) from error
     with remote_errors(url):
         files, path = fsspec.core.url_to_fs(url)
     return files, path

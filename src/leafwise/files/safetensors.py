@@ -49,13 +49,17 @@ def read(source: Source) -> StoredFile:
     total = source.size
     if total < 8:
         raise source.error(
-            0, f"the file has {total} bytes, and a safetensors file at least 8; was the download cut off?"
+            0, f"the file has only {total} bytes, and a safetensors file has at least 8; was the download cut off?"
         )
     length = int.from_bytes(source.read(0, 8), "little")
     if length > MAX_HEADER:
-        raise source.error(0, f"a header of {length:,} bytes cannot be; leafwise does not know this kind of file")
+        raise source.error(
+            0, f"leafwise does not recognize this file format (as safetensors, its header would have {length:,} bytes)"
+        )
     if 8 + length > total:
-        raise source.error(8, f"the header has {length:,} bytes and the file {total:,}; was the download cut off?")
+        raise source.error(
+            8, f"the header should have {length:,} bytes, but the file has {total:,}; was the download cut off?"
+        )
     lead = bytes(source.read(0, 8 + length))
     limits = source.limits
     limits.spend_bytes(json_cost(lead[8:]))  # without the eight bytes of the length, which are not text
@@ -65,7 +69,7 @@ def read(source: Source) -> StoredFile:
     del lead
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise source.error(8, "__metadata__ is not an object of strings")
+        raise source.error(8, "__metadata__ is not a JSON object of strings")
     limits.spend_bytes((_ARRAY - LISTED) * len(header) + names_cost(header, limits.bytes))
     limits.spend_steps(_STEPS * len(header))
     arrays = _arrays(source, header, 8 + length, total)
@@ -132,14 +136,14 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
     except LimitError:
         raise
     except (ValueError, RecursionError) as error:
-        raise source.error(8, str(error) or "the header is nested too deep") from error
+        raise source.error(8, str(error) or "the header is nested too deeply") from error
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-        raise ValueError(f"the name {twice!a} stands there twice")
+        raise ValueError(f"the name {twice!a} occurs twice")
     return mapping
 
 
@@ -160,7 +164,7 @@ def _array(source: Source, key: str, row: Any, data: int) -> Stored:
     if stop < start or (stop - start) * 8 != size * bits:
         raise source.error(
             data + start,
-            f"{key!a} of shape {shape} in {plain} needs {size * bits // 8:,} bytes and has {stop - start:,}",
+            f"{key!a} of shape {shape} in {plain} needs {size * bits // 8:,} bytes but has {stop - start:,}",
         )
     spec = Spec(tuple(shape), plain, "file", size, stop - start)
     storage = Storage(source, data + start, stop - start, shared=False)
@@ -177,11 +181,13 @@ def _check_layout(source: Source, arrays: dict[str, Any], data: int, total: int)
     places = sorted((array.storage.start, array.storage.nbytes, key) for key, array in arrays.items())
     for start, length, key in places:
         if start < reached:
-            raise source.error(start, f"{key!a} overlaps what comes before it")
+            raise source.error(start, f"{key!a} overlaps the array before it")
         if start > reached:
-            raise source.error(reached, f"a hole of {start - reached:,} bytes before {key!a}")
+            raise source.error(reached, f"there is a gap of {start - reached:,} bytes before {key!a}")
         reached = start + length
     if reached > total:
-        raise source.error(total, f"the arrays need {reached:,} bytes and the file has {total:,}; was it cut off?")
+        raise source.error(
+            total, f"the arrays should end at byte {reached:,}, and the file has {total:,}; was it cut off?"
+        )
     if reached < total:
-        raise source.error(reached, f"{total - reached:,} bytes follow after the last array")
+        raise source.error(reached, f"{total - reached:,} bytes follow the last array, where the file should end")

@@ -39,7 +39,7 @@ def read(folder: Folder) -> StoredFile:
         alone = [name for name in names if name.endswith(".safetensors") and "-of-" not in name]
         if len(best) + len(alone) > 1:
             raise FileError(
-                f"{shown_file(folder.path)} holds several checkpoints; open one of them: "
+                f"{shown_file(folder.path)} contains several checkpoints; open one of them: "
                 + ", ".join(map(ascii, [*best, *alone][:8]))
             )
         return read_index(folder.open(best[0]), folder)
@@ -52,7 +52,9 @@ def read(folder: Folder) -> StoredFile:
         if shards:
             return _merged(folder, shards) if len(shards) > 1 else detect.read(folder.open(shards[0]))
     listed = ", ".join(map(ascii, names[:8])) + (", …" if len(names) > 8 else "")
-    raise FileError(f"{folder.path!r} holds no checkpoint that leafwise knows; it holds: {listed or 'nothing'}")
+    raise FileError(
+        f"{folder.path!r} contains no checkpoint that leafwise can read; it contains: {listed or 'nothing'}"
+    )
 
 
 def read_index(source: Source, folder: Folder) -> StoredFile:
@@ -76,7 +78,7 @@ def read_index(source: Source, folder: Folder) -> StoredFile:
 
 def _text(source: Source) -> bytes:
     if source.size > MAX_INDEX:
-        raise source.error(0, f"an index of {source.size:,} bytes cannot be")
+        raise source.error(0, f"the index has {source.size:,} bytes; leafwise reads at most {MAX_INDEX:,}")
     try:
         return bytes(source.read(0, source.size))
     finally:
@@ -96,15 +98,17 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     record = read_record(index[KEY], {}, source) if ours and isinstance(index.get(KEY), str) else HeaderRecord()
     names = list(dict.fromkeys(weights.values()))
     if record.shards and record.shards.keys() != set(names):
-        raise source.error(0, "the shards that leafwise's entry lists are not those of the weight_map")
+        raise source.error(0, "leafwise's entry and the weight_map list different shards")
     merged = _merged(folder, names, record.shards)
     merged.content = {key: value for key, value in merged.content.items() if key in weights}
     missing = [key for key in weights if key not in merged.content]
     if missing:
-        raise source.error(0, f"the index promises {missing[0]!a} in {weights[missing[0]]!a}, which does not hold it")
+        raise source.error(
+            0, f"the index says that {missing[0]!a} is in {weights[missing[0]]!a}, but that file does not contain it"
+        )
     for key, shard in weights.items():
         if merged.shard_of[key] != shard:
-            raise source.error(0, f"the index promises {key!a} in {shard!a}, and it is in {merged.shard_of[key]!a}")
+            raise source.error(0, f"the index says that {key!a} is in {shard!a}, but it is in {merged.shard_of[key]!a}")
     if ours:
         merged.record = merged.record or HeaderRecord()
         merged.record.merge(record)
@@ -132,8 +136,8 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
             shard = detect.read(opened)
             if seals and shard.seal != seals[name] and folder.verify:
                 raise ChecksumError(
-                    f"{shown_file(opened.name)} is not the shard that this index was written with; is it from "
-                    "another save, or did another program write it again?"
+                    f"{shown_file(opened.name)} is not the shard that the index was written with; is it from "
+                    "another save, or did another program rewrite it?"
                 )
             without.update(dict.fromkeys(shard.without_checksums))
             if shard.record is not None:
@@ -141,7 +145,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
                 record.merge(shard.record)
             first = first or shard
             if not isinstance(shard.content, dict):
-                raise shard.source.error(0, "a shard must hold a flat mapping of names to arrays")
+                raise shard.source.error(0, "a shard must contain a flat mapping from names to arrays")
             for key, value in shard.content.items():
                 if key in content:
                     raise shard.source.error(0, f"{key!a} is also in {shard_of[key]!a}; a name belongs to one shard")

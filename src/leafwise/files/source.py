@@ -13,7 +13,7 @@ from leafwise.files.limits import Limits
 
 _INFLATED = 1 << 20  # how many bytes are unpacked at a time
 _LONGEST = 2_000  # characters of an error message; a name in a file may have millions
-_CUT_OFF = "the file ends here; it is shorter than when it was opened, so somebody has cut it off or is writing it"
+_CUT_OFF = "the file ends here; it is shorter than when it was opened: it was cut off, or is being written"
 _SMALL = 1 << 16  # bytes; smaller ranges are read rather than mapped
 
 
@@ -61,7 +61,10 @@ class Source:
 
     def _check_range(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.size:
-            raise self.error(min(max(start, 0), self.size), f"bytes {start:,} to {stop:,} are outside of {self.size:,}")
+            raise self.error(
+                min(max(start, 0), self.size),
+                f"bytes {start:,} to {stop:,} are outside of the {self.size:,} that exist",
+            )
 
     def _read(self, start: int, stop: int) -> Any:
         raise NotImplementedError
@@ -119,7 +122,9 @@ class LocalSource(Source):
         self.file, opened._closed = opened.file, True
         vars(self).update(state, _map=None)
         if (opened.size, opened._written) != (self.size, self._written):
-            raise FileError(f"{shown_file(self.name)} has changed since it was opened, and cannot be copied")
+            raise FileError(
+                f"{shown_file(self.name)} has changed since it was opened, so the open file cannot be copied"
+            )
 
     def _read(self, start: int, stop: int) -> Any:
         try:
@@ -152,7 +157,7 @@ class LocalSource(Source):
     def descriptor(self) -> int:
         """The descriptor of the open file."""
         if self._closed:
-            raise FileError(f"{shown_file(self.name)} is closed")
+            raise FileError(f"{shown_file(self.name)} is closed; open it again")
         return self.file
 
     @property
@@ -314,13 +319,13 @@ class InflatedSource(Source):
         if self._sum != self._crc:
             self._machine = None
             self._rewind()
-            raise self._damaged("its checksum does not fit")
+            raise self._damaged("its checksum does not match")
 
     def _damaged(self, cause: str) -> FileError:
         return self._packed.error(0, f"the entry {self._entry!a} is damaged: {cause}")
 
     def error(self, offset: int, cause: str) -> FileError:
-        return self._packed.error(0, f"in the entry {self._entry!a}, unpacked, at byte {offset:,}: {cause}")
+        return self._packed.error(0, f"in the entry {self._entry!a}, at byte {offset:,} of its unpacked data: {cause}")
 
     def was_changed(self) -> bool:
         return self._packed.was_changed()
@@ -374,7 +379,9 @@ class Cursor:
 
     def take(self, length: int) -> bytes:
         if length < 0 or self.at + length > self.source.size:
-            raise self.error(f"{length:,} bytes should follow, and {self.source.size - self.at:,} do; was it cut off?")
+            raise self.error(
+                f"{length:,} bytes should follow, but only {self.source.size - self.at:,} do; was the file cut off?"
+            )
         skip = self.at - self._start
         if skip + length > len(self._block):
             stop = min(self.at + max(length, self._size), self.source.size)
@@ -386,7 +393,9 @@ class Cursor:
     def skip(self, length: int) -> int:
         """Skips bytes without reading them; returns the offset of the first."""
         if length < 0 or self.at + length > self.source.size:
-            raise self.error(f"{length:,} bytes should follow, and {self.source.size - self.at:,} do; was it cut off?")
+            raise self.error(
+                f"{length:,} bytes should follow, but only {self.source.size - self.at:,} do; was the file cut off?"
+            )
         start, self.at = self.at, self.at + length
         if not self._start <= self.at <= self._start + len(self._block):
             self._start, self._block = self.at, b""

@@ -51,21 +51,25 @@ def _read(source: Source, data: bytes) -> StoredFile:
     def storage(reference: Any) -> TypedStorage:
         kind, key, count = storage_reference(reference)
         if len(reference) > 5 and reference[5] is not None:
-            raise UnpicklingError("a view of a storage, as only PyTorch 0.2 wrote")
+            raise UnpicklingError(
+                "it contains a view of a storage, which only PyTorch 0.2 wrote; load it with PyTorch and save it again"
+            )
         size = element_size(kind)
         if key not in storages:
             storages[key] = _DeferredStorage(source, count * size)
         if count * size != storages[key].nbytes:
-            raise UnpicklingError(f"the storage {key!a} has two sizes")
+            raise UnpicklingError(f"the storage {key!a} is listed with two sizes")
         return TypedStorage(storages[key], kind.dtype)
 
     limits = source.limits
     machine = Unpickler(data, TABLE, None, source.error, limits, at=len(MAGIC))
     if machine.run() != 1001:
-        raise source.error(len(MAGIC), "the version of the format is not 1001")
+        raise source.error(len(MAGIC), "the format version is not 1001, the only one that leafwise reads")
     system = machine.run()
     if not isinstance(system, dict) or system.get("little_endian") is not True:
-        raise source.error(machine.at, "it was written on a big-endian machine; load and save it there with PyTorch")
+        raise source.error(
+            machine.at, "the file was written on a big-endian machine; load it with PyTorch and save it again here"
+        )
     machine = Unpickler(data, TABLE, storage, source.error, limits, at=machine.at)
     content = machine.run()
     keys = Unpickler(data, TABLE, None, source.error, limits, at=machine.at)
@@ -76,7 +80,7 @@ def _read(source: Source, data: bytes) -> StoredFile:
         or set(listed) != set(storages)
         or len(set(listed)) != len(listed)
     ):
-        raise source.error(machine.at, "the list of storages does not fit the tensors")
+        raise source.error(machine.at, "the list of storages does not match the tensors")
     _place(source, [(key, storages[key]) for key in listed], keys.at)
     return StoredFile(source, "PyTorch, before 1.6", content)
 
@@ -93,4 +97,4 @@ def _place(source: Source, listed: list[tuple[str, _DeferredStorage]], at: int) 
         place.at = at + 8
         at += 8 + place.nbytes
     if at != source.size:
-        raise source.error(at, f"{source.size - at:,} bytes follow after the last storage")
+        raise source.error(at, f"{source.size - at:,} bytes follow the last storage, where the file should end")

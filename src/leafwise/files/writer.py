@@ -205,7 +205,7 @@ class FileTransaction:
         for output in self._outputs[:-1]:
             if os.path.lexists(output.path):
                 raise FileError(
-                    f"{shown_file(output.path)} exists; only the last of several files may replace one that is there"
+                    f"cannot write {shown_file(output.path)}: it exists; only the last of several files may replace one"
                 )
 
 
