@@ -54,7 +54,7 @@ def write_safetensors(entries: list[ConvertedArray], path: str, metadata: dict[s
 
 
 def write_npz(entries: list[ConvertedArray], path: str, metadata: dict[str, str], progress: Progress) -> None:
-    """Writes an npz file, not compressed."""
+    """Writes an uncompressed npz file."""
     sink: Any
     with durable(path, partial(_check_staged, entries, path)) as output:
         sink = _Sink(output)
@@ -116,7 +116,7 @@ def _write_values(entry: ConvertedArray, output: Output, progress: Progress) -> 
 
 
 def _chunks(entry: ConvertedArray) -> Iterator[Any]:
-    """The values as bytes in the dtype to write, compared with their checksums."""
+    """The values as bytes in the dtype to write; checksums are compared on the way."""
     if entry.dtype == entry.array.spec.dtype:
         for chunk in reader.checked_chunks(entry.name, entry.array):
             yield memoryview(chunk).cast("B")
@@ -133,7 +133,7 @@ def _chunks(entry: ConvertedArray) -> Iterator[Any]:
 
 
 def dtype_for(array: Stored, requested: str | None) -> str:
-    """The dtype to write an array in: the requested one for floating-point values; else its own."""
+    """The dtype to write an array in: the requested one for floating-point values, otherwise its own."""
     own = array.spec.dtype
     fractional = is_float(own) or own not in ITEM_BYTES
     if requested is not None and fractional:

@@ -1,4 +1,4 @@
-"""PyTorch Distributed Checkpoint: a folder with a pickle called `.metadata`, and files that hold pieces of tensors."""
+"""PyTorch Distributed Checkpoint: a folder with a pickle called `.metadata`, and files with pieces of tensors."""
 
 from collections.abc import Callable
 from math import prod
@@ -25,12 +25,12 @@ from leafwise.files.torch_zip import entries, unpickled
 from leafwise.files.unpickler import Unpickler
 
 _METADATA = "torch.distributed.checkpoint.metadata"
-_PIECE = 600  # bytes of memory that a piece takes
+_PIECE = 600  # bytes of memory for a piece
 _ENUM = "_MEM_FORMAT_ENCODING"
 
 
 def _member(owner: Any, name: Any) -> PickledObject:
-    """A member of an enum, which Python 3.11.0 to 3.11.3 pickle as a call of getattr. No attribute is looked up."""
+    """A member of an enum, which Python 3.11.0 to 3.11.3 pickle as a call to getattr. No attribute is looked up."""
     if owner != f"{_METADATA}.{_ENUM}" or not isinstance(owner, GlobalName) or not isinstance(name, str):
         raise UnpicklingError(f"it contains an attribute of {shown(owner)}, which leafwise does not load")
     return PickledObject(_ENUM, (name,))
@@ -78,7 +78,7 @@ def read(folder: Folder) -> StoredFile:
 
 
 class _PieceLocations:
-    """Where each piece lies: by the name of the tensor and the position of the piece."""
+    """Where each piece is stored, by the name of the tensor and the position of the piece."""
 
     def __init__(self, folder: Folder, source: Source, storage_data: dict[Any, Any]) -> None:
         self.folder = folder

@@ -9,7 +9,7 @@ from leafwise.files.disk import check_byte_order
 from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 
-# First bytes of files that people mistake for checkpoints → what they are.
+# First bytes of files that people mistake for checkpoints → what these files are.
 _MISTAKEN = (
     (b"version https://git-lfs", "this is a Git LFS pointer, not the file itself; fetch the file with `git lfs pull`"),
     (
@@ -54,7 +54,7 @@ def _read(source: Source) -> StoredFile:
     if not source.size:
         raise source.error(0, "the file is empty; was the download cut off?")
     start = bytes(source.read(0, min(64, source.size)))
-    if safetensors.begins(start, source.size):  # first: its leading length may look like any other magic
+    if safetensors.begins(start, source.size):  # checked first: its leading length may look like any magic number
         return safetensors.read(source)
     for magic, cause in _MISTAKEN:
         if start[: len(magic)].lower() == magic:

@@ -1,4 +1,4 @@
-"""GGUF files: values about the model, then the list of tensors, of which many are quantized in blocks."""
+"""GGUF files: values about the model, then the list of tensors, many of them quantized in blocks."""
 
 import struct
 from math import prod
@@ -13,11 +13,11 @@ from leafwise.files.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile
 
 _MAX_COUNT = 50_000_000  # the most elements that an array of values may have
-_VALUE = 250  # bytes of memory that a value takes, its place in the tree included
-_ARRAY = 800  # bytes of memory that an array takes while it is read
-_LONG = 64  # of longer arrays of values only the length is shown
+_VALUE = 250  # bytes of memory for a value, including its place in the tree
+_ARRAY = 800  # bytes of memory for an array while the header is read
+_LONG = 64  # for longer arrays of values, only the length is shown
 
-# Number → name, elements in a block, bytes of a block: the quantized types, and the plain dtypes.
+# Number of a type → its name, elements per block and bytes per block: the quantized types, and the plain dtypes.
 TYPES: dict[int, tuple[str, int, int]] = {
     2: ("q4_0", 32, 18), 3: ("q4_1", 32, 20), 6: ("q5_0", 32, 22), 7: ("q5_1", 32, 24), 8: ("q8_0", 32, 34),
     9: ("q8_1", 32, 40), 10: ("q2_k", 256, 84), 11: ("q3_k", 256, 110), 12: ("q4_k", 256, 144),
@@ -32,7 +32,7 @@ _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<
 
 
 def read(source: Source) -> StoredFile:
-    """Opens the file; the values and the list of tensors are read."""
+    """Opens the file; reads the values and the list of tensors."""
     cursor = Cursor(source, 4, block=1 << 16)
     version = cursor.unsigned(4)
     if version not in (2, 3):

@@ -1,4 +1,4 @@
-"""MXNet's `.params`: a list of arrays, each with a header of one of four versions, then their names."""
+"""MXNet's `.params` files: a list of arrays, each with a header in one of four versions, then their names."""
 
 from math import prod
 from typing import Any
@@ -13,7 +13,7 @@ from leafwise.files.stored_file import StoredFile
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _BY_NUMBER = {dtype.mxnet: dtype.name for dtype in DTYPES.values() if dtype.mxnet is not None}
 _DENSE, _ROWS, _CSR = 0, 1, 2
-_ARRAY = 700  # bytes of memory that an array takes while it is read
+_ARRAY = 700  # bytes of memory for an array while its header is read
 
 
 def read(source: Source) -> StoredFile:
@@ -64,7 +64,7 @@ def _array(cursor: Cursor) -> Stored | None:
             stored_shape = _shape(cursor, at)
         shape = _shape(cursor, at, unknown=magic == _V3)
         if shape is None or (magic == _V2 and not shape):
-            return None  # an array that was never filled
+            return None  # an array that was never initialized
     elif magic == _V1:
         shape = _shape(cursor, at)
         if not shape:

@@ -1,4 +1,4 @@
-"""NumPy's files: `.npy`, an array after a header that is a Python literal, and `.npz`, a zip of those."""
+"""NumPy's files: `.npy`, a header that is a Python literal followed by an array, and `.npz`, a zip of `.npy` files."""
 
 import ast
 import zipfile
@@ -18,8 +18,8 @@ from leafwise.files.torch_zip import has_checksums, start_of
 
 MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 10_000  # bytes; NumPy has the same limit
-_STEPS = 150  # of work for an entry and its header
-_ARRAY = 800  # bytes of memory that an entry takes
+_STEPS = 150  # steps of work for an entry and its header
+_ARRAY = 800  # bytes of memory for an entry
 _NAMES = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.numpy}
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool", "V": "void"}
 
@@ -31,7 +31,7 @@ def read_npy(source: Source) -> StoredFile:
 
 
 def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
-    """Opens a `.npz`; the directory, and the header of each array, are read."""
+    """Opens a `.npz`; reads the directory and the header of each array."""
     arrays: dict[str, Any] = {}
     source.limits.spend_steps(_STEPS * len(zip_entries))
     source.limits.spend_bytes(_ARRAY * len(zip_entries) + names_cost(zip_entries, source.limits.bytes))
@@ -61,7 +61,7 @@ def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredF
 
 
 def _head(source: Source, start: int, stop: int) -> bytes:
-    """The header and some bytes after it. A second read is needed only for a header that is unusually long."""
+    """The header and some bytes after it. A second read is needed only if the header is unusually long."""
     head = bytes(source.read(start, min(start + 256, stop)))
     width = 2 if head[6:7] == b"\x01" else 4
     length = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
@@ -113,7 +113,7 @@ def _strides(shape: tuple[int, ...], dtype: str, fortran: bool) -> tuple[int, ..
 
 
 def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str, bool, bool, int]:
-    """Shape, dtype, whether in Fortran order, whether big-endian, and how long the header is."""
+    """The shape, the dtype, whether in Fortran order, whether big-endian, and the length of the header."""
     if head[:6] != MAGIC or len(head) < 10:
         raise source.error(at, "a .npy header should begin here")
     width = 2 if head[6] == 1 else 4

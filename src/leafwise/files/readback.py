@@ -1,4 +1,4 @@
-"""Reads a new file back before it replaces the old one, so that no good file is replaced by an unreadable one."""
+"""Reads a new file back before it replaces the old one, so that an unreadable file never replaces a good one."""
 
 import os
 from collections.abc import Set
@@ -11,8 +11,8 @@ from leafwise.files.writer import Output
 
 
 def check_readable(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[str] = frozenset()) -> None:
-    """Raises unless the files that were written can be opened as users will open them, and hold arrays and plain values
-    of exactly these names. `staged` has the files by their final paths; `path` is the one to open."""
+    """Raises unless the new files can be opened as users will open them, and contain arrays and plain values with
+    exactly these names. `staged` maps the final paths to the files; `path` is the one to open."""
     files = {os.path.basename(output.path): output.source for output in staged.values()}
     folder = StagedFolder(os.path.dirname(path), files)
     name = os.path.basename(path)

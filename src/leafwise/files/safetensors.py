@@ -17,15 +17,15 @@ from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 
 MAX_HEADER = 100_000_000  # bytes; other readers have the same limit
-_ARRAY = 500  # bytes of memory that an array takes, its place in the tree included
-_STEPS = 20  # of work for an array
+_ARRAY = 500  # bytes of memory for an array, including its place in the tree
+_STEPS = 20  # steps of work for an array
 
 _BY_CODE = {dtype.safetensors: dtype for dtype in DTYPES.values() if dtype.safetensors}
-CODES = {dtype.name: code for code, dtype in _BY_CODE.items() if not dtype.is_packed}  # of what can be written
+CODES = {dtype.name: code for code, dtype in _BY_CODE.items() if not dtype.is_packed}  # only dtypes that can be written
 
 
 def rows_of(arrays: "Iterable[tuple[str, str, tuple[int, ...], int]]") -> dict[str, Any]:
-    """The rows of a header, by name, for arrays that lie one after the other: dtype, shape and offsets.
+    """The rows of a header, by name, for arrays that are stored one after the other: dtype, shape and offsets.
 
     >>> rows_of([("a", "float32", (2,), 8), ("b", "uint8", (), 1)])["b"]
     {'dtype': 'U8', 'shape': (), 'data_offsets': (8, 9)}
@@ -38,7 +38,7 @@ def rows_of(arrays: "Iterable[tuple[str, str, tuple[int, ...], int]]") -> dict[s
 
 
 def begins(start: bytes, size: int) -> bool:
-    """Whether a file that starts like this is safetensors: a length that fits the file's size, and JSON after it."""
+    """Whether a file that starts like this is safetensors: a length that fits into the file, then JSON."""
     length = int.from_bytes(start[:8], "little")
     fits = 8 + length <= size and length <= MAX_HEADER
     return fits and (start[8:9] == b"{" or is_sealed(start, TENSORS, 8))
@@ -84,8 +84,8 @@ def read(source: Source) -> StoredFile:
 
 
 def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> dict[str, Stored]:
-    """The arrays, checked. Usually each begins where the one before ends; those take a fast path. Models repeat a few
-    shapes, so that specs are made once for each dtype and shape."""
+    """The arrays, checked. Usually each array begins where the one before it ends, which has a fast path. Models repeat
+    a few shapes, so specs are made once for each dtype and shape."""
     arrays: dict[str, Stored] = {}
     specs: dict[tuple[str, tuple[int, ...]], Spec] = {}
     reached = 0
@@ -117,7 +117,7 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
         if not isinstance(parsed, dict):
             raise ValueError("the header is not a JSON object")
         header: dict[str, Any] = parsed
-        # A dict loses names that occur twice: then the text has more rows than the dict.
+        # A dict drops names that occur twice; then the text has more rows than the dict.
         rows = [row for row in header.values() if isinstance(row, dict)]
         arrays = len(rows) - ("__metadata__" in header)
         if (
@@ -126,7 +126,7 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
             or any(text.count(f'"{word}"') != arrays for word in ("data_offsets", "dtype"))
         ):
             del header, rows
-            source.limits.spend_bytes(json_cost(raw) // 2)  # the hook below also makes lists of pairs
+            source.limits.spend_bytes(json_cost(raw) // 2)  # the hook below also builds lists of pairs
             header = json.loads(text, object_pairs_hook=without_duplicates)
         return header
     except UnicodeDecodeError as error:
@@ -176,7 +176,7 @@ def _are_counts(numbers: Iterable[Any]) -> bool:
 
 
 def _check_layout(source: Source, arrays: dict[str, Any], data: int, total: int) -> None:
-    """The arrays must fill the rest of the file, each byte once."""
+    """Raises unless the arrays fill the rest of the file without gaps or overlaps."""
     reached = data
     places = sorted((array.storage.start, array.storage.nbytes, key) for key, array in arrays.items())
     for start, length, key in places:

@@ -18,14 +18,14 @@ from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 
 MAX_INDEX = 1 << 28
-_NAME = 200  # bytes of memory that the name of a file takes
+_NAME = 200  # bytes of memory for the name of a file
 
 
 def read(folder: Folder) -> StoredFile:
-    """Opens the folder; of each file only the header is read."""
+    """Opens the folder; only the header of each file is read."""
     names = folder.names
     folder.limits.spend_bytes(_NAME * len(names))
-    # These names win over whatever else lies beside them, such as training_args.bin or adapters. Where both exist,
+    # These names are preferred to other files in the folder, such as training_args.bin or adapters. If both exist,
     # safetensors is what other programs load, too.
     for single in ("model.safetensors", "pytorch_model.bin"):
         if single + INDEX in names:
@@ -58,7 +58,7 @@ def read(folder: Folder) -> StoredFile:
 
 
 def read_index(source: Source, folder: Folder) -> StoredFile:
-    """Opens the shards that an index in the folder names. If a save replaces the index meanwhile, and removes the old
+    """Opens the shards that an index in the folder lists. If a save meanwhile replaces the index and removes the old
     shards, the new index is read."""
     text = _text(source)
     while True:
@@ -70,7 +70,7 @@ def read_index(source: Source, folder: Folder) -> StoredFile:
                 text = _text(folder.open(os.path.basename(source.name)))
             except FileError as gone:
                 if isinstance(gone.__cause__, FileNotFoundError):
-                    raise  # the caller looks whether it was replaced by one file
+                    raise  # the caller checks whether a single file has replaced it
                 raise error from error.__cause__
             if text == before:
                 raise
@@ -87,7 +87,7 @@ def _text(source: Source) -> bytes:
 
 def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     ours = is_trusted(text, SEALED_INDEX, 0, source)
-    folder.limits.spend_bytes(3 * json_cost(text) // 2)  # the hook below makes lists of pairs
+    folder.limits.spend_bytes(3 * json_cost(text) // 2)  # the hook below builds lists of pairs
     try:
         index = json.loads(text, object_pairs_hook=without_duplicates)
         weights = index["weight_map"]
@@ -120,14 +120,14 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
 
 
 def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = None) -> StoredFile:
-    """Opens several files as one. `seals` are the seals that the index lists, by file name: a file with another seal is
-    not the one that the index was written with."""
+    """Opens several files as one. `seals` are the seals that the index lists, by file name: a file with a different
+    seal is not the one that the index was written with."""
     content: dict[str, Any] = {}
     shard_of: dict[str, str] = {}
     without: dict[str, None] = {}  # as an ordered set
     first: StoredFile | None = None
     record: HeaderRecord | None = None
-    # Checked before any is read, because it is cheap: an unfinished download lacks its last files.
+    # Checked before any file is read, because it is cheap: an incomplete download lacks its last files.
     sources, missing = folder.open_all(names)
     try:
         if missing:
@@ -173,16 +173,16 @@ def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
     error = FileError(
         f"{shown_file(folder.path)}: {many} of {count:,} shards {are} missing: {listed}; is the download complete?"
     )
-    if folder.has_changed():  # a save is replacing the files: tells the caller to try again
+    if folder.has_changed():  # a save is replacing the files: this makes the caller try again
         error.__cause__ = FileNotFoundError()
     return error
 
 
 def _check_numbers(folder: Folder, names: list[str]) -> None:
-    """Raises where some of a numbered series, such as `model-00002-of-00003`, are missing."""
+    """Raises if files of a numbered series, such as `model-00002-of-00003`, are missing."""
     matches = [re.fullmatch(r"(.*?)(\d+)(-of-0*(\d+).*)", name, re.ASCII | re.DOTALL) for name in names]
     series = {(match[1], match[3], int(match[4])) for match in matches if match is not None}
-    if len(series) != 1 or None in matches:  # not one series: nobody can say what is missing
+    if len(series) != 1 or None in matches:  # not a single series, so it is unknown which files are missing
         return
     front, back, count = series.pop()
     width = len(matches[0][2])  # type: ignore[index]

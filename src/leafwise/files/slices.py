@@ -1,4 +1,4 @@
-"""Indices, shapes and strides of arrays in files: which part an index selects, and where it lies."""
+"""Indices, shapes and strides of arrays in files: which part an index selects, and where it is."""
 
 from math import prod
 from typing import Any
@@ -7,9 +7,9 @@ from leafwise.core.home import Memory
 from leafwise.errors import QueryError
 from leafwise.files.source import Source
 
-MAX_AXES = 64  # the most that an array has in PyTorch and NumPy
+MAX_AXES = 64  # the most axes that an array may have in PyTorch and NumPy
 
-Index = Any  # what stands in brackets: a slice, a number, an ellipsis, or a tuple of those
+Index = Any  # the index in brackets: a slice, a number, an ellipsis, or a tuple of these
 
 
 def expanded(index: Index, shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -84,7 +84,7 @@ def is_c_order(memory: Memory) -> bool:
 
 
 def counts(numbers: Any, source: Source, offset: int, label: str) -> tuple[int, ...]:
-    """A shape from a file, checked. Errors call it by `label`."""
+    """A shape from a file, checked. Errors refer to it as `label`."""
     if not is_shape(numbers):
         raise source.error(offset, f"{label} is not a list of whole numbers, or is larger than any file")
     return tuple(numbers)

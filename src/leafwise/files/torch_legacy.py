@@ -11,11 +11,11 @@ from leafwise.files.torch_zip import MAX_PICKLE, element_size, storage_reference
 from leafwise.files.unpickler import Unpickler
 
 MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-_FIRST = 1 << 16  # bytes that are read at first; the pickles are seldom longer
+_FIRST = 1 << 16  # bytes that are read first; the pickles are rarely longer
 
 
 class _DeferredStorage(Storage):
-    """A storage whose offset is known only after the pickle that refers to it was read."""
+    """A storage whose offset becomes known only after the pickle that refers to it has been read."""
 
     __slots__ = ("at",)
 
@@ -30,7 +30,7 @@ class _DeferredStorage(Storage):
 
 
 def read(source: Source) -> StoredFile:
-    """Opens the file; skips the storages themselves."""
+    """Opens the file; the storages themselves are not read."""
     length = min(_FIRST, source.size)
     limits = source.limits
     before = limits.bytes, limits.steps
@@ -86,7 +86,7 @@ def _read(source: Source, data: bytes) -> StoredFile:
 
 
 def _place(source: Source, listed: list[tuple[str, _DeferredStorage]], at: int) -> None:
-    """Sets the offset of each storage: in the file, a number of elements stands before their bytes."""
+    """Sets the offset of each storage: in the file, the bytes of a storage follow its number of elements."""
     for key, place in listed:
         if at + 8 > source.size:
             raise source.error(at, f"the storage {key!a} should follow here; was the download cut off?")

@@ -1,4 +1,4 @@
-"""The names that may occur in PyTorch's pickles, and what stands for them: tensors, containers, NumPy's arrays."""
+"""The names that may occur in PyTorch's pickles, and our replacements: tensors, containers, NumPy arrays."""
 
 import copy
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from leafwise.files.limits import filled_set
 from leafwise.files.pickle_objects import GlobalName, Table, UnpicklingError, pickled_object, shown
 from leafwise.files.slices import c_strides, is_shape
 
-# The classes of typed storages, and the dtypes that they hold.
+# The classes of typed storages → their dtypes.
 STORAGES = {
     **{dtype.torch_storage: name for name, dtype in DTYPES.items() if dtype.torch_storage},
     "UntypedStorage": "uint8", "QInt8Storage": "qint8", "QUInt8Storage": "quint8", "QInt32Storage": "qint32",
@@ -33,7 +33,7 @@ _SHORT_NAMES = {"half": "float16", "float": "float32", "double": "float64", "lon
 
 
 class StorageType:
-    """A class of typed storages, which stands for PyTorch's."""
+    """Our replacement for one of PyTorch's classes of typed storages."""
 
     def __init__(self, dtype: str, untyped: bool) -> None:
         self.dtype = dtype
@@ -128,7 +128,7 @@ def _quantized(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> 
 def _parameter(data: Any, trains: Any = True, *_: Any) -> Stored:
     if not isinstance(data, Stored):
         raise UnpicklingError("a parameter has no tensor")
-    parameter = copy.copy(data)  # a copy: the file may hold the tensor itself, too
+    parameter = copy.copy(data)  # a copy: the file may contain the tensor itself, too
     parameter.spec = data.spec._replace(trainable=bool(trains))
     return parameter
 
@@ -153,7 +153,7 @@ def _sparse(layout: Any, data: Any) -> dict[str, Any]:
 
 
 def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
-    """A tensor of a subclass, as the plain tensor that it is made from."""
+    """The plain tensor from which a tensor of a subclass is made."""
     if not isinstance(function, GlobalName) or not function.startswith("torch._utils.") or not isinstance(args, tuple):
         raise UnpicklingError(f"a tensor is made by {shown(function)}, which leafwise does not support")
     return function.make(*args)
@@ -225,11 +225,11 @@ def _complex(real: Any, imaginary: Any) -> complex:
     return complex(float(real), float(imaginary))
 
 
-# -- NumPy's objects, as in random states and metrics ------------------------------------------------------
+# -- NumPy objects, as in random states and metrics ------------------------------------------------------
 
 
 class NumpyDtype:
-    """A dtype of NumPy. Its state, which follows in the pickle, gives the byte order."""
+    """A NumPy dtype. Its state, which follows in the pickle, contains the byte order."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -258,13 +258,13 @@ def _numpy_dtype(code: Any, *_: Any) -> NumpyDtype:
 
 
 class NumpyArray(InMemory):
-    """An array of NumPy, whose bytes are in the pickle."""
+    """A NumPy array whose bytes are in the pickle."""
 
     __slots__ = ("is_built",)
 
     def __init__(self) -> None:
         super().__init__(spec_of((0,), "uint8"), lambda: None)
-        self.is_built = False  # until it is given its values
+        self.is_built = False  # until it gets its values
 
     def build_from(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
@@ -366,7 +366,7 @@ TABLE: Table = {
     ("numpy", "dtype"): _numpy_dtype,
 }
 for _module, _name in list(TABLE):
-    if _module == "builtins":  # under Python 2's name, which older protocols write
+    if _module == "builtins":  # older protocols write the module name of Python 2
         TABLE["__builtin__", {"range": "xrange"}.get(_name, _name)] = TABLE[_module, _name]
 for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
     TABLE[_module, "_reconstruct"] = _reconstruct

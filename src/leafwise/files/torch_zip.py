@@ -1,4 +1,4 @@
-"""PyTorch's zip files: a pickle of the structure, and an uncompressed entry for each storage."""
+"""PyTorch's zip files: a pickle with the structure, and an uncompressed entry for each storage."""
 
 import struct
 import zipfile
@@ -16,11 +16,11 @@ from leafwise.files.torch_objects import QUANTIZED, TABLE, StorageType, TypedSto
 from leafwise.files.unpickler import Unpickler
 
 MAX_PICKLE = 1 << 30
-_HEADER = 30  # bytes of the fixed part of the header before each entry
+_HEADER = 30  # bytes in the fixed part of the header of an entry
 
 
 def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
-    """The entries of a zip by name, from its directory alone."""
+    """The entries of a zip by name. Reads only its directory."""
     try:
         archive = zipfile.ZipFile(SourceStream(source))
         infos, comment = archive.infolist(), archive.comment
@@ -58,7 +58,7 @@ def escaped_reason(error: BaseException) -> str:
 
 
 def start_of(source: Source, info: zipfile.ZipInfo) -> int:
-    """The offset of the bytes of an entry, which depends on the length of its own header."""
+    """The offset of the bytes of an entry, which depends on the length of its header."""
     header = bytes(source.read(info.header_offset, min(info.header_offset + _HEADER, source.size)))
     if len(header) < _HEADER or header[:4] != b"PK\x03\x04":
         raise source.error(info.header_offset, f"the header of the entry {info.orig_filename!a} should begin here")
@@ -75,7 +75,7 @@ def has_checksums(zip_entries: dict[str, zipfile.ZipInfo]) -> bool:
 
 
 def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
-    """The storage of an uncompressed entry, as all of PyTorch's are; with its checksum, if the zip has checksums."""
+    """The storage of an uncompressed entry, with its checksum if the zip has checksums. PyTorch does not compress."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
         raise source.error(
             info.header_offset, f"the entry {info.orig_filename!a} is compressed or encrypted, which PyTorch never does"
@@ -156,7 +156,7 @@ def element_size(kind: StorageType) -> int:
 
 
 def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
-    """Class, key and number of elements from the tuple by which a pickle refers to a storage."""
+    """The class, the key and the number of elements, from the tuple with which a pickle refers to a storage."""
     if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
         raise UnpicklingError(f"it contains a reference that is not a storage: {shown(reference)}")
     kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]

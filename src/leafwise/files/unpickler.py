@@ -1,8 +1,8 @@
 """Reads pickles without running them.
 
-A pickle is a program for a small stack machine that may call anything it can import. This machine knows the same
-opcodes, and imports nothing: a name in a pickle is looked up in a short table of what checkpoints are made of, where
-each has a function of ours that builds an inert description. Every other name is refused, and the error says which.
+A pickle is a program for a small stack machine that may call anything it can import. This machine implements the same
+opcodes but imports nothing: a name in a pickle is looked up in a short table of the names that checkpoints use, which
+maps each to a function of ours that builds an inert description. Every other name is refused, and the error shows it.
 """
 
 import struct
@@ -34,12 +34,12 @@ from leafwise.files.pickle_objects import (
     shown,
 )
 
-_MAX_MARKS = 100_000  # open at once
-_MAX_NUMBER = 1024  # bytes of an int
+_MAX_MARKS = 100_000  # marks that may be open at once
+_MAX_NUMBER = 1024  # bytes that an int may have
 
 
 class Unpickler:
-    """Reads one pickle after another from some bytes, and gives what each describes."""
+    """Reads one pickle after another from some bytes, and returns what each describes."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class Unpickler:
         limits.spend_bytes(len(data) - at)
 
     def run(self) -> Any:
-        """What the pickle describes; `at` is then the offset behind it. Raises TruncatedPickleError where the bytes end
-        before the pickle does."""
+        """Returns what the pickle describes; `at` is then the offset after it. Raises TruncatedPickleError if the bytes
+        end before the pickle does."""
         self._stack, self._below = [], []
         try:
             value = self._run()
@@ -91,14 +91,14 @@ class Unpickler:
             raise self._error(self.at, f"the pickle is not valid here ({reason})") from error
 
     def _run(self) -> Any:  # noqa: C901
-        # The hot loop of opening a pickle. The opcodes that checkpoints consist of are done right here, which is three
-        # times as fast as calling a method for each. An opcode that reads beyond the end gets fewer bytes than it asked
-        # for; the next round of the loop then finds `at` beyond the end, and raises.
+        # The hot loop of opening a pickle. The most common opcodes of checkpoints are handled right here, which is
+        # three times as fast as calling a method for each. An opcode that reads beyond the end gets fewer bytes than it
+        # asked for; the next iteration then finds `at` beyond the end, and raises.
         data, size, memo, limits, costs, ops = self.data, len(self.data), self._memo, self._limits, OPCODE_BYTES, _OPS
         stack, at, last, steps, room = self._stack, self.at, len(self.data) - 1, limits.steps, limits.bytes
         for step in range(steps + 1):
             if at >= last and (at > last or data[at] != 0x2E):
-                raise TruncatedPickleError  # every opcode but STOP is followed by something
+                raise TruncatedPickleError  # every opcode except STOP is followed by something
             self.at = at
             code = data[at]
             at += 1
@@ -309,12 +309,12 @@ class Unpickler:
         self._clock.fill(into.update, list(map(self._key, items)))
 
     def _key(self, key: Any) -> Any:
-        """A key, checked to be a plain value or a flat tuple. Hashing nested tuples can be made to take for ever."""
+        """A key, checked to be a plain value or a flat tuple. Nested tuples can be built that take forever to hash."""
         if isinstance(key, (*SCALARS, PickledObject)) and _is_short(key):
             return key
         if isinstance(key, tuple) and len(key) <= 64:
             self._limits.spend_steps(2 * len(key))
-            # The path spells the key out as text.
+            # The path contains the key as text.
             self._limits.spend_bytes(sum(4 * len(part) for part in key if isinstance(part, str | bytes)))
             if all(isinstance(part, SCALARS) and _is_short(part) for part in key):
                 return key
@@ -368,12 +368,12 @@ class Unpickler:
         self._push(self._made(callee, args))
 
     def _made(self, callee: Any, args: Any) -> Any:
-        """The result of a call. A call may copy large arguments, again and again, so they are counted beforehand."""
+        """The result of a call. Calls may copy large arguments again and again, so the arguments are counted before."""
         if not isinstance(callee, GlobalName) or not isinstance(args, tuple):
             raise UnpicklingError(f"it calls {shown(callee)}, which leafwise does not support")
         self._limits.spend_steps(CALL_STEPS)
         count_argument(args, self._limits)
-        for arg in args[:1000]:  # functions that look into their arguments refuse more than that
+        for arg in args[:1000]:  # functions that inspect their arguments refuse more than that
             count_argument(arg, self._limits)
         if not args or not isinstance(args[0], list | tuple) or len(args[0]) < 64:
             made = callee.make(*args)
