@@ -46,12 +46,12 @@ def test_a_tensor_named_like_the_metadata_is_reached(tmp_path: Path) -> None:
     assert tree["__metadata__.y"].shape == (0,)
 
 
-def test_every_dtype_that_the_writer_knows_is_read(tmp_path: Path) -> None:
+def test_every_dtype_that_the_writer_supports_is_read(tmp_path: Path) -> None:
     always = [
         torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
         torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
     ]  # fmt: skip
-    # Not known to safetensors 0.5.
+    # Not supported by safetensors 0.5.
     newer = [torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.float8_e8m0fnu]
     state = {}
     for dtype in always + newer:
@@ -125,7 +125,7 @@ def test_a_bad_header_is_an_error_with_file_offset_and_cause(name: str, tmp_path
     assert str(caught.value).isprintable()
 
 
-def test_a_length_that_cannot_be_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_an_impossible_length_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with pytest.raises(lw.FileError, match="does not recognize this file format"):
         lw.tree(written(tmp_path / "x", {}, length=1 << 62))
     with pytest.raises(lw.FileError, match="cut off"):
@@ -143,14 +143,14 @@ def test_a_length_that_cannot_be_is_refused_before_it_is_read(tmp_path: Path) ->
         (b"\x89HDF\r\n", "HDF5"),
     ],
 )
-def test_what_is_mistaken_for_a_checkpoint_is_refused_by_name(start: bytes, cause: str, tmp_path: Path) -> None:
+def test_files_that_are_mistaken_for_checkpoints_are_refused_by_name(start: bytes, cause: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(start + b"\0" * 100)
     with pytest.raises(lw.FileError, match=cause):
         lw.tree(path)
 
 
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(lw.FileError, match="No such file"):
         lw.tree(tmp_path / "none.safetensors")
     with pytest.raises(lw.FileError, match="contains no checkpoint that leafwise can read; it contains: nothing"):

@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def try_to_open(path: Path, read: bool = True) -> str:
-    """Opens a file, walks it, draws it and reads every value; what it came to."""
+    """Opens a file, walks it, draws it and reads every value; returns the error message, if there is one."""
     try:
         with lw.open(path) as tree:
             tree.text()
@@ -118,11 +118,11 @@ def test_sound_files_open(sound: dict[str, bytes], tmp_path: Path) -> None:
 def test_files_truncated_at_any_byte_are_refused(sound: dict[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "cut"
     for name, data in sound.items():
-        # Every byte of the first and the last part, which hold the headers, and samples between.
+        # Every byte of the first and the last part, which contain the headers, and samples between them.
         ends = {*range(min(len(data), 700)), *range(max(0, len(data) - 300), len(data)), *range(0, len(data), 97)}
         for end in sorted(ends):
             if name == "GGUF" and end > len(data) - 32:
-                continue  # only what fills up the last tensor is lost
+                continue  # only the padding after the last tensor is lost
             path.write_bytes(data[:end])
             assert try_to_open(path, read=False) != "opened", (name, end)
 
@@ -138,7 +138,7 @@ def test_files_with_flipped_bits_open_or_are_refused(sound: dict[str, bytes], tm
 
 
 def test_damaged_folders_are_refused(tmp_path: Path) -> None:
-    """The pickle of a distributed checkpoint, and an index of shards, cut and flipped."""
+    """The pickle of a distributed checkpoint, and an index of shards, truncated and with flipped bits."""
     for name, file in (("DCP", ".metadata"), ("sharded safetensors", "model.safetensors.index.json")):
         folder = tmp_path / name.replace(" ", "-")
         WRITERS[name](folder, arrays())
@@ -206,7 +206,7 @@ def test_sparse_arrays_whose_indices_do_not_fit_are_refused(
         lw.open(tmp_path / "a.params")["0"].numpy()
 
 
-def test_indexes_and_headers_with_names_twice_or_wrong_facts_are_refused(tmp_path: Path) -> None:
+def test_indexes_and_headers_with_duplicate_names_or_wrong_facts_are_refused(tmp_path: Path) -> None:
     save_file({"a": torch.ones(1), "b": torch.ones(1)}, tmp_path / "x.safetensors")
     index = tmp_path / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"a": "x.safetensors"}}')
@@ -244,7 +244,7 @@ def test_zip_entries_that_overlap_are_refused(tmp_path: Path) -> None:
         lw.open(tmp_path / "a.npz")
 
 
-def test_zips_with_something_before_or_behind_them_are_refused(tmp_path: Path) -> None:
+def test_zips_with_something_before_or_after_them_are_refused(tmp_path: Path) -> None:
     both = []
     for value in (1.0, 2.0):
         file = io.BytesIO()
@@ -276,7 +276,7 @@ def test_hostile_files_beside_a_checkpoint_are_not_opened(tmp_path: Path) -> Non
 
 
 def test_hostile_files_are_refused_with_little_memory_and_time(tmp_path: Path) -> None:
-    """What must not take memory or time, in a process that has neither."""
+    """These files are opened in a process with little memory and time."""
     chosen = {
         **{f"z{n}": data for n, data in enumerate(files.strange_zips().values())},
         **{f"h{n}": data for n, data in enumerate(files.absurd_headers().values())},
@@ -314,7 +314,7 @@ def test_hostile_files_are_refused_with_little_memory_and_time(tmp_path: Path) -
 )
 @given(data=st.data())
 def test_fuzzed_files_open_or_are_refused(data: st.DataObject, sound: dict[str, bytes], tmp_path: Path) -> None:
-    """Every parser, with a run of bytes replaced, doubled or taken out anywhere."""
+    """Every parser, with a range of bytes replaced, doubled or removed anywhere."""
     for whole in sound.values():
         at = data.draw(st.integers(0, len(whole) - 1))
         length = data.draw(st.integers(0, 40))

@@ -23,7 +23,7 @@ FORGED = "FORGED"
 # zero width, byte order mark, a soft hyphen, a tag character.
 CHARS = "\x1b[31m\x9b2J\u202e\u2066\r\x85\u2028\u2029\x07\x08\x7f\u200b\ufeff\xad\U000e0041"
 EVIL = f"evil{CHARS}\n{FORGED}<b>"
-# As names of files can be: no slash and no null; a byte that is not UTF-8.
+# A possible file name: no slash and no null, but a byte that is not UTF-8.
 FILE = f"{EVIL}\udcff"
 
 
@@ -35,8 +35,7 @@ def harmless(*texts: str) -> None:
 
 
 def told(call: Callable[..., Any], *args: Any, **options: Any) -> str:
-    """What a call says of its result, or of what is wrong, in every way in which it can be asked; nothing of that may
-    do harm."""
+    """The text of a call's result or error. Checks that every way of showing the result or the error is harmless."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -46,7 +45,7 @@ def told(call: Callable[..., Any], *args: Any, **options: Any) -> str:
             return str(error)
     harmless(*(str(one.message) for one in caught))
     if not type(found).__module__.startswith("leafwise"):
-        return ""  # the model, or an array, which others print
+        return ""  # the model, or an array, which other libraries print
     harmless(repr(found), str(found), f"{found}")
     if hasattr(found, "text"):
         html = found._repr_html_()
@@ -72,7 +71,7 @@ def state() -> dict[str, torch.Tensor]:
 
 
 class Model(torch.nn.Module):
-    """A model with names of that kind, of a class that is called so."""
+    """A model with hostile names, whose class has a hostile name, too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +98,7 @@ def torch_nested(path: Path, arrays: dict[str, torch.Tensor]) -> None:
 
 
 def with_metadata(path: Path, arrays: dict[str, torch.Tensor]) -> None:
-    """safetensors, with metadata, and with lone surrogates, which JSON can spell and UTF-8 cannot."""
+    """safetensors with metadata, and with lone surrogates, which are possible in JSON but not in UTF-8."""
     header: dict[str, Any] = {"__metadata__": {EVIL: EVIL, "format": EVIL}}
     header |= {f"{EVIL}\ud800": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
     text = json.dumps(header).encode()
@@ -142,7 +141,7 @@ CHECKPOINTS = {name: write for name, write in WRITERS.items() if name not in ("n
 def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     folder = tmp_path / FILE
     folder.mkdir()
-    short = tmp_path / "short"  # not all writers know names that are not UTF-8
+    short = tmp_path / "short"  # not all writers support names that are not UTF-8
     CHECKPOINTS[request.param](short, state())
     path = folder / FILE
     short.rename(path)
@@ -150,7 +149,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def variants(path: Path) -> Iterator[Path]:
-    """The file itself; one that is cut off, one with a bit turned; one that is not there."""
+    """The file itself; a truncated one; one with a flipped bit; one that does not exist."""
     yield path
     if path.is_file():
         data = path.read_bytes()
@@ -161,7 +160,7 @@ def variants(path: Path) -> Iterator[Path]:
     yield path.with_name(f"gone{FILE}")
 
 
-def test_what_a_checkpoint_holds_is_harmless_to_read_about(checkpoint: Path, tmp_path: Path) -> None:
+def test_names_in_a_checkpoint_are_shown_harmlessly(checkpoint: Path, tmp_path: Path) -> None:
     model, other = Model(), {"other": torch.ones(1)}
     for path in map(str, variants(checkpoint)):
         said = told(lw.open, path)
@@ -188,7 +187,7 @@ def test_what_a_checkpoint_holds_is_harmless_to_read_about(checkpoint: Path, tmp
         assert "evil" in said
 
 
-def test_every_command_prints_it_harmlessly(
+def test_every_command_prints_names_harmlessly(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -279,7 +278,7 @@ def test_every_error_is_one_line_of_plain_text(kind: Any) -> None:
     assert "secret" not in str(kind(*given))
 
 
-def test_the_lines_of_an_error_are_its_own() -> None:
+def test_a_name_adds_no_line_to_an_error() -> None:
     assert str(lw.LoadError(["one\ntwo", "three"])) == "one\\ntwo\nthree"
 
 
