@@ -224,22 +224,22 @@ def test_small_pickles_take_little_memory_and_time(tmp_path: Path) -> None:
     assert "lw.open(path, max_bytes=…) or --max-bytes" in said["sets without end"]
 
 
-def _is_told_how_to_allow_more(answer: Any) -> bool:
+def _says_how_to_allow_more(answer: Any) -> bool:
     return "if you trust the file, allow more with lw.open(path, max_" in str(answer)
 
 
 @pytest.mark.parametrize("name", HEADERS)
 def test_large_headers_take_little_memory_and_time(name: str, tmp_path: Path) -> None:
-    assert _is_told_how_to_allow_more(_made_and_opened(tmp_path, HEADERS[name]))
+    assert _says_how_to_allow_more(_made_and_opened(tmp_path, HEADERS[name]))
 
 
 def test_large_indexes_and_directories_take_little_memory_and_time(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_bytes(b'{"weight_map":[' + b"[]," * 7_000_000 + b"[]]}")
-    assert _is_told_how_to_allow_more(_opened_elsewhere(tmp_path))
+    assert _says_how_to_allow_more(_opened_elsewhere(tmp_path))
     with zipfile.ZipFile(tmp_path / "entries", "w") as archive:
         for number in range(1000):
             archive.writestr(zipfile.ZipInfo(f"{number}.npy" + "x" * 40_000), b"")
-    assert _is_told_how_to_allow_more(_opened_elsewhere(tmp_path / "entries"))
+    assert _says_how_to_allow_more(_opened_elsewhere(tmp_path / "entries"))
 
 
 @pytest.mark.parametrize("name", HONEST)

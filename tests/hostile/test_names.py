@@ -34,7 +34,7 @@ def harmless(*texts: str) -> None:
         assert f"\n{FORGED}" not in text, text
 
 
-def told(call: Callable[..., Any], *args: Any, **options: Any) -> str:
+def shown_by(call: Callable[..., Any], *args: Any, **options: Any) -> str:
     """The text of a call's result or error. Checks that every way of showing the result or the error is harmless."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -163,27 +163,27 @@ def variants(path: Path) -> Iterator[Path]:
 def test_names_in_a_checkpoint_are_shown_harmlessly(checkpoint: Path, tmp_path: Path) -> None:
     model, other = Model(), {"other": torch.ones(1)}
     for path in map(str, variants(checkpoint)):
-        said = told(lw.open, path)
+        said = shown_by(lw.open, path)
         for verb in (lw.stats, lw.check, lw.ties, lw.groups, lw.image, lw.verify):
-            said += told(verb, path)
-        said += told(lw.diff, path, state()) + told(lw.diff, path, model)
-        said += told(lw.diff, path, other) + told(lw.diff, path, other, rename="auto")  # no leaf in common
-        said += told(lw.plan, model, path) + told(lw.plan, model, path, rename="auto", allow=["missing"])
-        said += told(lw.load, model, path)
-        said += told(lw.load, {"model": model, "step": 0}, path, allow=["missing", "shape", "unexpected"])
+            said += shown_by(verb, path)
+        said += shown_by(lw.diff, path, state()) + shown_by(lw.diff, path, model)
+        said += shown_by(lw.diff, path, other) + shown_by(lw.diff, path, other, rename="auto")  # no leaf in common
+        said += shown_by(lw.plan, model, path) + shown_by(lw.plan, model, path, rename="auto", allow=["missing"])
+        said += shown_by(lw.load, model, path)
+        said += shown_by(lw.load, {"model": model, "step": 0}, path, allow=["missing", "shape", "unexpected"])
         try:
             tree = lw.open(path)
         except lw.FileError:
             assert "evil" in said
             continue
         with tree:
-            said += told(tree.__getitem__, f"nothing{EVIL}") + told(tree.select, f"*{CHARS}*")
-            said += told(lw.save, tree, tmp_path / f"saved{EVIL}.safetensors")
-            said += told(lw.save, tree, tmp_path / EVIL / EVIL)
+            said += shown_by(tree.__getitem__, f"nothing{EVIL}") + shown_by(tree.select, f"*{CHARS}*")
+            said += shown_by(lw.save, tree, tmp_path / f"saved{EVIL}.safetensors")
+            said += shown_by(lw.save, tree, tmp_path / EVIL / EVIL)
             for leaf in tree:
-                told(lw.image, leaf)
-                told(leaf.numpy, (9, 9, 9, 9))
-                told(leaf.write, np.zeros(17))
+                shown_by(lw.image, leaf)
+                shown_by(leaf.numpy, (9, 9, 9, 9))
+                shown_by(leaf.write, np.zeros(17))
         assert "evil" in said
 
 
@@ -245,21 +245,21 @@ def test_arguments_that_are_not_understood_are_printed_harmlessly(capsys: pytest
 def test_a_live_model_is_shown_harmlessly() -> None:
     model = Model()
     for verb in (lw.tree, lw.stats, lw.check, lw.ties, lw.groups, lw.keep_ties, lw.uses):
-        told(verb, model)
-    told(lw.groups, model, [lw.Rule(EVIL, lr=1)])
-    told(lw.freeze, model, EVIL)
-    told(lw.tie, model, EVIL, to=f"own{EVIL}")
-    told(lw.initialize, model, [lw.Rule("**", init=EVIL)])
-    told(lw.clip, model, EVIL)
-    told(lw.tree(model).__getitem__, EVIL)
-    told(lw.Path.parse, f'"{EVIL}')
+        shown_by(verb, model)
+    shown_by(lw.groups, model, [lw.Rule(EVIL, lr=1)])
+    shown_by(lw.freeze, model, EVIL)
+    shown_by(lw.tie, model, EVIL, to=f"own{EVIL}")
+    shown_by(lw.initialize, model, [lw.Rule("**", init=EVIL)])
+    shown_by(lw.clip, model, EVIL)
+    shown_by(lw.tree(model).__getitem__, EVIL)
+    shown_by(lw.Path.parse, f'"{EVIL}')
     first, *_, last = lw.tree(model)
-    told(lw.tie, model, first.path, to=last.path)
+    shown_by(lw.tie, model, first.path, to=last.path)
     with lw.uses(model) as uses:
         next(model.children())(torch.ones(1, 3)).sum().backward()
     for gradients in uses.values():
         harmless(repr(gradients))
-    told(lw.clip, model, 1.0)
+    shown_by(lw.clip, model, 1.0)
 
 
 def every_error(of: type = lw.Error) -> Iterator[type[lw.Error]]:

@@ -87,7 +87,7 @@ def opened_folder(name: str) -> Folder:
     from leafwise.files.remote import remote
 
     if is_url(name):
-        front = name.rpartition("/")[0]
-        files, inside = remote(front)
-        return Folder(front, files, inside)
+        parent = name.rpartition("/")[0]
+        files, inside = remote(parent)
+        return Folder(parent, files, inside)
     return Folder(os.path.dirname(name) or ".")

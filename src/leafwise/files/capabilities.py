@@ -40,10 +40,10 @@ class FileMeasuring(Measuring):
 
 class FileComparing(Comparing):
     def contiguous_run(self, value: Stored) -> Run | None:
-        lies = value.plain_run()
-        if lies is None or not isinstance(lies[0].source, LocalSource):
+        run = value.plain_run()
+        if run is None or not isinstance(run[0].source, LocalSource):
             return None
-        storage, start, _ = lies
+        storage, start, _ = run
         descriptor = storage.source.descriptor()  # type: ignore[attr-defined]
         return Run(storage.start + start, value.spec.size, value.spec.dtype, storage.source, descriptor)
 

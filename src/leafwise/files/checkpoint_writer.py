@@ -84,8 +84,8 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
         with FileTransaction(name, check_staged, lambda: _remove_earlier(whole, in_shards=False)) as transaction:
             _write_tensors(transaction.open(path, like=path + INDEX), checkpoint, copies, progress)
         return path
-    front = f"{_own_front(name)}{secrets.token_hex(4)}"
-    names = [f"{front}-{number:05}-of-{len(parts):05}.safetensors" for number in range(1, len(parts) + 1)]
+    prefix = f"{_own_front(name)}{secrets.token_hex(4)}"
+    names = [f"{prefix}-{number:05}-of-{len(parts):05}.safetensors" for number in range(1, len(parts) + 1)]
     longest = local.disk.longest_name(folder)
     for file_name in (name + INDEX, names[-1]):
         if len(os.fsencode(file_name)) > longest:

@@ -149,7 +149,9 @@ def _value(cursor: Cursor, kind: int, depth: int = 0) -> Any:
         form = _SCALARS[kind]
         return struct.unpack(form, cursor.take(struct.calcsize(form)))[0]
     if kind != 9 or depth > 4:
-        raise cursor.error(f"a value has the unknown type {kind}")
+        raise cursor.error(
+            "arrays of values are nested too deeply" if kind == 9 else f"a value has the unknown type {kind}"
+        )
     inner, count = cursor.unsigned(4), cursor.unsigned(8)
     if count > _MAX_COUNT:
         raise cursor.error(f"an array has {count:,} values; leafwise reads at most {_MAX_COUNT:,}")

@@ -40,7 +40,7 @@ class FilesHome(Home):
         if record is None:
             root = split(obj.content.items())
         else:
-            root = split([*obj.content.items(), *record.scalars.items()], lambda front: FileGroup(front, record))
+            root = split([*obj.content.items(), *record.scalars.items()], lambda prefix: FileGroup(prefix, record))
         if obj.metadata:
             root.children.insert(0, ("__metadata__", obj.metadata))
         return _by_kind(root) if isinstance(root, FileGroup) else ((), root.children, None)

@@ -116,16 +116,16 @@ def json_cost(text: bytes) -> int:
 def names_cost(names: Iterable[str], most: int) -> int:
     """The bytes that the walk needs for arrays with dotted names: a leaf for each name, and a node for each common
     prefix. Stops counting above `most`."""
-    fronts: set[str] = set()
+    prefixes: set[str] = set()
     cost = 0
     for name in names:
         cost += LISTED
         if name.count(".") > MAX_DOTS:
             continue  # names with more dots are not split
         head = name.rpartition(".")[0]
-        while head and head not in fronts and cost <= most:
+        while head and head not in prefixes and cost <= most:
             cost += GROUP + 2 * len(head)
-            fronts.add(head)
+            prefixes.add(head)
             head = head.rpartition(".")[0]
         if cost > most:
             break

@@ -100,7 +100,7 @@ def _shape(cursor: Cursor, at: int, unknown: bool = False) -> Any:
     if unknown and axes < 0:
         return None
     if not 0 <= axes <= 32:
-        raise cursor.source.error(at, f"an array has {axes} axes; MXNet writes 0 to 32")
+        raise cursor.source.error(at, f"an array has {axes} axes; leafwise reads 0 to 32")
     numbers = [cursor.signed(8) for _ in range(axes)]
     if unknown and any(number < 0 for number in numbers):
         return None

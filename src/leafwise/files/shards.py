@@ -184,10 +184,10 @@ def _check_numbers(folder: Folder, names: list[str]) -> None:
     series = {(match[1], match[3], int(match[4])) for match in matches if match is not None}
     if len(series) != 1 or None in matches:  # not a single series, so it is unknown which files are missing
         return
-    front, back, count = series.pop()
+    prefix, suffix, count = series.pop()
     width = len(matches[0][2])  # type: ignore[index]
     numbers = {int(match[2]) for match in matches if match is not None}
     first = 0 if 0 in numbers else 1
-    missing = (f"{front}{number:0{width}}{back}" for number in range(first, first + count) if number not in numbers)
+    missing = (f"{prefix}{number:0{width}}{suffix}" for number in range(first, first + count) if number not in numbers)
     if listed := list(islice(missing, ENOUGH)):
         raise _missing(folder, listed, count)

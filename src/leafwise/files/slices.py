@@ -86,7 +86,7 @@ def is_c_order(memory: Memory) -> bool:
 def counts(numbers: Any, source: Source, offset: int, label: str) -> tuple[int, ...]:
     """A shape from a file, checked. Errors refer to it as `label`."""
     if not is_shape(numbers):
-        raise source.error(offset, f"{label} is not a list of whole numbers, or is larger than any file")
+        raise source.error(offset, f"{label} is not a list of non-negative whole numbers, or is larger than any file")
     return tuple(numbers)
 
 

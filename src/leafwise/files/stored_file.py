@@ -56,6 +56,6 @@ class FileGroup(VirtualNode):
 
     __slots__ = ("record",)
 
-    def __init__(self, front: str, record: HeaderRecord) -> None:
-        super().__init__(front)
+    def __init__(self, prefix: str, record: HeaderRecord) -> None:
+        super().__init__(prefix)
         self.record = record

@@ -105,7 +105,7 @@ def _tensor(
 
 def _counts(numbers: Any) -> tuple[int, ...]:
     if not is_shape(numbers):
-        raise UnpicklingError("a shape is not a list of whole numbers, or is larger than any file")
+        raise UnpicklingError("a shape is not a list of non-negative whole numbers, or is larger than any file")
     return tuple(numbers)
 
 

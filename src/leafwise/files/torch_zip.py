@@ -92,15 +92,15 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
         raise source.error(0, "this is a TorchScript program, not a checkpoint; save its state_dict() instead")
     if len(pickles) != 1:
         raise source.error(0, f"the zip has {len(pickles)} entries called data.pkl; a checkpoint has one")
-    front = pickles[0].removesuffix("data.pkl")
-    content = unpickled(source, zip_entries, front, TABLE)
+    prefix = pickles[0].removesuffix("data.pkl")
+    content = unpickled(source, zip_entries, prefix, TABLE)
     opened = StoredFile(source, "PyTorch zip", content)
     opened.without_checksums = () if has_checksums(zip_entries) else ("PyTorch zip, written without CRC-32",)
     return opened
 
 
-def unpickled(source: Source, zip_entries: dict[str, zipfile.ZipInfo], front: str, table: Table) -> Any:
-    info = zip_entries[front + "data.pkl"]
+def unpickled(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: str, table: Table) -> Any:
+    info = zip_entries[prefix + "data.pkl"]
     if info.file_size > MAX_PICKLE:
         raise source.error(
             info.header_offset, f"the pickle has {info.file_size:,} bytes; leafwise reads at most {MAX_PICKLE:,}"
@@ -108,13 +108,13 @@ def unpickled(source: Source, zip_entries: dict[str, zipfile.ZipInfo], front: st
     checked = has_checksums(zip_entries)
     place = stored(source, info, checked)
     data = _bytes_of(place, "the pickle")
-    big_endian = _byte_order(source, zip_entries, front, checked)
+    big_endian = _byte_order(source, zip_entries, prefix, checked)
     storages: dict[str, Storage] = {}
 
     def storage(reference: Any) -> TypedStorage:
         kind, key, count = storage_reference(reference)
         if key not in storages:
-            entry = zip_entries.get(f"{front}data/{key}")
+            entry = zip_entries.get(f"{prefix}data/{key}")
             if entry is None:
                 raise UnpicklingError(f"the storage {key!a} is not in the zip")
             storages[key] = stored(source, entry, checked)
@@ -144,8 +144,8 @@ def _bytes_of(place: Storage, label: str) -> bytes:
     return data
 
 
-def _byte_order(source: Source, zip_entries: dict[str, zipfile.ZipInfo], front: str, checked: bool) -> bool:
-    info = zip_entries.get(front + "byteorder")
+def _byte_order(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: str, checked: bool) -> bool:
+    info = zip_entries.get(prefix + "byteorder")
     if info is None or info.file_size > 16:
         return False
     return _bytes_of(stored(source, info, checked), "the byte order") == b"big"

@@ -318,7 +318,10 @@ class Unpickler:
             self._limits.spend_bytes(sum(4 * len(part) for part in key if isinstance(part, str | bytes)))
             if all(isinstance(part, SCALARS) and _is_short(part) for part in key):
                 return key
-        raise UnpicklingError(f"a dict or set has a key that is not a plain value, but {type(key).__name__}")
+        raise UnpicklingError(
+            f"a dict or set has a key of type {type(key).__name__} that leafwise does not read; it reads keys that are "
+            "plain values or short tuples of plain values"
+        )
 
     def _tuple(self, length: int) -> None:
         items = self._stack[-length:]

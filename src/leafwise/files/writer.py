@@ -28,7 +28,7 @@ from leafwise.files.source import BorrowedSource, LocalSource, Source
 _AHEAD = 1 << 25  # bytes that are written before the system is asked to begin writing them to the disk
 
 
-def _staged_front(name: str) -> str:
+def _staged_prefix(name: str) -> str:
     """The prefix of the temporary names of files that will become the file with this name, or a part of it."""
     return f".leafwise-{hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()}-"
 
@@ -48,7 +48,7 @@ class Output:
         mode = local.mode_for(self.path)
         if mode is None and like:
             mode = _mode_like(like)
-        self._file: int | None = self._create(_staged_front(of or name))
+        self._file: int | None = self._create(_staged_prefix(of or name))
         try:
             if mode is not None:
                 local.disk.set_mode(self._file, mode)
@@ -56,9 +56,9 @@ class Output:
             self.discard()
             raise
 
-    def _create(self, front: str) -> int:
+    def _create(self, prefix: str) -> int:
         while True:
-            self.staged = os.path.join(self.folder, f"{front}{secrets.token_hex(8)}.part")
+            self.staged = os.path.join(self.folder, f"{prefix}{secrets.token_hex(8)}.part")
             file = local.disk.create(self.staged)
             local.disk.lock(file)
             if local.disk.stat(file).st_nlink:
@@ -223,7 +223,7 @@ def _mode_like(path: str) -> int | None:
 def _remove_unfinished(path: str, of: str) -> None:
     """Removes unfinished files that earlier writers of this file left behind."""
     folder, name = os.path.split(path)
-    is_unfinished = re.compile(re.escape(_staged_front(of or name)) + r"[0-9a-f]{16}\.part").fullmatch
+    is_unfinished = re.compile(re.escape(_staged_prefix(of or name)) + r"[0-9a-f]{16}\.part").fullmatch
     remove_abandoned(folder, lambda file_name: is_unfinished(file_name) is not None)
 
 
