@@ -150,5 +150,7 @@ def _sparse(
     if not source.limits.allows_repeats(prod(shape) * ITEM_BYTES[data.spec.dtype] - stored):
         size = prod(shape) * ITEM_BYTES[data.spec.dtype]
         why = f"it is sparse: {stored:,} bytes are stored, and as a dense array it would take {size:,}"
-        return Unreadable(spec, f"{why}; if you trust the file, open it with lw.open(path, max_bytes=…)")
+        return Unreadable(
+            spec, f"{why}; if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
+        )
     return InMemory(spec, dense)

@@ -94,7 +94,9 @@ def _tensor(
     held = storage.storage
     if spec.nbytes > held.nbytes and not held.source.limits.allows_repeats(spec.nbytes - held.nbytes):
         why = f"it is an expanded tensor: {held.nbytes:,} bytes are stored, and its values would take {spec.nbytes:,}"
-        return Unreadable(spec, f"{why}; if you trust the file, open it with lw.open(path, max_bytes=…)")
+        return Unreadable(
+            spec, f"{why}; if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
+        )
     in_bytes = tuple(stride * itemsize for stride in steps)
     plain = None if in_bytes == c_strides(shape, itemsize) else in_bytes
     signs = [sign for sign in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(sign)]
