@@ -95,7 +95,7 @@ def test_a_large_header_tells_the_very_byte(tmp_path: Path) -> None:
         with pytest.raises(lw.FileError, match=r"cut off|damaged"):
             lw.verify(path)
     path.write_bytes(whole + b"\0")
-    with pytest.raises(lw.FileError, match=r"follow after the last array"):
+    with pytest.raises(lw.FileError, match=r"follow the last array, where the file should end"):
         lw.verify(path)
 
 

@@ -89,7 +89,7 @@ def test_names_as_long_as_the_system_allows_are_taken_for_one_file(tmp_path: Pat
             assert generation(lw.save(state(number), tmp_path / name)) == number
         # In shards, the name of the index is longer; that is said before anything is written, and the old file stays.
         before = sorted(os.listdir(tmp_path))
-        with pytest.raises(lw.FileError, match=r"in shards: .*\.index\.json.* would have more than the 255 bytes"):
+        with pytest.raises(lw.FileError, match=r"in shards: .*\.index\.json.* would be longer than the 255 bytes"):
             lw.save(state(3), tmp_path / name, **SHARDED)
         assert sorted(os.listdir(tmp_path)) == before
         assert generation(tmp_path / name) == 2
@@ -287,5 +287,5 @@ def test_what_is_converted_is_opened_before_it_replaces_anything(
     target.write_bytes(b"old")
     monkeypatch.setattr(convert, "rows_of", lambda arrays: {name: {} for name, *_ in arrays})
     assert main(["convert", source, str(target)]) == 1
-    assert "cannot be opened, and nothing was replaced" in capsys.readouterr().err
+    assert "cannot be read back, so nothing was replaced" in capsys.readouterr().err
     assert target.read_bytes() == b"old"

@@ -61,7 +61,7 @@ def test_what_cannot_be_converted_is_an_error_that_says_why(tmp_path: Path, caps
         (["a.pt", "b.npz", "--rename", r"a=\9"], "cannot replace 'a' by"),
         (["a.pt", "b.npz", "--rename", "^[ab]$=c"], "would both be called 'c'"),
         (["a.pt", "b.npz", "--where", "z.*"], "has no leaf that matches 'z.*'"),
-        (["a.pt", "old.npz"], "npz has no float8_e5m2, which 'f8' is"),
+        (["a.pt", "old.npz"], "cannot convert 'f8': npz has no dtype float8_e5m2"),
         (["meta.pt", "b.npz"], "cannot be converted: it was on meta"),
         (["none.pt", "b.npz"], "No such file"),
         (["a.pt", "no/such/b.npz", "--where", "a"], "No such file or directory"),

@@ -1,4 +1,4 @@
-"""A disk that stops, or fails, at any call that changes something."""
+"""A disk that crashes or fails at any chosen call that modifies it."""
 
 import os
 from collections.abc import Callable
@@ -17,10 +17,10 @@ class Crash(BaseException):
 
 
 class FailingDisk(Disk):
-    """Counts every call that changes something, and stops the machine, or fails, at one of them.
+    """Counts the calls that modify the disk, and stops the machine, or fails, at one of them.
 
-    What was written and not synced, and what was renamed in a folder that was not synced, may be lost when the power
-    goes: `lose_power` takes it all back. `die` does what the system does when a process is gone: it closes its files.
+    Bytes that were not synced, and renames in a folder that was not synced, may be lost in a power failure:
+    `lose_power` undoes all of them. `die` does what the system does when a process ends: it closes the open files.
     """
 
     def __init__(self, stop_at: int, problem: Callable[[], BaseException]) -> None:
@@ -121,7 +121,7 @@ class FailingDisk(Disk):
 
 
 def steps_of(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many calls that change something a piece of work makes."""
+    """The number of calls in some work that modify the disk."""
     counting = FailingDisk(-1, Crash)
     with monkeypatch.context() as patched:
         patched.setattr(local, "disk", counting)
@@ -130,7 +130,7 @@ def steps_of(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int
 
 
 def crashing(work: Callable[[], object], stop_at: int, power: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Does some work on a machine that stops at a call; with `power`, what was not made to last is lost."""
+    """Does some work on a machine that stops at a call; with `power`, everything that was not synced is lost."""
     disk = FailingDisk(stop_at, Crash)
     with monkeypatch.context() as patched:
         patched.setattr(local, "disk", disk)

@@ -1,9 +1,9 @@
-"""Writes the golden `.params` files with MXNet itself; run in a throw-away environment with that MXNet.
+"""Writes the golden `.params` files with MXNet itself; run it in a throw-away environment with that version of MXNet.
 
     python -m venv /tmp/mx && /tmp/mx/bin/pip install mxnet==1.9.1 numpy==1.23.5
     /tmp/mx/bin/python tests/files/record_mxnet.py tests/files/golden
 
-The values are written beside them by NumPy, so that the test needs no MXNet.
+NumPy writes the values to separate files, so that the test does not need MXNet.
 """
 
 import sys
@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
     table = np.zeros((4, 6), "float32")
     table[[0, 1, 1, 3], [2, 0, 5, 3]] = random.randn(4)
     values = {**dense, "rows": rows, "table": table}
-    if version.startswith("1"):  # the later one refuses to save sparse arrays
+    if version.startswith("1"):  # MXNet 2 refuses to save sparse arrays
         sparse = {"rows": mx.nd.array(rows).tostype("row_sparse"), "table": mx.nd.array(table).tostype("csr")}
         mx.nd.save(str(folder / f"mxnet-{version}-sparse.params"), sparse)
     else:

@@ -47,7 +47,7 @@ def crc_switched_off() -> Iterator[None]:
 
 
 def written(folder: Path, write: Callable[..., None]) -> tuple[Path, list[Path]]:
-    """A checkpoint, and the files that hold its arrays."""
+    """A checkpoint, and the files that contain its arrays."""
     path = folder / "checkpoint"
     write(path, state())
     files = [path] if path.is_file() else [one for one in path.iterdir() if not one.name.startswith(".")]
@@ -113,7 +113,7 @@ def test_the_error_names_every_damaged_leaf(tmp_path: Path) -> None:
     assert torch.equal(lw.load(empty(), path, verify=False)["b"], state()["b"])
 
 
-def test_a_view_is_damaged_with_the_storage_that_it_sees(tmp_path: Path) -> None:
+def test_a_view_of_a_damaged_storage_is_damaged(tmp_path: Path) -> None:
     base = torch.arange(1000.0)
     torch.save({"part": base[100:200], "turned": base.view(10, 100).T}, tmp_path / "a.pt")
     data = bytearray((tmp_path / "a.pt").read_bytes())
@@ -125,7 +125,7 @@ def test_a_view_is_damaged_with_the_storage_that_it_sees(tmp_path: Path) -> None
     assert not any(value.any() for value in target.values())
 
 
-def test_files_written_without_crc_are_unchecked_and_not_damaged(
+def test_files_written_without_crc_are_not_checked_and_not_reported_as_damaged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with crc_switched_off():
@@ -137,7 +137,7 @@ def test_files_written_without_crc_are_unchecked_and_not_damaged(
     assert "no checksums to compare with (PyTorch zip, written without CRC-32)" in capsys.readouterr().err
 
 
-def test_one_checksum_that_is_zero_among_others_is_compared(tmp_path: Path) -> None:
+def test_a_checksum_that_is_zero_is_compared_if_others_are_not_zero(tmp_path: Path) -> None:
     path, _ = written(tmp_path, writers.torch_zip)
     wanted = zlib.crc32(state()["b"].numpy().tobytes()).to_bytes(4, "little")
     path.write_bytes(path.read_bytes().replace(wanted, bytes(4)))
@@ -155,12 +155,12 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-def test_verify_says_which_formats_have_none(name: str, tmp_path: Path) -> None:
+def test_verify_reports_formats_without_checksums(name: str, tmp_path: Path) -> None:
     writers.WRITERS[name](tmp_path / "a", writers.arrays())
     assert lw.verify(tmp_path / "a")[:4] == (0, 0, 4, (WITHOUT[name],))
 
 
-def test_verify_of_shards_names_only_what_has_none(tmp_path: Path) -> None:
+def test_verify_of_shards_lists_only_formats_without_checksums(tmp_path: Path) -> None:
     folder = tmp_path / "mixed"
     folder.mkdir()
     torch.save({"a": torch.ones(3)}, folder / "model-00001-of-00002.bin")
@@ -170,12 +170,12 @@ def test_verify_of_shards_names_only_what_has_none(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.binary(max_size=300))
-def test_checksums_of_parts_make_that_of_the_whole(first: bytes, second: bytes, third: bytes) -> None:
+def test_checksums_of_parts_combine_to_that_of_the_whole(first: bytes, second: bytes, third: bytes) -> None:
     crc = crc32_of_both(zlib.crc32(first), zlib.crc32(second), len(second))
     assert crc32_of_both(crc, zlib.crc32(third), len(third)) == zlib.crc32(first + second + third)
 
 
-def test_arrays_larger_than_a_thread_takes_at_once_are_checked(tmp_path: Path) -> None:
+def test_arrays_larger_than_one_task_of_a_thread_are_checked(tmp_path: Path) -> None:
     value = np.random.default_rng(0).integers(0, 255, (40 << 20) + 3, np.uint8)
     np.savez(tmp_path / "a.npz", value=value, other=np.ones(3))
     assert lw.verify(tmp_path / "a.npz")[:3] == (2, value.nbytes + 24, 0)

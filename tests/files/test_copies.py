@@ -1,4 +1,4 @@
-"""Trees of files can be copied and pickled: each copy opens the file for itself."""
+"""Trees of files can be copied and pickled: each copy opens its own file."""
 
 import copy
 import gc
@@ -28,7 +28,7 @@ def test_a_copy_reads_its_own_file_and_closes_no_other(copied: object, tmp_path:
     again.close()
     del again
     gc.collect()
-    # What another opens now may get the number that was free; the first tree goes on with its own.
+    # A file that is opened now may get the descriptor number that became free; the first tree still uses its own.
     other, _ = saved(tmp_path, 1)
     with open(other, "rb") as stranger:
         assert (tree["weight"].numpy() == model.weight.detach().numpy()).all()
@@ -55,8 +55,8 @@ def test_a_file_that_has_changed_is_not_copied(tmp_path: Path) -> None:
         pickle.loads(data)
 
 
-def test_a_copy_has_the_homes_of_the_process_and_nothing_that_they_remember(tmp_path: Path) -> None:
-    class Local(dict[str, object]):  # which cannot be pickled
+def test_a_copy_uses_the_homes_of_its_process_without_their_caches(tmp_path: Path) -> None:
+    class Local(dict[str, object]):  # cannot be pickled
         pass
 
     lw.tree(Local(a=torch.ones(2)))

@@ -1,4 +1,4 @@
-"""A file that is cut off while it is read is an error, and never kills the process."""
+"""Truncating a file while it is read raises an error, and never kills the process."""
 
 import os
 from collections.abc import Callable
@@ -87,12 +87,12 @@ def test_a_file_that_was_cut_off_is_an_error(form: str, verb: str, tmp_path: Pat
     assert not (tmp_path / "again.safetensors").exists()
 
 
-# -- parts that lie scattered are put together from pieces ------------------------------------------------------
+# -- scattered parts are put together from pieces ------------------------------------------------------
 
 
 @settings(max_examples=300)
 @given(st.data(), st.permutations(range(3)), st.booleans())
-def test_scattered_parts_are_those_of_numpy(data: st.DataObject, order: list[int], big_endian: bool) -> None:
+def test_scattered_parts_equal_those_of_numpy(data: st.DataObject, order: list[int], big_endian: bool) -> None:
     from leafwise.files.source import BytesSource
 
     whole = np.arange(8 * 12 * 10, dtype=">i4" if big_endian else "<i4").reshape(8, 12, 10)

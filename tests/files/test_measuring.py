@@ -27,14 +27,14 @@ def test_every_format_is_measured(name: str, tmp_path: Path) -> None:
             assert_agree(row, reference.measure(np.ascontiguousarray(tree[path].numpy())))
 
 
-def test_arrays_in_another_order_give_the_bits_of_memory(tmp_path: Path) -> None:
+def test_arrays_in_another_order_give_the_same_bits_as_in_memory(tmp_path: Path) -> None:
     x = torch.randn(300, 200, 4)
     state = {"turned": x[..., 0].clone().T, "mixed": x.permute(2, 0, 1), "cut": x[:, ::2, 1].clone().T[3:]}
     torch.save(state, tmp_path / "model.pt")
     assert lw.stats(tmp_path / "model.pt") == lw.stats(state)
 
 
-def test_closing_the_tree_meanwhile_does_not_lead_to_another_file(
+def test_closing_the_tree_meanwhile_does_not_make_it_read_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = lw.save({"a": torch.zeros(1_000)}, tmp_path / "a.safetensors")
@@ -44,7 +44,7 @@ def test_closing_the_tree_meanwhile_does_not_lead_to_another_file(
 
     def meanwhile(*given: Any, **more: Any) -> Any:
         tree.close()
-        opened.append(os.open(other, os.O_RDONLY))  # takes the number that was set free
+        opened.append(os.open(other, os.O_RDONLY))  # gets the descriptor number that became free
         return measure_chunks(*given, **more)
 
     monkeypatch.setattr(cpu, "measure_chunks", meanwhile)
@@ -56,14 +56,14 @@ def test_closing_the_tree_meanwhile_does_not_lead_to_another_file(
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     path = lw.save({"a": torch.zeros(1_000)}, tmp_path / "a.safetensors")
-    gc.collect()  # other tests may have left files open that nobody refers to any more
+    gc.collect()  # other tests may have left open files that nothing refers to any more
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         lw.stats(path)
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_what_is_shared_in_a_file_counts_once(tmp_path: Path) -> None:
+def test_arrays_that_share_memory_in_a_file_count_once(tmp_path: Path) -> None:
     shared = torch.randn(5, 4)
     torch.save({"a": shared, "b": shared.T, "c": shared[1]}, tmp_path / "model.pt")
     s = lw.stats(tmp_path / "model.pt")
@@ -86,7 +86,7 @@ def test_many_small_arrays_are_bundled(tmp_path: Path, monkeypatch: pytest.Monke
     assert [row.mean for row in s.values()] == list(range(3_000))
 
 
-def test_the_way_pieces_are_bundled_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundling_pieces_differently_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     sizes = (cpu.PIECE + 5, 3, 2 * cpu.PIECE, 0, 1, cpu.CHUNK)
     state = {f"a{number}": generator.normal(size=size).astype(np.float32) for number, size in enumerate(sizes)}
@@ -116,7 +116,7 @@ def test_a_file_that_is_cut_off_or_changed_meanwhile_is_an_error(tmp_path: Path)
         lw.stats(tree)
 
 
-def test_the_file_is_closed_that_was_opened_here(tmp_path: Path) -> None:
+def test_stats_closes_a_file_that_it_opened(tmp_path: Path) -> None:
     path = lw.save({"a": torch.randn(100_000)}, tmp_path / "model.safetensors")
     s = lw.stats(path)
     with pytest.raises(lw.FileError, match="closed"):
@@ -124,7 +124,7 @@ def test_the_file_is_closed_that_was_opened_here(tmp_path: Path) -> None:
     assert s["a"].count == 100_000
 
 
-def test_arrays_over_a_map_stay_right_when_it_was_let_go(tmp_path: Path) -> None:
+def test_mapped_arrays_stay_valid_after_stats(tmp_path: Path) -> None:
     path = lw.save({"a": torch.arange(1_000_000, dtype=torch.float32)}, tmp_path / "model.safetensors")
     with lw.open(path) as tree:
         array = tree["a"].numpy()

@@ -1,4 +1,4 @@
-"""Files behind URLs: only the bytes of the header travel. Real servers on loopback."""
+"""Files behind URLs: only the header is transferred. The servers are real, on loopback."""
 
 import functools
 import http.server
@@ -27,7 +27,7 @@ from leafwise.files.remote import remote_errors
 
 
 class RangeServer(http.server.ThreadingHTTPServer):
-    """A server of files that gives parts, and counts what it gives."""
+    """A file server that supports range requests, and counts the bytes it sends."""
 
     sent = 0
     ranges = True
@@ -60,7 +60,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             self.server.sent += len(part)
             try:
                 self.wfile.write(part)
-            except OSError:  # whoever asked has heard enough
+            except OSError:  # the client has closed the connection
                 return
 
     def log_message(self, *_: Any) -> None:
@@ -83,7 +83,7 @@ def big_state() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", ["safetensors", "torch zip", "npz", "GGUF", "MXNet V2"])
-def test_only_the_header_travels_over_http(name: str, tmp_path: Path, server: tuple[RangeServer, str]) -> None:
+def test_only_the_header_is_transferred_over_http(name: str, tmp_path: Path, server: tuple[RangeServer, str]) -> None:
     counting, url = server
     state = big_state()
     WRITERS[name](tmp_path / "model", state)
@@ -125,7 +125,7 @@ def test_shards_are_read_over_http(tmp_path: Path, server: tuple[RangeServer, st
     assert (tree["layers.3.weight"].numpy() == 3).all()
 
 
-def test_servers_that_are_not_there_or_give_no_parts_are_an_error(
+def test_servers_that_do_not_exist_or_do_not_support_ranges_are_an_error(
     tmp_path: Path, server: tuple[RangeServer, str]
 ) -> None:
     counting, url = server
@@ -135,22 +135,22 @@ def test_servers_that_are_not_there_or_give_no_parts_are_an_error(
         lw.open("http://127.0.0.1:9/x")
     save_file(big_state(), tmp_path / "model")
     counting.ranges = False
-    with pytest.raises(lw.FileError, match=r"does not give parts of a file|cannot read"):
+    with pytest.raises(lw.FileError, match=r"does not support range requests|cannot read"):
         lw.open(f"{url}/model")
     with pytest.raises(lw.FileError, match=r"cannot read 'nonsense://x/y'"):
         lw.open("nonsense://x/y")
 
 
-def test_a_large_file_of_a_server_without_ranges_is_refused_before_it_is_downloaded(
+def test_a_large_file_on_a_server_without_ranges_is_refused_before_it_is_downloaded(
     tmp_path: Path, server: tuple[RangeServer, str]
 ) -> None:
     counting, url = server
     counting.ranges = False
     (tmp_path / "model").write_bytes(bytes(8) + bytes(128 << 20))
-    with pytest.raises(lw.FileError, match="does not give parts of a file; download it first"):
+    with pytest.raises(lw.FileError, match="does not support range requests; download the file first"):
         lw.open(f"{url}/model")
-    assert counting.sent < 64 << 20  # what the buffers of the two sockets hold
-    save_file({"a": torch.ones(2)}, tmp_path / "small")  # which comes whole with the first question
+    assert counting.sent < 64 << 20  # the buffers of the two sockets
+    save_file({"a": torch.ones(2)}, tmp_path / "small")  # comes whole with the first response
     assert lw.open(f"{url}/small")["a"].numpy().tolist() == [1.0, 1.0]
 
 
@@ -168,7 +168,7 @@ def test_files_in_a_memory_file_system_are_read() -> None:
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[dict[str, Any]]:
-    """An S3 server of moto, in a process of its own."""
+    """An S3 server from moto, in its own process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -260,7 +260,7 @@ def with_secrets(url: str) -> str:
 
 
 def keeps_secrets(call: Any, *args: Any, **options: Any) -> str:
-    """What is said where a call fails, a traceback included; or of its result."""
+    """The message and traceback of a call that fails, or the text of its result."""
     try:
         found = call(*args, **options)
     except lw.Error as error:
@@ -338,7 +338,7 @@ def test_the_secrets_of_a_url_are_printed_by_no_command(
         "the token was a/s3cr3t, quoted a%2Fs3cr3t",
     ],
 )
-def test_the_secrets_in_what_others_say_are_hidden(message: str) -> None:
+def test_secrets_in_messages_of_other_libraries_are_hidden(message: str) -> None:
     with (
         pytest.raises(lw.FileError, match="cannot read") as caught,
         remote_errors("s3://me:s3cr3t@bucket/model.pt?t=a%2Fs3cr3t"),

@@ -1,4 +1,4 @@
-"""The durable writer leaves the old file or the new one, whole, whenever it is stopped. Reads go through the same
+"""Whenever the durable writer is stopped, it leaves the old file or the new one, complete. Reads go through the same
 layer."""
 
 import errno
@@ -90,7 +90,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_behind(tmp_path: Path, monke
         assert sorted(os.listdir(tmp_path)) == ["count", "file"]
 
 
-def test_what_the_writer_of_values_raises_leaves_the_old_file(tmp_path: Path) -> None:
+def test_an_exception_while_values_are_written_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(OLD)
 
@@ -123,7 +123,7 @@ def test_mode_and_links_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "target").read_bytes() == NEW
 
 
-def test_writing_into_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_writing_into_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(lw.FileError, match=r"No such file or directory"), durable(str(tmp_path / "no" / "file")):
         pass
 
@@ -132,7 +132,7 @@ def test_writing_into_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> 
 
 
 class SlowDisk(Disk):
-    """Gives a few bytes at a time, as pipes and networks do."""
+    """Returns a few bytes at a time, as pipes and networks do."""
 
     def read(self, file: int, start: int, length: int) -> bytes:
         return super().read(file, start, min(length, 7)) + (
@@ -172,7 +172,7 @@ def test_a_file_that_shrinks_while_it_is_open_is_an_error(tmp_path: Path) -> Non
         leaf.numpy()
 
 
-def test_folders_that_others_mounted_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mounted_folders_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_bytes(
         "host:/a /dätä nfs4 rw 0 0\n".encode() + b"host:/b /\xff\xfe nfs4 rw 0 0\n/dev/sda / ext4 rw 0 0\n"
@@ -183,11 +183,11 @@ def test_folders_that_others_mounted_may_have_any_name(tmp_path: Path, monkeypat
     assert not is_far(str(tmp_path))
 
 
-def test_a_file_that_was_left_open_is_closed_in_silence_when_the_interpreter_ends(
+def test_a_file_that_was_left_open_is_closed_silently_when_the_interpreter_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.save({"w": torch.zeros(40_000)}, tmp_path / "w.pt")
-    # The last lines of scripts, some of which outlive the modules of leafwise.
+    # The last lines of scripts; some objects in them outlive the modules of leafwise.
     for line in (
         "t = lw.open(path)",
         "import builtins; builtins.t = lw.open(path)",
@@ -200,7 +200,7 @@ def test_a_file_that_was_left_open_is_closed_in_silence_when_the_interpreter_end
             [sys.executable, "-c", script, str(tmp_path / "w.pt")], capture_output=True, encoding="utf-8"
         )
         assert (done.returncode, done.stderr) == (0, ""), line
-    # What is left of a module then; a traceback from __del__ would fail this test.
+    # The remains of a module at that time; a traceback from __del__ would fail this test.
     source = LocalSource(str(tmp_path / "w.pt"))
     descriptor = source.descriptor()
     with monkeypatch.context() as gone:

@@ -16,7 +16,7 @@ Arrays = dict[str, torch.Tensor]
 
 
 def arrays() -> Arrays:
-    """Plain arrays of several dtypes, without anything shared."""
+    """Plain arrays of several dtypes that share no memory."""
     random = torch.Generator().manual_seed(0)
     return {
         "0.weight": torch.randn(6, 4, generator=random),
@@ -89,7 +89,8 @@ def gguf_file(path: Path, state: Arrays) -> None:
 
 
 def mxnet(path: Path, state: Arrays, version: int = 2) -> None:
-    """As MXNet writes them; `tests/files/golden` has files of its own. V0 and V1 are from before its first release."""
+    """Files as MXNet writes them; those in `tests/files/golden` are from MXNet itself. V0 and V1 are older than its
+    first release."""
     dtypes = {"float32": 0, "float64": 1, "float16": 2, "uint8": 3, "int32": 4, "int8": 5, "int64": 6}
     parts = [struct.pack("<QQQ", 0x112, 0, len(state))]
     for value in state.values():
@@ -122,5 +123,5 @@ WRITERS: dict[str, Writer] = {
     "MXNet V2": lambda path, state: mxnet(path, state, 2),
     "MXNet V3": lambda path, state: mxnet(path, state, 3),
 }
-# Formats that have no scalars write them with one axis.
+# Formats without scalars write them with one axis.
 FLATTENS = {"GGUF", "MXNet V0", "MXNet V1", "MXNet V2"}

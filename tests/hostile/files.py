@@ -16,14 +16,14 @@ MARK = "leafwise_was_executed"
 
 
 class Call:
-    """Pickles as a call of anything with anything."""
+    """An object that is pickled as a call of any function with any arguments."""
 
     def __init__(self, module: str, name: str, *args: Any) -> None:
         self.module, self.name, self.args = module, name, args
 
 
 def pickled(module: str, name: str, args: tuple[Any, ...], protocol: int) -> bytes:
-    """A pickle that asks for module.name(*args)."""
+    """A pickle that calls module.name(*args)."""
     inner = pickle.dumps(args, protocol=2)[2:-1]
     if protocol < 4:
         return b"\x80\x02c" + module.encode() + b"\n" + name.encode() + b"\n" + inner + b"R."
@@ -170,7 +170,7 @@ def strange_pickles() -> dict[str, bytes]:
 
 
 def recursive_pickles() -> dict[str, bytes]:
-    """Pickles that contain themselves, or are deep: to be opened or refused, but never to hang."""
+    """Pickles that contain themselves, or are deeply nested: they must be opened or refused without hanging."""
     return {
         "a list in itself": b"\x80\x02]q\x00h\x00a.",
         "a dict in itself": b"\x80\x02}q\x00K\x01h\x00s.",
@@ -255,7 +255,7 @@ def _npy(header: bytes) -> bytes:
 
 
 def sound_files(folder: Path) -> dict[str, bytes]:
-    """A small sound file of each format that is one file."""
+    """A small valid file of each format that consists of one file."""
     found = {}
     for name, write in WRITERS.items():
         path = folder / name.replace(" ", "-")
@@ -266,7 +266,7 @@ def sound_files(folder: Path) -> dict[str, bytes]:
 
 
 def names() -> dict[str, str]:
-    """Names that want to be shown, and must not be as they are."""
+    """Names that must be escaped when they are shown."""
     return {
         "control": "a\x1b[31mred",
         "bidi": "user\u202etxt.exe",

@@ -16,8 +16,8 @@ from tools.fuzz_mutations import Mutant
 import leafwise as lw
 from leafwise.kernels import cpu
 
-CASES = 12  # of each format
-FORMATS = ["npz", "leafwise", "leafwise shards", "torch zip"]  # with which the fuzzer itself is tried
+CASES = 12  # for each format
+FORMATS = ["npz", "leafwise", "leafwise shards", "torch zip"]  # formats with which the fuzzer itself is tested
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def bench(seeds: Path, tmp_path: Path) -> fuzz_worker.Bench:
     return made
 
 
-def test_a_case_is_made_of_its_seed_format_and_number_alone(bench: fuzz_worker.Bench) -> None:
+def test_a_case_depends_only_on_its_seed_format_and_number(bench: fuzz_worker.Bench) -> None:
     for name in FORMATS:
         for number in range(30):
             one, other = (bench.mutant(5, name, number)[0] for _ in range(2))
@@ -64,7 +64,7 @@ def test_a_case_is_made_of_its_seed_format_and_number_alone(bench: fuzz_worker.B
             assert one.files != bench.files[name]
 
 
-def test_programs_mention_what_is_forbidden_and_what_is_not() -> None:
+def test_programs_use_forbidden_and_allowed_names() -> None:
     made = b"".join(fuzz_pickles.program(random.Random(number)) for number in range(300))
     assert b"cos\nsystem\n" in made
     assert b"ctorch._utils\n_rebuild_tensor_v2\n" in made
@@ -105,7 +105,7 @@ def test_the_fuzzer_notices_time_and_memory(bench: fuzz_worker.Bench, monkeypatc
 
 
 def test_the_fuzzer_notices_a_flipped_bit_that_loads(bench: fuzz_worker.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    # One that does not look at checksums; a bit of the last bytes is one of an array.
+    # A load that does not compare checksums; a bit in the last bytes belongs to an array.
     files = dict(bench.files["leafwise"])
     data = bytearray(files["model.safetensors"])
     data[-3] ^= 1
@@ -116,7 +116,7 @@ def test_the_fuzzer_notices_a_flipped_bit_that_loads(bench: fuzz_worker.Bench, m
     assert "silent: it loads with other values" in failures(bench, "leafwise", 0)
 
 
-def test_the_fuzzer_notices_an_array_that_its_checksum_does_not_fit(
+def test_the_fuzzer_notices_an_array_that_does_not_match_its_checksum(
     bench: fuzz_worker.Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = mutant_of(bench, "torch zip", in_data=True)
@@ -140,7 +140,7 @@ def test_the_fuzzer_notices_what_is_executed(tmp_path: Path) -> None:
     ]  # fmt: skip
     for event, args in (*wrong[:3], *right):
         watch.hear(event, args)
-    assert watch.found == []  # it does not listen yet
+    assert watch.found == []  # it is not active yet
     with watch.watching():
         for event, args in (*wrong, *right):
             watch.hear(event, args)
@@ -169,7 +169,7 @@ def test_a_process_that_dies_or_hangs_is_a_failure_and_another_takes_its_place(
 
 
 def test_another_library_is_loaded_or_the_call_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fuzzer would otherwise try the installed one, or none, and say that all is well."""
+    """Otherwise the fuzzer would test the installed library, or none, and report no failures."""
     (tmp_path / "library").write_bytes(b"not a library")
     monkeypatch.setenv("LEAFWISE_CPU_LIBRARY", str(tmp_path / "library"))
     with pytest.raises(OSError, match="library"):

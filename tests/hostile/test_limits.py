@@ -1,5 +1,5 @@
-"""Small files that ask for much are opened or refused within a counted number of bytes and steps; honest files with
-very many items open."""
+"""Small files that demand much memory or work are opened or refused within the limits on bytes and steps; legitimate
+files with very many items open."""
 
 import gc
 import io
@@ -36,7 +36,8 @@ def _int(number: int) -> bytes:
     return b"J" + number.to_bytes(4, "little")
 
 
-# The hash of a complex number is that of its real part and 1,000,003 times that of the other: all of these are alike.
+# The hash of a complex number is the hash of its real part plus 1,000,003 times that of its imaginary part: all of
+# these have the same hash.
 COLLIDING = [b"h\x00" + _float(-1_000_003.0 * k) + _float(float(k)) + b"\x86R" for k in range(1, 40_000)]
 COMPLEX = b"\x80\x02c__builtin__\ncomplex\nq\x000"
 HUNDRED_THOUSAND = range(1 << 20, (1 << 20) + 100_000)
@@ -46,7 +47,7 @@ def _text(text: bytes) -> bytes:
     return b"X" + len(text).to_bytes(4, "little") + text
 
 
-# Made when they are asked for: some are large.
+# Functions, because some of the pickles are large.
 SMALL: dict[str, Callable[[], bytes]] = {
     "layouts of sparse tensors in each other": lambda: (
         b"\x80\x02ctorch._utils\n_rebuild_sparse_tensor\nq\x000Nq\x01" + b"0h\x00h\x01h\x01\x86Rq\x01" * 40 + b"."
@@ -186,7 +187,7 @@ print(json.dumps([said, int(peak) >> 10]))
 
 
 def _opened_elsewhere(path: Path) -> Any:
-    """How many leaves a file has, or why it was refused, in a process with 700 MB to address and a minute."""
+    """The number of leaves in a file, or why it was refused, in a process with 700 MB of address space and a minute."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(path)],
         capture_output=True,
@@ -215,39 +216,41 @@ def test_small_pickles_take_little_memory_and_time(tmp_path: Path) -> None:
         "a dict that holds itself",
     }
     for name, answer in said.items():
-        assert answer == 0 or "in the pickle: " in answer, (name, answer)
+        assert answer == 0 or "the pickle cannot be read: " in answer, (name, answer)
         if "hash" in name:
-            assert "chosen to have the same place" in answer, (name, answer)
-    assert "a sparse tensor with the layout" in said["layouts of sparse tensors in each other"]
+            assert "chosen to have colliding hashes" in answer, (name, answer)
+    assert "a sparse tensor has the unknown layout" in said["layouts of sparse tensors in each other"]
     assert "lw.open(path, max_steps=…) or --max-steps" in said["nothing, very often"]
     assert "lw.open(path, max_bytes=…) or --max-bytes" in said["sets without end"]
 
 
-def _is_told_how_to_allow_more(answer: Any) -> bool:
+def _says_how_to_allow_more(answer: Any) -> bool:
     return "if you trust the file, allow more with lw.open(path, max_" in str(answer)
 
 
 @pytest.mark.parametrize("name", HEADERS)
 def test_large_headers_take_little_memory_and_time(name: str, tmp_path: Path) -> None:
-    assert _is_told_how_to_allow_more(_made_and_opened(tmp_path, HEADERS[name]))
+    assert _says_how_to_allow_more(_made_and_opened(tmp_path, HEADERS[name]))
 
 
 def test_large_indexes_and_directories_take_little_memory_and_time(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_bytes(b'{"weight_map":[' + b"[]," * 7_000_000 + b"[]]}")
-    assert _is_told_how_to_allow_more(_opened_elsewhere(tmp_path))
+    assert _says_how_to_allow_more(_opened_elsewhere(tmp_path))
     with zipfile.ZipFile(tmp_path / "entries", "w") as archive:
         for number in range(1000):
             archive.writestr(zipfile.ZipInfo(f"{number}.npy" + "x" * 40_000), b"")
-    assert _is_told_how_to_allow_more(_opened_elsewhere(tmp_path / "entries"))
+    assert _says_how_to_allow_more(_opened_elsewhere(tmp_path / "entries"))
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_honest_files_with_a_million_items_open(name: str, tmp_path: Path) -> None:
+def test_legitimate_files_with_a_million_items_open(name: str, tmp_path: Path) -> None:
     leaves, make = HONEST[name]
     assert _made_and_opened(tmp_path, make) == leaves
 
 
-def test_whoever_trusts_a_file_raises_the_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_limits_can_be_raised_for_a_file_that_is_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "a.pt"
     torch.save({"w": torch.ones(3), "values": list(range(1000))}, path)
     for few in ({"max_steps": 500}, {"max_bytes": 20_000}):
@@ -255,7 +258,7 @@ def test_whoever_trusts_a_file_raises_the_limits(tmp_path: Path, capsys: pytest.
             lw.open(path, **few)
     assert len(lw.open(path, max_steps=50_000, max_bytes=1_000_000)) == 1
     assert main(["show", str(path), "--max-steps", "500"]) == 1
-    assert "it asks for more than 500 steps of work" in capsys.readouterr().err
+    assert "reading it takes more than 500 steps of work" in capsys.readouterr().err
     assert main(["show", str(path), "--max-steps", "5000"]) == 0
 
 
@@ -267,7 +270,7 @@ def test_limits_are_whole_numbers(wrong: Any, tmp_path: Path) -> None:
             lw.open(path, **{limit: wrong})
 
 
-# What takes memory, very often: nothing of it may be counted as much less than it is.
+# Objects that take memory, very many of them: none may be counted as much less than it takes.
 KEEP = 20_000
 MADE = {
     "lists": b"](" + b"]" * KEEP + b"e.",
@@ -298,7 +301,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_a_pickle_makes_is_counted(name: str) -> None:
+def test_the_memory_that_a_pickle_allocates_is_counted(name: str) -> None:
     from leafwise.files.torch_objects import TABLE
     from leafwise.files.unpickler import Unpickler
 
@@ -331,7 +334,7 @@ def test_what_a_pickle_makes_is_counted(name: str) -> None:
         b'["' + "\U0001f600".encode() * 50_000 + b'"]',
     ],
 )
-def test_what_json_makes_is_counted(text: bytes) -> None:
+def test_the_memory_that_json_allocates_is_counted(text: bytes) -> None:
     from leafwise.files.limits import json_cost
 
     gc.collect()
@@ -345,7 +348,7 @@ def test_what_json_makes_is_counted(text: bytes) -> None:
     assert peak < 1.25 * json_cost(text) + 50_000
 
 
-def test_a_list_that_holds_itself_is_visited_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_contains_itself_is_visited_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from leafwise.homes.containers import ContainersHome
 
     visits = []
@@ -387,7 +390,7 @@ def test_a_missing_shard_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.
         assert len(times) == 1
 
 
-# -- arrays that are more than is stored of them ---------------------------------------------------------------
+# -- arrays that are larger than what is stored ---------------------------------------------------------------
 
 
 def _peak(work: Callable[[], object]) -> int:
@@ -437,7 +440,7 @@ def test_compressed_arrays_are_read_in_any_order(tmp_path: Path) -> None:
     assert np.array_equal(copy["a"].numpy(), values)
 
 
-def test_damage_in_a_compressed_array_is_found_before_its_last_value_is_given(tmp_path: Path) -> None:
+def test_damage_in_a_compressed_array_is_found_before_its_last_value_is_returned(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "a.npz", a=np.random.default_rng(0).integers(0, 9, 3_000_000))
     whole = bytearray((tmp_path / "a.npz").read_bytes())
     whole[whole.rindex(b"PK\x01\x02") + 16] ^= 1  # the checksum
@@ -449,7 +452,7 @@ def test_damage_in_a_compressed_array_is_found_before_its_last_value_is_given(tm
     assert not target["a"].any()
 
 
-def test_tensors_that_repeat_what_is_stored_are_refused_by_name(
+def test_tensors_that_repeat_stored_bytes_are_refused_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "a.pt"
@@ -457,18 +460,20 @@ def test_tensors_that_repeat_what_is_stored_are_refused_by_name(
     tree = lw.open(path)
     assert tree["huge"].shape == (1 << 18, 1 << 18)
     assert np.array_equal(tree["small"].numpy(), np.ones((3, 4)))
-    with pytest.raises(lw.Unsupported, match=r"shows 4 stored bytes as 274,877,906,944.*max_bytes=…"):
+    with pytest.raises(
+        lw.Unsupported, match=r"4 bytes are stored, and its values would take 274,877,906,944.*max_bytes=…"
+    ):
         tree["huge"].numpy()
     assert "274,877,906,944" in str(lw.stats(path).json())
     assert main(["convert", str(path), str(tmp_path / "b.safetensors")]) == 1
-    assert "huge cannot be converted: it shows 4 stored bytes" in capsys.readouterr().err
+    assert "huge cannot be converted: it is an expanded tensor: 4 bytes are stored" in capsys.readouterr().err
     with pytest.raises(lw.Error, match="cannot save huge"):
         lw.save(path, tmp_path / "b.safetensors")
     assert not (tmp_path / "b.safetensors").exists()
     assert lw.open(path, max_bytes=1 << 40)["huge"].numpy((0, slice(2))).tolist() == [1.0, 1.0]
 
 
-def test_many_tensors_that_repeat_what_is_stored_are_counted_together(tmp_path: Path) -> None:
+def test_many_tensors_that_repeat_stored_bytes_are_counted_together(tmp_path: Path) -> None:
     torch.save({f"{number}": torch.ones(1).expand(10_000_000 + number) for number in range(8)}, tmp_path / "a.pt")
     kinds = [type(leaf) for leaf in lw.open(tmp_path / "a.pt")]
     assert len(kinds) == 8
@@ -488,7 +493,7 @@ def test_sparse_arrays_that_would_fill_memory_are_refused_by_name(tmp_path: Path
     header = struct.pack("<QQQIi", 0x112, 0, 1, 0xF993FAC9, 1) + shaped(0, 1 << 10) + shaped(1 << 28, 1 << 10)
     data = header + struct.pack("<iii", 1, 0, 0) + struct.pack("<i", 6) + shaped(0) + struct.pack("<Q", 0)
     (tmp_path / "a.params").write_bytes(data)
-    with pytest.raises(lw.Unsupported, match=r"filled in, it would have 1,099,511,627,776 bytes"):
+    with pytest.raises(lw.Unsupported, match=r"as a dense array it would take 1,099,511,627,776"):
         lw.open(tmp_path / "a.params")["0"].numpy()
 
 
@@ -496,7 +501,7 @@ def test_sparse_arrays_that_would_fill_memory_are_refused_by_name(tmp_path: Path
 
 
 def test_an_older_file_opens_wherever_the_first_block_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every kind of opcode is cut in two by the end of what is read at first."""
+    """The end of the first block that is read cuts every kind of opcode in two."""
     state = {
         "weight": torch.arange(6.0).reshape(2, 3),
         "half": torch.ones(2, dtype=torch.float16),
@@ -537,12 +542,14 @@ def test_arrays_that_were_never_given_values_are_refused(tmp_path: Path) -> None
             lw.open(tmp_path / "a.pt")
 
 
-def test_few_values_that_stand_for_many_are_refused(tmp_path: Path) -> None:
+def test_few_values_that_expand_to_many_are_refused(tmp_path: Path) -> None:
     many: object = [1, 2, 3, 4]
     for _ in range(9):
         many = [many] * 4
     (tmp_path / "a.pt").write_bytes(_pickled({"many": many}))
-    with pytest.raises(lw.FileError, match=r"referred to so often that they stand for more than 25,000,000 bytes"):
+    with pytest.raises(
+        lw.FileError, match=r"refers to the same values so often that they would expand to more than 25,000,000 bytes"
+    ):
         lw.open(tmp_path / "a.pt")
     shared = {"betas": (0.9, 0.999), "names": ["a", "b"]}
     (tmp_path / "b.pt").write_bytes(_pickled({"groups": [shared] * 10_000}))

@@ -23,7 +23,7 @@ FORGED = "FORGED"
 # zero width, byte order mark, a soft hyphen, a tag character.
 CHARS = "\x1b[31m\x9b2J\u202e\u2066\r\x85\u2028\u2029\x07\x08\x7f\u200b\ufeff\xad\U000e0041"
 EVIL = f"evil{CHARS}\n{FORGED}<b>"
-# As names of files can be: no slash and no null; a byte that is not UTF-8.
+# A possible file name: no slash and no null, but a byte that is not UTF-8.
 FILE = f"{EVIL}\udcff"
 
 
@@ -34,9 +34,8 @@ def harmless(*texts: str) -> None:
         assert f"\n{FORGED}" not in text, text
 
 
-def told(call: Callable[..., Any], *args: Any, **options: Any) -> str:
-    """What a call says of its result, or of what is wrong, in every way in which it can be asked; nothing of that may
-    do harm."""
+def shown_by(call: Callable[..., Any], *args: Any, **options: Any) -> str:
+    """The text of a call's result or error. Checks that every way of showing the result or the error is harmless."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -46,7 +45,7 @@ def told(call: Callable[..., Any], *args: Any, **options: Any) -> str:
             return str(error)
     harmless(*(str(one.message) for one in caught))
     if not type(found).__module__.startswith("leafwise"):
-        return ""  # the model, or an array, which others print
+        return ""  # the model, or an array, which other libraries print
     harmless(repr(found), str(found), f"{found}")
     if hasattr(found, "text"):
         html = found._repr_html_()
@@ -72,7 +71,7 @@ def state() -> dict[str, torch.Tensor]:
 
 
 class Model(torch.nn.Module):
-    """A model with names of that kind, of a class that is called so."""
+    """A model with hostile names, whose class has a hostile name, too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +98,7 @@ def torch_nested(path: Path, arrays: dict[str, torch.Tensor]) -> None:
 
 
 def with_metadata(path: Path, arrays: dict[str, torch.Tensor]) -> None:
-    """safetensors, with metadata, and with lone surrogates, which JSON can spell and UTF-8 cannot."""
+    """safetensors with metadata, and with lone surrogates, which are possible in JSON but not in UTF-8."""
     header: dict[str, Any] = {"__metadata__": {EVIL: EVIL, "format": EVIL}}
     header |= {f"{EVIL}\ud800": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
     text = json.dumps(header).encode()
@@ -142,7 +141,7 @@ CHECKPOINTS = {name: write for name, write in WRITERS.items() if name not in ("n
 def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     folder = tmp_path / FILE
     folder.mkdir()
-    short = tmp_path / "short"  # not all writers know names that are not UTF-8
+    short = tmp_path / "short"  # not all writers support names that are not UTF-8
     CHECKPOINTS[request.param](short, state())
     path = folder / FILE
     short.rename(path)
@@ -150,7 +149,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def variants(path: Path) -> Iterator[Path]:
-    """The file itself; one that is cut off, one with a bit turned; one that is not there."""
+    """The file itself; a truncated one; one with a flipped bit; one that does not exist."""
     yield path
     if path.is_file():
         data = path.read_bytes()
@@ -161,34 +160,34 @@ def variants(path: Path) -> Iterator[Path]:
     yield path.with_name(f"gone{FILE}")
 
 
-def test_what_a_checkpoint_holds_is_harmless_to_read_about(checkpoint: Path, tmp_path: Path) -> None:
+def test_names_in_a_checkpoint_are_shown_harmlessly(checkpoint: Path, tmp_path: Path) -> None:
     model, other = Model(), {"other": torch.ones(1)}
     for path in map(str, variants(checkpoint)):
-        said = told(lw.open, path)
+        said = shown_by(lw.open, path)
         for verb in (lw.stats, lw.check, lw.ties, lw.groups, lw.image, lw.verify):
-            said += told(verb, path)
-        said += told(lw.diff, path, state()) + told(lw.diff, path, model)
-        said += told(lw.diff, path, other) + told(lw.diff, path, other, rename="auto")  # no leaf in common
-        said += told(lw.plan, model, path) + told(lw.plan, model, path, rename="auto", allow=["missing"])
-        said += told(lw.load, model, path)
-        said += told(lw.load, {"model": model, "step": 0}, path, allow=["missing", "shape", "unexpected"])
+            said += shown_by(verb, path)
+        said += shown_by(lw.diff, path, state()) + shown_by(lw.diff, path, model)
+        said += shown_by(lw.diff, path, other) + shown_by(lw.diff, path, other, rename="auto")  # no leaf in common
+        said += shown_by(lw.plan, model, path) + shown_by(lw.plan, model, path, rename="auto", allow=["missing"])
+        said += shown_by(lw.load, model, path)
+        said += shown_by(lw.load, {"model": model, "step": 0}, path, allow=["missing", "shape", "unexpected"])
         try:
             tree = lw.open(path)
         except lw.FileError:
             assert "evil" in said
             continue
         with tree:
-            said += told(tree.__getitem__, f"nothing{EVIL}") + told(tree.select, f"*{CHARS}*")
-            said += told(lw.save, tree, tmp_path / f"saved{EVIL}.safetensors")
-            said += told(lw.save, tree, tmp_path / EVIL / EVIL)
+            said += shown_by(tree.__getitem__, f"nothing{EVIL}") + shown_by(tree.select, f"*{CHARS}*")
+            said += shown_by(lw.save, tree, tmp_path / f"saved{EVIL}.safetensors")
+            said += shown_by(lw.save, tree, tmp_path / EVIL / EVIL)
             for leaf in tree:
-                told(lw.image, leaf)
-                told(leaf.numpy, (9, 9, 9, 9))
-                told(leaf.write, np.zeros(17))
+                shown_by(lw.image, leaf)
+                shown_by(leaf.numpy, (9, 9, 9, 9))
+                shown_by(leaf.write, np.zeros(17))
         assert "evil" in said
 
 
-def test_every_command_prints_it_harmlessly(
+def test_every_command_prints_names_harmlessly(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -246,21 +245,21 @@ def test_arguments_that_are_not_understood_are_printed_harmlessly(capsys: pytest
 def test_a_live_model_is_shown_harmlessly() -> None:
     model = Model()
     for verb in (lw.tree, lw.stats, lw.check, lw.ties, lw.groups, lw.keep_ties, lw.uses):
-        told(verb, model)
-    told(lw.groups, model, [lw.Rule(EVIL, lr=1)])
-    told(lw.freeze, model, EVIL)
-    told(lw.tie, model, EVIL, to=f"own{EVIL}")
-    told(lw.initialize, model, [lw.Rule("**", init=EVIL)])
-    told(lw.clip, model, EVIL)
-    told(lw.tree(model).__getitem__, EVIL)
-    told(lw.Path.parse, f'"{EVIL}')
+        shown_by(verb, model)
+    shown_by(lw.groups, model, [lw.Rule(EVIL, lr=1)])
+    shown_by(lw.freeze, model, EVIL)
+    shown_by(lw.tie, model, EVIL, to=f"own{EVIL}")
+    shown_by(lw.initialize, model, [lw.Rule("**", init=EVIL)])
+    shown_by(lw.clip, model, EVIL)
+    shown_by(lw.tree(model).__getitem__, EVIL)
+    shown_by(lw.Path.parse, f'"{EVIL}')
     first, *_, last = lw.tree(model)
-    told(lw.tie, model, first.path, to=last.path)
+    shown_by(lw.tie, model, first.path, to=last.path)
     with lw.uses(model) as uses:
         next(model.children())(torch.ones(1, 3)).sum().backward()
     for gradients in uses.values():
         harmless(repr(gradients))
-    told(lw.clip, model, 1.0)
+    shown_by(lw.clip, model, 1.0)
 
 
 def every_error(of: type = lw.Error) -> Iterator[type[lw.Error]]:
@@ -279,7 +278,7 @@ def test_every_error_is_one_line_of_plain_text(kind: Any) -> None:
     assert "secret" not in str(kind(*given))
 
 
-def test_the_lines_of_an_error_are_its_own() -> None:
+def test_a_name_adds_no_line_to_an_error() -> None:
     assert str(lw.LoadError(["one\ntwo", "three"])) == "one\\ntwo\nthree"
 
 

@@ -1,4 +1,4 @@
-"""Small files that would take for ever or very much memory are dealt with quickly, and so are honest files with very
+"""Small files that would take forever or very much memory are handled quickly, and so are legitimate files with very
 many items."""
 
 import json
@@ -14,7 +14,7 @@ from tests.hostile.test_files import try_to_open
 
 import leafwise as lw
 
-BOMB = b")\x85" + b"2\x86" * 45  # a tuple that stands for 2**45 others
+BOMB = b")\x85" + b"2\x86" * 45  # a tuple that expands to 2**45 others
 
 
 SMALL_AND_SLOW = {
@@ -39,7 +39,7 @@ SMALL_AND_SLOW = {
 
 
 @pytest.mark.parametrize("name", SMALL_AND_SLOW)
-def test_small_pickles_that_would_take_for_ever_are_refused_quickly(name: str, tmp_path: Path) -> None:
+def test_small_pickles_that_would_take_forever_are_refused_quickly(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
     path.write_bytes(files.in_zip(b"\x80\x02" + SMALL_AND_SLOW[name]))
     started = time.process_time()
@@ -48,7 +48,7 @@ def test_small_pickles_that_would_take_for_ever_are_refused_quickly(name: str, t
     assert said != "opened" or name == "lists of lists"
 
 
-def test_small_files_that_would_take_for_ever_are_dealt_with_quickly(tmp_path: Path) -> None:
+def test_small_files_that_would_take_forever_are_handled_quickly(tmp_path: Path) -> None:
     started = time.process_time()
     (tmp_path / "legacy.pt").write_bytes(files.in_legacy(b"\x80\x02N.")[:-4] + b"\x80\x02]" + BOMB + b"a.")
     assert try_to_open(tmp_path / "legacy.pt") != "opened"
@@ -73,12 +73,12 @@ def test_deep_names_in_a_file_take_linear_time(tmp_path: Path) -> None:
     assert len(tree.text().splitlines()) <= 60
 
 
-def test_a_name_twice_among_very_many_is_found_at_once(tmp_path: Path) -> None:
+def test_a_duplicate_among_very_many_names_is_found_quickly(tmp_path: Path) -> None:
     rows = ",".join(f'"n{n}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for n in [*range(50_000), 49_999])
     raw = f"{{{rows}}}".encode()
     file = tmp_path / "twice.safetensors"
     file.write_bytes(len(raw).to_bytes(8, "little") + raw)
-    with pytest.raises(lw.FileError, match="'n49999' stands there twice"):
+    with pytest.raises(lw.FileError, match="'n49999' occurs twice"):
         lw.tree(file)
 
 
@@ -96,7 +96,7 @@ def test_names_with_very_many_dots_take_little_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_honest_checkpoints_with_very_many_tensors_open(tmp_path: Path) -> None:
+def test_legitimate_checkpoints_with_very_many_tensors_open(tmp_path: Path) -> None:
     torch.save({f"layer.{number}.weight": torch.tensor([1.0]) for number in range(80_000)}, tmp_path / "a.pt")
     assert len(lw.open(tmp_path / "a.pt")) == 80_000
     np.savez(tmp_path / "a.npz", **{f"layer.{number}.weight": np.ones(1) for number in range(60_000)})

@@ -1,4 +1,4 @@
-"""The pieces of a distributed checkpoint must hold every number exactly once."""
+"""The pieces of a distributed checkpoint must contain every element exactly once."""
 
 import io
 import itertools
@@ -28,7 +28,7 @@ def _by_counting(shape: tuple[int, ...], boxes: list[tuple[tuple[int, ...], tupl
 
 @st.composite
 def _boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[tuple[int, ...], tuple[int, ...]]]]:
-    """A grid, cut at random, of which some boxes are then moved, dropped, doubled or made empty."""
+    """A grid that is cut at random; some of its boxes are then moved, dropped, doubled or made empty."""
     shape = tuple(draw(st.lists(st.integers(0, 5), max_size=3)))
     ends = [sorted({0, size, *draw(st.lists(st.integers(0, size), max_size=3))}) for size in shape]
     cells = itertools.product(*[list(itertools.pairwise(end)) for end in ends])
@@ -45,7 +45,7 @@ def _boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[tuple[int, ...]
 
 @settings(max_examples=500, deadline=None)
 @given(_boxes())
-def test_whether_pieces_hold_everything_once_agrees_with_counting(
+def test_the_check_that_pieces_cover_everything_once_agrees_with_counting(
     given: tuple[tuple[int, ...], list[tuple[tuple[int, ...], tuple[int, ...]]]],
 ) -> None:
     shape, boxes = given
@@ -57,20 +57,20 @@ def test_thirty_thousand_pieces_take_a_few_steps_each() -> None:
     random.Random(0).shuffle(boxes)
     limits = Limits(max_steps=200_000)
     assert tiled((300, 1000), boxes, limits)
-    boxes[7] = boxes[8]  # a hole, and as much that is held twice
+    boxes[7] = boxes[8]  # a gap, and an equally large overlap
     assert not tiled((300, 1000), boxes, limits.anew())
     shifted = [((max(row - 1, 0),), (2,)) for row in range(5000)]
     assert not tiled((9999,), shifted, limits.anew())
 
 
-def test_pieces_cannot_be_made_with_a_hole() -> None:
+def test_pieces_cannot_be_made_with_a_gap() -> None:
     halves = [((0,), (2,)), ((3,), (1,))]
     with pytest.raises(NotTiledError):
         Pieces(spec_of((4,), "float32"), [(*half, lambda: None) for half in halves], Limits())  # type: ignore[misc]
 
 
 def _dcp(folder: Path, shape: tuple[int, ...], boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> Path:
-    """A distributed checkpoint with one tensor in these pieces, each filled with its number."""
+    """A distributed checkpoint with one tensor in these pieces; each is filled with the number of the piece."""
     from torch.distributed.checkpoint import metadata as meta
     from torch.distributed.checkpoint.filesystem import _StorageInfo
 
@@ -89,26 +89,26 @@ def _dcp(folder: Path, shape: tuple[int, ...], boxes: list[tuple[tuple[int, ...]
     return folder
 
 
-def test_distributed_checkpoints_with_holes_and_overlaps_are_refused(tmp_path: Path) -> None:
+def test_distributed_checkpoints_with_gaps_and_overlaps_are_refused(tmp_path: Path) -> None:
     good = [((0, 0), (2, 3)), ((0, 3), (2, 1)), ((2, 0), (1, 4))]
     with lw.open(_dcp(tmp_path / "good", (3, 4), good)) as tree:
         expected = np.array([[0, 0, 0, 1], [0, 0, 0, 1], [2, 2, 2, 2]], "float32")
         assert np.array_equal(tree["w"].numpy(), expected)
         assert np.array_equal(tree["w"].numpy((slice(1, None), slice(None, None, 2))), expected[1:, ::2])
-    hole = [((0, 0), (2, 3)), ((0, 2), (2, 1)), ((2, 0), (1, 4))]  # as many numbers as there should be
-    with pytest.raises(lw.FileError, match="do not hold each of its 12 numbers once"):
+    hole = [((0, 0), (2, 3)), ((0, 2), (2, 1)), ((2, 0), (1, 4))]  # the right number of elements
+    with pytest.raises(lw.FileError, match="do not cover each of its 12 elements exactly once"):
         lw.open(_dcp(tmp_path / "hole", (3, 4), hole))
 
 
 def test_many_pieces_that_overlap_far_from_each_other_are_refused(tmp_path: Path) -> None:
-    """Sorted by where they begin, the two that meet stand more than two thousand places apart."""
+    """In the order in which they begin, the two that overlap are more than two thousand pieces apart."""
     boxes = [((0, column), (1, 1)) for column in range(2500)]
     boxes = [((0, 0), (2, 1)), *boxes[1:], ((1, 0), (1, 2498)), ((1, 2499), (1, 1))]
-    with pytest.raises(lw.FileError, match="do not hold each of its 5,000 numbers once"):
+    with pytest.raises(lw.FileError, match="do not cover each of its 5,000 elements exactly once"):
         lw.open(_dcp(tmp_path / "far", (2, 2500), boxes))
 
 
-def test_pieces_must_hold_every_number_once(tmp_path: Path) -> None:
+def test_pieces_must_contain_every_element_once(tmp_path: Path) -> None:
     from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 
     WRITERS["DCP"](tmp_path / "a", {"w": torch.randn(4, 5)})
@@ -117,7 +117,7 @@ def test_pieces_must_hold_every_number_once(tmp_path: Path) -> None:
     said.size = torch.Size([8, 5])
     said.chunks = [ChunkStorageMetadata(torch.Size([0, 0]), torch.Size([4, 5]))] * 2
     (tmp_path / "a" / ".metadata").write_bytes(pickle.dumps(metadata))
-    with pytest.raises(lw.FileError, match=r"do not hold each of its 40 numbers once"):
+    with pytest.raises(lw.FileError, match=r"do not cover each of its 40 elements exactly once"):
         lw.open(tmp_path / "a")
     for chunks in ([1, 2], 5):
         said.chunks = chunks

@@ -1,4 +1,4 @@
-"""Files whose checksums are right and whose leafwise entry is made up are refused."""
+"""Files with correct checksums and a forged leafwise entry are refused."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from leafwise.files.record import TENSORS, sealed
 
 
 def craft(path: Path, entry: str) -> Path:
-    """A file with right checksums, and any entry."""
+    """A file with correct checksums and the given entry."""
     from leafwise.files.checksums import checksum
 
     data = np.ones(4, np.float32).tobytes()
@@ -24,7 +24,7 @@ def craft(path: Path, entry: str) -> Path:
 GOOD = f'"chunk":{CHUNK},"sums":"SUM"'.replace('"', '\\"')
 
 
-def test_the_made_up_entry_without_nonsense_is_accepted(tmp_path: Path) -> None:
+def test_a_forged_entry_that_is_valid_is_accepted(tmp_path: Path) -> None:
     assert lw.verify(craft(tmp_path / "a.safetensors", "{" + GOOD + "}")).leaves == 1
 
 
@@ -63,7 +63,7 @@ def test_the_made_up_entry_without_nonsense_is_accepted(tmp_path: Path) -> None:
         '"scalars":["s"],"values":[' + "[" * 5000 + "]" * 5000 + "]",
     ],
 )
-def test_entries_that_make_no_sense_are_refused(more: str, tmp_path: Path) -> None:
+def test_entries_that_are_not_valid_are_refused(more: str, tmp_path: Path) -> None:
     path = craft(tmp_path / "a.safetensors", "{" + GOOD + "," + more.replace('"', '\\"') + "}")
     with pytest.raises(lw.FileError):
         lw.open(path)

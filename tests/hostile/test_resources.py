@@ -1,4 +1,4 @@
-"""Verbs give back what they take: descriptors, threads, mappings and memory, however often they are called."""
+"""Verbs release their descriptors, threads, mappings and memory, however often they are called."""
 
 import gc
 import os
@@ -41,7 +41,7 @@ class Held(NamedTuple):
 
 
 class Scene:
-    """A model with an optimizer that has stepped, and files of it."""
+    """A model, an optimizer that has stepped, and files saved from them."""
 
     def __init__(self, folder: Path) -> None:
         torch.manual_seed(0)
@@ -120,7 +120,7 @@ VERBS: dict[str, Callable[[Scene], Any]] = {
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_nothing_is_kept_however_often_it_is_called(name: str, tmp_path: Path) -> None:
+def test_no_resources_are_kept_however_often_a_verb_is_called(name: str, tmp_path: Path) -> None:
     scene, call = Scene(tmp_path), VERBS[name]
     for _ in range(WARM_UP):
         call(scene)

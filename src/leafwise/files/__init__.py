@@ -15,13 +15,14 @@ from leafwise.files.stored_file import StoredFile
 def open_file(
     target: str | os.PathLike[str], verify: bool = True, max_bytes: int | None = None, max_steps: int | None = None
 ) -> StoredFile:
-    """Opens a file, a folder of files, or a URL, and reads the header. The content decides the format, not the name.
-    A header with checksums is checked. A checkpoint in several files is also opened by the name it was saved under."""
+    """Opens a file, a folder of files, or a URL, and reads the header. The format is recognized by the content, not by
+    the name. If the header has checksums, they are compared. A checkpoint in several files can also be opened by the
+    name it was saved under."""
     name = os.fspath(target)
     try:
         os.fsencode(name)
     except UnicodeEncodeError as error:
-        raise FileError(f"no file can be called {shown_file(name)}") from error
+        raise FileError(f"cannot open {shown_file(name)}: this is not a valid file name") from error
     limits = Limits(max_bytes, max_steps)
     for _ in range(_PATIENCE):
         before = _stamps_of(name)
@@ -38,7 +39,7 @@ _PATIENCE = 100  # attempts at opening a checkpoint that is being replaced
 
 
 def _stamps_of(name: str) -> list[tuple[int, ...]]:
-    """Identity, size and time of the file of this name and of its index, to notice when they are replaced."""
+    """Identity, size and time of the file with this name and of its index, to notice when they are replaced."""
     stamps: list[tuple[int, ...]] = []
     for path in (name, _index_of(name)):
         with suppress(OSError, ValueError):
@@ -48,7 +49,7 @@ def _stamps_of(name: str) -> list[tuple[int, ...]]:
 
 
 def _index_of(name: str) -> str:
-    """The path of the index, if the checkpoint of this name was saved in several files."""
+    """The path that the index has if the checkpoint with this name was saved in several files."""
     return (name if "\0" in name else os.path.realpath(name)) + INDEX
 
 
@@ -82,11 +83,11 @@ def _read(name: str, verify: bool, limits: Limits) -> StoredFile:
 
 
 def opened_folder(name: str) -> Folder:
-    """The folder that a file lies in."""
+    """The folder that contains a file."""
     from leafwise.files.remote import remote
 
     if is_url(name):
-        front = name.rpartition("/")[0]
-        files, inside = remote(front)
-        return Folder(front, files, inside)
+        parent = name.rpartition("/")[0]
+        files, inside = remote(parent)
+        return Folder(parent, files, inside)
     return Folder(os.path.dirname(name) or ".")

@@ -1,4 +1,4 @@
-"""Arrays in files: where their bytes lie, and how they are read as NumPy arrays."""
+"""Arrays in files: where their bytes are, and how they are read as NumPy arrays."""
 
 from collections.abc import Callable, Iterator
 from math import prod
@@ -13,14 +13,14 @@ from leafwise.files.checksums import Checksums
 from leafwise.files.slices import Index, c_strides, expanded, is_c_order, sliced
 from leafwise.files.source import InflatedSource, Source
 
-CHUNK = 8 << 20  # how many bytes pass through memory at a time
+CHUNK = 8 << 20  # bytes that are read at a time
 _GAP = 1 << 16  # bytes; rows farther apart than this are read one by one
 
 ITEM_BYTES = stored_itemsizes()
 
 
 def numpy_dtype(name: str) -> Any:
-    """The NumPy dtype of a plain name. Imports NumPy only when called."""
+    """The NumPy dtype with a plain name. Imports NumPy only when called."""
     from leafwise.kernels import dtypes
 
     return dtypes.numpy_dtype(name)
@@ -34,7 +34,7 @@ def as_bytes(array: Any) -> memoryview:
 
 
 def same_values(a: Any, b: Any) -> bool:
-    """Whether two NumPy arrays hold the same bits, part by part."""
+    """Whether two NumPy arrays have the same bits, compared part by part."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.nbytes <= CHUNK or not a.ndim:
@@ -44,7 +44,7 @@ def same_values(a: Any, b: Any) -> bool:
 
 
 def agree_in_memory(arrays: "list[tuple[Memory, Any]]") -> bool:
-    """Whether arrays that overlap in one storage agree: whether all could be written there without changing another."""
+    """Whether arrays that overlap in one storage agree, so that writing one does not change the values of another."""
     import numpy as np
 
     ends = [extent(memory) for memory, _ in arrays]
@@ -73,7 +73,7 @@ class Storage:
         self._start = start
         self.nbytes = nbytes
         self.shared = shared  # whether several arrays may share it
-        self.checksums: Checksums | None = None  # where the file has some
+        self.checksums: Checksums | None = None  # if the file has any
 
     @property
     def start(self) -> int:
@@ -96,13 +96,13 @@ class Stored:
 
     __slots__ = ("spec",)
     reads_parts = True  # whether a part can be read without the rest
-    checks_itself = False  # whether reading all of it compares a checksum, though its storages have none
+    checks_itself = False  # whether reading the whole array compares a checksum although its storages have none
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
 
     def read(self, index: Index = ()) -> Any:
-        """The values as a NumPy array, or a part of them. Reads as little as possible."""
+        """The values, or the part that the index selects, as a NumPy array. Reads as little as possible."""
         import numpy as np
 
         return np.asarray(self.whole()[expanded(index, self.spec.shape or ())])
@@ -111,15 +111,15 @@ class Stored:
         raise NotImplementedError
 
     def view(self) -> Any:
-        """The values as a NumPy array that the user keeps: memory-mapped where the file allows it."""
+        """The values as a NumPy array for the user to keep: memory-mapped if the file allows it."""
         return self.read()
 
     def storages(self) -> "list[Storage]":
-        """The storages that hold its bytes."""
+        """The storages that contain its bytes."""
         return []
 
     def check(self) -> None:
-        """Reads all of the array, for those that compare a checksum on the way."""
+        """Reads the whole array, for arrays that compare a checksum while they are read."""
         for _ in self.parts():
             pass
 
@@ -134,7 +134,8 @@ class Stored:
             yield as_bytes(part)
 
     def parts(self) -> Iterator[Any]:
-        """The values in C order as arrays, cut along the first axes so that none is larger than a chunk."""
+        """The values in C order as arrays, split along the first axis with more than one element into parts of at most
+        a chunk, or one row."""
         shape = self.spec.shape or ()
         axis = next((axis for axis, size in enumerate(shape) if size > 1), None)
         if axis is None or self.spec.nbytes <= CHUNK:
@@ -189,7 +190,7 @@ class Strided(Stored):
         self.big_endian = big_endian
 
     def tied_memory(self) -> Memory:
-        """Where it lies, for finding ties."""
+        """Its place in the storage, for finding ties."""
         return self.memory()
 
     def memory(self) -> Memory:
@@ -207,7 +208,7 @@ class Strided(Stored):
         if 0 in part.shape:
             return np.empty(part.shape, numpy_dtype(part.dtype))
         low, high = extent(part)
-        # A scattered part is gathered piece by piece, rather than read with everything between the pieces.
+        # A scattered part is gathered piece by piece, instead of reading everything between the pieces.
         if high - low <= CHUNK or high - low <= 2 * prod(part.shape) * part.itemsize:
             return self._array(self.storage.read(low, high), low, part)
         values = np.empty(part.shape, numpy_dtype(part.dtype))
@@ -244,7 +245,7 @@ class Strided(Stored):
         try:
             return self._over(buffer, numpy_dtype(part.dtype), part.offset - low, part.shape, part.strides)
         except (ValueError, MemoryError, OverflowError) as error:
-            raise self.storage.source.error(self.storage.start + low, f"an array that cannot be ({error})") from error
+            raise self.storage.source.error(self.storage.start + low, f"the array cannot be read ({error})") from error
 
     def _over(self, buffer: Any, dtype: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
         import numpy as np
@@ -277,7 +278,7 @@ class Strided(Stored):
 
 
 class Signed(Strided):
-    """A conjugated or negated view, as PyTorch has them: the values differ from the stored ones by a sign."""
+    """A conjugated or negated view, as in PyTorch: its values differ from the stored ones in their sign."""
 
     __slots__ = ("signs",)
 
@@ -307,8 +308,8 @@ class Signed(Strided):
 
 
 class Inflated(Strided):
-    """An array in a compressed entry of a zip. It is unpacked from front to back; in C order, a chunk at a time.
-    Reading its last bytes compares the checksum."""
+    """An array in a compressed entry of a zip. It is unpacked from beginning to end, a chunk at a time if it is in C
+    order. Reading its last bytes compares the checksum."""
 
     __slots__ = ()
     checks_itself = True
@@ -318,7 +319,7 @@ class Inflated(Strided):
         return self.strides is None
 
     def plain_run(self) -> None:
-        return None  # threads that read parts would each unpack everything before theirs
+        return None  # each thread that reads a part would have to unpack everything before that part
 
 
 class Coded(Stored):
@@ -354,7 +355,7 @@ class InMemory(Stored):
 
 
 class Unreadable(Stored):
-    """An array that can be listed but not read. Its bytes can be checked where the file says where they lie."""
+    """An array that can be listed but not read. Its bytes can be checked if the file says where they are."""
 
     __slots__ = ("storage", "why")
 
@@ -363,7 +364,7 @@ class Unreadable(Stored):
         self.why, self.storage = why, storage
 
     def whole(self) -> Any:
-        raise Unsupported("a file", "give these values", self.why)
+        raise Unsupported("a file", "provide these values", self.why)
 
     def storages(self) -> list[Storage]:
         return [] if self.storage is None else [self.storage]

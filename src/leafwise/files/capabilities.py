@@ -16,7 +16,7 @@ from leafwise.files.source import LocalSource
 if TYPE_CHECKING:
     from leafwise.core.moments import Moments
 
-_HELD = 256 << 20  # bytes of an array that is compressed
+_HELD = 256 << 20  # bytes; a compressed array of at most this size is read whole and kept in memory
 
 
 class FileMeasuring(Measuring):
@@ -34,16 +34,16 @@ class FileMeasuring(Measuring):
         return lambda: moments
 
     def reads_parts(self, value: Stored) -> bool:
-        # What is unpacked from its beginning for each part is rather held, unless it is large.
+        # Each part of a compressed array is unpacked from the beginning, so a small one is better kept in memory.
         return value.reads_parts and not (isinstance(value, Inflated) and value.spec.nbytes <= _HELD)
 
 
 class FileComparing(Comparing):
     def contiguous_run(self, value: Stored) -> Run | None:
-        lies = value.plain_run()
-        if lies is None or not isinstance(lies[0].source, LocalSource):
+        run = value.plain_run()
+        if run is None or not isinstance(run[0].source, LocalSource):
             return None
-        storage, start, _ = lies
+        storage, start, _ = run
         descriptor = storage.source.descriptor()  # type: ignore[attr-defined]
         return Run(storage.start + start, value.spec.size, value.spec.dtype, storage.source, descriptor)
 
@@ -69,7 +69,7 @@ class FileSaving(Saving):
         return value.chunks()
 
     def snapshot(self, values: list[Stored]) -> list[Stored]:
-        return values  # a file does not change under who reads it, or says so
+        return values  # files are not expected to change; `check_unchanged` notices if one did
 
     def check_unchanged(self, values: list[Stored]) -> None:
         unchanged({id(one.source): one.source for value in values for one in value.storages()}.values())

@@ -1,4 +1,4 @@
-"""Casts of stored values to another dtype: what `cast=` and `dtype=` may say, and values cast a chunk at a time."""
+"""Casts of stored values to another dtype: the arguments `cast=` and `dtype=`, and casting a chunk at a time."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
@@ -7,42 +7,42 @@ from leafwise.core.dtypes import number_kind
 from leafwise.errors import QueryError
 from leafwise.files.arrays import CHUNK, as_bytes, numpy_dtype
 
-SATURATE = 'cast="saturate" takes the nearest number that does'  # advice for a value that does not fit
+SATURATE = 'cast="saturate" uses the nearest value that fits'  # advice for a value that does not fit
 Cast = bool | Literal["saturate"]  # "saturate": values that do not fit become the nearest that do
 
 
 def checked_cast(cast: Any) -> Cast:
-    """The argument `cast=`, checked."""
+    """Checks the argument `cast=`, and returns it."""
     if isinstance(cast, bool) or (isinstance(cast, str) and cast == "saturate"):
         return cast  # type: ignore[return-value]
     raise QueryError(f'cast= takes True, False or "saturate", not {cast!r}')
 
 
 def checked_dtype(dtype: Any, known: Iterable[str]) -> str | None:
-    """The argument `dtype=`, checked, as a plain name: the dtype to which floating-point arrays are cast."""
+    """Checks the argument `dtype=`, the dtype to which floating-point arrays are cast, and returns its plain name."""
     name = None if dtype is None else str(dtype).removeprefix("torch.")
     fractional = [candidate for candidate in known if number_kind(candidate) == "float"]
     if name is not None and name not in fractional:
-        raise QueryError(f"cannot cast to {dtype!r}; numbers with a fraction can be cast to {', '.join(fractional)}")
+        raise QueryError(f"cannot cast to {dtype!r}; floating-point arrays can be cast to {', '.join(fractional)}")
     return name
 
 
 def cast_to(array: Any, dtype: str, saturate: bool = False) -> Any:
-    """A NumPy array cast to another dtype, as `leafwise.kernels.casting` does it everywhere."""
+    """A NumPy array cast to another dtype, by the rules of `leafwise.kernels.casting`."""
     from leafwise.kernels import casting
 
     return casting.cast_to(array, dtype, saturate)
 
 
 def misfit(array: Any, dtype: str) -> str:
-    """Why values of an array do not fit a dtype; empty where all of them do."""
+    """Why some values of an array do not fit a dtype; empty if all of them fit."""
     from leafwise.kernels import casting
 
     return casting.misfit(array, dtype)
 
 
 def cast_pieces(pieces: Iterable[Any], own: str, dtype: str, saturate: bool) -> Iterator[Any]:
-    """Bytes of one dtype as bytes of another, a chunk at a time."""
+    """Casts bytes of one dtype to bytes of another, a chunk at a time."""
     import numpy as np
 
     known = numpy_dtype(own)

@@ -1,10 +1,10 @@
 """Writes a checkpoint: plain safetensors with leafwise's entry in the metadata, in one file or in shards.
 
-The header comes first in the file, and holds the checksums, which are known last. So a gap is left for it, the arrays
-are written and hashed in one pass, and the header is filled in before the file is made durable.
+The header comes first in the file, but contains the checksums, which are known last. So a gap is left for it, the
+arrays are written and hashed in one pass, and the header is filled in before the file is made durable.
 
 Other threads may write to the arrays meanwhile. So their memory is read only once: it is copied, a little at a time,
-and the copy is hashed and written. The saved array may then mix old and new values, but its checksums match it.
+and the copy is hashed and written. A saved array may then mix old and new values, but its checksums match it.
 """
 
 import errno
@@ -30,7 +30,7 @@ from leafwise.files.safetensors import rows_of
 from leafwise.files.writer import FileTransaction, Output, remove_abandoned
 
 MAX_HEADER = 90_000_000  # bytes; other readers refuse 100 MB
-_PIECE = 1 << 20  # bytes that are copied, hashed and written at a time; small enough for the processor's cache
+_PIECE = 1 << 20  # bytes that are copied, hashed and written at a time; few enough for the processor's cache
 _SHARD = "-0123456789abcdef-00001-of-00001.safetensors"  # an example of what follows the checkpoint's name
 
 
@@ -68,8 +68,9 @@ Progress = Callable[[int], None]
 
 
 def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: Progress) -> str:
-    """Writes a checkpoint durably; returns the path of the file, or of the index of the shards. If the checkpoint that
-    it replaces was saved the other way, in shards or in one file, that is removed once the new one is in place."""
+    """Writes a checkpoint durably; returns the path of the file, or of the index of the shards. If it replaces a
+    checkpoint in the other layout (shards instead of one file, or one file instead of shards), the old files are
+    removed once the new ones are in place."""
     copies = _TiedCopies(checkpoint)
     parts = _parts(sorted(checkpoint.items, key=copies.holds), shard_size)
     whole = os.path.realpath(path)
@@ -83,17 +84,20 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
         with FileTransaction(name, check_staged, lambda: _remove_earlier(whole, in_shards=False)) as transaction:
             _write_tensors(transaction.open(path, like=path + INDEX), checkpoint, copies, progress)
         return path
-    front = f"{_own_front(name)}{secrets.token_hex(4)}"
-    names = [f"{front}-{number:05}-of-{len(parts):05}.safetensors" for number in range(1, len(parts) + 1)]
+    prefix = f"{_own_front(name)}{secrets.token_hex(4)}"
+    names = [f"{prefix}-{number:05}-of-{len(parts):05}.safetensors" for number in range(1, len(parts) + 1)]
     longest = local.disk.longest_name(folder)
     for file_name in (name + INDEX, names[-1]):
         if len(os.fsencode(file_name)) > longest:
             raise FileError(
-                f"cannot write {shown_file(path)} in shards: {shown_file(file_name)} would have more than the "
-                f"{longest} bytes that a name may have there; take a shorter one"
+                f"cannot write {shown_file(path)} in shards: the file name {shown_file(file_name)} would be longer "
+                f"than the {longest} bytes that are allowed there; use a shorter name"
             )
     if os.path.lexists(whole + INDEX) and not _is_index(whole + INDEX):
-        raise FileError(f"cannot write {shown_file(whole + INDEX)}: the file that exists is not an index of shards")
+        raise FileError(
+            f"cannot write {shown_file(whole + INDEX)}: a file of that name exists and is not an index of shards; "
+            "save under another name, or move that file away"
+        )
     like = whole + INDEX if os.path.exists(whole + INDEX) else whole
     seals = {}
     with FileTransaction(name, check_staged, lambda: _remove_earlier(whole, in_shards=True)) as transaction:
@@ -107,8 +111,9 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
 
 
 def _own_front(name: str) -> str:
-    """The prefix of the names of a checkpoint's shards, which no other checkpoint has: `m` and `m.safetensors` differ.
-    Characters that are part of a path on some system, or not printable, are replaced; a long name is cut."""
+    """The prefix of the names of a checkpoint's shards, which no other checkpoint has: it differs for `m` and
+    `m.safetensors`. Characters that are part of a path on some system, or not printable, are replaced; a long name is
+    cut."""
     stem, digits = _stem_and_digits(name)
     stem = re.sub(r"[\\:\x00-\x1f\x7f\ud800-\udfff]", "_", stem)
     return f"{stem.encode()[: 255 - len(_SHARD)].decode(errors='ignore')}-{digits}"
@@ -119,7 +124,7 @@ def _stem_and_digits(name: str) -> tuple[str, str]:
 
 
 def _parts(items: list[Item], shard_size: int | None) -> list[list[Item]]:
-    """The arrays of each file: as many as fit the requested size, and the longest header."""
+    """The arrays of each file: as many as fit into the requested size and into the longest header."""
     parts: list[list[Item]] = [[]]
     size = header = 0
     for item in items:
@@ -151,13 +156,13 @@ def _index(checkpoint: Checkpoint, seals: dict[str, str], parts: list[list[Item]
 
 
 def _escaped(text: str) -> str:
-    """Text as it is escaped in a JSON string."""
+    """Text, escaped as in a JSON string."""
     return json.dumps(text)[1:-1]
 
 
 class _TiedCopies:
-    """Tied names that are written all the same, for readers that need them. Each gets the bytes that were written for
-    the array it is tied to, read back from the file: memory may have changed since."""
+    """Tied names that are written as copies, for readers that need them. Each gets the bytes that were written for the
+    array it is tied to, read back from the file: memory may have changed since."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         names = {item.name for item in checkpoint.items}
@@ -166,7 +171,7 @@ class _TiedCopies:
         self._places: dict[str, tuple[Output, int, Item]] = {}
 
     def holds(self, item: Item) -> bool:
-        """Whether an item is such a copy. Copies are written last."""
+        """Whether an item is a tied copy. Copies are written last."""
         return item.name in self._of
 
     def wrote(self, item: Item, output: Output, start: int) -> None:
@@ -185,7 +190,7 @@ class _TiedCopies:
 
 
 def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, progress: Progress) -> str:
-    """Writes a file, and returns its seal: the checksum of the header, which holds the checksums of all arrays."""
+    """Writes a file, and returns its seal: the checksum of the header, which contains the checksums of all arrays."""
     # The widest elements first, so that the offset of every array is a multiple of its element size.
     laid_out = sorted(checkpoint.items, key=lambda item: (-ITEM_BYTES[item.dtype], copies.holds(item)))
     rows = rows_of((item.name, item.dtype, item.shape, item.nbytes) for item in laid_out)
@@ -230,7 +235,10 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, 
                 view = view[len(copied) :]
         hasher.end()
         if written != item.nbytes:
-            raise FileError(f"{item.name!r} should give {item.nbytes:,} bytes and gave {written:,}; nothing was saved")
+            raise FileError(
+                f"cannot save {item.name!r}: it should have {item.nbytes:,} bytes but has {written:,}; "
+                "nothing was saved"
+            )
         copies.wrote(item, output, start)
     staging.flush()
     final = header("".join(hasher.checksums))
@@ -248,7 +256,7 @@ class _Staging:
 
     @property
     def at(self) -> int:
-        """The offset in the file of the bytes that are taken next."""
+        """The offset in the file of the next bytes that are added."""
         return self._output.at + self._filled
 
     def take(self, view: memoryview) -> memoryview:
@@ -268,16 +276,16 @@ class _Staging:
             self._filled = 0
 
 
-# -- remains of earlier saves ------------------------------------------------------------------------------
+# -- leftovers of earlier saves ------------------------------------------------------------------------------
 
 
 def _remove_earlier(path: str, in_shards: bool) -> None:
-    """Removes an earlier checkpoint at this path that was saved the other way, and shards that no index names."""
+    """Removes an earlier checkpoint at this path in the other layout, and shards that no index refers to."""
     folder, name = os.path.split(path)
     with suppress(OSError):
         if in_shards or _is_index(path + INDEX):
             local.disk.remove(os.path.join(folder, name if in_shards else name + INDEX))
-    former = "-".join(_stem_and_digits(name))  # the prefix of shards from before characters were replaced
+    former = "-".join(_stem_and_digits(name))  # the prefix that shards had before characters were replaced
     is_left = re.compile(f"({re.escape(_own_front(name))}|{re.escape(former)}){_OWN_BACK}").fullmatch
     remove_abandoned(folder, lambda file_name: is_left(file_name) is not None, lambda: _in_use(folder))
 
@@ -286,7 +294,7 @@ _OWN_BACK = r"[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors"  # follows `_own_front` i
 
 
 def _in_use(folder: str) -> set[str]:
-    """The shards that any index in the folder names; somebody may have copied an index."""
+    """The shards that any index in the folder refers to; somebody may have copied an index."""
     names = local.disk.names_in(folder)
     used: set[str] = set()
     for index in names:
@@ -295,22 +303,22 @@ def _in_use(folder: str) -> set[str]:
             try:
                 used.update(json.loads(text)["weight_map"].values())
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-                # A damaged index, or another program's. Whatever looks like the name of a shard of ours counts; only
-                # its end is compared, because the rest may be escaped in several ways.
+                # A damaged index, or another program's. Everything that looks like the name of one of our shards
+                # counts; only the end is compared, because the rest may be escaped in several ways.
                 ends = {end.decode() for end in re.findall(rb"[0-9a-f]{8}" + _OWN_BACK.encode(), text)}
                 used.update(name for name in names if name[-len(_SHARD) + 1 :] in ends)
     return used
 
 
 def _is_index(path: str) -> bool:
-    """Whether a file is an index of shards, ours or another program's, or what is left of a damaged one."""
+    """Whether a file is an index of shards, ours or another program's, or the remains of a damaged one."""
     text = _index_text(path)
     return not text.strip() or b'"weight_map"' in text or text.startswith(record.INDEX.encode())
 
 
 def _index_text(path: str) -> bytes:
-    """The content of a file that has the name of an index; empty where it is missing, not a file, or too large for any
-    reader. Raises where it may not be read, because then nobody knows which shards it names."""
+    """The content of a file that has the name of an index; empty if it is missing, not a regular file, or too large for
+    any reader. Raises if it cannot be read, because then the shards that it refers to are unknown."""
     try:
         file = local.disk.open(path)
     except OSError as error:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from leafwise.errors import FileError
 
-CHUNK = 1 << 20  # how many bytes of an array have one checksum
+CHUNK = 1 << 20  # bytes of an array that share one checksum
 DIGITS = 16  # of a checksum, in hexadecimal
 
 
@@ -31,13 +31,13 @@ def checksum(data: Any) -> str:
 
 
 def checksummer() -> Callable[[Any], str]:
-    """`checksum` as a function that is faster when called many times."""
+    """A version of `checksum` that is faster when called many times."""
     digest = _library().xxh3_64_intdigest
     return lambda data: f"{digest(data):016x}"
 
 
 def flipped_byte(data: bytearray, wanted: str) -> Iterator[int]:
-    """The positions of bytes where flipping one bit gives the data the checksum that it should have.
+    """The positions of bytes in which flipping one bit gives the data the expected checksum.
 
     >>> list(flipped_byte(bytearray(b"le`f"), checksum(b"leaf")))
     [2]
@@ -84,7 +84,7 @@ class ChunkHasher:
                 self.end()
 
     def end(self) -> None:
-        """Ends an array: the next bytes begin another one, and a new chunk."""
+        """Ends an array: the next bytes begin a new array and a new chunk."""
         if self._open is not None:
             self.checksums.append(f"{self._open.intdigest():016x}")
             self._open = None
@@ -94,7 +94,7 @@ class ChecksumPass(Protocol):
     """One pass over the bytes of an array, added by several threads in any order."""
 
     def add(self, start: int, data: Any) -> None:
-        """Adds the bytes from `start` on, which is a multiple of `piece`: `piece` of them, or fewer at the end."""
+        """Adds the bytes at `start`, a multiple of `piece`: `piece` bytes, or fewer at the end of the array."""
 
     def damaged(self) -> list[int]:
         """The offset of each damaged part. All bytes must have been added."""
@@ -110,7 +110,7 @@ class Checksums(Protocol):
 
 
 class ChunkChecksums:
-    """The checksums of one array, one for each chunk: a range of all that the header lists."""
+    """The checksums of one array, one for each chunk: a range of the checksums in the header."""
 
     __slots__ = ("_digits", "first", "piece")
 
@@ -142,7 +142,7 @@ class _ChunkPass:
 
 
 class Crc32:
-    """The CRC-32 of a zip entry that ends with an array. `before` holds the bytes in front of the array."""
+    """The CRC-32 of a zip entry that ends with an array. `before` is the bytes of the entry before the array."""
 
     __slots__ = ("before", "wanted")
     piece = CHUNK
@@ -171,7 +171,7 @@ class _CrcPass:
 
 
 def crc32_of_both(first: int, second: int, length: int) -> int:
-    """The CRC-32 of two byte strings joined, from the CRC-32 of each and the length of the second.
+    """The CRC-32 of two concatenated byte strings, from the CRC-32 of each and the length of the second.
 
     >>> crc32_of_both(zlib.crc32(b"leaf"), zlib.crc32(b"wise"), 4) == zlib.crc32(b"leafwise")
     True
@@ -179,7 +179,7 @@ def crc32_of_both(first: int, second: int, length: int) -> int:
     return _product(_power(length), first) ^ second
 
 
-# A CRC-32 is a polynomial over the field of two elements, modulo a fixed one; bit 31 is the coefficient of x⁰.
+# A CRC-32 is a polynomial over the field of two elements, modulo a fixed polynomial; bit 31 is the coefficient of x⁰.
 _MODULUS = 0xEDB88320
 
 
@@ -194,7 +194,7 @@ def _product(a: int, b: int) -> int:
 
 @lru_cache(maxsize=64)
 def _power(length: int) -> int:
-    """The factor of a CRC-32 when so many bytes follow: x to the power of their number of bits."""
+    """The factor by which a CRC-32 is multiplied when `length` bytes follow: x to the power of their number of bits."""
     result, square = 1 << 31, 1 << 23
     while length:
         if length & 1:
@@ -205,7 +205,7 @@ def _power(length: int) -> int:
 
 
 def count(nbytes: int, chunk: int) -> int:
-    """How many checksums an array has.
+    """The number of checksums of an array.
 
     >>> count(0, 4), count(4, 4), count(5, 4)
     (0, 1, 2)

@@ -41,7 +41,9 @@ def write_safetensors(entries: list[ConvertedArray], path: str, metadata: dict[s
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     for entry in entries:
         if entry.dtype not in CODES:
-            raise FileError(f"safetensors has no {entry.dtype}, which {entry.name!r} is; choose another with --dtype")
+            raise FileError(
+                f"cannot convert {entry.name!r}: safetensors has no dtype {entry.dtype}; choose another with --dtype"
+            )
     header |= rows_of((entry.name, entry.dtype, entry.array.spec.shape or (), entry.nbytes) for entry in entries)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
@@ -52,7 +54,7 @@ def write_safetensors(entries: list[ConvertedArray], path: str, metadata: dict[s
 
 
 def write_npz(entries: list[ConvertedArray], path: str, metadata: dict[str, str], progress: Progress) -> None:
-    """Writes an npz file, not compressed."""
+    """Writes an uncompressed npz file."""
     sink: Any
     with durable(path, partial(_check_staged, entries, path)) as output:
         sink = _Sink(output)
@@ -90,7 +92,7 @@ class _Sink:
 def _npy_header(entry: ConvertedArray) -> bytes:
     dtype = DTYPES[entry.dtype]
     if not dtype.is_native:
-        raise FileError(f"npz has no {entry.dtype}, which {entry.name!r} is; choose another with --dtype")
+        raise FileError(f"cannot convert {entry.name!r}: npz has no dtype {entry.dtype}; choose another with --dtype")
     descr = f"{'|' if dtype.itemsize == 1 else '<'}{dtype.numpy}"
     shape = tuple(entry.array.spec.shape or ())
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
@@ -114,7 +116,7 @@ def _write_values(entry: ConvertedArray, output: Output, progress: Progress) -> 
 
 
 def _chunks(entry: ConvertedArray) -> Iterator[Any]:
-    """The values as bytes in the dtype to write, compared with their checksums."""
+    """The values as bytes in the dtype to write; checksums are compared on the way."""
     if entry.dtype == entry.array.spec.dtype:
         for chunk in reader.checked_chunks(entry.name, entry.array):
             yield memoryview(chunk).cast("B")
@@ -125,11 +127,13 @@ def _chunks(entry: ConvertedArray) -> Iterator[Any]:
         for part in entry.array.parts():
             yield as_bytes(cast_to(part, entry.dtype, entry.saturate))
     except WriteError as error:
-        raise FileError(f"cannot convert {escape(entry.name)}: {error}; --cast saturate takes the nearest") from error
+        raise FileError(
+            f"cannot convert {escape(entry.name)}: {error}; --cast saturate uses the nearest value that fits"
+        ) from error
 
 
 def dtype_for(array: Stored, requested: str | None) -> str:
-    """The dtype to write an array in: the requested one for floating-point values; else its own."""
+    """The dtype to write an array in: the requested one for floating-point values, otherwise its own."""
     own = array.spec.dtype
     fractional = is_float(own) or own not in ITEM_BYTES
     if requested is not None and fractional:

@@ -1,4 +1,4 @@
-"""PyTorch Distributed Checkpoint: a folder with a pickle called `.metadata`, and files that hold pieces of tensors."""
+"""PyTorch Distributed Checkpoint: a folder with a pickle called `.metadata`, and files with pieces of tensors."""
 
 from collections.abc import Callable
 from math import prod
@@ -25,14 +25,14 @@ from leafwise.files.torch_zip import entries, unpickled
 from leafwise.files.unpickler import Unpickler
 
 _METADATA = "torch.distributed.checkpoint.metadata"
-_PIECE = 600  # bytes of memory that a piece takes
+_PIECE = 600  # bytes of memory for a piece
 _ENUM = "_MEM_FORMAT_ENCODING"
 
 
 def _member(owner: Any, name: Any) -> PickledObject:
-    """A member of an enum, which Python 3.11.0 to 3.11.3 pickle as a call of getattr. No attribute is looked up."""
+    """A member of an enum, which Python 3.11.0 to 3.11.3 pickle as a call to getattr. No attribute is looked up."""
     if owner != f"{_METADATA}.{_ENUM}" or not isinstance(owner, GlobalName) or not isinstance(name, str):
-        raise UnpicklingError(f"it asks for an attribute of {shown(owner)}")
+        raise UnpicklingError(f"it contains an attribute of {shown(owner)}, which leafwise does not load")
     return PickledObject(_ENUM, (name,))
 
 
@@ -63,22 +63,22 @@ def read(folder: Folder) -> StoredFile:
     try:
         content = Unpickler(bytes(source.read(0, source.size)), DCP_TABLE, None, source.error, source.limits).run()
     except TruncatedPickleError:
-        raise source.error(source.size, "the pickle ends early; was it cut off?") from None
+        raise source.error(source.size, "the pickle ends early; was the file cut off?") from None
     if not isinstance(content, PickledObject) or content.kind != "Metadata":
-        raise source.error(0, "the pickle describes no checkpoint")
+        raise source.error(0, "the pickle does not describe a checkpoint")
     tensors, storage_data = content.get("state_dict_metadata"), content.get("storage_data")
     if not isinstance(tensors, dict) or not isinstance(storage_data, dict):
-        raise source.error(0, "the pickle names no tensors, or not where they lie")
+        raise source.error(0, "the pickle does not list the tensors and where they are stored")
     places = _PieceLocations(folder, source, storage_data)
     if not all(isinstance(name, str) for name in tensors):
-        raise source.error(0, "the pickle gives a tensor a name that is not text")
+        raise source.error(0, "the pickle contains a tensor whose name is not text")
     arrays = {name: _entry(source, name, description, places) for name, description in tensors.items()}
     source.close()
     return StoredFile(source, "DCP", arrays, sources=places.opened)
 
 
 class _PieceLocations:
-    """Where each piece lies: by the name of the tensor and the position of the piece."""
+    """Where each piece is stored, by the name of the tensor and the position of the piece."""
 
     def __init__(self, folder: Folder, source: Source, storage_data: dict[Any, Any]) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ class _PieceLocations:
         self._by_key: dict[tuple[str, str], tuple[str, int, int]] = {}
         for index, info in storage_data.items():
             if not isinstance(index, PickledObject) or not isinstance(info, PickledObject):
-                raise source.error(0, "the pickle says in an unknown way where the pieces lie")
+                raise source.error(0, "the list of where pieces are stored has an unknown form")
             name = index.get("fqn")
             position = counts(index.get("offset") or (), source, 0, "the position of a piece")
             file, start, length = info.get("relative_path"), info.get("offset"), info.get("length")
@@ -101,13 +101,13 @@ class _PieceLocations:
                 or type(start) is not int
                 or type(length) is not int
             ):
-                raise source.error(0, f"the pickle does not say where {shown(name)} lies")
+                raise source.error(0, f"the pickle does not say where {shown(name)} is stored")
             self._by_key[name, str(position)] = file, start, length
 
     def length(self, source: Source, name: str) -> int:
         place = self._by_key.get((name, "()"))
         if place is None:
-            raise source.error(0, f"the pickle does not say where {name!a} lies")
+            raise source.error(0, f"the pickle does not say where {name!a} is stored")
         return place[2]
 
     def item(self, source: Source, name: str, position: tuple[int, ...]) -> Callable[[], Source]:
@@ -115,7 +115,7 @@ class _PieceLocations:
         if place is None and not any(position):
             place = self._by_key.get((name, "()"))
         if place is None:
-            raise source.error(0, f"the pickle does not say where the piece {position} of {name!a} lies")
+            raise source.error(0, f"the pickle does not say where the piece of {name!a} at {position} is stored")
         file, start, length = place
 
         def open_item() -> Source:
@@ -128,15 +128,15 @@ class _PieceLocations:
 
 def _entry(source: Source, name: str, description: Any, places: _PieceLocations) -> Any:
     if not isinstance(description, PickledObject):
-        raise source.error(0, f"{name!a} is described in an unknown way")
+        raise source.error(0, f"the description of {name!a} has an unknown form")
     if description.kind == "BytesStorageMetadata":
-        return f"<an object of {places.length(source, name):,} bytes, not looked into>"
+        return f"<an object of {places.length(source, name):,} bytes, not read>"
     shape = counts(description.get("size"), source, 0, f"the shape of {name!a}")
     dtype = _dtype(source, name, description.get("properties"))
     pieces: list[tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]] = []
     chunks = description.get("chunks") or []
     if not isinstance(chunks, list | tuple) or not all(isinstance(chunk, PickledObject) for chunk in chunks):
-        raise source.error(0, f"the pieces of {name!a} are described in an unknown way")
+        raise source.error(0, f"the list of the pieces of {name!a} has an unknown form")
     # Counted for each tensor: many tensors may refer to one list of pieces in the pickle.
     source.limits.spend_steps(20 * len(chunks))
     source.limits.spend_bytes(_PIECE * len(chunks))
@@ -145,13 +145,13 @@ def _entry(source: Source, name: str, description: Any, places: _PieceLocations)
         size = counts(chunk.get("sizes"), source, 0, f"the shape of a piece of {name!a}")
         fits = len(position) == len(size) == len(shape)
         if not fits or any(p + n > whole for p, n, whole in zip(position, size, shape, strict=True)):
-            raise source.error(0, f"a piece of {name!a} at {position} of shape {size} is outside of {shape}")
+            raise source.error(0, f"the piece of {name!a} at {position}, of shape {size}, does not fit into {shape}")
         pieces.append((position, size, _piece(places.item(source, name, position), name, size, dtype)))
     source.limits.spend_bytes(names_cost([name], source.limits.bytes))
     try:
         return Pieces(spec_of(shape, dtype), pieces, source.limits)
     except NotTiledError:
-        text = f"the pieces of {name!a} do not hold each of its {prod(shape):,} numbers once"
+        text = f"the pieces of {name!a} do not cover each of its {prod(shape):,} elements exactly once"
         raise source.error(0, text) from None
 
 
@@ -172,10 +172,12 @@ def _piece(item: Callable[[], Source], name: str, shape: tuple[int, ...], dtype:
         zip_entries = entries(part)
         pickles = [entry for entry in zip_entries if entry.rpartition("/")[2] == "data.pkl"]
         if len(pickles) != 1:
-            raise part.error(0, f"the piece of {name!a} is not a torch zip file")
+            raise part.error(0, f"the piece of {name!a} is not a PyTorch zip file")
         array = unpickled(part, zip_entries, pickles[0].removesuffix("data.pkl"), TABLE)
         if not isinstance(array, Stored) or array.spec.shape != shape or array.spec.dtype != dtype:
-            raise part.error(0, f"the piece of {name!a} is not of shape {shape} in {dtype}, as .metadata says")
+            raise part.error(
+                0, f"the piece of {name!a} does not have the shape {shape} and dtype {dtype} that .metadata lists"
+            )
         return array
 
     return open_piece

@@ -9,18 +9,21 @@ from leafwise.files.disk import check_byte_order
 from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 
-# First bytes of files that people mistake for checkpoints → what they are.
+# First bytes of files that people mistake for checkpoints → what these files are.
 _MISTAKEN = (
-    (b"version https://git-lfs", "it is a Git LFS pointer; `git lfs pull` fetches the file itself"),
-    (b"<!doctype", "it is an HTML page, perhaps an error page saved in place of a download"),
-    (b"<html", "it is an HTML page, perhaps an error page saved in place of a download"),
-    (b"<?xml", "it is an XML page, perhaps an error message saved in place of a download"),
-    (b"\x89hdf", "it is an HDF5 file, as Keras writes; leafwise does not read those"),
-    (b"\x1f\x8b", "it is compressed with gzip; unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "it is compressed with zstd; unpack it first"),
-    (b"bzh", "it is compressed with bzip2; unpack it first"),
-    (b"\xfd7zxz", "it is compressed with xz; unpack it first"),
-    (b"{", "it is JSON text; an index of shards is opened by its folder, or by a name that ends in .index.json"),
+    (b"version https://git-lfs", "this is a Git LFS pointer, not the file itself; fetch the file with `git lfs pull`"),
+    (
+        b"<!doctype",
+        "this is an HTML page, perhaps an error page saved instead of the download; download the file again",
+    ),
+    (b"<html", "this is an HTML page, perhaps an error page saved instead of the download; download the file again"),
+    (b"<?xml", "this is an XML page, perhaps an error message saved instead of the download; download the file again"),
+    (b"\x89hdf", "this is an HDF5 file, as written by Keras, which leafwise does not read"),
+    (b"\x1f\x8b", "this file is compressed with gzip; decompress it first"),
+    (b"\x28\xb5\x2f\xfd", "this file is compressed with zstd; decompress it first"),
+    (b"bzh", "this file is compressed with bzip2; decompress it first"),
+    (b"\xfd7zxz", "this file is compressed with xz; decompress it first"),
+    (b"{", "this is JSON; to open an index of shards, give its folder, or a file whose name ends in .index.json"),
 )
 
 
@@ -51,7 +54,7 @@ def _read(source: Source) -> StoredFile:
     if not source.size:
         raise source.error(0, "the file is empty; was the download cut off?")
     start = bytes(source.read(0, min(64, source.size)))
-    if safetensors.begins(start, source.size):  # first: its leading length may look like any other magic
+    if safetensors.begins(start, source.size):  # checked first: its leading length may look like any magic number
         return safetensors.read(source)
     for magic, cause in _MISTAKEN:
         if start[: len(magic)].lower() == magic:
@@ -69,7 +72,11 @@ def _read(source: Source) -> StoredFile:
             reader: Callable[[Source], StoredFile] = getattr(_format(module), read_it)
             return reader(source)
     if start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        raise source.error(0, "it is a bare pickle, which could run anything; leafwise reads what torch.save wrote")
+        raise source.error(
+            0, "this is a plain pickle, which can run any code; leafwise reads only the pickles that torch.save writes"
+        )
     if source.size > 512 and bytes(source.read(257, 262)) == b"ustar":
-        raise source.error(0, "it is a tar archive, as PyTorch before 0.1.10 wrote; load and save it with a newer one")
+        raise source.error(
+            0, "this is a tar archive, the format of PyTorch before 0.1.10; load it with PyTorch and save it again"
+        )
     return safetensors.read(source)

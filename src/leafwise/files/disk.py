@@ -1,4 +1,4 @@
-"""Every call to the local file system, in one place, so that tests can make each of them fail, stall or crash."""
+"""All calls to the local file system, in one place, so that tests can make each of them fail, stall or crash."""
 
 import errno
 import mmap
@@ -32,7 +32,7 @@ class Disk:
 
     def open(self, path: str) -> int:
         flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # else opening a pipe waits for a writer
+        file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # otherwise opening a pipe waits for a writer
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise OSError(errno.EINVAL, "it is not a file, but a pipe, a device or a folder")
@@ -53,7 +53,7 @@ class Disk:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, file: int, start: int, view: memoryview) -> int:
-        """Fills memory with the bytes from an offset on; returns how many there were."""
+        """Fills memory with the bytes from an offset on; returns how many bytes there were."""
         filled = 0
         while filled < len(view):
             done = os.preadv(file, [view[filled:]], start + filled)
@@ -78,7 +78,7 @@ class Disk:
     # -- writing -----------------------------------------------------------------------------------------
 
     def create(self, path: str) -> int:
-        """Creates a file, which must not exist yet, with the mode that the umask leaves."""
+        """Creates a file, which must not exist yet, with the default mode (0o666 minus the umask)."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         return os.open(path, flags, 0o666)
 
@@ -98,18 +98,18 @@ class Disk:
             view, start = view[done:], start + done
 
     def skip(self, file: int, length: int) -> None:
-        """Leaves a gap of so many bytes, to be filled by `write_at`."""
+        """Leaves a gap of `length` bytes, to be filled by `write_at`."""
         os.lseek(file, length, os.SEEK_CUR)
 
     def lock(self, file: int) -> None:
         """Locks a file that is being written, until it is closed or its process ends."""
         if fcntl is not None:
-            with suppress(OSError):  # a file system without locks, where nobody removes leftovers
+            with suppress(OSError):  # a file system without locks; leftovers are then never removed
                 fcntl.flock(file, fcntl.LOCK_EX)
 
     def lock_folder(self, folder: str) -> int | None:
-        """Waits for the lock on a folder, which writers hold while they rename files into it; closing it releases it.
-        None where folders cannot be locked."""
+        """Waits for the lock on a folder, which writers hold while they rename files into it. Closing the returned
+        descriptor releases the lock. Returns None if folders cannot be locked."""
         if fcntl is None:
             return None
         with suppress(OSError):
@@ -123,7 +123,7 @@ class Disk:
         return None
 
     def open_abandoned(self, path: str) -> int | None:
-        """Opens and locks a file that nobody is writing any more; None where somebody may be."""
+        """Opens and locks a file that nobody is writing any more; returns None if somebody may still be writing it."""
         if fcntl is None:
             return None
         file = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
@@ -135,7 +135,7 @@ class Disk:
         return file
 
     def copy(self, source: int, start: int, file: int, length: int) -> None:
-        """Copies bytes from one file to the end of another, in the kernel where that is possible."""
+        """Copies bytes from one file to the end of another, inside the kernel if possible."""
         while length:
             try:
                 done = os.copy_file_range(source, file, min(length, 1 << 26), offset_src=start)
@@ -146,7 +146,7 @@ class Disk:
                 self.write(file, data)
                 done = len(data)
             if not done:
-                raise OSError(errno.EIO, "the file that is copied ended early")
+                raise OSError(errno.EIO, "the file being copied ended early")
             start += done
             length -= done
 
@@ -163,8 +163,8 @@ class Disk:
         os.close(file)
 
     def rename(self, old: str, new: str) -> None:
-        """Moves a file into place. A large file that is replaced is kept open meanwhile, and closed in a thread:
-        freeing its blocks takes a third as long as writing them, and need not be waited for."""
+        """Moves a file into place. If it replaces a large file, that file is kept open meanwhile and closed in a
+        thread: freeing its blocks takes a third as long as writing them, and the caller need not wait for it."""
         held = None
         with suppress(OSError):
             if os.stat(new).st_size >= _LARGE:
@@ -194,7 +194,7 @@ _CANNOT_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno
 
 
 def check_byte_order() -> None:
-    """Raises on a big-endian machine: the readers take the little-endian numbers in files as they are."""
+    """Raises on a big-endian machine: the readers use the little-endian numbers in files without conversion."""
     if sys.byteorder != "little":
         raise Unsupported("leafwise", "read or write files here", "this machine is big-endian")
 
@@ -203,7 +203,7 @@ _MOUNTS = "/proc/mounts"
 
 
 def is_far(path: str, mounts: Sequence[str] | None = None) -> bool:
-    """Whether a path lies on the file system of another machine, as far as the list of mounts says.
+    """Whether a path is on the file system of another machine, according to the list of mounts.
 
     >>> is_far("/data/model", ["host:/x /data nfs4 rw 0 0", "/dev/sda / ext4 rw 0 0"])
     True
@@ -227,8 +227,8 @@ def is_far(path: str, mounts: Sequence[str] | None = None) -> bool:
 
 
 def mode_for(path: str) -> int | None:
-    """The mode of the file that is about to be replaced; None where there is none, so that the umask decides. Raises
-    where it is not a regular file, which must not be replaced."""
+    """The mode of the file that is about to be replaced; None if it does not exist, so that the umask decides. Raises
+    if it is not a regular file, because nothing else may be replaced."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

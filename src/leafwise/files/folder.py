@@ -12,17 +12,17 @@ from leafwise.files.remote import RemoteSource, is_url, remote, remote_errors
 from leafwise.files.source import LocalSource, Source
 
 INDEX = ".index.json"  # the suffix of the name of an index of shards
-ENOUGH = 1_000  # missing files that are listed at most; an index may name any number
+ENOUGH = 1_000  # the most missing files that are listed; an index may name any number
 
 
 class Folder:
-    """A folder. Its files are opened by bare names only."""
+    """A folder. Its files are opened by name only, without a path."""
 
     def __init__(self, path: str, files: Any = None, inside: str = "") -> None:
         self.path = path
         self._files, self._inside = files, inside
         self._names: list[str] | None = None
-        self.limits = Limits()  # shared by all files in it while they are opened
+        self.limits = Limits()  # shared by all files in the folder while they are opened
         self.verify = True  # whether headers that have checksums are checked
 
     @property
@@ -40,16 +40,16 @@ class Folder:
         return self._names
 
     def has_changed(self) -> bool:
-        """Whether its list of files has changed since it was listed."""
+        """Whether files were added or removed since the folder was listed."""
         before, self._names = self._names, None
         return before is not None and self.names != before
 
     def open(self, name: str) -> Source:
-        """Opens a file in the folder. A name that contains a path could lead anywhere, and is refused; but a name that
-        the system lists for the folder is a file in it, whatever it looks like."""
+        """Opens a file in the folder. A name that contains a path could lead anywhere, so it is refused; but a name
+        that the system lists for the folder is always a file in it, whatever it looks like."""
         if not is_bare(name) and (self._files is not None or name not in self.names):
             raise FileError(
-                f"{shown_file(self.path)} refers to {ascii(name)[:200]}, which is not a bare name of a file in it"
+                f"cannot open {ascii(name)[:200]} in {shown_file(self.path)}: only files directly in it are opened"
             )
         source = self._source(name)
         source.verify, source.limits = self.verify, self.limits
@@ -61,8 +61,8 @@ class Folder:
         return RemoteSource(f"{self.path.rstrip('/')}/{name}", self._files, f"{self._inside.rstrip('/')}/{name}")
 
     def open_all(self, names: Iterable[str]) -> tuple[dict[str, Source], list[str]]:
-        """Opens the files of these names without reading them. Returns them, and the names of missing ones, `ENOUGH` of
-        them at most."""
+        """Opens the files with these names without reading them. Returns them, and the names of at most `ENOUGH`
+        missing files."""
         sources: dict[str, Source] = {}
         missing = []
         try:
@@ -83,7 +83,8 @@ class Folder:
 
 
 class StagedFolder(Folder):
-    """A folder as it will be once files that were just written are in place. `staged`: name → how to open the file."""
+    """A folder as it will be once files that were just written are in place. `staged`: name → function that opens the
+    file."""
 
     def __init__(self, path: str, staged: dict[str, Callable[[], Source]]) -> None:
         super().__init__(path)

@@ -1,4 +1,4 @@
-"""GGUF files: values about the model, then the list of tensors, of which many are quantized in blocks."""
+"""GGUF files: values about the model, then the list of tensors, many of them quantized in blocks."""
 
 import struct
 from math import prod
@@ -13,11 +13,11 @@ from leafwise.files.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile
 
 _MAX_COUNT = 50_000_000  # the most elements that an array of values may have
-_VALUE = 250  # bytes of memory that a value takes, its place in the tree included
-_ARRAY = 800  # bytes of memory that an array takes while it is read
-_LONG = 64  # of longer arrays of values only the length is shown
+_VALUE = 250  # bytes of memory for a value, including its place in the tree
+_ARRAY = 800  # bytes of memory for an array while the header is read
+_LONG = 64  # for longer arrays of values, only the length is shown
 
-# Number → name, elements in a block, bytes of a block: the quantized types, and the plain dtypes.
+# Number of a type → its name, elements per block and bytes per block: the quantized types, and the plain dtypes.
 TYPES: dict[int, tuple[str, int, int]] = {
     2: ("q4_0", 32, 18), 3: ("q4_1", 32, 20), 6: ("q5_0", 32, 22), 7: ("q5_1", 32, 24), 8: ("q8_0", 32, 34),
     9: ("q8_1", 32, 40), 10: ("q2_k", 256, 84), 11: ("q3_k", 256, 110), 12: ("q4_k", 256, 144),
@@ -32,15 +32,18 @@ _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<
 
 
 def read(source: Source) -> StoredFile:
-    """Opens the file; the values and the list of tensors are read."""
+    """Opens the file; reads the values and the list of tensors."""
     cursor = Cursor(source, 4, block=1 << 16)
     version = cursor.unsigned(4)
     if version not in (2, 3):
-        raise source.error(4, f"version {version} of GGUF is not known (2 and 3 are); is it big-endian?")
+        raise source.error(4, f"GGUF version {version} is not supported (2 and 3 are); is the file big-endian?")
     tensors, values = cursor.unsigned(8), cursor.unsigned(8)
     # Each tensor takes at least 24 bytes of the file, and each value 13.
     if tensors * 24 > source.size or values * 13 > source.size:
-        raise source.error(8, f"{tensors:,} tensors and {values:,} values do not fit into {source.size:,} bytes")
+        raise source.error(
+            8,
+            f"the header lists {tensors:,} tensors and {values:,} values, which do not fit into {source.size:,} bytes",
+        )
     metadata: dict[str, Any] = {}
     for _ in range(values):
         at = cursor.at
@@ -48,11 +51,13 @@ def read(source: Source) -> StoredFile:
         source.limits.spend_steps(20)
         key = _string(cursor)
         if key in metadata:
-            raise source.error(at, f"the value {key!a} stands in the header twice")
+            raise source.error(at, f"the header contains the value {key!a} twice")
         metadata[key] = _value(cursor, cursor.unsigned(4))
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= 1 << 16:
-        raise source.error(cursor.at, f"an alignment of {ascii(alignment)[:40]} cannot be")
+        raise source.error(
+            cursor.at, f"general.alignment must be a number from 1 to 65,536, not {ascii(alignment)[:40]}"
+        )
     source.limits.spend_bytes(_ARRAY * tensors)
     source.limits.spend_steps(40 * tensors)
     listed = [_tensor(cursor) for _ in range(tensors)]
@@ -61,9 +66,9 @@ def read(source: Source) -> StoredFile:
     arrays: dict[str, Any] = {}
     for at, name, shape, kind, offset in listed:
         if name in arrays:
-            raise source.error(at, f"the tensor {name!a} stands in the header twice")
+            raise source.error(at, f"the header contains the tensor {name!a} twice")
         if offset % alignment:
-            raise source.error(at, f"the tensor {name!a} does not lie on a multiple of {alignment}")
+            raise source.error(at, f"the tensor {name!a} does not start at a multiple of {alignment} bytes")
         arrays[name] = _array(source, at, name, shape, kind, data + offset)
     _check_overlaps(source, arrays)
     return StoredFile(source, "GGUF", arrays, metadata=metadata)
@@ -74,7 +79,7 @@ def _tensor(cursor: Cursor) -> tuple[int, str, tuple[int, ...], int, int]:
     name = _string(cursor)
     axes = cursor.unsigned(4)
     if axes > 8:
-        raise cursor.source.error(at, f"the tensor {name!a} has {axes} axes")
+        raise cursor.source.error(at, f"the tensor {name!a} has {axes} axes; leafwise reads at most 8")
     # GGUF lists the fastest axis first.
     shape = tuple(reversed([cursor.unsigned(8) for _ in range(axes)]))
     return at, name, counts(shape, cursor.source, at, f"the shape of {name!a}"), cursor.unsigned(4), cursor.unsigned(8)
@@ -86,11 +91,13 @@ def _array(source: Source, at: int, name: str, shape: tuple[int, ...], kind: int
     dtype, block, size = TYPES[kind]
     count = prod(shape)
     if count % block or (shape and shape[-1] % block):
-        raise source.error(at, f"the tensor {name!a} of shape {shape} is not made of blocks of {block}")
+        raise source.error(at, f"the tensor {name!a} of shape {shape} cannot be divided into blocks of {block}")
     nbytes = count // block * size
     if start + nbytes > source.size:
         raise source.error(
-            min(start, source.size), f"the tensor {name!a} should reach to byte {start + nbytes:,}; was it cut off?"
+            min(start, source.size),
+            f"the tensor {name!a} should end at byte {start + nbytes:,}, and the file has {source.size:,}; "
+            "was it cut off?",
         )
     storage = Storage(source, start, nbytes)
     if block == 1:
@@ -107,13 +114,15 @@ def _dequantizer(kind: int, dtype: str) -> Any:
             from leafwise.errors import Unsupported
 
             why = f"{dtype} needs the gguf package: pip install 'leafwise[gguf]'"
-            raise Unsupported("a file", "give these values", why) from error
+            raise Unsupported("a file", "provide these values", why) from error
         try:
             flat = gguf.quants.dequantize(np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType(kind))
         except (NotImplementedError, ValueError, KeyError) as error:
             from leafwise.errors import Unsupported
 
-            raise Unsupported("a file", "give these values", f"gguf does not dequantize {dtype}") from error
+            raise Unsupported(
+                "a file", "provide these values", f"the gguf package cannot dequantize {dtype}"
+            ) from error
         return flat.reshape(shape)
 
     return decode
@@ -140,10 +149,12 @@ def _value(cursor: Cursor, kind: int, depth: int = 0) -> Any:
         form = _SCALARS[kind]
         return struct.unpack(form, cursor.take(struct.calcsize(form)))[0]
     if kind != 9 or depth > 4:
-        raise cursor.error(f"a value of the unknown type {kind}")
+        raise cursor.error(
+            "arrays of values are nested too deeply" if kind == 9 else f"a value has the unknown type {kind}"
+        )
     inner, count = cursor.unsigned(4), cursor.unsigned(8)
     if count > _MAX_COUNT:
-        raise cursor.error(f"an array of {count:,} values cannot be")
+        raise cursor.error(f"an array has {count:,} values; leafwise reads at most {_MAX_COUNT:,}")
     if inner in _SCALARS:
         size = struct.calcsize(_SCALARS[inner])
         if count > _LONG:

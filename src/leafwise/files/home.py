@@ -1,4 +1,4 @@
-"""The home of files: an open file is a node, an array in it a leaf that knows where it lies."""
+"""The home of files: an open file is a node, and an array in it is a leaf that knows where its bytes are."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -40,7 +40,7 @@ class FilesHome(Home):
         if record is None:
             root = split(obj.content.items())
         else:
-            root = split([*obj.content.items(), *record.scalars.items()], lambda front: FileGroup(front, record))
+            root = split([*obj.content.items(), *record.scalars.items()], lambda prefix: FileGroup(prefix, record))
         if obj.metadata:
             root.children.insert(0, ("__metadata__", obj.metadata))
         return _by_kind(root) if isinstance(root, FileGroup) else ((), root.children, None)
@@ -100,7 +100,7 @@ class FilesHome(Home):
 
 
 def _by_kind(group: FileGroup) -> Visit:
-    """The leaves of a group by the kinds that the file says they have, and what is below it."""
+    """The leaves of a group, by the kind that the file records for them, and the other children."""
     kinds = group.record.kinds
     leaves: dict[LeafKind, list[tuple[str, Any]]] = {}
     others = []

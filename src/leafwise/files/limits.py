@@ -1,8 +1,8 @@
-"""How much a file may ask for while it is opened: bytes of memory, and steps of work.
+"""Limits on what opening a file may cost: bytes of memory, and steps of work.
 
-A file of some hundred bytes can describe gigabytes of values, or a year of work. Its size says little, so the readers
-count the bytes that they allocate, and what they do in steps of less than a microsecond. With the default limits, any
-file of 100 MB takes some seconds and less than 500 MB of memory; users who trust a file can raise them.
+A file of a few hundred bytes can describe gigabytes of values, or a year of work. Its size says little, so the readers
+count the bytes that they allocate, and their work in steps of less than a microsecond. With the default limits, any
+file of 100 MB takes a few seconds and less than 500 MB of memory; users who trust a file can raise the limits.
 """
 
 import sys
@@ -19,12 +19,12 @@ from leafwise.errors import QueryError
 MAX_BYTES = 400_000_000
 MAX_STEPS = 24_000_000
 
-LISTED = 300  # bytes of memory that the walk needs for an array and its names
+LISTED = 300  # bytes of memory that the walk needs for an array and its name
 GROUP = 400  # bytes of memory that the walk needs for a common prefix of names
 
 _BATCH = 1_000  # keys that are inserted between two readings of the clock
-_SLOW = 0.1  # seconds that inserting keys may take beyond _PER_KEY for each
-_PER_KEY = 3e-6  # seconds; usually a tenth of that
+_SLOW = 0.1  # seconds that inserting keys may take in addition to _PER_KEY for each key
+_PER_KEY = 3e-6  # seconds; usually it takes a tenth of that
 
 
 _usual: ContextVar[tuple[int, int]] = ContextVar("usual limits", default=(MAX_BYTES, MAX_STEPS))
@@ -32,7 +32,7 @@ _usual: ContextVar[tuple[int, int]] = ContextVar("usual limits", default=(MAX_BY
 
 @contextmanager
 def allowing(max_bytes: int | None, max_steps: int | None) -> Iterator[None]:
-    """Sets the limits for files that are opened inside the block without limits of their own."""
+    """Sets the limits for files that are opened inside the block without explicit limits."""
     token = _usual.set((max_bytes or MAX_BYTES, max_steps or MAX_STEPS))
     try:
         yield
@@ -41,11 +41,11 @@ def allowing(max_bytes: int | None, max_steps: int | None) -> Iterator[None]:
 
 
 class LimitError(ValueError):
-    """A file asks for more than its limits allow. Callers turn it into a FileError that names the file."""
+    """Opening a file takes more than its limits allow. Callers turn this into a FileError that names the file."""
 
 
 class Limits:
-    """The memory and the work that are left to a file that is being opened."""
+    """The memory and the work that are left for opening a file."""
 
     __slots__ = ("_repeated", "bytes", "max_bytes", "max_steps", "steps")
 
@@ -64,68 +64,68 @@ class Limits:
         return cls(sys.maxsize, sys.maxsize)
 
     def anew(self) -> "Limits":
-        """The same limits, with nothing spent."""
+        """The same limits, with nothing spent yet."""
         return Limits(self.max_bytes, self.max_steps)
 
     def spend_bytes(self, count: int) -> None:
-        """Takes bytes of memory from what is left. Call it before allocating them."""
+        """Subtracts bytes of memory from what is left. Call it before allocating them."""
         self.bytes -= count
         if self.bytes < 0:
             raise LimitError(
-                f"it asks for more than {self.max_bytes:,} bytes of memory; if you trust the file, allow more with "
-                "lw.open(path, max_bytes=…) or --max-bytes"
+                f"reading it takes more than {self.max_bytes:,} bytes of memory; if you trust the file, allow more "
+                "with lw.open(path, max_bytes=…) or --max-bytes"
             )
 
     def allows_repeats(self, count: int) -> bool:
-        """Whether arrays that repeat stored bytes, as expanded ones do, may add so many bytes. They may add a quarter
-        of `max_bytes` in all, since reading the values makes copies of them."""
+        """Whether arrays that repeat stored bytes, as expanded ones do, may add `count` bytes. In total they may add a
+        quarter of `max_bytes`, since reading the values copies them."""
         allowed = self._repeated + count <= self.max_bytes // 4
         self._repeated += count if allowed else 0
         return allowed
 
     def spend_repeats(self, count: int) -> None:
-        """Raises where values that are referred to several times add more than a sixteenth of `max_bytes` to those that
-        exist once. That is less than for arrays: printing or comparing a value takes longer than listing it."""
+        """Raises if repeated references to the same values add more than a sixteenth of `max_bytes`. The limit is lower
+        than for arrays, because printing or comparing a value takes longer than listing it."""
         if count > self.max_bytes // 16:
             raise LimitError(
-                "a few values in it are referred to so often that they stand for "
-                f"more than {self.max_bytes // 16:,} bytes of others; if you trust the file, allow more with "
+                "it refers to the same values so often that they would expand to "
+                f"more than {self.max_bytes // 16:,} bytes; if you trust the file, allow more with "
                 "lw.open(path, max_bytes=…) or --max-bytes"
             )
 
     def spend_steps(self, count: int) -> None:
-        """Takes steps of work from what is left. Call it before doing the work."""
+        """Subtracts steps of work from what is left. Call it before doing the work."""
         self.steps -= count
         if self.steps < 0:
             raise LimitError(
-                f"it asks for more than {self.max_steps:,} steps of work; if you trust the file, allow more with "
-                "lw.open(path, max_steps=…) or --max-steps"
+                f"reading it takes more than {self.max_steps:,} steps of work; if you trust the file, allow more "
+                "with lw.open(path, max_steps=…) or --max-steps"
             )
 
 
 def json_cost(text: bytes) -> int:
-    """A lower bound of the bytes that a JSON text and its values take in memory: counts brackets, quotes and commas."""
+    """A lower bound for the memory of a JSON text and its values, from the number of brackets, quotes and commas."""
     wide = 1 if text.isascii() else 4
     signs = (b'"', 40), (b"[", 80), (b"{", 240), (b",", 60)
-    # Not counted: keys that repeat, which are made once, and escaped quotes, which begin no text.
+    # Not counted: keys that repeat, which are allocated once, and escaped quotes, which do not begin a string.
     free = (b'"dtype":', 80), (b'"shape":', 80), (b'"data_offsets":', 80), (b'\\"', 40)
     cost = sum(text.count(sign) * size for sign, size in signs) - sum(text.count(part) * size for part, size in free)
     return 2 * wide * len(text) + max(cost, 0)
 
 
 def names_cost(names: Iterable[str], most: int) -> int:
-    """The bytes that the walk needs for arrays with dotted names: a leaf for each, and a node for each common prefix.
-    Stops counting above `most`."""
-    fronts: set[str] = set()
+    """The bytes that the walk needs for arrays with dotted names: a leaf for each name, and a node for each common
+    prefix. Stops counting above `most`."""
+    prefixes: set[str] = set()
     cost = 0
     for name in names:
         cost += LISTED
         if name.count(".") > MAX_DOTS:
             continue  # names with more dots are not split
         head = name.rpartition(".")[0]
-        while head and head not in fronts and cost <= most:
+        while head and head not in prefixes and cost <= most:
             cost += GROUP + 2 * len(head)
-            fronts.add(head)
+            prefixes.add(head)
             head = head.rpartition(".")[0]
         if cost > most:
             break
@@ -135,9 +135,9 @@ def names_cost(names: Iterable[str], most: int) -> int:
 class HashClock:
     """Measures the time that it takes to insert keys into dicts and sets.
 
-    Numbers, and tuples of them, can be chosen so that all land in one place of a table, where each one is compared with
-    all before it. (Text cannot: its hash differs from process to process.) What that costs depends on the table, so it
-    is measured: no keys that were not chosen for it come near the limit.
+    Numbers, and tuples of numbers, can be chosen so that all their hashes collide, and each key is compared with all
+    keys before it. (This is impossible with text, whose hashes differ from process to process.) The cost depends on the
+    table, so it is measured. Keys that were not chosen to collide do not come near the limit.
     """
 
     __slots__ = ("left",)
@@ -154,24 +154,24 @@ class HashClock:
             self.took(thread_time() - started, len(batch))
 
     def took(self, seconds: float, keys: int) -> None:
-        """Counts the time that it took to insert so many keys."""
+        """Counts the time that it took to insert a number of keys."""
         self.left -= max(0.0, seconds - keys * _PER_KEY)
         if self.left < 0:
             raise LimitError(
-                "its keys are numbers that were chosen to have the same place in a table, so that to look one up takes "
-                "for ever; no checkpoint has such keys by chance"
+                "its keys are numbers that were chosen to have colliding hashes, so that looking them up would take "
+                "forever; no checkpoint has such keys by accident"
             )
 
 
 def filled_set(items: Sequence[Any]) -> set[Any]:
-    """A set of the items; raises where their hashes collide too often."""
+    """A set of the items; raises if their hashes collide too often."""
     filled: set[Any] = set()
     HashClock().fill(filled.update, items)
     return filled
 
 
 def filled_dict(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A dict of the pairs; of equal keys, the last one counts. Raises where their hashes collide too often."""
+    """A dict of the pairs; if keys are equal, the last one counts. Raises if their hashes collide too often."""
     filled: dict[Any, Any] = {}
     HashClock().fill(filled.update, pairs)
     return filled

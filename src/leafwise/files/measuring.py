@@ -1,4 +1,4 @@
-"""Statistics of arrays at rest: read once, by several threads, a piece at a time."""
+"""Statistics of arrays in files, which are read once, by several threads, a piece at a time."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,13 +17,13 @@ from leafwise.kernels.cpu import PIECE, lies_densely
 from leafwise.kernels.dtypes import unknown_dtype
 from leafwise.kernels.streams import regrouped
 
-# How many bytes are looked at at a time: of what is read by Python, by one thread, elsewhere by all.
+# Bytes that are measured at a time: by one thread if Python reads them, and by all threads together if the C code does.
 _BUNDLE = 8 << 20
 _LARGE_BUNDLE = 128 << 20
 
 
 class _StoredPart(NamedTuple):
-    """A piece of an array that lies in a storage as a run of bytes."""
+    """A piece of an array: a contiguous range of bytes in a storage."""
 
     array: int
     dtype: str
@@ -33,12 +33,12 @@ class _StoredPart(NamedTuple):
 
 
 def cannot_measure(value: Stored) -> str:
-    # What a quantized array stands for is known when it was read.
+    # The values of a quantized array are known only after decoding, and then have a plain dtype.
     return "" if value.spec.dtype not in ITEM_BYTES and isinstance(value, Coded) else unknown_dtype(value.spec.dtype)
 
 
 def measure(values: list[Stored], histogram: bool, count: Callable[[int], None]) -> list[Moments]:
-    """The moments of each array; the same bits as if it were in memory, and lay there in the same order."""
+    """The moments of each array, with the same bits as for an array in memory with the same layout."""
     by_start: dict[tuple[int, int], list[Moments]] = {}
     runs = {number: run for number, value in enumerate(values) if (run := _run_of(value)) and value.spec.size}
     local = {number: run for number, run in runs.items() if isinstance(run[0].source, LocalSource)}
@@ -50,7 +50,8 @@ def measure(values: list[Stored], histogram: bool, count: Callable[[int], None])
         count(sum(part.stop - part.start for part in parts))
 
     with ExitStack() as files:
-        # Of each file a descriptor of our own: whoever closes the tree meanwhile frees the number of the other.
+        # Each file gets its own descriptor here, since closing the tree meanwhile would free the number of the
+        # original.
         sources: dict[int, Any] = {id(run[0].source): run[0].source for run in local.values()}
         opened = {key: os.dup(source.descriptor()) for key, source in sources.items()}
         for file in opened.values():
@@ -73,7 +74,7 @@ def measure(values: list[Stored], histogram: bool, count: Callable[[int], None])
 
 
 def _bundles(values: list[Stored], runs: dict[int, tuple[Storage, int, int]], size: int) -> Iterator[list[_StoredPart]]:
-    """Pieces of arrays, as many as make so many bytes."""
+    """Pieces of arrays, in bundles of at most `size` bytes."""
     bundle: list[_StoredPart] = []
     held = 0
     for number, (storage, start, stop) in runs.items():
@@ -91,7 +92,7 @@ def _bundles(values: list[Stored], runs: dict[int, tuple[Storage, int, int]], si
 
 
 def _run_of(value: Stored) -> tuple[Storage, int, int] | None:
-    """Storage, start and stop of an array whose elements fill a run of bytes; as in memory, in whatever order."""
+    """Storage, start and stop of an array whose elements fill a contiguous range of bytes, in any order of the axes."""
     run = value.plain_run()
     if run is None and type(value) is Strided and not value.big_endian:
         memory = value.memory()
@@ -101,7 +102,8 @@ def _run_of(value: Stored) -> tuple[Storage, int, int] | None:
 
 
 def _measure_in_file(parts: list[_StoredPart], opened: dict[int, int], histogram: bool) -> list[list[Moments]]:
-    """Read by the library itself: nothing is mapped, so that whoever cuts off the file meanwhile does no harm."""
+    """Measures pieces that the C code reads itself. Nothing is mapped, so truncating the file meanwhile does no
+    harm."""
     runs = []
     for part in parts:
         size = (part.stop - part.start) // ITEM_BYTES[part.dtype]
@@ -111,9 +113,9 @@ def _measure_in_file(parts: list[_StoredPart], opened: dict[int, int], histogram
         return cpu.measure_chunks(runs, histogram)
     except UnreadError as error:
         part = parts[error.number]
-        part.storage.read(part.start, part.stop)  # which says what is wrong, if it still is
+        part.storage.read(part.start, part.stop)  # raises a more specific error, if the problem persists
         raise part.storage.source.error(
-            part.storage.start + part.start, "what begins here cannot be read to its end; was the file cut off?"
+            part.storage.start + part.start, "the array cannot be read from here on; was the file cut off?"
         ) from error
 
 
@@ -127,7 +129,7 @@ def _measure_read(parts: list[_StoredPart], histogram: bool) -> list[list[Moment
 
 
 def _of_parts(value: Stored, histogram: bool, count: Callable[[int], None]) -> Moments:
-    """Of an array whose bytes must be put in order, or worked out."""
+    """The moments of an array whose bytes must be reordered or decoded."""
     pieces = regrouped(value.parts(), PIECE)
     chunks = [chunk for piece in pieces for chunk in cpu.measure_chunks([cpu.run_of(piece)], histogram)[0]]
     count(value.spec.nbytes)

@@ -1,4 +1,4 @@
-"""MXNet's `.params`: a list of arrays, each with a header of one of four versions, then their names."""
+"""MXNet's `.params` files: a list of arrays, each with a header in one of four versions, then their names."""
 
 from math import prod
 from typing import Any
@@ -13,7 +13,7 @@ from leafwise.files.stored_file import StoredFile
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _BY_NUMBER = {dtype.mxnet: dtype.name for dtype in DTYPES.values() if dtype.mxnet is not None}
 _DENSE, _ROWS, _CSR = 0, 1, 2
-_ARRAY = 700  # bytes of memory that an array takes while it is read
+_ARRAY = 700  # bytes of memory for an array while its header is read
 
 
 def read(source: Source) -> StoredFile:
@@ -21,22 +21,24 @@ def read(source: Source) -> StoredFile:
     cursor = Cursor(source, 16, block=256)
     count = cursor.unsigned(8)
     if count * 4 > source.size:
-        raise source.error(16, f"{count:,} arrays do not fit into {source.size:,} bytes")
+        raise source.error(16, f"the header lists {count:,} arrays, which do not fit into {source.size:,} bytes")
     source.limits.spend_bytes(_ARRAY * count)
     source.limits.spend_steps(40 * count)
     arrays = [_array(cursor) for _ in range(count)]
     at = cursor.at
     named = cursor.unsigned(8)
     if named not in (0, count):
-        raise source.error(at, f"{named:,} names for {count:,} arrays")
+        raise source.error(at, f"the file has {named:,} names for {count:,} arrays")
     names = [_name(cursor) for _ in range(named)] or [str(number) for number in range(count)]
     if cursor.at != source.size:
-        raise source.error(cursor.at, f"{source.size - cursor.at:,} bytes follow after the last name")
+        raise source.error(
+            cursor.at, f"{source.size - cursor.at:,} bytes follow the last name, where the file should end"
+        )
     source.limits.spend_bytes(names_cost(names, source.limits.bytes))
     content: dict[str, Any] = {}
     for name, array in zip(names, arrays, strict=True):
         if name in content:
-            raise source.error(at, f"the name {name!a} stands in the file twice")
+            raise source.error(at, f"the file contains the name {name!a} twice")
         if array is not None:
             content[name] = array
     return StoredFile(source, "MXNet params", content)
@@ -57,19 +59,19 @@ def _array(cursor: Cursor) -> Stored | None:
     if magic in (_V2, _V3):
         kind = cursor.signed(4)
         if kind not in (_DENSE, _ROWS, _CSR):
-            raise cursor.source.error(at, f"an array of the unknown storage type {kind}")
+            raise cursor.source.error(at, f"an array has the unknown storage type {kind}")
         if kind != _DENSE:
             stored_shape = _shape(cursor, at)
         shape = _shape(cursor, at, unknown=magic == _V3)
         if shape is None or (magic == _V2 and not shape):
-            return None  # an array that was never filled
+            return None  # an array that was never initialized
     elif magic == _V1:
         shape = _shape(cursor, at)
         if not shape:
             return None
     else:
         if magic > 32:
-            raise cursor.source.error(at, f"no array starts with {magic:#x}")
+            raise cursor.source.error(at, f"an array should begin here, but none begins with {magic:#x}")
         shape = counts([cursor.unsigned(4) for _ in range(magic)], cursor.source, at, "the shape")
         if not shape:
             return None
@@ -89,7 +91,7 @@ def _array(cursor: Cursor) -> Stored | None:
 def _dtype(cursor: Cursor) -> str:
     number = cursor.signed(4)
     if number not in _BY_NUMBER:
-        raise cursor.error(f"the unknown dtype {number}")
+        raise cursor.error(f"an array has the unknown dtype number {number}")
     return _BY_NUMBER[number]
 
 
@@ -98,7 +100,7 @@ def _shape(cursor: Cursor, at: int, unknown: bool = False) -> Any:
     if unknown and axes < 0:
         return None
     if not 0 <= axes <= 32:
-        raise cursor.source.error(at, f"an array of {axes} axes")
+        raise cursor.source.error(at, f"an array has {axes} axes; leafwise reads 0 to 32")
     numbers = [cursor.signed(8) for _ in range(axes)]
     if unknown and any(number < 0 for number in numbers):
         return None
@@ -134,11 +136,11 @@ def _sparse(
             sound = sound and values.ndim == 1 and first[0] == 0 and first[-1] == len(values)
             sound = sound and bool((steps >= 0).all()) and _inside(columns, shape[1])
         if not sound:
-            raise source.error(at, "the indices of a sparse array do not fit it")
+            raise source.error(at, f"the indices of a sparse array do not match its shape {shape}")
         try:
             full = np.zeros(shape, values.dtype)
         except (MemoryError, ValueError) as error:
-            raise source.error(at, f"a sparse array of shape {shape} is too large to be filled in") from error
+            raise source.error(at, f"a sparse array of shape {shape} is too large to be made dense") from error
         if kind == _ROWS:
             full[first] = values
         else:
@@ -146,6 +148,9 @@ def _sparse(
         return full
 
     if not source.limits.allows_repeats(prod(shape) * ITEM_BYTES[data.spec.dtype] - stored):
-        why = f"filled in, it would have {prod(shape) * ITEM_BYTES[data.spec.dtype]:,} bytes, and {stored:,} are stored"
-        return Unreadable(spec, f"{why}; if you trust the file, open it with lw.open(path, max_bytes=…)")
+        size = prod(shape) * ITEM_BYTES[data.spec.dtype]
+        why = f"it is sparse: {stored:,} bytes are stored, and as a dense array it would take {size:,}"
+        return Unreadable(
+            spec, f"{why}; if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
+        )
     return InMemory(spec, dense)

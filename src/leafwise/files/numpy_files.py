@@ -1,4 +1,4 @@
-"""NumPy's files: `.npy`, an array after a header that is a Python literal, and `.npz`, a zip of those."""
+"""NumPy's files: `.npy`, a header that is a Python literal followed by an array, and `.npz`, a zip of `.npy` files."""
 
 import ast
 import zipfile
@@ -18,8 +18,8 @@ from leafwise.files.torch_zip import has_checksums, start_of
 
 MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 10_000  # bytes; NumPy has the same limit
-_STEPS = 150  # of work for an entry and its header
-_ARRAY = 800  # bytes of memory that an entry takes
+_STEPS = 150  # steps of work for an entry and its header
+_ARRAY = 800  # bytes of memory for an entry
 _NAMES = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.numpy}
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool", "V": "void"}
 
@@ -31,16 +31,21 @@ def read_npy(source: Source) -> StoredFile:
 
 
 def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
-    """Opens a `.npz`; the directory, and the header of each array, are read."""
+    """Opens a `.npz`; reads the directory and the header of each array."""
     arrays: dict[str, Any] = {}
     source.limits.spend_steps(_STEPS * len(zip_entries))
     source.limits.spend_bytes(_ARRAY * len(zip_entries) + names_cost(zip_entries, source.limits.bytes))
     checked = has_checksums(zip_entries)
     for name, info in zip_entries.items():
         if not name.endswith(".npy"):
-            raise source.error(info.header_offset, f"the entry {name!a} is not a .npy file; NumPy did not write this")
+            raise source.error(
+                info.header_offset, f"the entry {name!a} is not a .npy file; this zip is not an .npz file"
+            )
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise source.error(info.header_offset, f"the entry {name!a} is encrypted, or compressed in an unusual way")
+            raise source.error(
+                info.header_offset,
+                f"the entry {name!a} is encrypted, or compressed by a method that NumPy does not use",
+            )
         start = start_of(source, info)
         if info.compress_type == zipfile.ZIP_STORED:
             head = _head(source, start, start + info.file_size)
@@ -56,7 +61,7 @@ def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredF
 
 
 def _head(source: Source, start: int, stop: int) -> bytes:
-    """The header and some bytes after it. A second read is needed only for a header that is unusually long."""
+    """The header and some bytes after it. A second read is needed only if the header is unusually long."""
     head = bytes(source.read(start, min(start + 256, stop)))
     width = 2 if head[6:7] == b"\x01" else 4
     length = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
@@ -70,13 +75,13 @@ def _array(source: Source, head: bytes, start: int, stop: int) -> Stored:
         return _unreadable(shape, dtype, Storage(source, data, max(stop - data, 0)))
     need = prod(shape) * ITEM_BYTES[dtype]
     if need != stop - data:
-        raise source.error(data, f"an array of shape {shape} in {dtype} needs {need:,} bytes and has {stop - data:,}")
+        raise source.error(data, f"an array of shape {shape} in {dtype} needs {need:,} bytes but has {stop - data:,}")
     return Strided(spec_of(shape, dtype), Storage(source, data, need), 0, _strides(shape, dtype, fortran), big)
 
 
 def _unreadable(shape: tuple[int, ...], dtype: str, storage: Storage) -> Stored:
     spec = Spec(shape, dtype, "file", prod(shape), storage.nbytes)
-    return Unreadable(spec, f"{dtype} is not an array of plain numbers", storage)
+    return Unreadable(spec, f"its dtype is {dtype}; leafwise reads only arrays of plain numbers", storage)
 
 
 def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
@@ -93,7 +98,11 @@ def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
         return _unreadable(shape, dtype, Storage(unpacked, length, max(info.file_size - length, 0), shared=False))
     need = prod(shape) * ITEM_BYTES[dtype]
     if need != info.file_size - length:
-        raise source.error(start, f"{info.orig_filename!a} of shape {shape} in {dtype} needs {need:,} bytes")
+        raise source.error(
+            start,
+            f"{info.orig_filename!a} of shape {shape} in {dtype} needs {need:,} bytes "
+            f"but has {info.file_size - length:,}",
+        )
     return Inflated(
         spec_of(shape, dtype), Storage(unpacked, length, need, shared=False), 0, _strides(shape, dtype, fortran), big
     )
@@ -104,21 +113,23 @@ def _strides(shape: tuple[int, ...], dtype: str, fortran: bool) -> tuple[int, ..
 
 
 def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str, bool, bool, int]:
-    """Shape, dtype, whether in Fortran order, whether big-endian, and how long the header is."""
+    """The shape, the dtype, whether in Fortran order, whether big-endian, and the length of the header."""
     if head[:6] != MAGIC or len(head) < 10:
-        raise source.error(at, "no .npy stands here")
+        raise source.error(at, "a .npy header should begin here")
     width = 2 if head[6] == 1 else 4
     length = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
     if head[6] not in (1, 2, 3) or length > len(head):
-        raise source.error(at + 8, f"a header of {length:,} bytes cannot be; was it cut off?")
+        raise source.error(
+            at + 8, f"the .npy header cannot be read (version {head[6]}, {length:,} bytes); was the file cut off?"
+        )
     try:
         header = ast.literal_eval(head[8 + width : length].decode("utf-8" if head[6] == 3 else "latin-1").strip())
         descr, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError, UnicodeDecodeError) as error:
         raise source.error(at + 10, "the header is not a dict with descr, fortran_order and shape") from error
-    shape = counts(shape, source, at + 10, "shape")
+    shape = counts(shape, source, at + 10, "the shape")
     if not isinstance(fortran, bool):
-        raise source.error(at + 10, "fortran_order is neither True nor False")
+        raise source.error(at + 10, "fortran_order is not True or False")
     if not isinstance(descr, str):
         return shape, "structured", fortran, False, length
     order, kind, size = descr[:1], descr[1:2], descr[2:]

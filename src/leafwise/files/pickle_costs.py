@@ -1,6 +1,6 @@
-"""What reading a pickle costs, in bytes of memory and in steps of work, so that a small file cannot ask for gigabytes.
+"""What reading a pickle costs, in bytes of memory and steps of work, so that a small file cannot take up gigabytes.
 
-The bytes were measured, and rounded up.
+The numbers of bytes were measured and rounded up.
 """
 
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 from leafwise.files.limits import Limits, names_cost
 from leafwise.files.pickle_objects import UnpicklingError, shown
 
-MAX_DEPTH = 100  # containers in containers
+MAX_DEPTH = 100  # nested containers
 CONTAINERS = (dict, list, tuple, set)
 _NUMBERS = frozenset({int, float, bool, complex, type(None)})
 
@@ -17,18 +17,18 @@ SLOT_BYTES = 9  # a place on the stack, or in a list
 DICT_ENTRY_BYTES = 60
 SET_ENTRY_BYTES = 110
 ARRAY_BYTES = 400  # the description of an array
-_TEXT_BYTES = 60  # text, besides its characters
+_TEXT_BYTES = 60  # a string, without its characters
 _MEMO_BYTES = 80  # an entry of the memo
-_WALKED_BYTES = 90  # what the walk keeps of a value
-_NUMBER_BYTES = 110  # what the walk, or a listing as JSON, makes of a number
+_WALKED_BYTES = 90  # what the walk stores for a value
+_NUMBER_BYTES = 110  # what the walk, or a listing as JSON, allocates for a number
 
-METHOD_STEPS = 4  # an opcode that has a method of its own, besides the one step that every opcode takes
+METHOD_STEPS = 4  # an opcode with its own method, in addition to the one step that every opcode takes
 CALL_STEPS = 25
-LOOKUP_STEPS = 6  # finding a name, or getting at a dict
+LOOKUP_STEPS = 6  # looking up a name, or accessing a dict
 _COPY_STEPS = 8  # copying one entry of a large collection
 _LARGE = 64  # entries; a collection with more is large
 
-# Bytes that each opcode makes, besides those that its method counts.
+# Bytes that each opcode allocates, without those that its method counts.
 OPCODE_BYTES = [SLOT_BYTES] * 256
 for _codes, _bytes in (
     ("qrp\x94", _MEMO_BYTES),
@@ -57,14 +57,14 @@ def count_argument(value: Any, limits: Limits) -> None:
 
 
 def check_size(value: Any, limits: Limits) -> None:
-    """Raises where the result of a pickle is nested too deep, or stands for too much.
+    """Raises if the result of a pickle is nested too deeply, or expands to too much.
 
-    Counts what the walk and a listing make of it: a few containers that are referred to again and again stand for very
-    many.
+    Counts what the walk and a listing allocate for it: a few containers that are referred to again and again expand to
+    very many.
     """
-    sizes: dict[int, int] = {}  # of containers that are done with, in bytes
+    sizes: dict[int, int] = {}  # id of a finished container → its size in bytes
     stack: list[tuple[Any, bool]] = [(value, False)]
-    open_ids: set[int] = set()  # of the containers that the current one lies in
+    open_ids: set[int] = set()  # ids of the containers that contain the current one
     total = once = 0
     if getattr(value, "is_built", True) is False:
         raise UnpicklingError("the array was never given its values")
@@ -72,7 +72,7 @@ def check_size(value: Any, limits: Limits) -> None:
         container, done = stack.pop()
         if not done:
             if id(container) in sizes or id(container) in open_ids or not isinstance(container, CONTAINERS):
-                continue  # where it contains itself, the walk shows that once
+                continue  # a container inside itself is shown once by the walk
             limits.spend_steps(len(container))
             open_ids.add(id(container))
             if len(open_ids) > MAX_DEPTH:
@@ -93,7 +93,7 @@ def check_size(value: Any, limits: Limits) -> None:
 
 
 def _size(container: Any, sizes: dict[int, int], limits: Limits) -> tuple[int, int]:
-    """The bytes that the walk and a listing make of a container: of itself, and of the containers in it."""
+    """The bytes that the walk and a listing allocate for a container itself, and for the containers in it."""
     is_dict = isinstance(container, dict)
     items = container.values() if is_dict else container
     if _NUMBERS.issuperset(map(type, items)):

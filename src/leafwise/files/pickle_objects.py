@@ -1,4 +1,4 @@
-"""What a pickle becomes when it is read and not run: names, descriptions of objects, and the errors of reading it."""
+"""What a pickle becomes when it is read without running it: names, descriptions of objects, and errors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ SCALARS = (str, int, float, complex, bool, bytes, type(None))
 
 
 class GlobalName(str):
-    """A global name in a pickle that is in the table. `torch.float16` is such a name, and a plain value too."""
+    """A global name in a pickle that is in the table. It may also be a plain value, such as `torch.float16`."""
 
     __slots__ = ("make",)
     make: Callable[..., Any]
@@ -20,11 +20,11 @@ class GlobalName(str):
         return global_name
 
 
-Table = dict[tuple[str, str], Callable[..., Any]]  # module and name → our function that is called in its place
+Table = dict[tuple[str, str], Callable[..., Any]]  # module and name → our function that is called instead
 
 
 class PickledObject:
-    """The description of an object whose class is in the table: the class's name, the arguments, and the state."""
+    """The description of an object whose class is in the table: the name of the class, the arguments, and the state."""
 
     __slots__ = ("args", "kind", "state")
 
@@ -46,7 +46,7 @@ def pickled_object(kind: str) -> Callable[..., PickledObject]:
 
 
 class UnpicklingError(Exception):
-    """The pickle holds something that is refused. Callers turn it into a FileError with the offset."""
+    """The pickle contains something that is refused. Callers turn this into a FileError with the offset."""
 
 
 class TruncatedPickleError(Exception):
@@ -54,7 +54,7 @@ class TruncatedPickleError(Exception):
 
 
 def shown(value: Any) -> str:
-    """A value in an error message. Only plain values are written out: the text of nested ones may have no end."""
+    """A value for an error message. Only plain values are written out: the text of nested values may be endless."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, str | bytes):

@@ -1,4 +1,4 @@
-"""Arrays whose pieces lie in different places, as in distributed checkpoints."""
+"""Arrays whose pieces are stored in different places, as in distributed checkpoints."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
@@ -13,15 +13,15 @@ from leafwise.files.slices import Index, expanded, shifted, taken_of
 
 
 class NotTiledError(ValueError):
-    """The pieces of an array leave out some of its elements, or hold some twice."""
+    """The pieces of an array leave out some of its elements, or contain some twice."""
 
 
-Piece = tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]  # position, shape, and how to open it
+Piece = tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]  # position, shape, and a function that opens it
 
 
 class Pieces(Stored):
-    """An array in pieces, each with the position of its first element. Raises NotTiledError unless the pieces hold
-    every element exactly once: elements that no piece fills would hold whatever was in memory before."""
+    """An array in pieces, each with the position of its first element. Raises NotTiledError unless the pieces contain
+    every element exactly once: elements that no piece fills would have arbitrary values."""
 
     __slots__ = ("_axis", "_longest", "_starts", "pieces")
 
@@ -41,7 +41,7 @@ class Pieces(Stored):
             self._longest = max((piece[1][axis] for piece in self.pieces), default=1)
 
     def _touching(self, low: int, high: int) -> list[Piece]:
-        """The pieces that may hold something from `low` to `high` along the axis."""
+        """The pieces that may contain elements from `low` to `high` along the axis."""
         first = bisect_right(self._starts, low - self._longest)
         return self.pieces[first : bisect_left(self._starts, high)]
 
@@ -65,8 +65,8 @@ class Pieces(Stored):
                 in_box = tuple(slice(a - lo, b - lo) for (a, b), lo in zip(inside, lows, strict=True))
                 box[in_box] = open_piece().read(in_piece)
                 filled += prod(b - a for a, b in inside)
-        if filled != box.size:  # which `tiled` has ruled out
-            raise NotTiledError(f"the pieces fill {filled:,} of {box.size:,} numbers")
+        if filled != box.size:  # `tiled` has ruled this out
+            raise NotTiledError(f"the pieces fill {filled:,} of {box.size:,} elements")
         inner = tuple(
             part - lo if isinstance(part, int) else shifted(part, size, lo)
             for part, size, lo in zip(expanded(index, shape), shape, lows, strict=True)
@@ -75,12 +75,12 @@ class Pieces(Stored):
 
 
 def tiled(shape: tuple[int, ...], boxes: "list[tuple[tuple[int, ...], tuple[int, ...]]]", limits: Limits) -> bool:
-    """Whether boxes, each a position and a shape inside of `shape`, hold every element of it exactly once.
+    """Whether boxes, each a position and a shape inside `shape`, cover every element exactly once.
 
-    Take the number of boxes at each element, less the one that there should be, and its differences along one axis
-    after the other. They are zero everywhere but at the corners of boxes, where each box adds one or takes one away;
-    and they are zero there too just when the numbers were all zero. So it is enough to add up the corners: for n boxes
-    that are cut along k axes, in about n * 2**k steps.
+    For each element, count the boxes that contain it, and subtract the one that should. Take the differences of these
+    numbers along each axis in turn. The differences are zero except at the corners of boxes, where each box adds or
+    subtracts one. They are zero at the corners as well if and only if all numbers are zero. So it is enough to add up
+    the corners, which takes about n * 2**k steps for n boxes that are cut along k axes.
 
     >>> from leafwise.files.limits import Limits
     >>> tiled((4,), [((0,), (1,)), ((1,), (3,))], Limits()), tiled((4,), [((0,), (2,)), ((1,), (2,))], Limits())
@@ -88,7 +88,7 @@ def tiled(shape: tuple[int, ...], boxes: "list[tuple[tuple[int, ...], tuple[int,
     """
     boxes = [box for box in boxes if prod(box[1])]
     if prod(shape):
-        boxes.append(((0,) * len(shape), shape))  # the whole, which counts against the others
+        boxes.append(((0,) * len(shape), shape))  # the whole array, which is subtracted from the others
     cut = [axis for axis, size in enumerate(shape) if any(box[1][axis] != size for box in boxes)]
     limits.spend_steps(len(boxes) << len(cut))
     # Keyed by text: a hostile file can choose tuples of numbers that have the same hash.

@@ -1,8 +1,8 @@
-"""Plain Python values as JSON, and back: equal in value and in type.
+"""Plain Python values as JSON, and back, with the same value and type.
 
 JSON has text, numbers, true, false, null and lists. Everything else becomes an object with one key, which names its
-type. What is not in the table below raises `TypeError`, also where it is a subclass of something that is: a value that
-came back as another type would be wrong in silence.
+type. A type that is not in the table below raises `TypeError`, even if it is a subclass of one that is: a value that
+came back with another type would be silently wrong.
 """
 
 import base64
@@ -16,18 +16,18 @@ from typing import Any
 
 from leafwise.files.limits import filled_dict, filled_set
 
-MAX_DEPTH = 100  # containers in containers; Python's JSON reader fails at some hundreds
+MAX_DEPTH = 100  # nested containers; Python's JSON reader fails at a few hundred
 _MAX_BITS = 10_000  # of an int; Python refuses to parse longer ones
 _FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}
 _NUMPY_KINDS = "biufcSUMm"
 
 
 class TooDeepError(TypeError):
-    """Containers nested too deeply, or one that holds itself."""
+    """Containers are nested too deeply, or one contains itself."""
 
 
 def encoded(value: Any, depth: int = 0) -> Any:
-    """A plain value as a JSON value. Raises TypeError where `decoded` would not give back an equal one."""
+    """A plain value as a JSON value. Raises TypeError if `decoded` would not return an equal value."""
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
@@ -109,7 +109,7 @@ def _numpy_scalar(value: Any) -> list[str]:
     dtype = value.dtype
     if dtype.kind in _NUMPY_KINDS:
         if not dtype.itemsize:
-            raise TypeError(f"a NumPy scalar without a byte, {value!r}")
+            raise TypeError(f"an empty NumPy scalar, {value!r}")
         if dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big"):
             raise TypeError(f"a NumPy scalar of {dtype}")
         return [dtype.str, _base64(value.tobytes(), 0)]
@@ -119,11 +119,11 @@ def _numpy_scalar(value: Any) -> list[str]:
 
 
 def copied(value: Any) -> Any:
-    """A copy of a plain value, made by encoding and decoding it. Raises TypeError where the copy is not identical, as
-    for text with two surrogates that JSON joins into one character."""
+    """A copy of a plain value, made by encoding and decoding it. Raises TypeError if the copy is not identical, for
+    example if a text contains two surrogates that JSON joins into one character."""
     copy = decoded(json.loads(json.dumps(encoded(value))))
     if not identical(value, copy):
-        raise TypeError(f"{_type_text(type(value))} {value!r:.60}, which would be read as {copy!r:.60}")
+        raise TypeError(f"{_type_text(type(value))} {value!r:.60}, which would be read back as {copy!r:.60}")
     return copy
 
 
@@ -144,13 +144,13 @@ def identical(left: Any, right: Any) -> bool:
     if kind in (set, frozenset):
         return sorted(map(_mark, left)) == sorted(map(_mark, right))
     if kind in (float, complex) or _is_numpy_scalar(kind):
-        # NumPy's text may end in null characters, which its repr leaves out.
+        # NumPy's text may end with null characters, which its repr leaves out.
         return repr(left) == repr(right) and (not isinstance(left, str | bytes) or len(left) == len(right))
     return bool(left == right)
 
 
 def _mark(value: Any) -> str:
-    """A text that differs for items of a set that are not identical."""
+    """A text for an item of a set; it differs for items that are not identical."""
     if isinstance(value, tuple | frozenset):
         inner = map(_mark, value) if isinstance(value, tuple) else sorted(map(_mark, value))
         return f"{type(value).__name__}({', '.join(inner)})"
@@ -161,7 +161,8 @@ def _mark(value: Any) -> str:
 
 
 def decoded(value: Any) -> Any:
-    """The value that `encoded` was given. Raises ValueError, or another error, for what `encoded` never makes."""
+    """The value that was passed to `encoded`. Raises ValueError, or another error, for input that `encoded` never
+    returns."""
     if isinstance(value, list):
         return [decoded(item) for item in value]
     if not isinstance(value, dict):
@@ -174,7 +175,7 @@ def decoded(value: Any) -> Any:
 
 def _decoded_float(inner: Any) -> float:
     if inner not in ("nan", "inf", "-inf"):
-        raise ValueError(f"{inner!r:.50} is not a number that JSON lacks")
+        raise ValueError(f"{inner!r:.50} is not nan, inf or -inf")
     return float(inner)
 
 
@@ -192,14 +193,14 @@ def _distinct(inner: Any) -> set[Any]:
     items = _list(inner)
     distinct = filled_set(items)
     if len(distinct) < len(items) and not any(item != item for item in items):
-        raise ValueError("a set that holds something twice")
+        raise ValueError("a set contains an item twice")
     return distinct
 
 
 def _mapping(inner: Any) -> dict[Any, Any]:
     mapping = filled_dict([(decoded(key), decoded(value)) for key, value in inner])
     if len(mapping) < len(inner):
-        raise ValueError("a dict that holds a key twice")
+        raise ValueError("a dict contains a key twice")
     return mapping
 
 
@@ -229,25 +230,25 @@ def _decoded_numpy(inner: Any) -> Any:
         dtype = np.dtype(getattr(import_module("ml_dtypes"), name))
     scalars = np.frombuffer(_bytes(data), dtype)
     if len(scalars) != 1:
-        raise ValueError(f"{len(scalars)} NumPy scalars in the place of one")
+        raise ValueError(f"{len(scalars)} NumPy scalars instead of one")
     return scalars[0]
 
 
 def _decoded_size(inner: Any) -> Any:
     sizes = _list(inner)
     if not all(type(size) is int for size in sizes):
-        raise ValueError("a torch.Size of something other than whole numbers")
+        raise ValueError("a torch.Size contains something other than whole numbers")
     try:
         return import_module("torch").Size(sizes)
     except ImportError:
-        return tuple(sizes)  # a torch.Size is a tuple; there is no PyTorch here
+        return tuple(sizes)  # a torch.Size is a tuple; PyTorch is not installed
 
 
 def _decoded_dtype(inner: Any) -> Any:
     torch = import_module("torch")
     dtype = getattr(torch, inner, None)
     if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{inner!r:.50} is not a dtype of PyTorch")
+        raise ValueError(f"{inner!r:.50} is not a PyTorch dtype")
     return dtype
 
 

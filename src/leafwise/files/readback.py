@@ -1,4 +1,4 @@
-"""Reads a new file back before it replaces the old one, so that no good file is replaced by an unreadable one."""
+"""Reads a new file back before it replaces the old one, so that an unreadable file never replaces a good one."""
 
 import os
 from collections.abc import Set
@@ -11,8 +11,8 @@ from leafwise.files.writer import Output
 
 
 def check_readable(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[str] = frozenset()) -> None:
-    """Raises unless the files that were written can be opened as users will open them, and hold arrays and plain values
-    of exactly these names. `staged` has the files by their final paths; `path` is the one to open."""
+    """Raises unless the new files can be opened as users will open them, and contain arrays and plain values with
+    exactly these names. `staged` maps the final paths to the files; `path` is the one to open."""
     files = {os.path.basename(output.path): output.source for output in staged.values()}
     folder = StagedFolder(os.path.dirname(path), files)
     name = os.path.basename(path)
@@ -22,10 +22,10 @@ def check_readable(path: str, staged: dict[str, Output], arrays: Set[str], value
         else:
             opened = shards.read_index(folder.open(name + INDEX), folder)
     except FileError as error:
-        raise FileError(f"what was written cannot be opened, and nothing was replaced: {error}") from error
+        raise FileError(f"the new file cannot be read back, so nothing was replaced: {error}") from error
     try:
         plain_names = opened.record.scalars.keys() if opened.record is not None else frozenset()
         if opened.content.keys() != arrays or plain_names != values:
-            raise FileError(f"{shown_file(path)} would hold other names than it should; nothing was replaced")
+            raise FileError(f"cannot write {shown_file(path)}: the new file has the wrong names; nothing was replaced")
     finally:
         opened.close()

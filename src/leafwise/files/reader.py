@@ -1,4 +1,4 @@
-"""Reads bytes of files into given memory, with several threads, and compares them with their checksums."""
+"""Reads bytes from files into memory, with several threads, and compares them with their checksums."""
 
 import os
 import threading
@@ -13,14 +13,14 @@ from leafwise.files.arrays import Storage, Stored, numpy_dtype
 from leafwise.files.checksums import CHUNK, ChecksumPass
 from leafwise.files.source import LocalSource, Source
 
-_TASK = 16 << 20  # how many bytes a thread takes at a time
+_TASK = 16 << 20  # bytes that a thread reads at a time
 _THREADS = min(8, os.cpu_count() or 1)
 
 Progress = Callable[[int], None]
 
 
 class ReadRequest(NamedTuple):
-    """A request to fill `view` with the bytes of a storage from `start` on. Errors call the array by `name`."""
+    """A request to fill `view` with the bytes of a storage from `start` on. Errors refer to the array as `name`."""
 
     storage: Storage
     start: int
@@ -41,8 +41,8 @@ def empty(spec: Spec) -> tuple[Any, memoryview]:
 
 
 def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
-    """Reads the storages that have checksums and compares them. Raises an error that lists every damaged one. Returns
-    how many bytes were compared."""
+    """Reads the storages that have checksums, and compares them. Raises an error that lists every damaged array.
+    Returns the number of bytes that were compared."""
     tasks = []
     passes: list[tuple[str, Storage, ChecksumPass]] = []
     for name, storage in storages:
@@ -65,9 +65,9 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress)
 
 
 def verify_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None) -> int:
-    """Does the same for all storages of these arrays, each once, and for arrays that check themselves."""
+    """Does the same for all storages of these arrays, each once, and reads the arrays that check themselves."""
     storages: dict[int, tuple[str, Storage]] = {}
-    alone: list[Stored] = []  # those that check themselves
+    alone: list[Stored] = []  # arrays that check themselves
     for name, array in arrays:
         if array.checks_itself:
             alone.append(array)
@@ -84,8 +84,8 @@ def verify_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lam
 
 
 def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
-    """The bytes of an array in C order, a chunk at a time, compared with its checksums. An array that is only a part of
-    its storage is compared before the first chunk; others as they are read, so that the error comes at the end."""
+    """The bytes of an array in C order, a chunk at a time, compared with its checksums. If the array is only a part of
+    its storage, checksums are compared before the first chunk; otherwise while reading, and the error comes last."""
     run = array.plain_run()
     sums = run[0].checksums if run is not None and (run[1], run[2]) == (0, run[0].nbytes) else None
     if run is None or sums is None:
@@ -103,8 +103,9 @@ def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
 
 
 def fill(requests: list[ReadRequest], verify: bool, progress: Progress) -> None:
-    """Reads what each request asks for into its memory. With `verify`, compares storages that have checksums: those
-    that are read whole, while they are read; others, before. Raises an error that lists every damaged one."""
+    """Reads the bytes for each request into its memory. With `verify`, compares the checksums of storages that have
+    them: while reading if the storage is read whole, otherwise before. Raises an error that lists every damaged
+    array."""
     tasks = []
     passes: list[tuple[str, Storage, ChecksumPass]] = []
     if verify:
@@ -148,8 +149,8 @@ _rooms = threading.local()
 
 
 def _blocks(storage: Storage, start: int, stop: int) -> Iterator[tuple[int, Any]]:
-    """The bytes from `start` to `stop` in pieces with one checksum each. Local files are read through one buffer for
-    each thread, which is small enough to stay in the cache."""
+    """The bytes from `start` to `stop`, in pieces with one checksum each. Local files are read through one buffer per
+    thread, which is small enough to stay in the cache."""
     assert storage.checksums is not None
     piece = storage.checksums.piece
     if not isinstance(storage.source, LocalSource):
@@ -167,12 +168,12 @@ def _blocks(storage: Storage, start: int, stop: int) -> Iterator[tuple[int, Any]
 
 
 def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
-    """Calls `work` for each task, with several threads where that pays."""
+    """Calls `work` for each task, with several threads if that is faster."""
     if len(tasks) < 2 or _THREADS < 2:
         for task in tasks:
             work(task)
         return
-    # Threads get small tasks in bundles: submitting one costs as much as reading some kilobytes.
+    # Threads get small tasks in bundles: submitting a task costs as much as reading a few kilobytes.
     size = max(1, min(64, len(tasks) // (4 * _THREADS)))
     bundles = [tasks[start : start + size] for start in range(0, len(tasks), size)]
 
@@ -208,7 +209,7 @@ def _raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:
 
 
 def unchanged(sources: Iterable[Source]) -> None:
-    """Raises where a file was changed since it was opened."""
+    """Raises if a file was changed since it was opened."""
     for source in sources:
         if source.was_changed():
             raise FileError(f"{shown_file(source.name)} was changed while it was being read; open it again")

@@ -1,8 +1,8 @@
 """leafwise's own entry in the metadata of a file: how it is written and read, and how a damaged header is noticed.
 
-See docs/format.md, which is the contract. A header (of a safetensors file, or an index of shards) begins with a fixed
+docs/format.md is the specification. A header (of a safetensors file, or of an index of shards) begins with a fixed
 text, the mark, and the checksums of all its blocks. Either the text or the mark is enough to show that leafwise wrote
-the file, so that no single flipped bit makes it look like a file without checksums.
+the file, so a single flipped bit cannot make it look like a file without checksums.
 """
 
 import json
@@ -23,18 +23,18 @@ from leafwise.files.source import Source
 KEY = "leafwise"
 VERSION = 1
 MARK = f"leafwise/{VERSION} "
-BLOCK = 4096  # how many bytes of a header have one checksum
+BLOCK = 4096  # bytes of a header that share one checksum
 
 # How a file begins, up to the mark. In a safetensors file, eight bytes with the length come first.
 TENSORS = '{"__metadata__":{"leafwise":"'
 INDEX = '{"leafwise":"'
 
 
-def sealed(rest: str, front: str, lead: int, multiple: int = 1) -> bytes:
-    """A header: `front`, the mark, the checksums of its blocks, then `rest`, padded with spaces to a multiple of bytes.
-    With `lead`, so many bytes with the length of the header come first; the checksums cover them too."""
+def sealed(rest: str, prefix: str, lead: int, multiple: int = 1) -> bytes:
+    """A header: `prefix`, the mark, the checksums of its blocks, then `rest`, padded with spaces so that its size is a
+    multiple of `multiple`. It is preceded by `lead` bytes with its length; the checksums cover these too."""
     tail = rest.encode()
-    begin = (front + MARK).encode()
+    begin = (prefix + MARK).encode()
     blocks = 1
     while True:
         length = lead + len(begin) + blocks * DIGITS + len(tail)
@@ -56,19 +56,19 @@ def _sums(text: "bytes | bytearray") -> list[str]:
     return [checksum(view[start : start + BLOCK]) for start in range(0, len(text), BLOCK)]
 
 
-def is_sealed(text: bytes, front: str, lead: int) -> bool:
-    """Whether leafwise wrote this header, judged by how it begins."""
-    begin, at = front.encode(), lead + len(front)
+def is_sealed(text: bytes, prefix: str, lead: int) -> bool:
+    """Whether leafwise wrote this header, judging by how it begins."""
+    begin, at = prefix.encode(), lead + len(prefix)
     return text[lead:at] == begin or text[at : at + len(MARK)] == MARK.encode()
 
 
-def is_trusted(text: bytes, front: str, lead: int, source: Source) -> bool:
-    """Whether leafwise wrote the header, and it is intact. Raises where it is damaged; with `source.verify` off, treats
-    the file as one that another program wrote."""
-    if not is_sealed(text, front, lead):
+def is_trusted(text: bytes, prefix: str, lead: int, source: Source) -> bool:
+    """Whether leafwise wrote the header and it is intact. Raises if it is damaged; if `source.verify` is off, the file
+    is treated as if another program had written it."""
+    if not is_sealed(text, prefix, lead):
         return False
     try:
-        check(text, front, lead, source)
+        check(text, prefix, lead, source)
     except FileError:
         if source.verify:
             raise
@@ -76,16 +76,16 @@ def is_trusted(text: bytes, front: str, lead: int, source: Source) -> bool:
     return True
 
 
-def check(text: bytes, front: str, lead: int, source: Source) -> None:
-    """Raises, with the offset, where the header does not match its checksums."""
-    at = lead + len(front)
+def check(text: bytes, prefix: str, lead: int, source: Source) -> None:
+    """Raises, with the offset, if the header does not match its checksums."""
+    at = lead + len(prefix)
     mark = re.match(rb"leafwise/(\d+) ", text[at : at + 32])
-    if mark and int(mark[1]) != VERSION and text[lead:at] == front.encode():
+    if mark and int(mark[1]) != VERSION and text[lead:at] == prefix.encode():
         version = int(mark[1])
         raise source.error(
             at + len("leafwise/"),
-            f"it says that it has version {version} of leafwise's format, and this leafwise reads {VERSION}; "
-            "install a newer leafwise, or the byte is damaged",
+            f"the file is in version {version} of leafwise's format, and this leafwise reads version {VERSION}; "
+            "install a newer leafwise, unless this byte is damaged",
         )
     at += len(MARK)
     blocks = -(-len(text) // BLOCK)
@@ -101,7 +101,7 @@ def check(text: bytes, front: str, lead: int, source: Source) -> None:
 
 
 def _locate(text: bytearray, number: int, stated: bytes, actual: str, at: int) -> tuple[int, str]:
-    """Where a header is damaged: the byte, if one flipped bit explains it; else the block."""
+    """Where a header is damaged: the byte, if one flipped bit explains the damage; otherwise the block."""
     differing = [k for k, (a, b) in enumerate(zip(stated, actual.encode(), strict=False)) if a != b]
     if len(differing) == 1:
         return at + differing[0], "in this byte, which belongs to a checksum"
@@ -112,24 +112,24 @@ def _locate(text: bytearray, number: int, stated: bytes, actual: str, at: int) -
     return start, f"somewhere in the {len(block):,} bytes from here"
 
 
-# -- what the entry says -----------------------------------------------------------------------------------
+# -- the content of the entry -----------------------------------------------------------------------------------
 
 KINDS: dict[str, LeafKind] = {"p": "array", "b": "buffer", "s": "state"}  # letter in a file → kind of leaf
 Role = tuple[str | None, Axes]
-TieRow = tuple[str, str, Op]  # a name, the name it is tied to, and as which view of it
+TieRow = tuple[str, str, Op]  # a name, the name it is tied to, and which view of that it is
 
 
 class NodeType(NamedTuple):
-    """The type of a node when it was saved. For a dict whose keys are not all text, also each key, with its name in
-    paths."""
+    """The type of a node when it was saved. For a dict whose keys are not all text, also the keys, each with its name
+    in paths."""
 
     type: str
     keys: tuple[tuple[str, Any], ...] | None = None
 
 
 class HeaderRecord:
-    """The content of the entry, without the checksums: kinds and roles by name, ties, plain values by name, and types
-    of nodes."""
+    """The content of the entry without the checksums: kinds and roles by name, ties, plain values by name, and the
+    types of nodes."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, LeafKind] = {}
@@ -138,7 +138,7 @@ class HeaderRecord:
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
         self.orders: dict[str, tuple[int, ...]] = {}  # the order of the axes of arrays that were not in C order
-        self.shards: dict[str, str] = {}  # in an index: the files it was written with → their seals
+        self.shards: dict[str, str] = {}  # in an index: name of a shard → its seal
 
     def merge(self, part: "HeaderRecord") -> None:
         """Adds the record of another file of the same checkpoint."""
@@ -163,7 +163,7 @@ def text_of(
     orders: dict[str, tuple[int, ...]] | None = None,
     shards: dict[str, str] | None = None,
 ) -> str:
-    """The entry as text, a JSON object of columns, which `read_record` reads. Empty columns are left out."""
+    """The entry as text: a JSON object of columns, as `read_record` reads it. Empty columns are left out."""
     table: dict[Role, int] = {}
     ties = list(ties)
     columns = {
@@ -184,7 +184,7 @@ def text_of(
 
 
 def read_record(text: str, arrays: dict[str, Stored], source: Source) -> HeaderRecord:
-    """Reads an entry. `arrays` are in the order of their bytes; they get the checksums that the entry lists."""
+    """Reads an entry. `arrays` must be in the order of their bytes; they get the checksums that the entry lists."""
     try:
         return _read_record(text, arrays, source.limits)
     except LimitError:
@@ -204,11 +204,11 @@ def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> Header
     names, values = _column(columns, "scalars", list), _column(columns, "values", list)
     tied = [row[0] for row in rows]
     if not all(type(number) is int and 0 <= number < len(table) for number in (*roles, *tie_roles)):
-        raise ValueError("a role that is not in the table")
+        raise ValueError("a role is not in the table")
     if not all(type(name) is str for name in (*(name for row in rows for name in row[:2]), *names)):
-        raise ValueError("a name that is not text")
+        raise ValueError("a name is not text")
     if len({*tied, *names}) < len(tied) + len(names) or not arrays.keys().isdisjoint(names):
-        raise ValueError("a name that stands there twice")
+        raise ValueError("a name occurs twice")
     if roles:
         record.roles = {name: table[role] for name, role in zip(arrays, roles, strict=True)}
     if kinds:
@@ -226,14 +226,14 @@ def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> Header
 def _shards(rows: list[Any]) -> dict[str, str]:
     seals = {name: seal for name, seal in rows}  # noqa: C416
     if len(seals) < len(rows) or not all(type(text) is str for row in rows for text in row):
-        raise ValueError("shards without names and checksums of their own")
+        raise ValueError("the shards do not have distinct names and a checksum each")
     return seals
 
 
 def _order(row: Any) -> tuple[str, tuple[int, ...]]:
     name, *order = row
     if type(name) is not str or sorted(order) != list(range(len(order))):
-        raise ValueError("an order of axes that is none")
+        raise ValueError("an order of axes is not valid")
     return name, tuple(order)
 
 
@@ -245,14 +245,14 @@ def _node_row(name: str, node: NodeType) -> list[Any]:
 def _node(row: Any) -> tuple[str, NodeType]:
     name, kind, *key_rows = row
     if type(name) is not str or type(kind) is not str or len(key_rows) > 1:
-        raise ValueError("a type of a node that is none")
+        raise ValueError("the type of a node is not valid")
     keys = tuple((key_name, decoded(key)) for key_name, key in key_rows[0]) if key_rows else None
     if keys is not None:
         key_names = [key_name for key_name, _ in keys]
         if not all(type(key_name) is str for key_name in key_names) or len(set(key_names)) < len(keys):
-            raise ValueError("keys of a dict without names of their own")
+            raise ValueError("the keys of a dict do not have distinct names")
         if len(filled_dict([(key, key_name) for key_name, key in keys])) < len(keys):
-            raise ValueError("a dict that holds a key twice")
+            raise ValueError("a dict contains a key twice")
     return name, NodeType(kind, keys)
 
 
@@ -265,9 +265,9 @@ def _column(columns: Any, name: str, kind: type) -> Any:
 
 def _role(role: Any, axes: Any) -> Role:
     if not (role is None or type(role) is str) or not (axes is None or type(axes) is list):
-        raise ValueError("a role that is none")
+        raise ValueError("a role is not valid")
     if axes is not None and not all(type(axis) is str for axis in axes):
-        raise ValueError("axes without names")
+        raise ValueError("the axes of a role do not have names")
     return role, None if axes is None else tuple(axes)
 
 
@@ -275,19 +275,19 @@ def _give_sums(digits: str, chunk: int, arrays: dict[str, Stored]) -> None:
     if not digits and not arrays:
         return
     if type(chunk) is not int or chunk < 1:
-        raise ValueError(f"no chunk can have {chunk} bytes")
+        raise ValueError(f"{chunk!r:.50} is not a valid chunk size")
     first = 0
     for array in arrays.values():
         if isinstance(array, Strided):
             array.storage.checksums = ChunkChecksums(digits, first, chunk)
         first += count(array.spec.nbytes, chunk)
     if first * DIGITS != len(digits):
-        raise ValueError(f"{len(digits) // DIGITS:,} checksums for {first:,} chunks")
+        raise ValueError(f"{len(digits) // DIGITS:,} checksums are listed for {first:,} chunks")
 
 
 def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) -> None:
-    """Adds tied names, which are not stored, as further names of stored arrays. A tied name that was stored all the
-    same, for other programs, stays as it is."""
+    """Adds tied names, which are not stored, as further names of stored arrays. A tied name that was stored as a copy,
+    for other programs, stays as it is."""
     for name, of, op in ties:
         if name in content:
             continue
@@ -298,9 +298,9 @@ def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) ->
             try:
                 content[name] = seen(array, op)
             except (ValueError, IndexError, TypeError) as error:
-                raise source.error(8, f"{name!a} cannot be {of!a}{op.describe()} ({error})") from error
+                raise source.error(8, f"{name!a} cannot be tied to {of!a}{op.describe()} ({error})") from error
         else:
-            raise source.error(8, f"{name!a} is said to be tied to {of!a}, which is not there")
+            raise source.error(8, f"{name!a} is tied to {of!a}, which is not in the file")
 
 
 def seen(array: Strided, op: Op) -> Strided:
@@ -329,6 +329,6 @@ def _op(slices: Any, order: Any) -> Op:
         return SAME
     lists = [part for part in (slices, order) if part is not None]
     if any(type(part) is not list for part in lists) or not all(type(axis) is int for axis in order or ()):
-        raise ValueError("slices or an order of axes that are none")
+        raise ValueError("the slices or the order of axes of a tie are not valid")
     parts = None if slices is None else tuple(part if type(part) is int else slice(*part) for part in slices)
     return Op("transpose" if parts is None else "view", slices=parts, order=None if order is None else tuple(order))

@@ -1,4 +1,4 @@
-"""Files behind a URL, read by ranges through fsspec."""
+"""Files behind a URL, read with range requests through fsspec."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from leafwise.core.path import escape, shown_file, shown_url, without_secrets
 from leafwise.errors import FileError
 from leafwise.files.source import Source
 
-_BLOCK = 4_096  # bytes; smaller reads fetch a whole block, so that a header takes few requests
+_BLOCK = 4_096  # bytes; smaller reads fetch a whole block, so that reading a header takes few requests
 
 
 class RemoteSource(Source):
@@ -39,13 +39,13 @@ class RemoteSource(Source):
         with remote_errors(self.name):
             data: bytes | None = ranged(self._files, self._path, start, stop)
         if data is None or len(data) > stop - start:
-            raise self.error(start, "the server does not give parts of a file; download it first")
+            raise self.error(start, "the server does not support range requests; download the file first")
         return data
 
 
 def ranged(files: Any, path: str, start: int, stop: int) -> bytes | None:
-    """A range of a remote file; None where the server would send all of it. Web servers are asked directly, because
-    fsspec would take whatever they send into memory."""
+    """A range of a remote file; None if the server would send the whole file. Requests to web servers are made
+    directly, because fsspec would read whatever they send into memory."""
     from fsspec.asyn import sync
 
     if not {"http", "https"} & {*([files.protocol] if isinstance(files.protocol, str) else files.protocol)}:
@@ -72,7 +72,7 @@ def ranged(files: Any, path: str, start: int, stop: int) -> bytes | None:
 
 
 class remote_errors:  # noqa: N801
-    """Turns whatever a remote file system raises into one error that names the URL, without its secrets."""
+    """Turns any exception of a remote file system into a FileError that names the URL, without its secrets."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -86,7 +86,7 @@ class remote_errors:  # noqa: N801
             kind_of = f"{type(error).__name__}{f' {status}' if isinstance(status, int) else ''}"
             raw = f"{kind_of}: {str(error).strip()}".removesuffix(": ")
             message = without_secrets(raw, self.url)
-            # The original error is not chained where its text has secrets, which a traceback would show.
+            # The original error is not chained if its text has secrets, which a traceback would show.
             shows_none = message == raw and shown_url(self.url) == self.url
             raise FileError(f"cannot read {shown_file(self.url)}: {escape(message)[:500]}") from (
                 error if shows_none else None
@@ -108,7 +108,9 @@ def remote(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise FileError(f"{shown_file(url)} needs fsspec: pip install 'leafwise[remote]'") from error
+        raise FileError(
+            f"cannot open {shown_file(url)}: fsspec is not installed; pip install 'leafwise[remote]'"
+        ) from error
     with remote_errors(url):
         files, path = fsspec.core.url_to_fs(url)
     return files, path

@@ -17,15 +17,15 @@ from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 
 MAX_HEADER = 100_000_000  # bytes; other readers have the same limit
-_ARRAY = 500  # bytes of memory that an array takes, its place in the tree included
-_STEPS = 20  # of work for an array
+_ARRAY = 500  # bytes of memory for an array, including its place in the tree
+_STEPS = 20  # steps of work for an array
 
 _BY_CODE = {dtype.safetensors: dtype for dtype in DTYPES.values() if dtype.safetensors}
-CODES = {dtype.name: code for code, dtype in _BY_CODE.items() if not dtype.is_packed}  # of what can be written
+CODES = {dtype.name: code for code, dtype in _BY_CODE.items() if not dtype.is_packed}  # only dtypes that can be written
 
 
 def rows_of(arrays: "Iterable[tuple[str, str, tuple[int, ...], int]]") -> dict[str, Any]:
-    """The rows of a header, by name, for arrays that lie one after the other: dtype, shape and offsets.
+    """The rows of a header, by name, for arrays that are stored one after the other: dtype, shape and offsets.
 
     >>> rows_of([("a", "float32", (2,), 8), ("b", "uint8", (), 1)])["b"]
     {'dtype': 'U8', 'shape': (), 'data_offsets': (8, 9)}
@@ -38,7 +38,7 @@ def rows_of(arrays: "Iterable[tuple[str, str, tuple[int, ...], int]]") -> dict[s
 
 
 def begins(start: bytes, size: int) -> bool:
-    """Whether a file that starts like this is safetensors: a length that fits the file's size, and JSON after it."""
+    """Whether a file that starts like this is safetensors: a length that fits into the file, then JSON."""
     length = int.from_bytes(start[:8], "little")
     fits = 8 + length <= size and length <= MAX_HEADER
     return fits and (start[8:9] == b"{" or is_sealed(start, TENSORS, 8))
@@ -49,13 +49,17 @@ def read(source: Source) -> StoredFile:
     total = source.size
     if total < 8:
         raise source.error(
-            0, f"the file has {total} bytes, and a safetensors file at least 8; was the download cut off?"
+            0, f"the file has only {total} bytes, and a safetensors file has at least 8; was the download cut off?"
         )
     length = int.from_bytes(source.read(0, 8), "little")
     if length > MAX_HEADER:
-        raise source.error(0, f"a header of {length:,} bytes cannot be; leafwise does not know this kind of file")
+        raise source.error(
+            0, f"leafwise does not recognize this file format (as safetensors, its header would have {length:,} bytes)"
+        )
     if 8 + length > total:
-        raise source.error(8, f"the header has {length:,} bytes and the file {total:,}; was the download cut off?")
+        raise source.error(
+            8, f"the header should have {length:,} bytes, but the file has {total:,}; was the download cut off?"
+        )
     lead = bytes(source.read(0, 8 + length))
     limits = source.limits
     limits.spend_bytes(json_cost(lead[8:]))  # without the eight bytes of the length, which are not text
@@ -65,7 +69,7 @@ def read(source: Source) -> StoredFile:
     del lead
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise source.error(8, "__metadata__ is not an object of strings")
+        raise source.error(8, "__metadata__ is not a JSON object of strings")
     limits.spend_bytes((_ARRAY - LISTED) * len(header) + names_cost(header, limits.bytes))
     limits.spend_steps(_STEPS * len(header))
     arrays = _arrays(source, header, 8 + length, total)
@@ -80,8 +84,8 @@ def read(source: Source) -> StoredFile:
 
 
 def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> dict[str, Stored]:
-    """The arrays, checked. Usually each begins where the one before ends; those take a fast path. Models repeat a few
-    shapes, so that specs are made once for each dtype and shape."""
+    """The arrays, checked. Usually each array begins where the one before it ends, which has a fast path. Models repeat
+    a few shapes, so specs are made once for each dtype and shape."""
     arrays: dict[str, Stored] = {}
     specs: dict[tuple[str, tuple[int, ...]], Spec] = {}
     reached = 0
@@ -113,7 +117,7 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
         if not isinstance(parsed, dict):
             raise ValueError("the header is not a JSON object")
         header: dict[str, Any] = parsed
-        # A dict loses names that occur twice: then the text has more rows than the dict.
+        # A dict drops names that occur twice; then the text has more rows than the dict.
         rows = [row for row in header.values() if isinstance(row, dict)]
         arrays = len(rows) - ("__metadata__" in header)
         if (
@@ -122,7 +126,7 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
             or any(text.count(f'"{word}"') != arrays for word in ("data_offsets", "dtype"))
         ):
             del header, rows
-            source.limits.spend_bytes(json_cost(raw) // 2)  # the hook below also makes lists of pairs
+            source.limits.spend_bytes(json_cost(raw) // 2)  # the hook below also builds lists of pairs
             header = json.loads(text, object_pairs_hook=without_duplicates)
         return header
     except UnicodeDecodeError as error:
@@ -132,14 +136,14 @@ def _parse(source: Source, raw: bytes) -> dict[str, Any]:
     except LimitError:
         raise
     except (ValueError, RecursionError) as error:
-        raise source.error(8, str(error) or "the header is nested too deep") from error
+        raise source.error(8, str(error) or "the header is nested too deeply") from error
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-        raise ValueError(f"the name {twice!a} stands there twice")
+        raise ValueError(f"the name {twice!a} occurs twice")
     return mapping
 
 
@@ -160,7 +164,7 @@ def _array(source: Source, key: str, row: Any, data: int) -> Stored:
     if stop < start or (stop - start) * 8 != size * bits:
         raise source.error(
             data + start,
-            f"{key!a} of shape {shape} in {plain} needs {size * bits // 8:,} bytes and has {stop - start:,}",
+            f"{key!a} of shape {shape} in {plain} needs {size * bits // 8:,} bytes but has {stop - start:,}",
         )
     spec = Spec(tuple(shape), plain, "file", size, stop - start)
     storage = Storage(source, data + start, stop - start, shared=False)
@@ -172,16 +176,18 @@ def _are_counts(numbers: Iterable[Any]) -> bool:
 
 
 def _check_layout(source: Source, arrays: dict[str, Any], data: int, total: int) -> None:
-    """The arrays must fill the rest of the file, each byte once."""
+    """Raises unless the arrays fill the rest of the file without gaps or overlaps."""
     reached = data
     places = sorted((array.storage.start, array.storage.nbytes, key) for key, array in arrays.items())
     for start, length, key in places:
         if start < reached:
-            raise source.error(start, f"{key!a} overlaps what comes before it")
+            raise source.error(start, f"{key!a} overlaps the array before it")
         if start > reached:
-            raise source.error(reached, f"a hole of {start - reached:,} bytes before {key!a}")
+            raise source.error(reached, f"there is a gap of {start - reached:,} bytes before {key!a}")
         reached = start + length
     if reached > total:
-        raise source.error(total, f"the arrays need {reached:,} bytes and the file has {total:,}; was it cut off?")
+        raise source.error(
+            total, f"the arrays should end at byte {reached:,}, and the file has {total:,}; was it cut off?"
+        )
     if reached < total:
-        raise source.error(reached, f"{total - reached:,} bytes follow after the last array")
+        raise source.error(reached, f"{total - reached:,} bytes follow the last array, where the file should end")

@@ -18,14 +18,14 @@ from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 
 MAX_INDEX = 1 << 28
-_NAME = 200  # bytes of memory that the name of a file takes
+_NAME = 200  # bytes of memory for the name of a file
 
 
 def read(folder: Folder) -> StoredFile:
-    """Opens the folder; of each file only the header is read."""
+    """Opens the folder; only the header of each file is read."""
     names = folder.names
     folder.limits.spend_bytes(_NAME * len(names))
-    # These names win over whatever else lies beside them, such as training_args.bin or adapters. Where both exist,
+    # These names are preferred to other files in the folder, such as training_args.bin or adapters. If both exist,
     # safetensors is what other programs load, too.
     for single in ("model.safetensors", "pytorch_model.bin"):
         if single + INDEX in names:
@@ -39,7 +39,7 @@ def read(folder: Folder) -> StoredFile:
         alone = [name for name in names if name.endswith(".safetensors") and "-of-" not in name]
         if len(best) + len(alone) > 1:
             raise FileError(
-                f"{shown_file(folder.path)} holds several checkpoints; open one of them: "
+                f"{shown_file(folder.path)} contains several checkpoints; open one of them: "
                 + ", ".join(map(ascii, [*best, *alone][:8]))
             )
         return read_index(folder.open(best[0]), folder)
@@ -52,11 +52,13 @@ def read(folder: Folder) -> StoredFile:
         if shards:
             return _merged(folder, shards) if len(shards) > 1 else detect.read(folder.open(shards[0]))
     listed = ", ".join(map(ascii, names[:8])) + (", …" if len(names) > 8 else "")
-    raise FileError(f"{folder.path!r} holds no checkpoint that leafwise knows; it holds: {listed or 'nothing'}")
+    raise FileError(
+        f"{folder.path!r} contains no checkpoint that leafwise can read; it contains: {listed or 'nothing'}"
+    )
 
 
 def read_index(source: Source, folder: Folder) -> StoredFile:
-    """Opens the shards that an index in the folder names. If a save replaces the index meanwhile, and removes the old
+    """Opens the shards that an index in the folder lists. If a save meanwhile replaces the index and removes the old
     shards, the new index is read."""
     text = _text(source)
     while True:
@@ -68,7 +70,7 @@ def read_index(source: Source, folder: Folder) -> StoredFile:
                 text = _text(folder.open(os.path.basename(source.name)))
             except FileError as gone:
                 if isinstance(gone.__cause__, FileNotFoundError):
-                    raise  # the caller looks whether it was replaced by one file
+                    raise  # the caller checks whether a single file has replaced it
                 raise error from error.__cause__
             if text == before:
                 raise
@@ -76,7 +78,7 @@ def read_index(source: Source, folder: Folder) -> StoredFile:
 
 def _text(source: Source) -> bytes:
     if source.size > MAX_INDEX:
-        raise source.error(0, f"an index of {source.size:,} bytes cannot be")
+        raise source.error(0, f"the index has {source.size:,} bytes; leafwise reads at most {MAX_INDEX:,}")
     try:
         return bytes(source.read(0, source.size))
     finally:
@@ -85,7 +87,7 @@ def _text(source: Source) -> bytes:
 
 def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     ours = is_trusted(text, SEALED_INDEX, 0, source)
-    folder.limits.spend_bytes(3 * json_cost(text) // 2)  # the hook below makes lists of pairs
+    folder.limits.spend_bytes(3 * json_cost(text) // 2)  # the hook below builds lists of pairs
     try:
         index = json.loads(text, object_pairs_hook=without_duplicates)
         weights = index["weight_map"]
@@ -96,15 +98,17 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     record = read_record(index[KEY], {}, source) if ours and isinstance(index.get(KEY), str) else HeaderRecord()
     names = list(dict.fromkeys(weights.values()))
     if record.shards and record.shards.keys() != set(names):
-        raise source.error(0, "the shards that leafwise's entry lists are not those of the weight_map")
+        raise source.error(0, "leafwise's entry and the weight_map list different shards")
     merged = _merged(folder, names, record.shards)
     merged.content = {key: value for key, value in merged.content.items() if key in weights}
     missing = [key for key in weights if key not in merged.content]
     if missing:
-        raise source.error(0, f"the index promises {missing[0]!a} in {weights[missing[0]]!a}, which does not hold it")
+        raise source.error(
+            0, f"the index says that {missing[0]!a} is in {weights[missing[0]]!a}, but that file does not contain it"
+        )
     for key, shard in weights.items():
         if merged.shard_of[key] != shard:
-            raise source.error(0, f"the index promises {key!a} in {shard!a}, and it is in {merged.shard_of[key]!a}")
+            raise source.error(0, f"the index says that {key!a} is in {shard!a}, but it is in {merged.shard_of[key]!a}")
     if ours:
         merged.record = merged.record or HeaderRecord()
         merged.record.merge(record)
@@ -116,14 +120,14 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
 
 
 def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = None) -> StoredFile:
-    """Opens several files as one. `seals` are the seals that the index lists, by file name: a file with another seal is
-    not the one that the index was written with."""
+    """Opens several files as one. `seals` are the seals that the index lists, by file name: a file with a different
+    seal is not the one that the index was written with."""
     content: dict[str, Any] = {}
     shard_of: dict[str, str] = {}
     without: dict[str, None] = {}  # as an ordered set
     first: StoredFile | None = None
     record: HeaderRecord | None = None
-    # Checked before any is read, because it is cheap: an unfinished download lacks its last files.
+    # Checked before any file is read, because it is cheap: an incomplete download lacks its last files.
     sources, missing = folder.open_all(names)
     try:
         if missing:
@@ -132,8 +136,8 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
             shard = detect.read(opened)
             if seals and shard.seal != seals[name] and folder.verify:
                 raise ChecksumError(
-                    f"{shown_file(opened.name)} is not the shard that this index was written with; is it from "
-                    "another save, or did another program write it again?"
+                    f"{shown_file(opened.name)} is not the shard that the index was written with; is it from "
+                    "another save, or did another program rewrite it?"
                 )
             without.update(dict.fromkeys(shard.without_checksums))
             if shard.record is not None:
@@ -141,7 +145,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
                 record.merge(shard.record)
             first = first or shard
             if not isinstance(shard.content, dict):
-                raise shard.source.error(0, "a shard must hold a flat mapping of names to arrays")
+                raise shard.source.error(0, "a shard must contain a flat mapping from names to arrays")
             for key, value in shard.content.items():
                 if key in content:
                     raise shard.source.error(0, f"{key!a} is also in {shard_of[key]!a}; a name belongs to one shard")
@@ -169,21 +173,21 @@ def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
     error = FileError(
         f"{shown_file(folder.path)}: {many} of {count:,} shards {are} missing: {listed}; is the download complete?"
     )
-    if folder.has_changed():  # a save is replacing the files: tells the caller to try again
+    if folder.has_changed():  # a save is replacing the files: this makes the caller try again
         error.__cause__ = FileNotFoundError()
     return error
 
 
 def _check_numbers(folder: Folder, names: list[str]) -> None:
-    """Raises where some of a numbered series, such as `model-00002-of-00003`, are missing."""
+    """Raises if files of a numbered series, such as `model-00002-of-00003`, are missing."""
     matches = [re.fullmatch(r"(.*?)(\d+)(-of-0*(\d+).*)", name, re.ASCII | re.DOTALL) for name in names]
     series = {(match[1], match[3], int(match[4])) for match in matches if match is not None}
-    if len(series) != 1 or None in matches:  # not one series: nobody can say what is missing
+    if len(series) != 1 or None in matches:  # not a single series, so it is unknown which files are missing
         return
-    front, back, count = series.pop()
+    prefix, suffix, count = series.pop()
     width = len(matches[0][2])  # type: ignore[index]
     numbers = {int(match[2]) for match in matches if match is not None}
     first = 0 if 0 in numbers else 1
-    missing = (f"{front}{number:0{width}}{back}" for number in range(first, first + count) if number not in numbers)
+    missing = (f"{prefix}{number:0{width}}{suffix}" for number in range(first, first + count) if number not in numbers)
     if listed := list(islice(missing, ENOUGH)):
         raise _missing(folder, listed, count)

@@ -1,4 +1,4 @@
-"""Indices, shapes and strides of arrays in files: which part an index selects, and where it lies."""
+"""Indices, shapes and strides of arrays in files: which part an index selects, and where it is."""
 
 from math import prod
 from typing import Any
@@ -7,21 +7,21 @@ from leafwise.core.home import Memory
 from leafwise.errors import QueryError
 from leafwise.files.source import Source
 
-MAX_AXES = 64  # the most that an array has in PyTorch and NumPy
+MAX_AXES = 64  # the most axes that an array may have in PyTorch and NumPy
 
-Index = Any  # what stands in brackets: a slice, a number, an ellipsis, or a tuple of those
+Index = Any  # the index in brackets: a slice, a number, an ellipsis, or a tuple of these
 
 
 def expanded(index: Index, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """An index with one part for each axis, and no negative numbers."""
     parts = index if isinstance(index, tuple) else (index,)
     if sum(part is Ellipsis for part in parts) > 1:
-        raise QueryError("an index has one ellipsis at most")
+        raise QueryError("an index may contain only one ellipsis")
     if Ellipsis in parts:
         at = parts.index(Ellipsis)
         parts = (*parts[:at], *[slice(None)] * (len(shape) - len(parts) + 1), *parts[at + 1 :])
     if len(parts) > len(shape):
-        raise QueryError(f"{len(parts)} indices for an array of {len(shape)} axes")
+        raise QueryError(f"too many indices: {len(parts)} for an array with {len(shape)} axes")
     parts = (*parts, *[slice(None)] * (len(shape) - len(parts)))
     return tuple(_checked(part, size, axis) for axis, (part, size) in enumerate(zip(parts, shape, strict=True)))
 
@@ -31,13 +31,13 @@ def _checked(part: Any, size: int, axis: int) -> slice | int:
         if part.step == 0 or not all(
             bound is None or hasattr(bound, "__index__") for bound in (part.start, part.stop, part.step)
         ):
-            raise QueryError(f"cannot take {part} of axis {axis}")
+            raise QueryError(f"cannot index axis {axis} with {part}")
         return part
     if isinstance(part, bool) or not hasattr(part, "__index__"):
-        raise QueryError(f"files are indexed by numbers and slices, not by {part!r}")
+        raise QueryError(f"arrays in files are indexed by numbers and slices, not by {part!r}")
     number: int = part.__index__()
     if not -size <= number < size:
-        raise QueryError(f"index {number} is outside axis {axis}, which has {size}")
+        raise QueryError(f"index {number} is out of range for axis {axis}, which has size {size}")
     return number % size
 
 
@@ -84,9 +84,9 @@ def is_c_order(memory: Memory) -> bool:
 
 
 def counts(numbers: Any, source: Source, offset: int, label: str) -> tuple[int, ...]:
-    """A shape from a file, checked. Errors call it by `label`."""
+    """A shape from a file, checked. Errors refer to it as `label`."""
     if not is_shape(numbers):
-        raise source.error(offset, f"{label} is not a shape, or is larger than any file")
+        raise source.error(offset, f"{label} is not a list of non-negative whole numbers, or is larger than any file")
     return tuple(numbers)
 
 

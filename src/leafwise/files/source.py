@@ -11,14 +11,14 @@ from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.limits import Limits
 
-_INFLATED = 1 << 20  # how many bytes are unpacked at a time
+_INFLATED = 1 << 20  # bytes that are unpacked at a time
 _LONGEST = 2_000  # characters of an error message; a name in a file may have millions
-_CUT_OFF = "the file ends here; it is shorter than when it was opened, so somebody has cut it off or is writing it"
+_CUT_OFF = "the file ends here; it is shorter than when it was opened: it was cut off, or is being written"
 _SMALL = 1 << 16  # bytes; smaller ranges are read rather than mapped
 
 
 class Source:
-    """Bytes with a name. `read` gives exactly the requested range, or raises."""
+    """Bytes with a name. `read` returns exactly the requested range, or raises."""
 
     name: str
     size: int
@@ -38,7 +38,7 @@ class Source:
 
     def read(self, start: int, stop: int) -> Any:
         """The bytes from `start` to `stop`. They are read, not mapped: if a mapped file is truncated meanwhile,
-        touching its memory kills the process."""
+        accessing its memory kills the process."""
         self._check_range(start, stop)
         if start == stop:
             return b""
@@ -48,8 +48,8 @@ class Source:
         return data
 
     def view(self, start: int, stop: int) -> Any:
-        """The bytes from `start` to `stop` for an array that the user keeps: mapped where possible, so that only the
-        parts that are used take memory."""
+        """The bytes from `start` to `stop`, for an array that the user keeps: mapped if possible, so that only the
+        parts that are used take up memory."""
         return self.read(start, stop)
 
     def read_into(self, start: int, view: memoryview) -> None:
@@ -61,7 +61,10 @@ class Source:
 
     def _check_range(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.size:
-            raise self.error(min(max(start, 0), self.size), f"bytes {start:,} to {stop:,} are outside of {self.size:,}")
+            raise self.error(
+                min(max(start, 0), self.size),
+                f"bytes {start:,} to {stop:,} are outside of the {self.size:,} that exist",
+            )
 
     def _read(self, start: int, stop: int) -> Any:
         raise NotImplementedError
@@ -79,7 +82,7 @@ class Source:
         return False
 
     def was_changed(self) -> bool:
-        """Whether the file was changed since it was opened, as far as can be known."""
+        """Whether the file is known to have changed since it was opened."""
         return False
 
 
@@ -110,7 +113,7 @@ class LocalSource(Source):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         at = state.pop("_at")
-        self._closed = True  # until it is open again
+        self._closed = True  # until the file is open again
         if state["_closed"]:
             self.file, self._map = -1, None
             vars(self).update(state)
@@ -119,7 +122,9 @@ class LocalSource(Source):
         self.file, opened._closed = opened.file, True
         vars(self).update(state, _map=None)
         if (opened.size, opened._written) != (self.size, self._written):
-            raise FileError(f"{shown_file(self.name)} has changed since it was opened, and cannot be copied")
+            raise FileError(
+                f"{shown_file(self.name)} has changed since it was opened, so the open file cannot be copied"
+            )
 
     def _read(self, start: int, stop: int) -> Any:
         try:
@@ -152,7 +157,7 @@ class LocalSource(Source):
     def descriptor(self) -> int:
         """The descriptor of the open file."""
         if self._closed:
-            raise FileError(f"{shown_file(self.name)} is closed")
+            raise FileError(f"{shown_file(self.name)} is closed; open it again")
         return self.file
 
     @property
@@ -160,7 +165,7 @@ class LocalSource(Source):
         return True
 
     def was_changed(self) -> bool:
-        """Whether size or time of the file have changed since it was opened."""
+        """Whether the size or the modification time of the file has changed since it was opened."""
         status = local.disk.stat(self.descriptor())
         return (status.st_size, status.st_mtime_ns) != (self.size, self._written)
 
@@ -185,7 +190,7 @@ class LocalSource(Source):
 
 
 class BorrowedSource(Source):
-    """A file that another object has open, and closes."""
+    """A file that belongs to another object, which closes it."""
 
     def __init__(self, name: str, file: int) -> None:
         self.name, self._file = name, file
@@ -199,7 +204,7 @@ class BorrowedSource(Source):
 
 
 class BytesSource(Source):
-    """Bytes in memory, such as an item inside of another file."""
+    """Bytes in memory, such as an item from another file."""
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name = name
@@ -211,7 +216,7 @@ class BytesSource(Source):
 
 
 class PartSource(Source):
-    """A range of another source, with offsets of its own."""
+    """A range of another source; offsets count from its start."""
 
     def __init__(self, whole: Source, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= whole.size:
@@ -247,9 +252,9 @@ _LISTING = 8  # bytes of memory for each byte of the directory of a zip
 
 
 class InflatedSource(Source):
-    """The unpacked bytes of a compressed zip entry. They are unpacked from front to back, a little at a time: reading
-    on from the last position is fast, and going back starts from the beginning. A read that reaches the end compares
-    the checksum before it returns."""
+    """The unpacked bytes of a compressed zip entry. They are unpacked from beginning to end, a little at a time:
+    reading on from the last position is fast, and going back starts again from the beginning. A read that reaches the
+    end compares the checksum before it returns."""
 
     def __init__(self, whole: Source, start: int, stop: int, size: int, crc: int, entry: str) -> None:
         self.name = whole.name
@@ -294,7 +299,7 @@ class InflatedSource(Source):
             return data
 
     def _next(self, most: int) -> bytes:
-        """Unpacks the next bytes, `most` of them at most."""
+        """Unpacks the next bytes, at most `most` of them."""
         machine = self._machine
         data = machine.unconsumed_tail
         if not data:
@@ -314,13 +319,13 @@ class InflatedSource(Source):
         if self._sum != self._crc:
             self._machine = None
             self._rewind()
-            raise self._damaged("its checksum does not fit")
+            raise self._damaged("its checksum does not match")
 
     def _damaged(self, cause: str) -> FileError:
         return self._packed.error(0, f"the entry {self._entry!a} is damaged: {cause}")
 
     def error(self, offset: int, cause: str) -> FileError:
-        return self._packed.error(0, f"in the entry {self._entry!a}, unpacked, at byte {offset:,}: {cause}")
+        return self._packed.error(0, f"in the entry {self._entry!a}, at byte {offset:,} of its unpacked data: {cause}")
 
     def was_changed(self) -> bool:
         return self._packed.was_changed()
@@ -353,7 +358,7 @@ class SourceStream(io.RawIOBase):
         stop = min(self._at + len(buffer), self._source.size)
         if stop <= self._at:
             return 0
-        # `zipfile` makes an object for each entry that fits into the directory.
+        # `zipfile` creates an object for each entry of the directory.
         self._source.limits.spend_bytes(_LISTING * (stop - self._at))
         self._source.limits.spend_steps(stop - self._at)
         data = self._source.read(self._at, stop)
@@ -363,7 +368,7 @@ class SourceStream(io.RawIOBase):
 
 
 class Cursor:
-    """Reads a header from front to back, in blocks, and knows the offset for error messages."""
+    """Reads a header from beginning to end, in blocks, and keeps track of the offset for error messages."""
 
     def __init__(self, source: Source, at: int = 0, block: int = 1 << 14) -> None:
         self.source = source
@@ -374,7 +379,9 @@ class Cursor:
 
     def take(self, length: int) -> bytes:
         if length < 0 or self.at + length > self.source.size:
-            raise self.error(f"{length:,} bytes should follow, and {self.source.size - self.at:,} do; was it cut off?")
+            raise self.error(
+                f"{length:,} bytes should follow, but only {self.source.size - self.at:,} do; was the file cut off?"
+            )
         skip = self.at - self._start
         if skip + length > len(self._block):
             stop = min(self.at + max(length, self._size), self.source.size)
@@ -386,7 +393,9 @@ class Cursor:
     def skip(self, length: int) -> int:
         """Skips bytes without reading them; returns the offset of the first."""
         if length < 0 or self.at + length > self.source.size:
-            raise self.error(f"{length:,} bytes should follow, and {self.source.size - self.at:,} do; was it cut off?")
+            raise self.error(
+                f"{length:,} bytes should follow, but only {self.source.size - self.at:,} do; was the file cut off?"
+            )
         start, self.at = self.at, self.at + length
         if not self._start <= self.at <= self._start + len(self._block):
             self._start, self._block = self.at, b""

@@ -1,4 +1,4 @@
-"""An opened file, and the groups of names in it: the nodes of a tree of files."""
+"""An opened file, and groups of names in it: the nodes in the tree of a file."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ class StoredFile:
         self.content = content
         self.metadata = metadata or {}
         self.shard_of: dict[str, str] = {}
-        self.record: HeaderRecord | None = None  # leafwise's own entry, where leafwise wrote the file
-        self.seal = ""  # the checksum of the header, where leafwise wrote the file
+        self.record: HeaderRecord | None = None  # leafwise's own entry, if leafwise wrote the file
+        self.seal = ""  # the checksum of the header, if leafwise wrote the file
         self.bound = self.unbound = 0  # shards whose seal an index lists, and shards without one
         self.without_checksums: tuple[str, ...] = (format_name,)  # formats of files whose arrays have no checksums
         self._sources = sources
@@ -38,7 +38,7 @@ class StoredFile:
 
     @property
     def is_flat(self) -> bool:
-        """Whether it holds only arrays, by dotted names."""
+        """Whether it contains only arrays, with dotted names."""
         if not isinstance(self.content, dict):
             return False
         kinds = set(map(type, self.content.values()))
@@ -52,10 +52,10 @@ class StoredFile:
 
 
 class FileGroup(VirtualNode):
-    """Names with a common prefix in a file that leafwise wrote, with its record of their kinds and roles."""
+    """Names with a common prefix in a file that leafwise wrote, with the record of their kinds and roles."""
 
     __slots__ = ("record",)
 
-    def __init__(self, front: str, record: HeaderRecord) -> None:
-        super().__init__(front)
+    def __init__(self, prefix: str, record: HeaderRecord) -> None:
+        super().__init__(prefix)
         self.record = record

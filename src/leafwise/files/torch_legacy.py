@@ -11,11 +11,11 @@ from leafwise.files.torch_zip import MAX_PICKLE, element_size, storage_reference
 from leafwise.files.unpickler import Unpickler
 
 MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-_FIRST = 1 << 16  # bytes that are read at first; the pickles are seldom longer
+_FIRST = 1 << 16  # bytes that are read first; the pickles are rarely longer
 
 
 class _DeferredStorage(Storage):
-    """A storage whose offset is known only after the pickle that refers to it was read."""
+    """A storage whose offset becomes known only after the pickle that refers to it has been read."""
 
     __slots__ = ("at",)
 
@@ -30,7 +30,7 @@ class _DeferredStorage(Storage):
 
 
 def read(source: Source) -> StoredFile:
-    """Opens the file; skips the storages themselves."""
+    """Opens the file; the storages themselves are not read."""
     length = min(_FIRST, source.size)
     limits = source.limits
     before = limits.bytes, limits.steps
@@ -51,21 +51,25 @@ def _read(source: Source, data: bytes) -> StoredFile:
     def storage(reference: Any) -> TypedStorage:
         kind, key, count = storage_reference(reference)
         if len(reference) > 5 and reference[5] is not None:
-            raise UnpicklingError("a view of a storage, as only PyTorch 0.2 wrote")
+            raise UnpicklingError(
+                "it contains a view of a storage, which only PyTorch 0.2 wrote; load it with PyTorch and save it again"
+            )
         size = element_size(kind)
         if key not in storages:
             storages[key] = _DeferredStorage(source, count * size)
         if count * size != storages[key].nbytes:
-            raise UnpicklingError(f"the storage {key!a} has two sizes")
+            raise UnpicklingError(f"the storage {key!a} is listed with two sizes")
         return TypedStorage(storages[key], kind.dtype)
 
     limits = source.limits
     machine = Unpickler(data, TABLE, None, source.error, limits, at=len(MAGIC))
     if machine.run() != 1001:
-        raise source.error(len(MAGIC), "the version of the format is not 1001")
+        raise source.error(len(MAGIC), "the format version is not 1001, the only one that leafwise reads")
     system = machine.run()
     if not isinstance(system, dict) or system.get("little_endian") is not True:
-        raise source.error(machine.at, "it was written on a big-endian machine; load and save it there with PyTorch")
+        raise source.error(
+            machine.at, "the file was written on a big-endian machine; load it with PyTorch and save it again here"
+        )
     machine = Unpickler(data, TABLE, storage, source.error, limits, at=machine.at)
     content = machine.run()
     keys = Unpickler(data, TABLE, None, source.error, limits, at=machine.at)
@@ -76,13 +80,13 @@ def _read(source: Source, data: bytes) -> StoredFile:
         or set(listed) != set(storages)
         or len(set(listed)) != len(listed)
     ):
-        raise source.error(machine.at, "the list of storages does not fit the tensors")
+        raise source.error(machine.at, "the list of storages does not match the tensors")
     _place(source, [(key, storages[key]) for key in listed], keys.at)
     return StoredFile(source, "PyTorch, before 1.6", content)
 
 
 def _place(source: Source, listed: list[tuple[str, _DeferredStorage]], at: int) -> None:
-    """Sets the offset of each storage: in the file, a number of elements stands before their bytes."""
+    """Sets the offset of each storage: in the file, the bytes of a storage follow its number of elements."""
     for key, place in listed:
         if at + 8 > source.size:
             raise source.error(at, f"the storage {key!a} should follow here; was the download cut off?")
@@ -93,4 +97,4 @@ def _place(source: Source, listed: list[tuple[str, _DeferredStorage]], at: int) 
         place.at = at + 8
         at += 8 + place.nbytes
     if at != source.size:
-        raise source.error(at, f"{source.size - at:,} bytes follow after the last storage")
+        raise source.error(at, f"{source.size - at:,} bytes follow the last storage, where the file should end")

@@ -1,4 +1,4 @@
-"""The names that may occur in PyTorch's pickles, and what stands for them: tensors, containers, NumPy's arrays."""
+"""The names that may occur in PyTorch's pickles, and our replacements: tensors, containers, NumPy arrays."""
 
 import copy
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from leafwise.files.limits import filled_set
 from leafwise.files.pickle_objects import GlobalName, Table, UnpicklingError, pickled_object, shown
 from leafwise.files.slices import c_strides, is_shape
 
-# The classes of typed storages, and the dtypes that they hold.
+# The classes of typed storages → their dtypes.
 STORAGES = {
     **{dtype.torch_storage: name for name, dtype in DTYPES.items() if dtype.torch_storage},
     "UntypedStorage": "uint8", "QInt8Storage": "qint8", "QUInt8Storage": "quint8", "QInt32Storage": "qint32",
@@ -33,14 +33,14 @@ _SHORT_NAMES = {"half": "float16", "float": "float32", "double": "float64", "lon
 
 
 class StorageType:
-    """A class of typed storages, which stands for PyTorch's."""
+    """Our replacement for one of PyTorch's classes of typed storages."""
 
     def __init__(self, dtype: str, untyped: bool) -> None:
         self.dtype = dtype
         self.untyped = untyped
 
     def __call__(self, *args: Any) -> Any:
-        raise UnpicklingError("a storage whose bytes stand in the pickle itself")
+        raise UnpicklingError("a storage has its bytes in the pickle itself, which leafwise does not read")
 
 
 class TorchDtype(str):
@@ -69,32 +69,34 @@ def _tensor(
     metadata: Any = None,
 ) -> Stored:
     if not isinstance(storage, TypedStorage):
-        raise UnpicklingError("a tensor without a storage")
+        raise UnpicklingError("a tensor has no storage")
     dtype = dtype or storage.dtype
     itemsize = ITEM_BYTES.get(dtype) or QUANTIZED.get(dtype)
     if itemsize is None:
-        raise UnpicklingError(f"a tensor of the unknown dtype {dtype!a}")
+        raise UnpicklingError(f"a tensor has the unknown dtype {dtype!a}")
     shape = _counts(shape)
     steps = strides if isinstance(strides, tuple | list) else ()
     sound = len(steps) == len(shape) and all(
         type(number) is int and 0 <= number < 1 << 58 for number in (offset, *steps)
     )
     if not sound:
-        raise UnpicklingError(f"a tensor of shape {shape} with an offset or strides that cannot be")
+        raise UnpicklingError(f"a tensor of shape {shape} has an offset or strides that are not valid")
     reach = offset + sum((size - 1) * stride for size, stride in zip(shape, steps, strict=True)) + 1
     if prod(shape) and reach * itemsize > storage.storage.nbytes:
         raise UnpicklingError(
-            f"a tensor of shape {shape} reaches to byte {reach * itemsize:,} of a storage of {storage.storage.nbytes:,}"
+            f"a tensor of shape {shape} needs {reach * itemsize:,} bytes but its storage has {storage.storage.nbytes:,}"
         )
     trainable = True if trains is True else None
     if dtype in QUANTIZED:
         spec = Spec(shape, dtype, "file", prod(shape), prod(shape) * itemsize, trainable)
-        return Unreadable(spec, f"they are quantized ({dtype}); dequantize before saving")
+        return Unreadable(spec, f"it is quantized ({dtype}); dequantize it before saving")
     spec = spec_of(shape, dtype, trainable=trainable)
     held = storage.storage
     if spec.nbytes > held.nbytes and not held.source.limits.allows_repeats(spec.nbytes - held.nbytes):
-        why = f"it shows {held.nbytes:,} stored bytes as {spec.nbytes:,}, again and again (a tensor that was expanded)"
-        return Unreadable(spec, f"{why}; if you trust the file, open it with lw.open(path, max_bytes=…)")
+        why = f"it is an expanded tensor: {held.nbytes:,} bytes are stored, and its values would take {spec.nbytes:,}"
+        return Unreadable(
+            spec, f"{why}; if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
+        )
     in_bytes = tuple(stride * itemsize for stride in steps)
     plain = None if in_bytes == c_strides(shape, itemsize) else in_bytes
     signs = [sign for sign in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(sign)]
@@ -105,7 +107,7 @@ def _tensor(
 
 def _counts(numbers: Any) -> tuple[int, ...]:
     if not is_shape(numbers):
-        raise UnpicklingError("a shape that is none, or larger than any file")
+        raise UnpicklingError("a shape is not a list of non-negative whole numbers, or is larger than any file")
     return tuple(numbers)
 
 
@@ -127,8 +129,8 @@ def _quantized(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> 
 
 def _parameter(data: Any, trains: Any = True, *_: Any) -> Stored:
     if not isinstance(data, Stored):
-        raise UnpicklingError("a parameter without a tensor")
-    parameter = copy.copy(data)  # a copy: the file may hold the tensor itself, too
+        raise UnpicklingError("a parameter has no tensor")
+    parameter = copy.copy(data)  # a copy: the file may contain the tensor itself, too
     parameter.spec = data.spec._replace(trainable=bool(trains))
     return parameter
 
@@ -143,19 +145,19 @@ def _dtype(value: Any) -> TorchDtype:
     make = getattr(value, "make", None)
     if isinstance(make, TorchDtype):
         return make
-    raise UnpicklingError(f"{shown(value)} where a dtype should be")
+    raise UnpicklingError(f"{shown(value)} is used as a dtype")
 
 
 def _sparse(layout: Any, data: Any) -> dict[str, Any]:
     if not isinstance(layout, str) or len(layout) > 100:
-        raise UnpicklingError(f"a sparse tensor with the layout {shown(layout)}")
+        raise UnpicklingError(f"a sparse tensor has the unknown layout {shown(layout)}")
     return {"layout": str(layout), "parts": data}
 
 
 def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
-    """A tensor of a subclass, as the plain tensor that it is made from."""
+    """The plain tensor from which a tensor of a subclass is made."""
     if not isinstance(function, GlobalName) or not function.startswith("torch._utils.") or not isinstance(args, tuple):
-        raise UnpicklingError(f"a tensor made by {shown(function)}")
+        raise UnpicklingError(f"a tensor is made by {shown(function)}, which leafwise does not support")
     return function.make(*args)
 
 
@@ -165,13 +167,13 @@ class _DtypeName(TorchDtype):
     __slots__ = ()
 
     def __call__(self, *args: Any) -> Any:
-        raise UnpicklingError(f"it calls the dtype {self}")
+        raise UnpicklingError(f"it calls the dtype {self} as a function")
 
 
 def _mapping(*args: Any) -> dict[Any, Any]:
     if not args or args == ([],):
         return {}
-    raise UnpicklingError("a mapping made from something else")
+    raise UnpicklingError("a dict is made from unexpected arguments")
 
 
 def _default_mapping(*args: Any) -> dict[Any, Any]:
@@ -181,7 +183,7 @@ def _default_mapping(*args: Any) -> dict[Any, Any]:
 def _counter(*args: Any) -> dict[Any, Any]:
     counted = args[0] if args else {}
     if not isinstance(counted, dict):
-        raise UnpicklingError("a counter made from something else")
+        raise UnpicklingError("a Counter is made from unexpected arguments")
     return dict(counted)
 
 
@@ -195,9 +197,9 @@ def _sequence(of: Callable[[Any], Any]) -> Callable[..., Any]:
     def make(*args: Any) -> Any:
         items = args[0] if args else ()
         if len(args) > 1 or not isinstance(items, list | tuple):
-            raise UnpicklingError("a collection made from something else")
+            raise UnpicklingError("a collection is made from unexpected arguments")
         if of in (set, frozenset) and any(isinstance(item, list | dict | tuple | set) for item in items):
-            raise UnpicklingError("a set of collections")
+            raise UnpicklingError("a set contains collections")
         return of(filled_set(items) if of in (set, frozenset) else items)
 
     return make
@@ -205,19 +207,19 @@ def _sequence(of: Callable[[Any], Any]) -> Callable[..., Any]:
 
 def _text(*args: Any) -> str:
     if len(args) > 3 or not all(isinstance(arg, str | int) and len(shown(arg)) < 90 for arg in args):
-        raise UnpicklingError("a name made from something else")
+        raise UnpicklingError("a device or layout is made from unexpected arguments")
     return ":".join(map(str, args))
 
 
 def _path(*args: Any) -> str:
     if len(args) > 1000 or not all(isinstance(arg, str) and len(arg) < 1000 for arg in args):
-        raise UnpicklingError("a path made from something else")
+        raise UnpicklingError("a file path is made from unexpected arguments")
     return "/".join(args).replace("//", "/", 1) if args[:1] == ("/",) else "/".join(args)
 
 
 def _encoded(text: Any, how: Any = "latin1") -> bytes:
     if not isinstance(text, str) or how not in ("latin1", "latin-1"):
-        raise UnpicklingError("bytes encoded in an unusual way")
+        raise UnpicklingError("bytes are encoded in an unexpected way")
     return text.encode("latin-1")
 
 
@@ -225,11 +227,11 @@ def _complex(real: Any, imaginary: Any) -> complex:
     return complex(float(real), float(imaginary))
 
 
-# -- NumPy's objects, as in random states and metrics ------------------------------------------------------
+# -- NumPy objects, as in random states and metrics ------------------------------------------------------
 
 
 class NumpyDtype:
-    """A dtype of NumPy. Its state, which follows in the pickle, gives the byte order."""
+    """A NumPy dtype. Its state, which follows in the pickle, contains the byte order."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -237,42 +239,44 @@ class NumpyDtype:
 
     def build_from(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) < 5 or state[1] not in ("<", ">", "|", "="):
-            raise UnpicklingError("a NumPy dtype with an unusual state")
+            raise UnpicklingError("a NumPy dtype has an unexpected state")
         if any(part not in (None, -1, 0) for part in state[2:7]):
-            raise UnpicklingError("a NumPy dtype with fields")
+            raise UnpicklingError("a NumPy dtype has fields")
         self.order = state[1]
 
     def plain(self) -> str:
         name = _NUMPY_NAMES.get(self.code)
         if name is None:
-            raise UnpicklingError(f"a NumPy array of {ascii(self.code)[:40]}, which holds no plain numbers")
+            raise UnpicklingError(
+                f"it contains a NumPy array of {ascii(self.code)[:40]}, whose elements are not plain numbers"
+            )
         return name
 
 
 def _numpy_dtype(code: Any, *_: Any) -> NumpyDtype:
     if not isinstance(code, str) or len(code) > 8:
-        raise UnpicklingError("a NumPy dtype with an unusual name")
+        raise UnpicklingError("a NumPy dtype has an unexpected name")
     return NumpyDtype(code)
 
 
 class NumpyArray(InMemory):
-    """An array of NumPy, whose bytes are in the pickle."""
+    """A NumPy array whose bytes are in the pickle."""
 
     __slots__ = ("is_built",)
 
     def __init__(self) -> None:
         super().__init__(spec_of((0,), "uint8"), lambda: None)
-        self.is_built = False  # until it is given its values
+        self.is_built = False  # until it gets its values
 
     def build_from(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
-            raise UnpicklingError("a NumPy array with an unusual state")
+            raise UnpicklingError("a NumPy array has an unexpected state")
         _, shape, dtype, fortran, data = state
         if not isinstance(dtype, NumpyDtype) or not isinstance(data, bytes):
-            raise UnpicklingError("a NumPy array that holds objects")
+            raise UnpicklingError("a NumPy array contains Python objects")
         shape, plain = _counts(shape), dtype.plain()
         if prod(shape) * ITEM_BYTES[plain] != len(data):
-            raise UnpicklingError(f"a NumPy array of shape {shape} in {plain} with {len(data):,} bytes")
+            raise UnpicklingError(f"a NumPy array of shape {shape} in {plain} has {len(data):,} bytes")
         self.spec = spec_of(shape, plain)
 
         def array() -> Any:
@@ -297,7 +301,7 @@ def _numpy_from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> NumpyAr
 
 def _numpy_scalar(dtype: Any, data: Any = None) -> Any:
     if not isinstance(dtype, NumpyDtype) or not isinstance(data, bytes) or len(data) > 16:
-        raise UnpicklingError("a NumPy number that is none")
+        raise UnpicklingError("a NumPy scalar is not valid")
     import struct
 
     codes = {
@@ -314,7 +318,7 @@ def _numpy_scalar(dtype: Any, data: Any = None) -> Any:
     }
     codes |= {"u1": "B", "b1": "?"}
     if dtype.code not in codes or len(data) != struct.calcsize(codes[dtype.code]):
-        raise UnpicklingError(f"a NumPy number of {ascii(dtype.code)[:40]}")
+        raise UnpicklingError(f"a NumPy scalar has the unsupported dtype {ascii(dtype.code)[:40]}")
     return struct.unpack((">" if dtype.order == ">" else "<") + codes[dtype.code], data)[0]
 
 
@@ -323,7 +327,7 @@ class Namespace(dict[str, Any]):
 
     def build_from(self, state: Any) -> None:
         if not isinstance(state, dict):
-            raise UnpicklingError("a namespace with an unusual state")
+            raise UnpicklingError("a Namespace has an unexpected state")
         self.update({str(key): value for key, value in state.items()})
 
 
@@ -364,7 +368,7 @@ TABLE: Table = {
     ("numpy", "dtype"): _numpy_dtype,
 }
 for _module, _name in list(TABLE):
-    if _module == "builtins":  # under Python 2's name, which older protocols write
+    if _module == "builtins":  # older protocols write the module name of Python 2
         TABLE["__builtin__", {"range": "xrange"}.get(_name, _name)] = TABLE[_module, _name]
 for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
     TABLE[_module, "_reconstruct"] = _reconstruct

@@ -1,4 +1,4 @@
-"""PyTorch's zip files: a pickle of the structure, and an uncompressed entry for each storage."""
+"""PyTorch's zip files: a pickle with the structure, and an uncompressed entry for each storage."""
 
 import struct
 import zipfile
@@ -16,16 +16,16 @@ from leafwise.files.torch_objects import QUANTIZED, TABLE, StorageType, TypedSto
 from leafwise.files.unpickler import Unpickler
 
 MAX_PICKLE = 1 << 30
-_HEADER = 30  # bytes of the fixed part of the header before each entry
+_HEADER = 30  # bytes in the fixed part of the header of an entry
 
 
 def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
-    """The entries of a zip by name, from its directory alone."""
+    """The entries of a zip by name. Reads only its directory."""
     try:
         archive = zipfile.ZipFile(SourceStream(source))
         infos, comment = archive.infolist(), archive.comment
     except LimitError as error:
-        raise source.error(source.size, f"the directory at the end of the zip: {error}") from error
+        raise source.error(source.size, f"the directory at the end of the zip is too large: {error}") from error
     except (zipfile.BadZipFile, struct.error, OSError, ValueError, NotImplementedError, EOFError, KeyError) as error:
         reason = escaped_reason(error)
         raise source.error(
@@ -35,11 +35,11 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
         raise source.error(source.size - len(comment), "the zip has a comment, which PyTorch and NumPy never write")
     first = min((info.header_offset for info in infos), default=0)
     if first:
-        raise source.error(0, f"{first:,} bytes stand before the zip; is it two files, one after the other?")
+        raise source.error(0, f"{first:,} bytes come before the zip; were two files joined into one?")
     by_name: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
         if info.orig_filename in by_name:
-            raise source.error(info.header_offset, f"the entry {info.orig_filename!a} stands in the zip twice")
+            raise source.error(info.header_offset, f"the zip contains the entry {info.orig_filename!a} twice")
         if info.header_offset + info.compress_size > source.size or info.header_offset < 0:
             raise source.error(
                 info.header_offset, f"the entry {info.orig_filename!a} reaches beyond the end of the file"
@@ -58,10 +58,10 @@ def escaped_reason(error: BaseException) -> str:
 
 
 def start_of(source: Source, info: zipfile.ZipInfo) -> int:
-    """The offset of the bytes of an entry, which depends on the length of its own header."""
+    """The offset of the bytes of an entry, which depends on the length of its header."""
     header = bytes(source.read(info.header_offset, min(info.header_offset + _HEADER, source.size)))
     if len(header) < _HEADER or header[:4] != b"PK\x03\x04":
-        raise source.error(info.header_offset, f"no header stands before the entry {info.orig_filename!a}")
+        raise source.error(info.header_offset, f"the header of the entry {info.orig_filename!a} should begin here")
     name, extra = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
     start = info.header_offset + _HEADER + name + extra
     if start + info.compress_size > source.size:
@@ -75,7 +75,7 @@ def has_checksums(zip_entries: dict[str, zipfile.ZipInfo]) -> bool:
 
 
 def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
-    """The storage of an uncompressed entry, as all of PyTorch's are; with its checksum, if the zip has checksums."""
+    """The storage of an uncompressed entry, with its checksum if the zip has checksums. PyTorch does not compress."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
         raise source.error(
             info.header_offset, f"the entry {info.orig_filename!a} is compressed or encrypted, which PyTorch never does"
@@ -89,62 +89,66 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
     """Opens the file; only the directory and the pickle are read."""
     pickles = [name for name in zip_entries if name.rpartition("/")[2] == "data.pkl"]
     if any(name.rpartition("/")[2] == "constants.pkl" for name in zip_entries):
-        raise source.error(0, "it is a TorchScript program, not a checkpoint; save its state_dict() instead")
+        raise source.error(0, "this is a TorchScript program, not a checkpoint; save its state_dict() instead")
     if len(pickles) != 1:
-        raise source.error(0, f"the zip has {len(pickles)} entries called data.pkl, where a checkpoint has one")
-    front = pickles[0].removesuffix("data.pkl")
-    content = unpickled(source, zip_entries, front, TABLE)
+        raise source.error(0, f"the zip has {len(pickles)} entries called data.pkl; a checkpoint has one")
+    prefix = pickles[0].removesuffix("data.pkl")
+    content = unpickled(source, zip_entries, prefix, TABLE)
     opened = StoredFile(source, "PyTorch zip", content)
     opened.without_checksums = () if has_checksums(zip_entries) else ("PyTorch zip, written without CRC-32",)
     return opened
 
 
-def unpickled(source: Source, zip_entries: dict[str, zipfile.ZipInfo], front: str, table: Table) -> Any:
-    info = zip_entries[front + "data.pkl"]
+def unpickled(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: str, table: Table) -> Any:
+    info = zip_entries[prefix + "data.pkl"]
     if info.file_size > MAX_PICKLE:
-        raise source.error(info.header_offset, f"a pickle of {info.file_size:,} bytes is more than any checkpoint has")
+        raise source.error(
+            info.header_offset, f"the pickle has {info.file_size:,} bytes; leafwise reads at most {MAX_PICKLE:,}"
+        )
     checked = has_checksums(zip_entries)
     place = stored(source, info, checked)
     data = _bytes_of(place, "the pickle")
-    big_endian = _byte_order(source, zip_entries, front, checked)
+    big_endian = _byte_order(source, zip_entries, prefix, checked)
     storages: dict[str, Storage] = {}
 
     def storage(reference: Any) -> TypedStorage:
         kind, key, count = storage_reference(reference)
         if key not in storages:
-            entry = zip_entries.get(f"{front}data/{key}")
+            entry = zip_entries.get(f"{prefix}data/{key}")
             if entry is None:
                 raise UnpicklingError(f"the storage {key!a} is not in the zip")
             storages[key] = stored(source, entry, checked)
         held = storages[key]
         size = element_size(kind)
         if count * size > held.nbytes:
-            raise UnpicklingError(f"the storage {key!a} should have {count * size:,} bytes and has {held.nbytes:,}")
+            raise UnpicklingError(f"the storage {key!a} should have {count * size:,} bytes but has {held.nbytes:,}")
         return TypedStorage(held, kind.dtype)
 
     machine = Unpickler(data, table, storage, lambda at, cause: source.error(place.start + at, cause), source.limits)
     try:
         content = machine.run()
     except TruncatedPickleError:
-        raise source.error(place.start + len(data), "the pickle ends early; was it cut off?") from None
+        raise source.error(place.start + len(data), "the pickle ends early; was the file cut off?") from None
     if big_endian:
-        raise source.error(0, "it was written on a big-endian machine; load and save it there with PyTorch")
+        raise source.error(
+            0, "the file was written on a big-endian machine; load it with PyTorch and save it again here"
+        )
     return content
 
 
 def _bytes_of(place: Storage, label: str) -> bytes:
     data = bytes(place.read(0, place.nbytes))
     if isinstance(place.checksums, Crc32) and place.source.verify and zlib.crc32(data) != place.checksums.wanted:
-        cause = f"{label} does not have the checksum that the zip promises; it is damaged"
+        cause = f"{label} is damaged: its checksum does not match the one in the zip"
         raise ChecksumError(str(place.source.error(place.start, cause)))
     return data
 
 
-def _byte_order(source: Source, zip_entries: dict[str, zipfile.ZipInfo], front: str, checked: bool) -> bool:
-    info = zip_entries.get(front + "byteorder")
+def _byte_order(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: str, checked: bool) -> bool:
+    info = zip_entries.get(prefix + "byteorder")
     if info is None or info.file_size > 16:
         return False
-    return _bytes_of(stored(source, info, checked), "the order of bytes") == b"big"
+    return _bytes_of(stored(source, info, checked), "the byte order") == b"big"
 
 
 def element_size(kind: StorageType) -> int:
@@ -152,10 +156,10 @@ def element_size(kind: StorageType) -> int:
 
 
 def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
-    """Class, key and number of elements from the tuple by which a pickle refers to a storage."""
+    """The class, the key and the number of elements, from the tuple with which a pickle refers to a storage."""
     if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
-        raise UnpicklingError(f"a reference that is not a storage: {shown(reference)}")
+        raise UnpicklingError(f"it contains a reference that is not a storage: {shown(reference)}")
     kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]
     if not isinstance(kind, StorageType) or not isinstance(key, str) or type(count) is not int or count < 0:
-        raise UnpicklingError(f"a storage that makes no sense: {shown(reference)}")
+        raise UnpicklingError(f"it contains a reference to a storage that is not valid: {shown(reference)}")
     return kind, key, count

@@ -1,8 +1,8 @@
 """Reads pickles without running them.
 
-A pickle is a program for a small stack machine that may call anything it can import. This machine knows the same
-opcodes, and imports nothing: a name in a pickle is looked up in a short table of what checkpoints are made of, where
-each has a function of ours that builds an inert description. Every other name is refused, and the error says which.
+A pickle is a program for a small stack machine that may call anything it can import. This machine implements the same
+opcodes but imports nothing: a name in a pickle is looked up in a short table of the names that checkpoints use, which
+maps each to a function of ours that builds an inert description. Every other name is refused, and the error shows it.
 """
 
 import struct
@@ -34,12 +34,12 @@ from leafwise.files.pickle_objects import (
     shown,
 )
 
-_MAX_MARKS = 100_000  # open at once
-_MAX_NUMBER = 1024  # bytes of an int
+_MAX_MARKS = 100_000  # marks that may be open at once
+_MAX_NUMBER = 1024  # bytes that an int may have
 
 
 class Unpickler:
-    """Reads one pickle after another from some bytes, and gives what each describes."""
+    """Reads one pickle after another from some bytes, and returns what each describes."""
 
     def __init__(
         self,
@@ -64,19 +64,19 @@ class Unpickler:
         limits.spend_bytes(len(data) - at)
 
     def run(self) -> Any:
-        """What the pickle describes; `at` is then the offset behind it. Raises TruncatedPickleError where the bytes end
-        before the pickle does."""
+        """Returns what the pickle describes; `at` is then the offset after it. Raises TruncatedPickleError if the bytes
+        end before the pickle does."""
         self._stack, self._below = [], []
         try:
             value = self._run()
             check_size(value, self._limits)
             return value
         except (UnpicklingError, LimitError) as error:
-            raise self._error(self.at, f"in the pickle: {error}") from error
+            raise self._error(self.at, f"the pickle cannot be read: {error}") from error
         except (FileError, TruncatedPickleError):
             raise
         except MemoryError as error:
-            raise self._error(self.at, "the pickle asks for more memory than there is") from error
+            raise self._error(self.at, "the pickle needs more memory than is available") from error
         except (
             KeyError,
             ValueError,
@@ -88,17 +88,17 @@ class Unpickler:
             struct.error,
         ) as error:
             reason = f"{type(error).__name__}: {ascii(str(error)[:200])[:200]}"
-            raise self._error(self.at, f"the pickle makes no sense here ({reason})") from error
+            raise self._error(self.at, f"the pickle is not valid here ({reason})") from error
 
     def _run(self) -> Any:  # noqa: C901
-        # The hot loop of opening a pickle. The opcodes that checkpoints consist of are done right here, which is three
-        # times as fast as calling a method for each. An opcode that reads beyond the end gets fewer bytes than it asked
-        # for; the next round of the loop then finds `at` beyond the end, and raises.
+        # The hot loop of opening a pickle. The most common opcodes of checkpoints are handled right here, which is
+        # three times as fast as calling a method for each. An opcode that reads beyond the end gets fewer bytes than it
+        # asked for; the next iteration then finds `at` beyond the end, and raises.
         data, size, memo, limits, costs, ops = self.data, len(self.data), self._memo, self._limits, OPCODE_BYTES, _OPS
         stack, at, last, steps, room = self._stack, self.at, len(self.data) - 1, limits.steps, limits.bytes
         for step in range(steps + 1):
             if at >= last and (at > last or data[at] != 0x2E):
-                raise TruncatedPickleError  # every opcode but STOP is followed by something
+                raise TruncatedPickleError  # every opcode except STOP is followed by something
             self.at = at
             code = data[at]
             at += 1
@@ -167,13 +167,13 @@ class Unpickler:
             else:
                 op = ops.get(code)
                 if op is None:
-                    raise UnpicklingError(f"the opcode {bytes([code])!r} is not one that checkpoints need")
+                    raise UnpicklingError(f"it contains the opcode {bytes([code])!r}, which checkpoints do not use")
                 limits.bytes, limits.steps, began = room, limits.steps - METHOD_STEPS, at - 1
                 self.at = at
                 op(self)
                 at, self.at = self.at, began
                 stack, steps, room = self._stack, limits.steps, limits.bytes
-        raise UnpicklingError("it has no end")
+        raise UnpicklingError("it does not end")
 
     # -- the stack ---------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class Unpickler:
 
     def _proto(self) -> None:
         if self.take(1)[0] > 5:
-            raise UnpicklingError("a protocol later than 5")
+            raise UnpicklingError("its protocol is later than 5")
 
     def _int(self) -> None:
         text = self.line()
@@ -234,7 +234,7 @@ class Unpickler:
     def _long1(self, width: int = 1) -> None:
         length = self.unsigned(width)
         if length > _MAX_NUMBER:
-            raise UnpicklingError("a number too long to read")
+            raise UnpicklingError("a number is too long to read")
         self._push(int.from_bytes(self.take(length), "little", signed=True))
 
     def _text(self, width: int) -> None:
@@ -283,7 +283,7 @@ class Unpickler:
         self._limits.spend_bytes(DICT_ENTRY_BYTES * len(keys))
         self._limits.spend_steps(LOOKUP_STEPS)
         if len(keys) != len(values):
-            raise UnpicklingError("a key without a value")
+            raise UnpicklingError("a dict has a key without a value")
         if set(map(type, keys)) <= {str}:
             into.update(zip(keys, values, strict=True))
             return
@@ -295,7 +295,7 @@ class Unpickler:
         items = self._since_mark()
         into = self._top()
         if not isinstance(into, set):
-            raise UnpicklingError("items added to what is not a set")
+            raise UnpicklingError("items are added to an object that is not a set")
         self._add(into, items)
 
     def _frozen(self) -> None:
@@ -309,16 +309,19 @@ class Unpickler:
         self._clock.fill(into.update, list(map(self._key, items)))
 
     def _key(self, key: Any) -> Any:
-        """A key, checked to be a plain value or a flat tuple. Hashing nested tuples can be made to take for ever."""
+        """A key, checked to be a plain value or a flat tuple. Nested tuples can be built that take forever to hash."""
         if isinstance(key, (*SCALARS, PickledObject)) and _is_short(key):
             return key
         if isinstance(key, tuple) and len(key) <= 64:
             self._limits.spend_steps(2 * len(key))
-            # The path spells the key out as text.
+            # The path contains the key as text.
             self._limits.spend_bytes(sum(4 * len(part) for part in key if isinstance(part, str | bytes)))
             if all(isinstance(part, SCALARS) and _is_short(part) for part in key):
                 return key
-        raise UnpicklingError(f"a key that is not a plain value, but {type(key).__name__}")
+        raise UnpicklingError(
+            f"a dict or set has a key of type {type(key).__name__} that leafwise does not read; it reads keys that are "
+            "plain values or short tuples of plain values"
+        )
 
     def _tuple(self, length: int) -> None:
         items = self._stack[-length:]
@@ -340,7 +343,7 @@ class Unpickler:
     def _stack_global(self) -> None:
         name, module = self._pop(), self._pop()
         if not isinstance(name, str) or not isinstance(module, str):
-            raise UnpicklingError("a name that is not text")
+            raise UnpicklingError("the name of a class or function is not text")
         self._push(self._lookup(module, name))
 
     def _lookup(self, module: str, name: str) -> GlobalName:
@@ -350,7 +353,10 @@ class Unpickler:
             make = self._table.get((module, name))
             if make is None:
                 full_name = ascii(f"{module[:200]}.{name[:200]}")[1:-1][:200]
-                raise UnpicklingError(f"it asks for {full_name}, which leafwise neither knows nor imports")
+                raise UnpicklingError(
+                    f"it contains the Python class or function {full_name}, which leafwise does not load; if you trust "
+                    "the file, load it with PyTorch and save only its tensors and plain values"
+                )
             known = self._known[module, name] = GlobalName(module, name, make)
         return known
 
@@ -361,16 +367,16 @@ class Unpickler:
     def _new_object_with_names(self) -> None:
         named, args, callee = self._pop(), self._pop(), self._pop()
         if named:
-            raise UnpicklingError("an object made with named arguments")
+            raise UnpicklingError("an object is made with keyword arguments")
         self._push(self._made(callee, args))
 
     def _made(self, callee: Any, args: Any) -> Any:
-        """The result of a call. A call may copy large arguments, again and again, so they are counted beforehand."""
+        """The result of a call. Calls may copy large arguments again and again, so the arguments are counted before."""
         if not isinstance(callee, GlobalName) or not isinstance(args, tuple):
-            raise UnpicklingError(f"it calls {shown(callee)}")
+            raise UnpicklingError(f"it calls {shown(callee)}, which leafwise does not support")
         self._limits.spend_steps(CALL_STEPS)
         count_argument(args, self._limits)
-        for arg in args[:1000]:  # functions that look into their arguments refuse more than that
+        for arg in args[:1000]:  # functions that inspect their arguments refuse more than that
             count_argument(arg, self._limits)
         if not args or not isinstance(args[0], list | tuple) or len(args[0]) < 64:
             made = callee.make(*args)
@@ -393,31 +399,31 @@ class Unpickler:
                 self._limits.spend_bytes(sum(8 * len(key) for key in state if isinstance(key, str | bytes)))
             into.build_from(state)
         elif not isinstance(into, dict):  # attributes of an OrderedDict, such as _metadata, are ignored
-            raise UnpicklingError(f"it gives a state to {shown(into)}")
+            raise UnpicklingError(f"it sets the state of {shown(into)}, which leafwise does not support")
 
     def _persistent_id(self) -> None:
         reference = self._pop()
         self._limits.spend_steps(CALL_STEPS)
         if self._persistent is None:
-            raise UnpicklingError("a reference to something outside of it")
+            raise UnpicklingError("it refers to an object outside of the pickle")
         self._push(self._persistent(reference))
 
 
 def _number(text: bytes) -> int:
     if len(text) > 4000:
-        raise UnpicklingError("a number too long to read")
+        raise UnpicklingError("a number is too long to read")
     return int(text)
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise UnpicklingError("items appended to what is not a list")
+        raise UnpicklingError("items are appended to an object that is not a list")
     return value
 
 
 def _dict(value: Any) -> dict[Any, Any]:
     if not isinstance(value, dict):
-        raise UnpicklingError("items set in what is not a dict")
+        raise UnpicklingError("items are set in an object that is not a dict")
     return value
 
 
@@ -427,9 +433,9 @@ def _is_short(key: Any) -> bool:
 
 def _unquoted(text: bytes) -> str:
     if len(text) < 2 or text[:1] not in b"'\"" or text[-1:] != text[:1]:
-        raise UnpicklingError("a string without quotes")
+        raise UnpicklingError("a string has no quotes")
     if b"\\" in text:
-        raise UnpicklingError("a string with escapes, as only Python 2 wrote")
+        raise UnpicklingError("a string has escapes, which only Python 2 wrote")
     return str(text[1:-1], "latin-1")
 
 

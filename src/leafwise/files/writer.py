@@ -1,12 +1,13 @@
 """The durable writer: whatever happens, a reader finds either the old file or the new one, complete.
 
 A file is written in the same folder under a temporary name, synced, and then renamed; the folder is synced, too.
-Several files become visible together: all but the last get names that nobody uses yet, and the last one, an index that
-names them, makes the switch.
+Several files become visible together: all but the last get names that are not in use yet, and the last one, an index
+that lists them, makes them visible.
 
-While a file is written it is locked, and the system releases the lock when the process ends. So a later writer can tell
-leftovers from files that somebody else is still writing. The temporary names are leafwise's own, and all have the same
-length: no other program's file is taken for a leftover, and every name that the file system allows can be written.
+While a file is being written it is locked, and the system releases the lock when the process ends. So a later writer
+can distinguish leftovers from files that are still being written. Only leafwise uses these temporary names, and all
+have the same length: no other program's file is mistaken for a leftover, and a file can be saved under every name that
+the file system allows.
 """
 
 import errno
@@ -24,16 +25,16 @@ from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.source import BorrowedSource, LocalSource, Source
 
-_AHEAD = 1 << 25  # bytes that are written before the system is told to begin writing to the disk
+_AHEAD = 1 << 25  # bytes that are written before the system is asked to begin writing them to the disk
 
 
-def _staged_front(name: str) -> str:
-    """The prefix of the names of unfinished files that will become the file of this name, or a part of it."""
+def _staged_prefix(name: str) -> str:
+    """The prefix of the temporary names of files that will become the file with this name, or a part of it."""
     return f".leafwise-{hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()}-"
 
 
 class Output:
-    """A file that is being written, from front to back. `of` is the name of its checkpoint, if that has several
+    """A file that is being written, from beginning to end. `of` is the name of its checkpoint, if that has several
     files."""
 
     def __init__(self, path: str, like: str = "", of: str = "") -> None:
@@ -43,11 +44,11 @@ class Output:
         folder, name = os.path.split(self.path)
         self.folder = folder
         self.at = 0
-        self._started = 0  # offset up to which the system was told to begin writing
+        self._started = 0  # offset up to which the system was asked to begin writing
         mode = local.mode_for(self.path)
         if mode is None and like:
             mode = _mode_like(like)
-        self._file: int | None = self._create(_staged_front(of or name))
+        self._file: int | None = self._create(_staged_prefix(of or name))
         try:
             if mode is not None:
                 local.disk.set_mode(self._file, mode)
@@ -55,9 +56,9 @@ class Output:
             self.discard()
             raise
 
-    def _create(self, front: str) -> int:
+    def _create(self, prefix: str) -> int:
         while True:
-            self.staged = os.path.join(self.folder, f"{front}{secrets.token_hex(8)}.part")
+            self.staged = os.path.join(self.folder, f"{prefix}{secrets.token_hex(8)}.part")
             file = local.disk.create(self.staged)
             local.disk.lock(file)
             if local.disk.stat(file).st_nlink:
@@ -72,7 +73,7 @@ class Output:
         return length
 
     def skip(self, length: int) -> None:
-        """Leaves a gap of so many bytes, for `fill`."""
+        """Leaves a gap of `length` bytes, for `fill`."""
         assert self._file is not None
         local.disk.skip(self._file, length)
         self.at += length
@@ -83,7 +84,7 @@ class Output:
         local.disk.write_at(self._file, data, start)
 
     def copy(self, source: Source, start: int, stop: int, chunk: int = 1 << 26) -> None:
-        """Copies a range of another file, inside the kernel where possible."""
+        """Copies a range of another file, inside the kernel if possible."""
         assert self._file is not None
         if isinstance(source, LocalSource):
             local.disk.copy(source.file, start, self._file, stop - start)
@@ -94,8 +95,8 @@ class Output:
             start += chunk
 
     def source(self) -> Source:
-        """A source of what was written so far, under its final name. It shares the open file: a process may have only
-        so many."""
+        """A source with the bytes that were written so far, under the final name. It shares the open file, because the
+        number of open files is limited."""
         assert self._file is not None
         return BorrowedSource(self.path, self._file)
 
@@ -105,8 +106,8 @@ class Output:
             assert self._file is not None
             local.disk.start_writing(self._file, self._started, self.at - self._started)
             self._started = self.at
-            # What is on the disk by now need not stay in memory: a save should not evict other programs' pages, and
-            # memory that was just freed is the fastest to reuse.
+            # Bytes that are on the disk by now need not stay in memory: a save should not evict other programs' pages,
+            # and memory that was just freed is the fastest to reuse.
             local.disk.start_writing(self._file, 0, max(self.at - 3 * _AHEAD, 0))
 
     def finish(self) -> None:
@@ -134,9 +135,9 @@ class FileTransaction:
     """A context manager for files that become visible together, or not at all.
 
     When the block ends without an error, the files are renamed into place in the order in which they were opened.
-    Before that, `check_staged` gets the files by their paths; if it raises, nothing is replaced. `tidy` is called once
-    all are in place; where it is given, the folder is locked until it returns, so that no other transaction places
-    files meanwhile. `of` is the name of the checkpoint, if its files have other names.
+    Before that, `check_staged` is called with the files by their paths; if it raises, nothing is replaced. `tidy` is
+    called once all files are in place; if it is given, the folder is locked until it returns, so that no other
+    transaction moves files into place meanwhile. `of` is the name of the checkpoint, if its files have other names.
     """
 
     def __init__(
@@ -201,11 +202,12 @@ class FileTransaction:
             raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
 
     def _check_names(self) -> None:
-        """Raises unless all files but the last are new: a crash after replacing one of several leaves a mixture."""
+        """Raises unless all files except the last are new: a crash after replacing one of several would leave a
+        mixture."""
         for output in self._outputs[:-1]:
             if os.path.lexists(output.path):
                 raise FileError(
-                    f"{shown_file(output.path)} exists; only the last of several files may replace one that is there"
+                    f"cannot write {shown_file(output.path)}: it exists; only the last of several files may replace one"
                 )
 
 
@@ -221,15 +223,15 @@ def _mode_like(path: str) -> int | None:
 def _remove_unfinished(path: str, of: str) -> None:
     """Removes unfinished files that earlier writers of this file left behind."""
     folder, name = os.path.split(path)
-    is_unfinished = re.compile(re.escape(_staged_front(of or name)) + r"[0-9a-f]{16}\.part").fullmatch
+    is_unfinished = re.compile(re.escape(_staged_prefix(of or name)) + r"[0-9a-f]{16}\.part").fullmatch
     remove_abandoned(folder, lambda file_name: is_unfinished(file_name) is not None)
 
 
 def remove_abandoned(
     folder: str, is_leftover: Callable[[str], bool], in_use: Callable[[], set[str]] = lambda: set()
 ) -> None:
-    """Removes leftovers in a folder that nobody is writing any more. `in_use` gives names that must stay. It is called
-    while the leftovers are locked, so that nobody can begin to use them after it has answered."""
+    """Removes leftovers in a folder that nobody is writing any more. `in_use` returns names that must stay. It is
+    called while the leftovers are locked, so that nobody can begin to use them after it has returned."""
     with suppress(OSError):
         leftovers = [name for name in local.disk.names_in(folder) if is_leftover(name)]
         held: dict[str, int] = {}
