@@ -41,15 +41,18 @@ def test_a_script_that_is_not_there_is_a_usage_error() -> None:
     ("line", "message"),
     [
         ("import mxnet.contrib", "the Gluon front end has no mxnet.contrib; it has mxnet, mxnet.autograd"),
-        ("from mxnet.gluon.nn import Conv2D", "the Gluon front end has no gluon.nn.Conv2D; a Sequential takes torch"),
+        ("from mxnet.gluon.nn import Conv2D", "the Gluon front end has no gluon.nn.Conv2D; torch.nn may have"),
         ("import mxnet; mxnet.gluon.Trainer", "has no gluon.Trainer; use torch.optim on net.parameters()"),
         ("import mxnet; mxnet.nd.ones(3)", "has no mxnet.nd; use np"),
-        ("from mxnet import np; np.einsum", "has no np.einsum; arrays are tensors: torch.einsum"),
+        ("from mxnet import np; np.einsum", "has no np.einsum; arrays are tensors, so use torch.einsum"),
         ("from mxnet import npx; npx.fully_connected", "has no npx.fully_connected; use nn.Dense"),
         ("from mxnet import init; init.Orthogonal()", "has no init.Orthogonal; use Uniform"),
         ("from mxnet import np; np.random.gamma(1)", "has no np.random.gamma; use np.random.uniform"),
-        ("from mxnet.gluon import Parameter; Parameter().var()", "has no Parameter.var; .tensor is"),
-        ("from mxnet.gluon import nn; nn.Sequential(prefix='a')", "speaks the 2.x dialect"),
+        ("from mxnet.gluon import Parameter; Parameter().var()", "has no Parameter.var; use .tensor, the underlying"),
+        (
+            "from mxnet.gluon import nn; nn.Sequential(prefix='a')",
+            "does not support the arguments prefix and params of MXNet 1.x",
+        ),
     ],
 )
 def test_a_name_the_front_end_does_not_have_is_named_with_what_to_use(line: str, message: str) -> None:

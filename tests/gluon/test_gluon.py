@@ -250,7 +250,7 @@ def test_a_sequential_indexes_slices_and_takes_torch_modules() -> None:
     assert net[-1] is net[2]
     with pytest.raises(IndexError):
         net[3]
-    with pytest.raises(TypeError, match="takes Blocks or torch modules, not int"):
+    with pytest.raises(TypeError, match="accepts Blocks and torch modules, not int"):
         net.add(3)
     hybrid = nn.HybridSequential()
     hybrid.add(nn.Dense(1, in_units=1))
@@ -373,7 +373,7 @@ def test_leafwises_verbs_reach_arrays_in_a_container(tmp_path: Path) -> None:
     assert x.tolist() == [[1, 2], [3, 4]]
     assert lw.clip({"x": x}, 1.0).total == pytest.approx(120**0.5)
     assert float((x.grad**2).sum()) == pytest.approx(1)
-    with pytest.raises(lw.Error, match=r"cannot freeze x: it is an array; use attach_grad\(\) and drop_grad\(\)"):
+    with pytest.raises(lw.Error, match=r"cannot freeze x: it is a Gluon array; use attach_grad\(\) or drop_grad\(\)"):
         lw.freeze({"x": x}, "**")
 
 
