@@ -241,9 +241,9 @@ def table(found: list[tuple[Case, Outcome]]) -> str:
     gpu = sum(one.kind == "cannot run" and "CUDA" in one.why for _, one in found)
     lines += [
         "",
-        f"Those that cannot run here are {gpu} of timm that need a GPU, and {', '.join(others)}, which need sparse",
+        f"Cannot run here: {gpu} optimizers of timm, which need a GPU, and {', '.join(others)}, which need sparse",
     ]
-    lines += ["gradients, several processes, or a step of another kind."]
+    lines += ["gradients, several processes, or a different kind of step."]
     return "\n".join(lines)
 
 
@@ -254,7 +254,7 @@ def _version(library: str) -> str:
 def _shortened(why: str) -> str:
     what = why.partition(": ")[2].partition(". Besides")[0]
     where = why.partition(":")[0].rpartition(".")[2]
-    return f"{what.replace('a file has no place for', f'`{where}` is, or holds, a')}" if "no place" in what else what
+    return f"{what.replace('a file has no place for', f'`{where}` is or contains a')}" if "no place" in what else what
 
 
 def main() -> int:
