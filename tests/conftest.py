@@ -1,4 +1,4 @@
-"""What must be in the environment before the first test is imported; the commands that tests run inherit it."""
+"""Sets up the environment before the first test is imported; the commands that tests run inherit it."""
 
 import os
 from importlib import metadata
@@ -8,20 +8,20 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-# A busy machine is slow, and no failure.
+# A slow, busy machine must not make tests fail.
 settings.register_profile("leafwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("leafwise")
 
-# Where there is no GPU, Triton's kernels are run by its interpreter, which it must know before it is first imported.
+# Without a GPU, Triton's interpreter runs the kernels, which must be set before Triton is first imported.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
-# Commands write UTF-8 whatever the locale, as the tests that read them expect; a test of another encoding sets it.
+# Commands write UTF-8 whatever the locale, as the tests expect; a test of another encoding sets that itself.
 os.environ["PYTHONIOENCODING"] = "utf-8"
 
 
 @pytest.fixture(scope="session")
 def triton_runs() -> None:
-    """For tests that run Triton's kernels: older releases of its interpreter do not work with newer ones of NumPy."""
+    """For tests that run Triton's kernels: older releases of its interpreter do not work with newer NumPy releases."""
     import numpy as np
     import triton
     from tests.kernels import gpu
@@ -35,10 +35,10 @@ def triton_runs() -> None:
 
 
 def pytest_configure() -> None:
-    """`make test` installs what constraints.txt pins: there, a library that is missing is an error, not a skip."""
+    """`make test` installs what constraints.txt pins, so a missing library is an error there, not a skip."""
     if os.environ.get("LEAFWISE_PINNED"):
         lines = (Path(__file__).parent.parent / "constraints.txt").read_text("utf-8").splitlines()
         names = [line.partition("==")[0] for line in lines if "==" in line]
         missing = [name for name in names if not [*metadata.distributions(name=name)]]
         if missing:
-            raise pytest.UsageError(f"not installed, so that their tests would be skipped: {', '.join(missing)}")
+            raise pytest.UsageError(f"not installed, so their tests would be skipped: {', '.join(missing)}")

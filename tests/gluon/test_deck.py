@@ -17,7 +17,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize("script", ["deck", "arrays"])
-def test_the_deck_prints_line_by_line_what_mxnet_prints(script: str) -> None:
+def test_the_deck_prints_exactly_what_mxnet_prints(script: str) -> None:
     done = run(str(HERE / f"{script}.py"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == (HERE / f"{script}.golden.txt").read_text("utf-8").splitlines()
@@ -31,7 +31,7 @@ def test_a_script_gets_its_arguments_its_folder_and_its_name(tmp_path: Path) -> 
     assert done.stdout.split("\n")[0] == f"__main__ ['--flag', 'x'] beside {script}"
 
 
-def test_a_script_that_is_not_there_is_a_usage_error() -> None:
+def test_a_missing_script_is_a_usage_error() -> None:
     done = run("nowhere.py")
     assert done.returncode == 2
     assert "there is no file 'nowhere.py'" in done.stderr
@@ -55,12 +55,12 @@ def test_a_script_that_is_not_there_is_a_usage_error() -> None:
         ),
     ],
 )
-def test_a_name_the_front_end_does_not_have_is_named_with_what_to_use(line: str, message: str) -> None:
+def test_the_error_for_a_missing_name_says_what_to_use(line: str, message: str) -> None:
     with as_mxnet(), pytest.raises((AttributeError, ImportError, TypeError)) as caught:
         exec(line, {})
     assert message in str(caught.value)
 
 
-def test_asking_whether_a_name_is_there_is_not_an_error() -> None:
+def test_hasattr_of_a_missing_name_is_not_an_error() -> None:
     assert not hasattr(np, "einsum")
     assert getattr(np, "einsum", None) is None
