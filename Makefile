@@ -1,4 +1,4 @@
-# Everything sets itself up: a .venv is made once and reused. Nothing but Python 3.11+, git and make is needed.
+# Every target sets up what it needs: a .venv is made once and reused. Only Python 3.11+, git and make are required.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,19 +12,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(VENV)/run.stamp  ## Set up what the tour needs, and take it
+run: $(VENV)/run.stamp  ## Take the tour
 	@$(BIN)/leafwise tour
 
-test: $(VENV)/dev.stamp  ## Run the tests, and every example in the docs
+test: $(VENV)/dev.stamp  ## Run the tests and every example in the docs
 	@LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5
 
-faults: $(VENV)/dev.stamp  ## Kill, fill, flip and crash saves at length (minutes)
+faults: $(VENV)/dev.stamp  ## Test saves against kills, full disks, flipped bits and crashes (minutes)
 	@LEAFWISE_FAULTS=long $(BIN)/python -m pytest -q tests/checkpoint/test_faults.py tests/checkpoint/test_damage.py
 
-fuzz: $(VENV)/dev.stamp  ## Damage files of every format, and try the C code with sanitizers (minutes)
+fuzz: $(VENV)/dev.stamp  ## Read damaged files of every format, with the C code sanitized (minutes)
 	@$(BIN)/python -m tools.fuzz
 
-check: $(VENV)/dev.stamp  ## Lint, format, types, and the links of the site
+check: $(VENV)/dev.stamp  ## Check lint, formatting, types, and the links of the site
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror src/leafwise/kernels/*.[ch] tools/*.c
@@ -35,57 +35,57 @@ check: $(VENV)/dev.stamp  ## Lint, format, types, and the links of the site
 docs: $(VENV)/dev.stamp  ## Build the documentation site into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-format: $(VENV)/dev.stamp  ## Put the code in order
+format: $(VENV)/dev.stamp  ## Format the code, and fix lint where possible
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@$(BIN)/clang-format -i src/leafwise/kernels/*.[ch] tools/*.c
 
-bench: $(VENV)/dev.stamp  ## Measure everything beside its peers, and print one table
+bench: $(VENV)/dev.stamp  ## Run every benchmark against its peers, and print one table
 	@$(BIN)/python benchmarks/run.py
 
-variants: $(VENV)/dev.stamp  ## Docs and numeric tests: other CPU capabilities, one thread, C locale
+variants: $(VENV)/dev.stamp  ## Test docs and numbers with older CPU features, one thread, the C locale
 	@$(BIN)/python -m tools.matrix --short
 
-matrix: $(VENV)/dev.stamp  ## The tests on machines unlike this one, for docs/platforms.md (hours)
+matrix: $(VENV)/dev.stamp  ## Run the tests as on other machines, for docs/platforms.md (hours)
 	@$(BIN)/python -m tools.matrix --write
 
-ties: $(VENV)/dev.stamp  ## Every tied architecture of transformers through what loses ties
+ties: $(VENV)/dev.stamp  ## Check that ties of transformers' models survive (minutes)
 	@$(BIN)/python tools/tied_transformers.py
 
-sweep: metaloads renames timmrules optimizers  ## All of transformers, timm, pytorch_optimizer (an hour)
+sweep: metaloads renames timmrules optimizers  ## Run the next four targets (an hour)
 
-metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers onto meta (minutes)
+metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers into a meta model (minutes)
 	@$(BIN)/python -m tools.meta_loads
 
-renames: $(VENV)/dev.stamp  ## Load all transformers by the names they are stored with (minutes)
+renames: $(VENV)/dev.stamp  ## Load every architecture of transformers by its stored names (minutes)
 	@$(BIN)/python -m tools.auto_renames
 
-timmrules: $(VENV)/dev.stamp  ## Compare the ready-made rules with timm's (minutes)
+timmrules: $(VENV)/dev.stamp  ## Compare layer_decay and no_decay with timm's rules (minutes)
 	@$(BIN)/python -m tools.timm_rules
 
-optimizers: $(VENV)/dev.stamp  ## Resume with every optimizer of PyTorch, timm, pytorch_optimizer
+optimizers: $(VENV)/dev.stamp  ## Resume runs with every optimizer of torch, timm, pytorch_optimizer
 	@$(BIN)/python -m tools.optimizers
 
-alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and planted faults it finds (minutes)
+alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and the planted faults it finds (minutes)
 	@$(BIN)/python -m tools.alarms
 
-wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and prove the wheel in an empty environment
+wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and check the wheel in an empty environment
 	@rm -rf dist build/wheel && $(BIN)/python -m build --outdir dist . > /dev/null
 	@$(PYTHON) -m venv build/wheel
 	@build/wheel/bin/python -m pip --disable-pip-version-check --quiet install dist/*.whl
 	@$(BIN)/python tools/prove_wheel.py build/wheel/bin
 	@ls dist
 
-clean:  ## Remove what was built, the environment included
+clean:  ## Remove everything that was built, including the environment
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
 
-# The package goes in without its dependencies first being widened: constraints.txt keeps torch where it is.
+# constraints.txt pins the versions, so that installing the package does not upgrade torch.
 $(VENV)/run.stamp: pyproject.toml setup.py constraints.txt $(wildcard src/leafwise/kernels/*.[ch])
 	@test -d $(VENV) || { echo "Setting up $(VENV) (once) ..."; $(PYTHON) -m venv $(VENV); }
 	@$(PIP) install --constraint constraints.txt --editable '.[torch]'
 	@touch $@
 
-# timm without what it asks for: torchvision has no build for this torch, and next to it transformers cannot be imported.
+# timm is installed without its dependencies: torchvision has no build for this torch, and breaks importing transformers.
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@$(PIP) install --constraint constraints.txt --group dev --group ecosystem

@@ -1,8 +1,8 @@
-"""What `lw.check` costs beside the statistics that it stands on, of a file of 2 GiB from warm cache.
+"""The cost of `lw.check` compared with the statistics that it is based on, for a 2 GiB file in the page cache.
 
     python benchmarks/bench_check.py
 
-Needs 3 GB on disk and in memory. Two threads, everybody.
+Needs 3 GB on disk and in memory. Everything runs with two threads.
 """
 
 import os
@@ -26,7 +26,7 @@ ROUNDS = 7
 
 
 def make(path: Path, faults: bool) -> None:
-    """Weights as a model has them; with faults, in five of them something that a rule finds."""
+    """Weights like those of a model; with `faults`, five of them have a fault that a rule finds."""
     generator = torch.Generator().manual_seed(0)
     leaves = {
         f"layers.{number}.weight": (torch.randn(WIDTH, WIDTH, generator=generator) * 0.02).bfloat16()
@@ -68,12 +68,12 @@ def bench_file(folder: Path) -> list[bool]:
 
 
 def bench_many() -> None:
-    """Of many small leaves there is no target: what a rule costs for each is told."""
+    """Prints the cost per leaf for many small leaves; there is no target for this."""
     model = nn.ModuleList([nn.Linear(16, 16) for _ in range(10_000)])
     assert lw.check(model).ok
     times = interleaved(3, stats=lambda: lw.stats(model).total, check=lambda: lw.check(model))
     each = (times["check"] - times["stats"]) / 20_000
-    print(f"# 20,000 leaves: lw.check {times['check']:.2f} s, {each * 1e6:.0f} µs a leaf beyond statistics")
+    print(f"# 20,000 leaves: lw.check {times['check']:.2f} s, {each * 1e6:.0f} µs per leaf more than lw.stats")
 
 
 def main() -> int:

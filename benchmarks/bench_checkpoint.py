@@ -1,9 +1,9 @@
-"""Checkpoints: saving, loading, planning and verifying 2 GiB of bfloat16, beside the tools that people use.
+"""Saving, loading, planning and verifying 2 GiB of bfloat16, compared with the tools that people use.
 
     python benchmarks/bench_checkpoint.py [FOLDER]
 
-Needs some 12 GB of room in FOLDER (a temporary one by default) and 10 GB of memory. Files are warm in the page cache
-when they are read, and everybody syncs what is written.
+Needs about 12 GB in FOLDER (a temporary one by default) and 10 GB of memory. Files are in the page cache when they are
+read, and every tool syncs what it writes.
 """
 
 import gc
@@ -173,7 +173,7 @@ print(peak() - before)
 
 
 def peak() -> int:
-    """The most memory that this process has had, in bytes."""
+    """The peak memory of this process, in bytes."""
     lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 

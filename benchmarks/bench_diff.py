@@ -1,9 +1,9 @@
-"""What differs between two files of 2 GiB, from warm cache: beside `cmp` where they are equal, and beside a loop of
-PyTorch's where every value changed.
+"""`lw.diff` of two 2 GiB files in the page cache: compared with `cmp` if they are equal, and with a loop in PyTorch if
+every value changed.
 
     python benchmarks/bench_diff.py
 
-Needs 10 GB of memory and 6 GB on disk. Two threads, everybody.
+Needs 10 GB of memory and 6 GB on disk. Everything runs with two threads.
 """
 
 import os
@@ -30,7 +30,7 @@ ROUNDS, FEW_ROUNDS = 9, 3
 
 
 def make(folder: Path) -> tuple[Path, Path, Path]:
-    """A file, one that is equal, and one in which every value differs."""
+    """A file, an equal one, and one in which every value differs."""
     generator = torch.Generator().manual_seed(0)
     before = {
         f"layers.{number}.weight": (torch.randn(WIDTH, WIDTH, generator=generator) * 0.02).bfloat16()
@@ -47,7 +47,7 @@ def make(folder: Path) -> tuple[Path, Path, Path]:
 
 
 def by_torch(one: Path, other: Path, dtype: torch.dtype = torch.float32) -> dict[str, tuple[float, ...]]:
-    """What somebody writes: relative L2, cosine, largest difference and share of each leaf."""
+    """The loop that people write: relative L2, cosine, largest difference and share of changed values of each leaf."""
     found = {}
     with safe_open(one, "pt") as a, safe_open(other, "pt") as b:
         for name in a.keys():  # noqa: SIM118 — it is not a dict
@@ -82,7 +82,7 @@ def bench_files(folder: Path) -> list[bool]:
     peer = partial(subprocess.run, ["cmp", one, equal], check=True)
     times = interleaved(ROUNDS, cmp=peer, equal=lambda: lw.diff(one, equal))
     times |= interleaved(FEW_ROUNDS, torch=lambda: by_torch(one, other), changed=lambda: lw.diff(one, other))
-    print("# of either file: " + ", ".join(f"{name} {size / time:.2f} GB/s" for name, time in times.items()))
+    print("# bytes of one file: " + ", ".join(f"{name} {size / time:.2f} GB/s" for name, time in times.items()))
     met = [report("equal files, lw.diff / cmp, speed", times["cmp"] / times["equal"], 2, at_least=True)]
     ratio = times["torch"] / times["changed"]
     met.append(report("every value changed, lw.diff / a loop of torch, speed", ratio, 5, at_least=True))

@@ -1,8 +1,8 @@
-"""Files: listing a very large one, listing a `.pt`, converting, against the tools that people use.
+"""Listing a very large file, listing a `.pt` and converting it, compared with the tools that people use.
 
     python benchmarks/bench_files.py [FOLDER]
 
-Needs some 7 GB of room in FOLDER (a temporary one by default). Everything runs in processes of its own.
+Needs about 7 GB in FOLDER (a temporary one by default). Every task runs in a separate process.
 """
 
 import json
@@ -67,7 +67,7 @@ def main() -> int:
         huge = folder / "huge.safetensors"
         sparse_safetensors(huge)
         there = os.stat(huge).st_blocks * 512
-        print(f"# {TENSORS:,} tensors, {huge.stat().st_size / 1e12:.1f} TB, of which {there:,} bytes exist")
+        print(f"# {TENSORS:,} tensors, {huge.stat().st_size / 1e12:.1f} TB, of which {there:,} bytes are on disk")
         assert int(run(sys.executable, "-c", LIST_WITH_SAFETENSORS, str(huge))) == TENSORS
         assert json.loads(run(*leafwise, "show", str(huge), "--json"))["counts"]["leaves"] == TENSORS
         times = interleaved(

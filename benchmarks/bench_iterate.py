@@ -1,8 +1,8 @@
-"""Groups, averages, clipping, flat vectors and initial values, beside what PyTorch has for them.
+"""Groups, averages, clipping, flat vectors and initial values, compared with PyTorch's own functions.
 
     python benchmarks/bench_iterate.py [cpu | cuda]
 
-Needs 2 GB of memory; on a GPU, which is asked everything but the groups, 40 GB of its own.
+Needs 2 GB of memory; on a GPU, 40 GB of its memory. Groups are only measured on the CPU.
 """
 
 import copy
@@ -38,7 +38,7 @@ WIDTH = 2048 if DEVICE == "cpu" else 8192
 
 
 def large_leaves() -> nn.Module:
-    """32 leaves, 16 of them of 4 million elements; on a GPU, of 67 million."""
+    """32 leaves, 16 of which have 4 million elements; on a GPU, 67 million."""
     return nn.ModuleList([nn.Linear(WIDTH, WIDTH, device=DEVICE) for _ in range(16)])
 
 
@@ -62,7 +62,7 @@ def check(a: nn.Module, b: nn.Module, what: str, of: Callable[[Any], Any] = lamb
 
 
 def done(task: Callable[[], Any]) -> Callable[[], None]:
-    """A task that is over when the device has done it."""
+    """The task, including the wait until the device has finished it."""
 
     def run() -> None:
         task()
@@ -73,7 +73,7 @@ def done(task: Callable[[], Any]) -> Callable[[], None]:
 
 
 def in_a_row(task: Callable[[], Any]) -> Callable[[], None]:
-    """A few steps, one after another, as training has them."""
+    """The task five times in a row, as in training."""
 
     def run() -> None:
         for _ in range(5):
@@ -137,7 +137,7 @@ def flat_steps() -> bool:
         values.add_(momentum, alpha=-0.1)
 
     times = timed(theirs=in_a_row(optimizer.step), bare=in_a_row(bare), ours=in_a_row(step))
-    print(f"      two vector lines with nothing looked at: {times['theirs'] / times['bare']:.3g}")
+    print(f"      the same vector operations without leafwise: {times['theirs'] / times['bare']:.3g}")
     bound = 100 if DEVICE == "cpu" else 20
     return report("SGD with momentum on 20,000 leaves, foreach / flat", times["theirs"] / times["ours"], bound, True)
 

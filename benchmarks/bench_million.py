@@ -1,4 +1,4 @@
-"""A million leaves in nested containers: time and memory must grow linearly, at most 1 KB a leaf."""
+"""A million leaves in nested containers: time and memory must grow linearly, with at most 1 KB per leaf."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ import leafwise as lw
 
 
 def nested(leaves: int) -> dict[str, Any]:
-    """Containers three deep over arrays that all exist already, so that only the walk is measured."""
+    """Containers, three levels deep, with arrays that are made beforehand, so that only the walk is measured."""
     array = iter([np.zeros(1, np.int8) for _ in range(leaves)])
     return {
         f"block{outer}": [{str(key): next(array) for key in range(10)} for _ in range(10)]
@@ -22,7 +22,7 @@ def nested(leaves: int) -> dict[str, Any]:
 
 
 def measure(leaves: int) -> tuple[float, float]:
-    """Seconds, and bytes a leaf that the tree holds, for the walk with its counts."""
+    """The seconds for a walk, and the peak bytes per leaf of a tree with all its leaves."""
     obj = nested(leaves)
     tree = lw.tree(obj)
     assert len(tree) == leaves
@@ -44,8 +44,8 @@ def measure(leaves: int) -> tuple[float, float]:
 def main() -> int:
     machine()
     (small_time, small_bytes), (large_time, large_bytes) = measure(100_000), measure(1_000_000)
-    print(f"#   100,000 leaves: {small_time:.2f} s, {small_bytes:.0f} B a leaf")
-    print(f"# 1,000,000 leaves: {large_time:.2f} s, {large_bytes:.0f} B a leaf")
+    print(f"#   100,000 leaves: {small_time:.2f} s, {small_bytes:.0f} B per leaf")
+    print(f"# 1,000,000 leaves: {large_time:.2f} s, {large_bytes:.0f} B per leaf")
     met = [
         report("time for 10 × the leaves", large_time / small_time, 15),
         report("peak bytes a leaf, every Leaf made", large_bytes, 1024),

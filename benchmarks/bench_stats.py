@@ -1,8 +1,8 @@
-"""Statistics on a CPU and of a file: beside reading the same memory, a careful loop of PyTorch's, and reading the file.
+"""Statistics on a CPU and of a file, compared with `torch.sum`, a careful loop in PyTorch, and reading the file.
 
     python benchmarks/bench_stats.py
 
-Needs 8 GB of memory and 2 GB on disk. Two threads, everybody.
+Needs 8 GB of memory and 2 GB on disk. Everything runs with two threads.
 """
 
 import os
@@ -32,7 +32,7 @@ ROUNDS = 7
 
 
 def careful(x: torch.Tensor) -> tuple[float, ...]:
-    """Seven statistics as somebody writes them who minds the passes."""
+    """Seven statistics, written with care to read the values only a few times."""
     least, largest = torch.aminmax(x)
     mean, norm = x.mean(), torch.linalg.vector_norm(x)
     zeros = x.numel() - torch.count_nonzero(x)
@@ -41,7 +41,7 @@ def careful(x: torch.Tensor) -> tuple[float, ...]:
 
 
 def check(x: torch.Tensor, histogram: bool) -> None:
-    """Against the reference, chunk by chunk."""
+    """Compares the results with the reference, chunk by chunk."""
     found = lw.stats({"x": x}, histogram=histogram)["x"]
     array = lw.tree({"x": x})["x"].numpy()
     step = cpu.CHUNK
@@ -55,7 +55,7 @@ def check(x: torch.Tensor, histogram: bool) -> None:
 
 @contextmanager
 def instruction_sets(count: int) -> Iterator[None]:
-    """As on a machine that has only so many of the instruction sets that the C code was compiled for."""
+    """Simulates a machine that has only `count` of the instruction sets that the C code was compiled for."""
     library = cpu.loaded()
     ask, library.leafwise_instruction_sets = library.leafwise_instruction_sets, lambda: count
     try:
@@ -71,7 +71,7 @@ def bench_memory(dtype: torch.dtype) -> list[bool]:
     loop = interleaved(1, loop=partial(careful, x))["loop"]
     print(f"# {name}: careful loop {x.nbytes / loop / 1e9:.2f} GB/s")
     met = []
-    # Many machines have AVX2 and no more: what they would do is measured on those that have AVX-512, too.
+    # Many machines have AVX2 but not AVX-512: a machine with AVX-512 is also measured with AVX2 only.
     for sets in range(available, min(available, 2) - 1, -1):
         with instruction_sets(sets):
             met += bench_instructions(x, name + ("" if sets == available else ", AVX2 only"), loop)
@@ -132,7 +132,7 @@ def bench_file(folder: Path) -> list[bool]:
 def main() -> int:
     machine()
     if cpu.loaded() is None:
-        return not_run("statistics in C: leafwise was installed without a compiler")
+        return not_run("statistics in C: leafwise was installed without a C compiler")
     torch.set_num_threads(2)
     with tempfile.TemporaryDirectory() as folder:
         met = bench_file(Path(folder))

@@ -1,8 +1,8 @@
-"""Statistics on a GPU: 7 billion parameters in 291 leaves, and 20,000 small leaves, of bfloat16.
+"""Statistics on a GPU, in bfloat16: 7 billion parameters in 291 leaves, and 20,000 small leaves.
 
     python benchmarks/bench_stats_gpu.py
 
-Needs 40 GB of the GPU's memory; without a GPU there is nothing to measure.
+Needs 40 GB of GPU memory; without a GPU, nothing is measured.
 """
 
 import gc
@@ -30,7 +30,7 @@ DTYPES = [
 
 
 def agree(found: Moments, right: Moments, name: str) -> None:
-    """Counts, extremes and histograms are equal; sums up to what 32 bits over short runs allow."""
+    """Counts, extremes and histograms must be equal; sums may differ by rounding in float32 over short runs."""
     for count in COUNTS:
         assert getattr(found, count) == getattr(right, count), (name, count)
     assert (found.min, found.max) == (right.min, right.max) or not right.finite, name
@@ -44,7 +44,7 @@ def agree(found: Moments, right: Moments, name: str) -> None:
 
 
 def check() -> None:
-    """Against the reference, on the device, all in one launch and each alone."""
+    """Compares results on the GPU with the reference, for all arrays in one launch and for each alone."""
     torch.manual_seed(0)
     x = torch.randn(300_007, device="cuda")
     cases = {str(dtype): x.to(dtype) for dtype in DTYPES}
@@ -64,7 +64,7 @@ def check() -> None:
         wide = tensor.double() if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point else tensor
         array = (wide.float() if tensor.dtype is torch.bfloat16 else wide).cpu().numpy()
         right = reference.measure(array)
-        # Subnormal is what is so in the dtype that was measured.
+        # Subnormals are counted in the dtype that was measured.
         below = torch.finfo(tensor.dtype).smallest_normal if tensor.dtype.is_floating_point else 0
         small = int(((wide.abs() < below) & (wide != 0)).sum()) if below else 0
         right = replace(right, subnormals=small)
@@ -73,7 +73,7 @@ def check() -> None:
 
 
 def on_device(task: Callable[[], Any]) -> float:
-    """Milliseconds of the device, the median."""
+    """The median time on the device, in milliseconds."""
     for _ in range(3):
         task()
     times = []
@@ -88,7 +88,7 @@ def on_device(task: Callable[[], Any]) -> float:
 
 
 def on_host(task: Callable[[], Any]) -> float:
-    """Milliseconds until the call returns, the median, with the device idle before."""
+    """The median time until the call returns, in milliseconds, starting with an idle device."""
     gc.disable()
     times = []
     for _ in range(ROUNDS):
@@ -97,13 +97,13 @@ def on_host(task: Callable[[], Any]) -> float:
         kept = task()
         times.append((time.perf_counter() - start) * 1e3)
         kept() if callable(kept) else len(kept)
-        del kept  # thousands of numbers, whose going is nobody's cost
+        del kept  # freeing thousands of numbers must not be timed
     gc.enable()
     return statistics.median(times)
 
 
 def item_loop(tensors: list[torch.Tensor]) -> float:
-    """Milliseconds of the loop that people write: a number of each tensor at a time."""
+    """The time of the loop that people write, in milliseconds: one number of one tensor at a time."""
     torch.cuda.synchronize()
     start = time.perf_counter()
     for x in tensors:
@@ -118,7 +118,7 @@ def seven_billion() -> list[torch.Tensor]:
 
 
 def prepared(tensors: list[torch.Tensor]) -> Any:
-    """The table of tensors, for what the kernels cost without a walk."""
+    """The table of tensors, to measure the kernels without a walk."""
     from leafwise.core.runs import Run
     from leafwise.kernels import cuda
 
@@ -158,7 +158,7 @@ def bench_large() -> bool:
         x.fill_(0.5).view(-1)[::2] = 0.50390625
     far = on_device(lambda: cuda.measure(table, False))
     speeds = [f"{gigabytes / one * 1e3:.0f} GB/s" for one in (unhealthy, far)]
-    print(f"# a NaN in every chunk: {speeds[0]}; values far from zero beside their spread: {speeds[1]}")
+    print(f"# a NaN in every chunk: {speeds[0]}; values with a mean far larger than their spread: {speeds[1]}")
     return all(met)
 
 
@@ -186,7 +186,7 @@ def bench_small() -> bool:
 def main() -> int:
     machine()
     if not torch.cuda.is_available():
-        return not_run("statistics on a GPU: there is none here")
+        return not_run("statistics on a GPU: there is no GPU here")
     import triton
 
     print(f"# {torch.cuda.get_device_name()}, triton {triton.__version__}")

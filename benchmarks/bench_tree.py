@@ -1,4 +1,4 @@
-"""The walk, the picture and a query over 47,337 leaves, beside PyTorch's own walk and torchinfo."""
+"""Walking, printing and querying 47,337 leaves, compared with PyTorch's own walk and torchinfo."""
 
 import sys
 
@@ -12,7 +12,7 @@ GLOB = "**.experts.*.up.weight"
 
 
 def check(model: MixtureOfExperts) -> None:
-    """Right before fast: the same leaves in the same order, the tie found, the picture whole."""
+    """Checks the results before they are timed: the same leaves in the same order, the tie, and the printed tree."""
     tree = lw.tree(model)
     named = list(model.named_parameters())
     assert len(tree) == len(named)

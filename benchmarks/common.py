@@ -1,4 +1,4 @@
-"""What the benchmarks have in common: the model, interleaved timing, and memory."""
+"""Shared by the benchmarks: the model, interleaved timing, and peak memory."""
 
 import gc
 import os
@@ -51,7 +51,7 @@ def mixture_of_experts() -> MixtureOfExperts:
 
 
 def in_a_process_of_its_own(check: Callable[..., None], *arguments: Any) -> None:
-    """Runs a check in a fork, so that what it leaves in memory does not slow what is timed afterwards."""
+    """Runs a check in a fork, so that the memory it leaves behind does not slow down what is timed afterwards."""
     child = os.fork()
     if child == 0:
         try:
@@ -62,16 +62,16 @@ def in_a_process_of_its_own(check: Callable[..., None], *arguments: Any) -> None
             os._exit(1)
     _, status = os.waitpid(child, 0)
     if status:
-        sys.exit("the result is not right, so it is not timed")
+        sys.exit("the result is wrong, so nothing is timed")
 
 
 def interleaved(rounds: int, **tasks: Callable[[], Any]) -> dict[str, float]:
-    """The median time of each task, in seconds; the tasks take turns, so that a noisy spell hits all, and every round
-    begins with another one, so that nobody always comes after the same."""
+    """The median time of each task, in seconds. The tasks take turns, so that noise affects all of them, and each round
+    starts with a different task, so that no task always follows the same one."""
     times: dict[str, list[float]] = {name: [] for name in tasks}
     for task in tasks.values():
         task()
-    # What was there before is nobody's cost: the collector looks only at what a task makes itself.
+    # The garbage collector must only visit the objects that a task makes itself.
     gc.collect()
     gc.freeze()
     order = list(tasks.items())
@@ -91,7 +91,7 @@ def run(*command: str) -> str:
 
 
 def peak_memory(*command: str) -> int:
-    """The most memory that a command held, in bytes."""
+    """The peak memory of a command, in bytes."""
     script = (
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, "
         "stderr=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"

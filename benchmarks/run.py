@@ -1,8 +1,8 @@
-"""All benchmarks, one after another, and one table of what they measured.
+"""Runs every benchmark, and prints one table of what they measured.
 
     python benchmarks/run.py [stats diff …]      # all, or those whose file name contains one of these words
 
-A target that is missed, or a benchmark that fails, does not stop the others. The exit status is 1 if there was any.
+A missed target or a failed benchmark does not stop the others, but the exit status is then 1.
 """
 
 import json
@@ -16,27 +16,27 @@ from pathlib import Path
 from figures import FIGURES, MISSED, Figure
 
 HERE = Path(__file__).parent
-_WIDTH = 52  # of the name of a figure, so that a line has 80 columns
+_WIDTH = 52  # of the column for names, so that a line has at most 80 characters
 
 
 def run(script: Path) -> tuple[list[Figure], str]:
-    """What a benchmark measured, and what went wrong."""
+    """Runs a benchmark, and returns its figures and what went wrong."""
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder, "figures")
         kept.touch()
         status = subprocess.run([sys.executable, str(script)], env={**os.environ, FIGURES: str(kept)}).returncode
         figures = [Figure(**json.loads(line)) for line in kept.read_text("utf-8").splitlines()]
     if status not in (0, MISSED):
-        return figures, f"failed with exit status {status}: its other figures are missing"
+        return figures, f"failed with exit status {status}; its remaining figures are missing"
     if not figures:
         return figures, "measured nothing"
     if (status == MISSED) != any(figure.verdict == "MISS" for figure in figures):
-        return figures, f"exit status {status} does not agree with its figures"
+        return figures, f"exit status {status} contradicts its figures"
     return figures, ""
 
 
 def line(figure: Figure) -> str:
-    """One figure in one line, or in more where its name is long."""
+    """One figure on one line, or on several if its name is long."""
     first, *rest = textwrap.wrap(figure.what, _WIDTH) or [""]
     measured = "" if figure.measured is None else f"{figure.measured:,.3g}"
     lines = [f"  {figure.verdict:<8}{first:<{_WIDTH}} {measured:>8}  {figure.target}".rstrip()]

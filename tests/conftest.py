@@ -1,4 +1,4 @@
-"""What must be in the environment before the first test is imported; the commands that tests run inherit it."""
+"""Sets up the environment before the first test is imported; the commands that tests run inherit it."""
 
 import os
 from importlib import metadata
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
-from tests import messages
-from tests.messages import MessagePage
+from tests import message_page
+from tests.message_page import MessagePage
 
-# A busy machine is slow, which is not a failure. The same examples in every run, so that a change is judged by what it
-# changes; LEAFWISE_RANDOM=1 looks for new ones, as `make fuzz` does.
+# A slow, busy machine must not make tests fail. The examples are the same in every run, so that a change is judged by
+# its own effect; with LEAFWISE_RANDOM=1, as in `make fuzz`, each run tries new ones.
 settings.register_profile(
     "leafwise",
     deadline=None,
@@ -22,16 +22,16 @@ settings.load_profile("leafwise")
 
 _page = MessagePage()
 
-# Where there is no GPU, Triton's kernels are run by its interpreter, which it must know before it is first imported.
+# Without a GPU, Triton's interpreter runs the kernels, which must be set before Triton is first imported.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
-# Commands write UTF-8 whatever the locale, as the tests that read them expect; a test of another encoding sets it.
+# Commands write UTF-8 whatever the locale, as the tests expect; a test of another encoding sets that itself.
 os.environ["PYTHONIOENCODING"] = "utf-8"
 
 
 @pytest.fixture(scope="session")
 def triton_runs() -> None:
-    """For tests that run Triton's kernels: older releases of its interpreter do not work with newer ones of NumPy."""
+    """For tests that run Triton's kernels: older releases of its interpreter do not work with newer NumPy releases."""
     import numpy as np
     import triton
     from tests.kernels import gpu
@@ -48,19 +48,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Writes the page of messages, and fails the run if one of them is not in plain English."""
     if not _page.messages:
         return
-    messages.PAGE.parent.mkdir(exist_ok=True)
-    messages.PAGE.write_text(_page.text(), "utf-8")
+    message_page.PAGE.parent.mkdir(exist_ok=True)
+    message_page.PAGE.write_text(_page.text(), "utf-8")
     if wrong := _page.wrong():
         print("\n\nmessages that CONTRIBUTING.md rules out:", *wrong, sep="\n  ")
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_configure() -> None:
-    """`make test` installs what constraints.txt pins: there, a library that is missing is an error, not a skip."""
-    messages.collect(_page)
+    """`make test` installs what constraints.txt pins, so a missing library is an error there, not a skip."""
+    message_page.collect(_page)
     if os.environ.get("LEAFWISE_PINNED"):
         lines = (Path(__file__).parent.parent / "constraints.txt").read_text("utf-8").splitlines()
         names = [line.partition("==")[0] for line in lines if "==" in line]
         missing = [name for name in names if not [*metadata.distributions(name=name)]]
         if missing:
-            raise pytest.UsageError(f"not installed, so that their tests would be skipped: {', '.join(missing)}")
+            raise pytest.UsageError(f"not installed, so their tests would be skipped: {', '.join(missing)}")

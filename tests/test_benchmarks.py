@@ -1,4 +1,4 @@
-"""`make bench`: everything runs, and one table says what came of it."""
+"""`make bench` runs every benchmark, and prints the results in one table."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ FAKES = {
 }
 
 
-def test_one_table_says_what_came_of_every_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_table_shows_the_result_of_every_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("run.py", "figures.py"):
         shutil.copy(BENCHMARKS / name, tmp_path)
     for name, code in FAKES.items():
@@ -36,10 +36,10 @@ def test_one_table_says_what_came_of_every_benchmark(tmp_path: Path, monkeypatch
     assert max(map(len, table)) <= 80
     assert rows[1:4] == ["bench_a_miss.py", "MISS slow 0.2 ≥ 0.5", "ok small 3 ≤ 4"]
     assert "ok before it crashed 1 ≤ 2" in rows
-    assert "ERROR failed with exit status 1: its other figures are missing" in rows
+    assert "ERROR failed with exit status 1; its remaining figures are missing" in rows
     assert "not run there is no GPU here" in rows
     assert "ERROR measured nothing" in rows
-    assert "ERROR exit status 0 does not agree with its figures" in rows
+    assert "ERROR exit status 0 contradicts its figures" in rows
     assert rows[-1] == "3 met, 2 missed, 1 not run, 3 errors"
     good = run("good", "other")
     assert good.returncode == 0

@@ -1,4 +1,4 @@
-"""Every example in the docs runs, and gives what the page says; links lead somewhere."""
+"""Every example in the docs runs and gives the output on the page; every link has a target."""
 
 import doctest
 import re
@@ -14,7 +14,7 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def examples(page: Path) -> str:
-    """The python blocks of a page, each kept on its own lines, with blank lines of output as doctest wants them."""
+    """The Python blocks of a page, on their original lines, with blank lines of output marked for doctest."""
     text = page.read_text("utf-8")
     lines = [""] * text[: len(text)].count("\n")
     for block in _BLOCK.finditer(text):
@@ -24,12 +24,12 @@ def examples(page: Path) -> str:
     return "\n".join(lines)
 
 
-# A table, which tools/matrix.py writes; and a page about the code, which tests/test_rooms.py keeps true.
+# platforms.md is a table that tools/matrix.py writes; architecture.md is checked by tests/test_rooms.py.
 WITH_EXAMPLES = [page for page in PAGES if page.name not in ("platforms.md", "architecture.md")]
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
-def test_the_examples_of_a_page_give_what_it_says(page: Path) -> None:
+def test_the_examples_of_a_page_give_the_output_on_it(page: Path) -> None:
     source = examples(page)
     assert ">>> " in source
     test = doctest.DocTestParser().get_doctest(source, {"__name__": "docs"}, page.name, str(page), 0)
@@ -41,7 +41,7 @@ def test_the_examples_of_a_page_give_what_it_says(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target

@@ -20,21 +20,21 @@ SOURCE = Path(leafwise.__file__).parent
 EVERYTHING = "".join(map(chr, range(0x110000)))
 ESCAPES = {"escape", "shown_file", "quote", "repr", "ascii"}
 
-# Exceptions that are not of leafwise's tree: caught inside, where their text becomes that of an Error.
+# Exceptions that do not derive from lw.Error: they are caught inside leafwise, and their text goes into an lw.Error.
 INTERNAL = {
     "BlocksError", "InitializerError", "LimitError", "NotTiledError", "TooDeepError", "TruncatedPickleError",
     "UnpicklingError", "UnreadError",
 }  # fmt: skip
-# What says of itself something that can hold nothing of others, or hands on what another `__str__` gives.
+# Methods whose text contains no text from elsewhere, or that return the text of another `__str__`.
 OWN_WORDS = {
-    "core/result.py:__str__", "core/result.py:__repr__", "core/result.py:__format__",  # as render draws it
+    "core/result.py:__str__", "core/result.py:__repr__", "core/result.py:__format__",  # rendered, which escapes
     "core/path.py:__str__",  # each name quoted
     "errors.py:__str__",  # escaped when it was made
 }  # fmt: skip
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
-    """Without Gluon's front end, which prints what MXNet prints: names of the running program, not of files."""
+    """Every module except the Gluon front end, which prints like MXNet and only names from the running program."""
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
         if not name.startswith("gluon/"):
@@ -49,7 +49,7 @@ def called(node: ast.AST) -> str:
 
 
 def is_plain(node: ast.AST | None) -> bool:
-    """Whether an expression can hold no raw text of others: constants, numbers, names of types, and what is escaped."""
+    """Whether an expression contains no raw text from elsewhere: constants, numbers, type names and escaped text."""
     if node is None or isinstance(node, ast.Constant) or called(node) in ESCAPES | {"len", "bit_length"}:
         return True
     if isinstance(node, ast.Attribute) and (node.attr == "__name__" or ast.unparse(node).startswith("errno.")):
@@ -63,7 +63,7 @@ def is_plain(node: ast.AST | None) -> bool:
     return False
 
 
-def test_the_rule_tells_plain_text_from_raw_names() -> None:
+def test_is_plain_distinguishes_plain_text_from_raw_names() -> None:
     def judged(code: str) -> bool:
         return is_plain(ast.parse(code, mode="eval").body)
 
@@ -71,7 +71,7 @@ def test_the_rule_tells_plain_text_from_raw_names() -> None:
     assert not any(map(judged, ["x", "f'{x}'", "str(x)", "'x' + x", "f'{x.name}'", "f'{x or 1}'", "', '.join(x)"]))
 
 
-def test_built_in_exceptions_hold_no_raw_names() -> None:
+def test_built_in_exceptions_contain_no_raw_names() -> None:
     """An `lw.Error` escapes its message itself."""
     wrong = []
     for name, module in sources():
@@ -80,7 +80,7 @@ def test_built_in_exceptions_hold_no_raw_names() -> None:
             if isinstance(getattr(builtins, kind, None), type):
                 given = node.exc.args  # type: ignore[union-attr]
                 wrong += [f"{name}: {ast.unparse(one)}" for one in given if not is_plain(one)]
-    # What these raise is caught by whoever reads or writes the header.
+    # Errors of these modules are caught where the header is read or written.
     inside = ("files/plain_values.py", "files/record.py")
     allowed = {
         "checkpoint/loading.py: explanation",  # one fixed sentence
@@ -93,7 +93,7 @@ def test_built_in_exceptions_hold_no_raw_names() -> None:
     assert {one for one in wrong if not one.startswith(inside)} == allowed
 
 
-def test_exceptions_of_other_trees_stay_inside() -> None:
+def test_exceptions_that_are_not_lw_errors_stay_internal() -> None:
     found = set()
     for name, module in sources():
         for node in ast.walk(module):
@@ -103,10 +103,10 @@ def test_exceptions_of_other_trees_stay_inside() -> None:
     assert found == INTERNAL
 
 
-def test_what_is_printed_is_escaped() -> None:
+def test_printed_text_is_escaped() -> None:
     wrong = []
     for name, module in sources():
-        if name == "cli/tour.py":  # prints its own code, and what leafwise's results say
+        if name == "cli/tour.py":  # prints its own code, and leafwise's results
             continue
         for node in ast.walk(module):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
@@ -132,7 +132,7 @@ def test_warnings_are_escaped() -> None:
     assert seen > 4
 
 
-def test_what_objects_say_of_themselves_is_escaped() -> None:
+def test_the_text_of_objects_is_escaped() -> None:
     wrong, seen = [], set()
     for name, module in sources():
         for node in ast.walk(module):
@@ -148,7 +148,7 @@ def test_what_objects_say_of_themselves_is_escaped() -> None:
 
 
 def test_files_and_urls_are_named_by_one_function() -> None:
-    """`{source.name!r}` would do no harm to a terminal, and would show a password."""
+    """`{source.name!r}` would not harm a terminal, but would show a password."""
     wrong = []
     for name, module in sources():
         for node in ast.walk(module):
@@ -174,7 +174,7 @@ def test_every_character_is_either_shown_or_spelled_out() -> None:
 
 
 @pytest.mark.parametrize("terminal", [Terminal(), Terminal(ascii=True), Terminal(color=True), Terminal(width=30)])
-def test_an_outline_lets_nothing_through(terminal: Terminal) -> None:
+def test_an_outline_escapes_every_unprintable_character(terminal: Terminal) -> None:
     evil = "".join(char for char in EVERYTHING[:0x3000] if not char.isprintable()) + "<b>\ud800"
     for part, wraps in itertools.product(range(4), (False, True)):
         at = [Span("")] * 4
@@ -211,7 +211,7 @@ def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert "secret" not in without_secrets(f"cannot read {url}: no", url)
 
 
-def test_text_without_secrets_is_left_as_it_is() -> None:
+def test_text_without_secrets_is_unchanged() -> None:
     for words in ("", "cannot read a.pt", "see https://host/page, or http://host:9/", "a@b: c://", "x ? y : z"):
         assert without_secrets(words) == words
         assert without_secrets(words, "https://host/page") == words

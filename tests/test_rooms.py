@@ -42,7 +42,7 @@ PUBLIC = {
 }  # fmt: skip
 
 
-# Outside of homes, files and kernels, what computes with NumPy, loaded when it is needed.
+# The modules outside homes, files and kernels that use NumPy; they are loaded when needed.
 _WITH_NUMPY = {
     "read.py", "distributions.py", "leaf_filler.py", "grids.py", "bins.py", "pixels.py", "characters.py", "scale.py",
     "duplicate_rows.py", "spectrum.py",
@@ -76,13 +76,13 @@ def is_module(name: str) -> bool:
 
 
 def modules_in_strings(tree: ast.AST) -> set[str]:
-    """The modules that are named by strings, as `import_module` and tables of late imports have them."""
+    """The modules named in strings, as in calls of `import_module` and in tables of late imports."""
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     names = {text.partition(":")[0] for text in texts if re.fullmatch(r"leafwise(\.\w+)+(:\w+)?", text)}
     return {name for name in names if is_module(name)}
 
 
-# Who may name a module of a room above in a string: core finds homes by a table, opens files, and has results drawn.
+# Modules that may name a module of a higher room in a string: core finds homes, opens files and renders results.
 LATE = {
     "core/registry.py": {"gluon", "homes", "files"},
     "core/tree.py": {"files"},
@@ -112,7 +112,7 @@ def test_imports_point_down() -> None:
     assert wrong == []
 
 
-def test_imports_by_string_are_seen() -> None:
+def test_imports_by_string_are_detected() -> None:
     code = """
 import_module("leafwise.render.progress")
 TABLE = {Tying: "leafwise.homes.torch.tying:TorchTying"}
@@ -128,7 +128,7 @@ def test_a_home_needs_at_most_twenty_methods() -> None:
 
 # -- names -------------------------------------------------------------------------------------------------
 
-# Attributes of PyTorch and of MXNet's Gluon, which leafwise's own classes stand in for.
+# Attributes of PyTorch and of MXNet's Gluon, which leafwise's own classes imitate.
 FOREIGN = {
     "_apply", "_buffers", "_children", "_fields", "_load_from_state_dict", "_modules", "_parameters", "_reg_params",
 }  # fmt: skip
@@ -140,7 +140,7 @@ def is_private(name: str) -> bool:
 
 
 def private_names(tree: ast.AST) -> set[str]:
-    """The underscore names that a file makes: functions, classes, variables, attributes, slots."""
+    """The underscore names that a file defines: functions, classes, variables, attributes, slots."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -174,7 +174,7 @@ def reached(tree: ast.AST) -> set[str]:
 def test_no_file_reads_a_private_attribute_of_another() -> None:
     trees = {path: ast.parse(path.read_text("utf-8")) for path in SOURCE.rglob("*.py")}
     own = {path: private_names(tree) for path, tree in trees.items()}
-    every = set().union(*own.values())  # what nobody here makes is an attribute of a foreign object
+    every = set().union(*own.values())  # other names are attributes of objects from other libraries
     reaches = {
         path.relative_to(SOURCE).as_posix(): foreign
         for path, tree in trees.items()
@@ -183,7 +183,7 @@ def test_no_file_reads_a_private_attribute_of_another() -> None:
     assert reaches == {}
 
 
-def test_private_reaches_are_seen() -> None:
+def test_uses_of_private_names_are_detected() -> None:
     assert private_names(ast.parse("class A:\n  __slots__ = ('_s',)\n  def _m(self): self._x = _y = 1")) == {
         "_s",
         "_m",
@@ -204,7 +204,7 @@ def test_no_two_classes_share_a_name() -> None:
 
 
 def stem(name: str) -> str:
-    """A file's name without what a reader overlooks: its ending, and how a sound is spelt."""
+    """A file's name without what a reader may overlook: its ending, and the difference between s and z."""
     return re.sub(r"(ations?|ings?|ers?|ors?|ed|es|s|e)$", "", name.replace("z", "s"))
 
 
@@ -226,7 +226,7 @@ def test_variables_are_named_after_what_they_hold() -> None:
             stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE
             if stored or (isinstance(node, ast.arg) and node.arg in VAGUE):
                 vague.append(f"{path.relative_to(SOURCE).as_posix()}:{node.lineno}")
-    assert len(vague) <= 20, vague  # a last resort
+    assert len(vague) <= 20, vague  # such names are a last resort
 
 
 # -- docs/architecture.md ----------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def loaded_by(code: str) -> set[str]:
     return set(output.splitlines()[-1].split())
 
 
-def test_importing_leafwise_loads_no_framework_and_hardly_anything() -> None:
+def test_importing_leafwise_loads_no_other_module() -> None:
     extra = loaded_by("import leafwise") - loaded_by("pass")
     assert extra == {"leafwise"}
 

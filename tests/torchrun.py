@@ -8,7 +8,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 
 def in_two_processes(script: str, folder: Path) -> None:
-    """Runs a script by torchrun; each process must print its rank and "done" at the end."""
+    """Runs a script with torchrun; each process must print its rank and "done" at the end."""
     path = folder / "script.py"
     path.write_text(script)
     done = subprocess.run(

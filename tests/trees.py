@@ -1,4 +1,4 @@
-"""Short forms of questions that tests ask of trees."""
+"""Shorthands for what tests need from trees."""
 
 import leafwise as lw
 

@@ -1,10 +1,10 @@
-"""False alarms of `lw.check` on healthy models, and whether it finds each fault when that is planted.
+"""Counts false alarms of `lw.check` on healthy models, and how many planted faults it finds.
 
     python -m tools.alarms            layers, trained models and every architecture of transformers (some minutes)
-    python -m tools.alarms --quick    with a few architectures
-    python -m tools.alarms --write    the same as the first, and puts the tables into docs/check.md
+    python -m tools.alarms --quick    only a few architectures
+    python -m tools.alarms --write    everything, and writes the tables into docs/check.md
 
-The exit status is 1 where there was an alarm, or a fault was not found.
+The exit status is 1 if there was a false alarm or a fault was not found.
 """
 
 import argparse
@@ -30,7 +30,7 @@ FEW = ["bert", "t5", "gpt2", "llama", "mixtral", "vit", "wav2vec2", "clip", "mam
 
 
 class Planted(NamedTuple):
-    """A model with a fault, what else `lw.check` is given, and the path that it should name; "" for any."""
+    """A model with a fault, more arguments for `lw.check`, and the path that the finding should have; "" for any."""
 
     model: Any
     options: dict[str, Any]
@@ -53,7 +53,7 @@ def fault(code: str) -> Callable[[Plant], Plant]:
 
 
 def _weights(model: nn.Module, least: int = 8, role: str | None = None) -> list[Any]:
-    """Leaves that lead from inputs to outputs, whose lines are not too short; or those of a role."""
+    """Weights that map inputs to outputs, or the leaves with a role, whose rows have at least `least` values."""
     found = []
     for leaf in lw.tree(model).select(lw.where(kind="parameter")):
         if leaf.shape is None or leaf.ndim is None or leaf.ndim < 2 or leaf.size < 2 * least or 0 in leaf.shape:
@@ -74,7 +74,7 @@ def _unit(leaf: Any, number: int) -> Any:
 
 
 def _in_weight(change: Callable[[Any], Any], least: int = 8) -> Plant:
-    """Plants by changing the largest weight."""
+    """Plants a fault by changing the largest weight."""
 
     def plant(healthy: Healthy) -> Planted | None:
         model = copy.deepcopy(healthy.model)
@@ -111,7 +111,7 @@ def _trainable(model: nn.Module) -> list[tuple[str, Any]]:
 
 
 def _with_trainable(plant: Callable[[nn.Module, str, Any], Planted | None]) -> Plant:
-    """Plants at the last trainable parameter of a copy."""
+    """Plants a fault in the last trainable parameter of a copy."""
 
     def found(healthy: Healthy) -> Planted | None:
         model = copy.deepcopy(healthy.model)
@@ -218,7 +218,7 @@ def _undeclared(healthy: Healthy) -> Planted | None:
 
 
 def _pair(model: nn.Module) -> tuple[Any, Any] | None:
-    """Two weights of one shape that are leaves of their own."""
+    """Two weights of the same shape and dtype that are not tied."""
     shapes: dict[Any, Any] = {}
     for leaf in _weights(model, 2):
         plain = type(leaf.value) is nn.Parameter and len(leaf.names) == 1 and "parametrizations" not in str(leaf.path)
@@ -230,7 +230,7 @@ def _pair(model: nn.Module) -> tuple[Any, Any] | None:
 
 
 def _tied_then(change: Callable[[Any], Any]) -> Plant:
-    """Ties two weights, then puts another parameter in the place of the second, behind the back of the tie."""
+    """Ties two weights, then replaces the second by another parameter without untying it."""
 
     def plant(healthy: Healthy) -> Planted | None:
         model = copy.deepcopy(healthy.model)
@@ -373,16 +373,16 @@ def _frozen_changed(model: nn.Module, name: str, parameter: Any) -> Planted:
 
 
 def alarms(models: Iterable[Healthy]) -> Iterator[tuple[Healthy, lw.Error | Any]]:
-    """Each healthy model with what is found in it."""
+    """Each healthy model with its findings."""
     for healthy in models:
         options = {} if healthy.before is None else {"against": healthy.before}
         yield healthy, lw.check(healthy.model, healthy.optimizer, **options)
 
 
 def outcome(healthy: Healthy, code: str) -> bool | None:
-    """Whether a fault, planted, is found; None where it cannot be planted in this model."""
+    """Whether a planted fault is found; None if it cannot be planted in this model."""
     if any(isinstance(one, nn.parameter.UninitializedParameter) for one in healthy.model.parameters()):
-        return None  # which cannot even be copied
+        return None  # such a model cannot be copied
     planted = FAULTS[code](healthy)
     if planted is None:
         return None
@@ -393,7 +393,7 @@ def outcome(healthy: Healthy, code: str) -> bool | None:
 
 
 def tables(quick: bool) -> tuple[str, list[str]]:
-    """The tables, and what went wrong."""
+    """The tables, and the false alarms and missed faults."""
     kinds: dict[str, Callable[[], Iterator[Healthy]]] = {
         "fresh layers of every type of `torch.nn`": layers,
         "trained small models": trained,
@@ -427,9 +427,9 @@ def tables(quick: bool) -> tuple[str, list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--write", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="only a few architectures of transformers")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/check.md")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     import transformers

@@ -1,10 +1,10 @@
-"""Every architecture of transformers that builds small: saved as Hugging Face saves it, and loaded by leafwise.
+"""Saves every architecture of transformers with `save_pretrained`, and loads it with leafwise.
 
-    python -m tools.auto_renames              all of them, with a table (minutes)
+    python -m tools.auto_renames              every architecture that can be built small, with a table (minutes)
     python -m tools.auto_renames vit mixtral  some of them
 
-`save_pretrained` gives many leaves names that the model does not have. Each is loaded as it is and, where that does not
-hold, with `rename="auto"`; then every leaf must have the values of the model that was saved, all of which are distinct.
+`save_pretrained` stores many leaves under names that the model does not have. Each checkpoint is loaded as it is or, if
+that fails, with `rename="auto"`. Every leaf must then have the values of the saved model, which are all distinct.
 """
 
 import copy
@@ -26,14 +26,14 @@ import leafwise as lw
 OUTCOMES = {
     "as it is": "load as they are",
     "exact": 'load with `rename="auto"`, every value right',
-    "WRONG": "load, and a value is wrong",
-    "stored otherwise": "refused: values are stored fused, split or turned, so no rename is right",
-    "not certain": "refused: renames would do, and names do not tell which",
+    "WRONG": "load, but a value is wrong",
+    "stored otherwise": "refused: values are stored fused, split or transposed, so renames are not enough",
+    "not certain": "refused: renames would be enough, but the names do not show which",
 }
 
 
 class Outcome(NamedTuple):
-    """What became of an architecture, what to know of it, and whether transformers itself gives all values back."""
+    """The result for an architecture, a detail to print, and whether transformers itself restores every value."""
 
     name: str
     kind: str
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
 
 def distinct(model: nn.Module) -> None:
-    """Gives every leaf values that no other has."""
+    """Gives every leaf values that no other leaf has."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
@@ -51,7 +51,7 @@ def distinct(model: nn.Module) -> None:
 
 
 def save(model: Any, folder: Path) -> None:
-    """As `save_pretrained`, also for configs that its checks refuse, as some do that were made small."""
+    """Like `save_pretrained`, but without its checks of the config, which some small configs do not pass."""
     config = type(model.config)
     own = config.__dict__.get("save_pretrained")
     config.save_pretrained = lambda *_, **__: None
@@ -74,7 +74,7 @@ def differing(model: nn.Module, other: nn.Module) -> list[str]:
 
 
 def outcome(name: str, model: Any, fresh: nn.Module, folder: Path) -> Outcome:
-    """Saves a model, and loads it into another of its class."""
+    """Saves a model, and loads it into another model of the same class."""
     config = copy.deepcopy(model.config)
     save(model, folder)
     kind, detail = _loaded(model, fresh, folder)

@@ -1,4 +1,4 @@
-"""Makes the pictures of the docs: runs the examples of a page, and has a browser draw what a notebook would show.
+"""Makes the pictures in the docs: runs the examples of a page, and renders in a browser what a notebook would show.
 
     python tools/docs_pictures.py [CHROMIUM]
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent.parent / "docs"
-# Of each picture the page, the name of what is shown there, and how large it is.
+# For each picture: the page, the variable that is shown, and the size.
 PICTURES = {
     "stats": ("stats", "s", (900, 236)),
     "check": ("check", "found", (900, 96)),
@@ -25,14 +25,14 @@ PICTURES = {
 
 
 def shown_by(page: Path, name: str) -> Any:
-    """What an example of a page gives this name."""
+    """The value of a variable after the examples of a page have run."""
     scope: dict[str, Any] = {}
     for block in page.read_text("utf-8").split("```python\n")[1:]:
         for example in doctest.DocTestParser().get_examples(block.split("```")[0]):
             exec(example.source, scope)
         if name in scope:
             return scope[name]
-    raise KeyError(f"no example of {page} makes {name}")
+    raise KeyError(f"no example in {page} defines {name}")
 
 
 def draw(picture: str, chromium: str) -> None:

@@ -1,11 +1,12 @@
-"""Damaged checkpoints of every format, and arrays for the C code, until the time is up.
+"""Feeds damaged checkpoints of every format to leafwise, and random arrays to the C code, until the time is up.
 
     python -m tools.fuzz [--minutes 4] [--seed 0] [--format NAME ...] [--only-case SEED/FORMAT/NUMBER]
 
-Of each case some verbs must do their work or raise `lw.Error`: run nothing, raise nothing else, take at most 5 s and
-500 MB, print no control characters, and give no values that were not saved. Where there is gcc, the C code is built
-with the sanitizers for addresses and undefined behavior. Cases run in processes of their own; one that dies or hangs
-is a failure. A case is made of its seed, format and number alone; files that failed are kept below build/fuzz.
+In each case, some functions of leafwise must either work or raise `lw.Error`. They must not execute code from the file,
+raise another exception, need more than 5 s or 500 MB, print control characters, or return values that were not saved.
+If gcc is installed, the C code is built with the address and undefined behavior sanitizers. Cases run in separate
+processes; a process that dies or hangs is a failure. A case depends only on its seed, format and number. The files of
+failed cases are kept in build/fuzz.
 """
 
 import argparse
@@ -35,11 +36,11 @@ from leafwise.kernels import cpu
 REPOSITORY = Path(__file__).parent.parent
 KEPT = REPOSITORY / "build" / "fuzz"
 FORMATS = [*SEEDS, KERNELS]
-MAX_WALL = 30.0  # seconds that a case may take on a busy machine; of processor time it has less, see fuzz_worker.py
+MAX_WALL = 30.0  # seconds that a case may take on a busy machine; fuzz_worker.py limits its processor time
 _START = 300.0  # seconds that a process may take to start
 _OPTIONS = ["-O1", "-g", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread", "-Wno-psabi", "-fPIC", "-shared"]
 _SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-# Torch mixes allocators; freed memory is kept back for a while, which must not count as what a case takes.
+# Torch mixes allocators. The quarantine for freed memory is small, because it would count as memory that a case needs.
 _ASAN = "detect_leaks=0:alloc_dealloc_mismatch=0:quarantine_size_mb=16:allocator_may_return_null=1:abort_on_error=1"
 
 
@@ -60,7 +61,7 @@ class Failure(NamedTuple):
 
 
 class Tally:
-    """What came of the cases of one format."""
+    """The results of the cases of one format."""
 
     def __init__(self) -> None:
         self.cases = self.opened = 0
@@ -71,20 +72,20 @@ class Tally:
         return sum(failure.kind in kinds for failure in self.failures)
 
 
-_BUILT = tempfile.TemporaryDirectory(prefix="leafwise-fuzz-")  # for as long as this process
+_BUILT = tempfile.TemporaryDirectory(prefix="leafwise-fuzz-")  # removed when this process ends
 
 
 @functools.cache
 def sanitized() -> dict[str, str]:
-    """Builds the C code with sanitizers; gives what must be in the environment of those that load it, nothing where it
-    cannot be built."""
+    """Builds the C code with sanitizers. Returns the environment variables that a process needs to load it; empty if
+    it cannot be built."""
     if shutil.which("gcc") is None:
         return {}
     library = Path(_BUILT.name, "cpu.sanitized")
     source = Path(cpu.__file__).with_name("cpu.c")
     subprocess.run(["gcc", *_OPTIONS, *_SANITIZERS, str(source), "-o", str(library), "-lm"], check=True)
     found = [_printed("gcc", f"-print-file-name={name}") for name in ("libasan.so", "libubsan.so")]
-    if not all(map(os.path.isabs, found)):  # gcc without these libraries gives the bare name back
+    if not all(map(os.path.isabs, found)):  # gcc prints the bare name if it does not have the library
         return {}
     return {"LEAFWISE_CPU_LIBRARY": str(library), "LD_PRELOAD": ":".join(found), "ASAN_OPTIONS": _ASAN}
 
@@ -94,7 +95,7 @@ def _printed(*command: str) -> str:
 
 
 class Worker:
-    """A process that runs cases, started anew when one of them ends it."""
+    """A process that runs cases. It is restarted if a case ends it."""
 
     def __init__(self, seeds: Path, folder: Path, formats: list[str], more: dict[str, str]) -> None:
         self.folder = folder
@@ -114,12 +115,12 @@ class Worker:
             )
         answer = self._answer(_START, None)
         if isinstance(answer, str):
-            raise RuntimeError(f"a process of the fuzzer did not start: {answer}")
+            raise RuntimeError(f"a worker process of the fuzzer did not start: {answer}")
         self.wrong = answer["wrong"]
         self._before = self._memory()
 
     def run(self, case: Case) -> dict[str, Any] | str:
-        """What came of a case; text where it ended the process, which is then another one."""
+        """The result of a case. If the case ended the process, the reason as text; the process is then restarted."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(case).encode() + b"\n")
@@ -133,7 +134,7 @@ class Worker:
         return answer
 
     def _answer(self, seconds: float, most: float | None) -> Any:
-        """The next line that the process writes, or why there is none."""
+        """The next line from the process, parsed, or the reason why there is none."""
         assert self._process.stdout is not None
         until, busy = time.monotonic() + seconds, self._busy() + 6 * MAX_SECONDS
         while not select.select([self._process.stdout], [], [], 0.05)[0]:
@@ -153,14 +154,14 @@ class Worker:
         return (self.folder / "errors").read_text("utf-8", "replace")
 
     def _where(self) -> str:
-        """Where a process is that goes on and on: the innermost lines of leafwise."""
+        """Where a hanging process is: the innermost lines of leafwise in its traceback."""
         self._process.send_signal(signal.SIGUSR1)
         time.sleep(0.3)
         lines = [line.strip() for line in self._said().splitlines() if "src/leafwise" in line]
         return " < ".join(line.rpartition("/leafwise/")[2] for line in lines[:3])
 
     def _busy(self) -> float:
-        """The processor time that the process has taken, in seconds."""
+        """The processor time that the process has used, in seconds."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         except OSError:
@@ -184,7 +185,7 @@ class Worker:
 
 
 class Run:
-    """Cases in turn, until there are no more of them or the time is up."""
+    """Runs cases until there are no more or the time is up."""
 
     def __init__(
         self, seed: int, formats: list[str], *, cases: int | None = None, seconds: float | None = None
@@ -198,12 +199,12 @@ class Run:
             self._cases = itertools.islice(self._cases, cases * len(formats))
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._started = 0.0  # when the first case was given out
+        self._started = 0.0  # when the first case was handed to a worker
 
     def work(self, workers: int) -> None:
         with tempfile.TemporaryDirectory(prefix="leafwise-fuzz-") as place:
             folder = Path(place)
-            # All of them, whatever is asked for: a case may be made of two, and must be the same each time.
+            # Always the seeds of all formats: a case may combine two formats, and must be the same in every run.
             write_seeds(folder / "seeds", list(SEEDS))
             self._files = {name: files_of(folder / "seeds" / name) for name in SEEDS}
             self._stale = files_of(folder / "seeds" / STALE)
@@ -262,7 +263,7 @@ class Run:
             self.keep(failure.case)
 
     def keep(self, case: Case) -> Path:
-        """Writes the files of a case below build/fuzz."""
+        """Writes the files of a case into build/fuzz."""
         rng = generator(*case)
         stale = self._stale if case.format == "leafwise shards" else {}
         mutant = mutate(case.format, self._files[case.format], self._files, stale, rng)
@@ -279,7 +280,7 @@ class Run:
             print(f"\r{cases:,} cases in {seconds:.0f} s, {len(self.failures):,} failures ", end="", file=sys.stderr)
 
 
-# The columns that count failures, and the kinds of them that each counts.
+# The columns that count failures, and which kinds of failure each column counts.
 _COLUMNS = {
     "executed": ("executed",), "foreign": ("foreign",), "hung, died": ("hung", "died"), "seconds": ("seconds",),
     "MB": ("megabytes",), "raw text": ("raw text",), "silent": ("silent",), "sound refused": ("sound",),
@@ -287,7 +288,7 @@ _COLUMNS = {
 
 
 def table(tallies: dict[str, Tally]) -> str:
-    """A row for each format."""
+    """The results as text, with one row for each format."""
     rows = [["format", "cases", "opened", "refused", "max s", "max MB", *_COLUMNS]]
     for name, tally in [*tallies.items(), ("all", _sum(tallies.values()))]:
         cases = [f"{figure:,}" for figure in (tally.cases, tally.opened, tally.cases - tally.opened)]
@@ -308,24 +309,24 @@ def _sum(tallies: Any) -> Tally:
 
 
 def told(failures: list[Failure], each: int = 3) -> Iterator[str]:
-    """Some failures of each sort, with what repeats them."""
+    """Some failures of each sort, with the command that repeats each of them."""
     sorts: dict[tuple[str, str, str], list[Failure]] = {}
     for failure in failures:
         place = failure.what.rpartition(" at ")[2] if " at " in failure.what else failure.what[:40]
         sorts.setdefault((failure.kind, failure.case.format, place), []).append(failure)
-    for (kind, _, _), alike in sorted(sorts.items()):
-        yield f"{kind}: {len(alike):,} cases like these:"
-        for failure in alike[:each]:
+    for (kind, _, _), similar in sorted(sorts.items()):
+        yield f"{kind}: {len(similar):,} cases like these:"
+        for failure in similar[:each]:
             yield f"  {failure.what}\n    {failure.how}\n    python -m tools.fuzz --only-case '{failure.case}'"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=4)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--format", action="append", choices=FORMATS)
-    parser.add_argument("--only-case", metavar="SEED/FORMAT/NUMBER")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=float, default=4, help="how long to run (default: 4)")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="repeat a run (default: the current time)")
+    parser.add_argument("--format", action="append", choices=FORMATS, help="only this format; may be repeated")
+    parser.add_argument("--only-case", metavar="SEED/FORMAT/NUMBER", help="repeat one case, as the failures name it")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)")
     options = parser.parse_args()
     if options.only_case:
         seed, name, number = options.only_case.split("/")
@@ -333,13 +334,14 @@ def main() -> int:
         run._cases = iter([Case(int(seed), name, int(number))])
         run.work(1)
         if name != KERNELS:
-            print(f"its files: {run.keep(Case(int(seed), name, int(number)))}")
+            print(f"the files of this case: {run.keep(Case(int(seed), name, int(number)))}")
     else:
         run = Run(options.seed, options.format or FORMATS, seconds=options.minutes * 60)
         run.work(options.workers)
     print("\n".join(told(run.failures)))
     print(table(run.tallies))
-    print(f"seed {options.seed}; the C code " + ("with sanitizers" if run.sanitized else "without sanitizers: no gcc"))
+    sanitizers = "with sanitizers" if run.sanitized else "without sanitizers, because gcc or its libraries are missing"
+    print(f"seed {options.seed}; the C code was built {sanitizers}")
     return 1 if run.failures else 0
 
 

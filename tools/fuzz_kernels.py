@@ -1,4 +1,4 @@
-"""The C code with random sizes, dtypes, alignments, cuts and descriptors, beside the reference in NumPy."""
+"""Compares the C code with the NumPy reference, for random sizes, dtypes, alignments, chunks and files."""
 
 import math
 import os
@@ -16,12 +16,12 @@ from leafwise.core.moments import together
 from leafwise.core.runs import Run, UnreadError
 from leafwise.kernels import comparing, cpu, reference
 
-# Around the widths of vectors, and of the blocks in which the C code works.
+# Around the widths of vectors, and around the block sizes of the C code.
 _SIZES = [0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 1_023, 1_025, 4_095, 4_096, 4_097, 12_289]
 
 
 def case(rng: np.random.Generator, folder: Path) -> None:
-    """Some arrays at once, measured and compared, in memory or in a file. Raises AssertionError for a wrong figure."""
+    """Measures and compares some arrays at once, in memory or in a file. Raises AssertionError if a number is wrong."""
     dtype = str(rng.choice([*FLOATS, *WHOLE]))
     count = int(rng.choice([1, 1, 2, 5]))
     chunk = int(rng.choice([cpu.CHUNK, 8_192, 4_096, 1_000, 77]))
@@ -40,7 +40,7 @@ def case(rng: np.random.Generator, folder: Path) -> None:
 
 
 def _array(rng: np.random.Generator, dtype: str) -> Any:
-    """An array that ends where its memory ends, and may begin between two multiples of its elements."""
+    """An array that ends where its memory ends, and that may be unaligned."""
     size = int(rng.choice([*_SIZES, *_SIZES, int(rng.integers(0, 20_000))]))
     of = np.dtype(bool) if dtype == "bool" else cpu.numpy_dtype(dtype)
     with np.errstate(all="ignore"):
@@ -49,9 +49,9 @@ def _array(rng: np.random.Generator, dtype: str) -> Any:
         elif rng.random() < 0.5 and dtype != "float8_e8m0fnu":
             scale = 10.0 ** rng.integers(-3, 4) if dtype in FLOATS else 50
             values = (rng.normal(size=size) * scale).astype(of)
-        else:  # any bits: subnormals, infinities, what is not a number
+        else:  # any bits: subnormals, infinities, NaN
             codes = np.frombuffer(rng.bytes(size * of.itemsize), np.uint8)
-            # Of floats of fewer bits than a byte has, the others are zero.
+            # Floats with fewer than 8 bits: the other bits of the byte are zero.
             values = (codes & {"float4": 15, "float6": 63}.get(dtype.partition("_")[0], 255)).view(of)
     offset = int(rng.integers(0, 9)) if rng.random() < 0.5 else 0
     memory = np.empty(offset + values.nbytes, np.uint8)
@@ -70,7 +70,7 @@ def _partner(rng: np.random.Generator, one: Any) -> Any:
 
 
 class _Runs:
-    """Runs of arrays: where they lie, or in a file, at any offset."""
+    """Runs for arrays: in memory as they are, or written to a file at any offset."""
 
     def __init__(self, rng: np.random.Generator, folder: Path) -> None:
         self.rng, self.path = rng, folder / "arrays"
@@ -97,9 +97,9 @@ def _measure(rng: np.random.Generator, arrays: list[Any], runs: list[Run], chunk
     threads = int(rng.integers(1, 5))
     found = None
     for instruction_set in range(cpu.instruction_sets()):
-        looked = cpu._by_library(cpu.loaded(), runs, True, threads, instruction_set)
-        assert found is None or repr(found) == repr(looked), "another instruction set finds something else"
-        found = looked
+        measured = cpu._by_library(cpu.loaded(), runs, True, threads, instruction_set)
+        assert found is None or repr(found) == repr(measured), "two instruction sets give different results"
+        found = measured
     for array, chunks in zip(arrays, found or [], strict=True):
         right = [reference.measure(array[at : at + chunk]) for at in range(0, array.size, chunk)]
         if array.size and not math.isinf(together(right).l2):
@@ -113,9 +113,9 @@ def _compare(
     threads = int(rng.integers(1, 5))
     found = None
     for instruction_set in range(cpu.instruction_sets()):
-        looked = comparing._by_library(cpu.loaded(), pairs, parts, True, threads, instruction_set)
-        assert found is None or repr(found) == repr(looked), "another instruction set finds something else"
-        found = looked
+        compared = comparing._by_library(cpu.loaded(), pairs, parts, True, threads, instruction_set)
+        assert found is None or repr(found) == repr(compared), "two instruction sets give different results"
+        found = compared
     for part, chunks in zip(parts, found or [], strict=True):
         one, other = ones[part.pair], others[part.pair]
         right = [reference.compare(one[at : at + chunk], other[at : at + chunk]) for at in range(0, one.size, chunk)]
@@ -126,7 +126,7 @@ def _compare(
 
 
 def _unread(rng: np.random.Generator, runs: _Runs, arrays: list[Any]) -> None:
-    """A file that ends before an array does."""
+    """Reading an array that extends beyond the end of its file must be an error."""
     array = max(arrays, key=lambda one: one.size)
     if not array.size:
         return
@@ -141,7 +141,7 @@ def _unread(rng: np.random.Generator, runs: _Runs, arrays: list[Any]) -> None:
 
 
 def _strided(rng: np.random.Generator, dtype: str) -> None:
-    """An array with steps, turned and backwards, beside its copy."""
+    """A strided, transposed or reversed array must give the same numbers as its copy."""
     array = _array(rng, dtype)
     size = int(array.size**0.5)
     if size < 3:

@@ -1,5 +1,5 @@
-"""Damaged files made of sound ones: bytes changed anywhere, and structures (JSON, zip, pickles) changed with their
-lengths and checksums put right again, so that what lies behind those is reached."""
+"""Makes damaged files from sound ones. Bytes are changed anywhere; in structures (JSON, zip, pickles) the lengths and
+checksums are corrected after a change, so that readers get past those and into the content."""
 
 import io
 import itertools
@@ -28,23 +28,23 @@ NAMES = ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\0b", "a\x1b[31mb", "\u2
 
 
 class Mutant(NamedTuple):
-    """The files of a case, and how they were made. `forged`: its checksums are right for what it holds, so that it may
-    hold anything. `one_bit`: it differs in one bit, which no checksum may miss."""
+    """The files of a case, and how they were made. `forged`: the checksums match the changed content, so other values
+    are not an error. `one_bit`: it differs in one bit, which every checksum must detect."""
 
     files: Files
     how: str
     forged: bool = False
     one_bit: bool = False
-    in_data: bool = False  # that bit is one of an array
+    in_data: bool = False  # this bit belongs to an array
 
 
 def mutate(name: str, files: Files, others: dict[str, Files], stale: Files, rng: random.Random) -> Mutant:
-    """One case: some file of a checkpoint, changed in one way or, now and then, in several."""
+    """Makes one case: changes a file of a checkpoint in one way or, sometimes, in several."""
     for _ in range(20):
         found = _mutate(name, files, others, stale, rng)
         if found.files != files and found.files not in others.values():
             return found
-    # A seed in which nothing can be changed does not exist; a bit always can.
+    # Nothing changed in 20 attempts; flipping a bit always changes something.
     return _flip(files, next(iter(files)), rng)
 
 
@@ -105,7 +105,7 @@ def _flip(files: Files, which: str, rng: random.Random) -> Mutant:
 
 
 def _swap(files: Files, stale: Files, rng: random.Random) -> Mutant:
-    """A shard of another save of the same shapes, under the name of this one's."""
+    """Replaces a shard by the same shard of another save, with the same shapes."""
     names = [name for name in files if name in stale and name.endswith(".safetensors")]
     which = rng.choice(names)
     return Mutant({**files, which: stale[which]}, f"{which} of another save")
@@ -146,7 +146,7 @@ def _move(data: bytes, rng: random.Random) -> bytes:
 
 
 def _set_number(data: bytes, rng: random.Random) -> bytes:
-    """A field set to a number on the edge of something, or moved a little."""
+    """Sets a field to a boundary value, or changes it a little."""
     width = rng.choice([1, 2, 4, 4, 8, 8])
     at = _place(data, rng)
     if rng.random() < 0.7:
@@ -171,7 +171,7 @@ Structured = Callable[[bytes, random.Random], tuple[bytes, bool]]
 
 
 def _structured(name: str, which: str, data: bytes) -> list[Structured]:
-    """What can be done to a file by somebody who knows its format."""
+    """The changes that somebody who knows the format could make to a file."""
     if which.endswith(".json"):
         return [_json_index]
     if which == ".metadata":
@@ -200,14 +200,14 @@ def _json_text(value: Any, rng: random.Random) -> bytes:
     for _ in range(rng.choice([1, 1, 2, 5])):
         value = _json_changed(value, rng)
     text = _deepened(json.dumps(value, ensure_ascii=rng.random() < 0.5), rng).encode("utf-8", "surrogatepass")
-    if rng.random() < 0.1:  # a name that stands there twice
+    if rng.random() < 0.1:  # a name that occurs twice
         text = re.sub(rb'("[^"]+"): ([^,{}]+),', rb"\1: \2, \1: \2,", text, count=rng.choice([1, 3]))
     if rng.random() < 0.05:
         text = text.replace(b"1", rng.choice([b"1e400", b"NaN", b"-0", b"1.0", b"9" * 5000]), 1)
     return text
 
 
-_DEEP = "nested deep"  # stands for what json.dumps could not write
+_DEEP = "nested deep"  # a placeholder for nesting that json.dumps could not write
 
 
 def _deepened(text: str, rng: random.Random) -> str:
@@ -217,7 +217,7 @@ def _deepened(text: str, rng: random.Random) -> str:
 
 
 def _json_changed(value: Any, rng: random.Random) -> Any:
-    """Some value inside of it replaced; the path to it is copied."""
+    """A copy in which some value inside is replaced."""
     if isinstance(value, dict) and value and rng.random() < 0.95:
         key = rng.choice(list(value))
         if rng.random() < 0.2:
@@ -240,7 +240,7 @@ def _json_changed(value: Any, rng: random.Random) -> Any:
 
 
 def _resealed(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
-    """What leafwise says in a header, changed by somebody who computes its checksums again."""
+    """Changes leafwise's entry in a header, as somebody could who recomputes its checksums."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     entry = header["__metadata__"].pop(record.KEY)
@@ -288,7 +288,7 @@ def _npy_header(data: bytes, rng: random.Random) -> bytes:
 
 # -- zip files ---------------------------------------------------------------------------------------------
 
-# Where the fields of a local header, of an entry of the directory, and of its end begin, and how wide they are.
+# Offset and width of the fields in a local header, a directory entry and the end of the directory.
 _ZIP_FIELDS = {
     b"PK\3\4": [(4, 2), (6, 2), (8, 2), (14, 4), (18, 4), (22, 4), (26, 2), (28, 2)],
     b"PK\1\2": [(6, 2), (8, 2), (10, 2), (16, 4), (20, 4), (24, 4), (28, 2), (30, 2), (32, 2), (42, 4)],
@@ -299,7 +299,7 @@ _ZIP_FIELDS = {
 
 
 def _zip_fields(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
-    """A number in the headers and the directory of a zip file."""
+    """Changes a number in the headers or the directory of a zip file."""
     changed = bytearray(data)
     for _ in range(rng.choice([1, 1, 2])):
         mark = rng.choice([mark for mark in _ZIP_FIELDS if mark in data])
@@ -313,7 +313,7 @@ def _zip_fields(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
 
 
 def _zip_entry(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
-    """What is inside of an entry changed, and its CRC-32 with it."""
+    """Changes the content of a zip entry, and its CRC-32 to match."""
     entries = _unzipped(data)
     which = rng.choice(list(entries))
     content = entries[which]
@@ -343,7 +343,7 @@ def _zipped(entries: dict[str, bytes], rng: random.Random) -> bytes:
 
 
 def _holds_the_same(data: bytes, other: bytes) -> bool:
-    """Whether two zip files have the same content: the last byte of a compressed entry has bits that say nothing."""
+    """Whether two zip files have the same content: the last byte of a compressed entry has unused bits."""
     try:
         return _unzipped(data) == _unzipped(other)
     except (zipfile.BadZipFile, zlib.error, EOFError):
@@ -351,7 +351,7 @@ def _holds_the_same(data: bytes, other: bytes) -> bool:
 
 
 def _array_bytes(data: bytes) -> list[tuple[int, int]]:
-    """Where the arrays of a sound zip file lie: what their CRC-32 is about, the header of a `.npy` aside."""
+    """Where the arrays are in a sound zip file: the bytes that their CRC-32 covers, without the header of a `.npy`."""
     if data[:2] != b"PK":
         return []
     found = []
@@ -380,7 +380,7 @@ def _torch_program(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
 
 
 def _legacy_program(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
-    """The third pickle of the older format is the content; what follows lists storages."""
+    """Replaces the third pickle of the older format, which is the content, and the list of storages after it."""
     return data[: _ends(data)[2]] + fuzz_pickles.legacy_program(rng), True
 
 
@@ -389,7 +389,7 @@ def _distributed_program(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
 
 
 def _ends(data: bytes) -> list[int]:
-    """Where each of the pickles that a file begins with starts."""
+    """The start of each of the pickles at the beginning of a file."""
     at, starts = 0, [0]
     while len(starts) < 5:
         file = io.BytesIO(data[at:])
@@ -401,7 +401,7 @@ def _ends(data: bytes) -> list[int]:
 
 
 def _opcodes(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
-    """A real pickle with some of its instructions left out, doubled, swapped or given another argument."""
+    """A real pickle with some instructions removed, repeated, swapped or given another argument."""
     rest = b""
     if data[:2] == b"\x80\x02" and data[2:3] == b"\x8a":  # the older format: five pickles, then storages
         ends = _ends(data)

@@ -1,4 +1,4 @@
-"""Random pickles: programs of the stack machine, in which values mostly fit where they are used."""
+"""Random pickles: programs for the stack machine, in which values mostly have the type that is needed."""
 
 import pickle
 import random
@@ -32,7 +32,7 @@ STORAGES_HELD = {"0": 96, "1": 24}  # the storages that a program refers to, and
 
 
 def legacy_program(rng: random.Random) -> bytes:
-    """Such a pickle as the older format has it, with what follows: a list of its storages, and their bytes."""
+    """A pickle as in the older format, followed by a list of its storages and their bytes."""
     made = program(rng).replace(b"tQ", b"NtQ")
     used = [key for key in STORAGES_HELD if text(key) + text("cpu") in made]
     tail = b"\x80\x02](" + b"".join(map(text, used)) + b"e."
@@ -42,7 +42,7 @@ def legacy_program(rng: random.Random) -> bytes:
 
 
 def program(rng: random.Random) -> bytes:
-    """A whole pickle, as torch.save writes them, or wilder. It refers to the storages above, and to others."""
+    """A whole pickle like those of torch.save, or a wilder one. It refers to the storages above and to others."""
     start = b"\x80" + bytes([rng.choice([2, 2, 2, 3, 4, 5])])
     choice = rng.random()
     if choice < 0.65:
@@ -57,7 +57,7 @@ def program(rng: random.Random) -> bytes:
 
 
 def value(rng: random.Random, depth: int = 0) -> bytes:
-    """Instructions that leave one value on the stack; some put it into the memo as well."""
+    """Instructions that leave one value on the stack; some also put it into the memo."""
     made = _plain(rng) if depth > 4 or rng.random() < 0.35 else rng.choice(_MAKERS)(rng, depth + 1)
     if rng.random() < 0.3:
         made += b"q" + bytes([rng.randrange(8)])
@@ -148,7 +148,7 @@ def _tensor(rng: random.Random, depth: int) -> bytes:
 
 
 def _of_tensor(rng: random.Random, depth: int) -> bytes:
-    """A parameter, a sparse tensor, or another thing with tensors in it."""
+    """A parameter, a sparse tensor, or another object that contains tensors."""
     inner = _tensor(rng, depth) if rng.random() < 0.8 else value(rng, depth)
     choice = rng.randrange(5)
     if choice == 0:
@@ -185,7 +185,7 @@ def _numpy(rng: random.Random, depth: int) -> bytes:
 
 
 def _call(rng: random.Random, depth: int) -> bytes:
-    """Anything in the table, or beside it, called with anything."""
+    """A call of any allowed or forbidden function, with any arguments."""
     table = rng.choice([list(TABLE), list(TABLE), list(DCP_TABLE), _FORBIDDEN])
     module, attribute = rng.choice(table)
     callee = name(module, attribute)
@@ -201,7 +201,7 @@ _MAKERS = [_tuple, _list, _dict, _set, _tensor, _tensor, _of_tensor, _numpy, _ca
 
 
 def instruction(rng: random.Random) -> bytes:
-    """One instruction that may make no sense where it stands."""
+    """One instruction, which may make no sense where it is inserted."""
     lone = [
         b"(", b"0", b"1", b"2", b"t", b"l", b"d", b"a", b"e", b"s", b"u", b"b", b"R", b"\x81", b"\x92", b"\x85",
         b"\x86", b"\x87", b"\x93", b"\x90", b"\x91", b"\x94", b"Q", b"o", b"P1\n", b"ios\nsystem\n", b"\x95" + bytes(8),
@@ -214,7 +214,7 @@ def instruction(rng: random.Random) -> bytes:
 
 
 def _bomb(rng: random.Random) -> bytes:
-    """Few bytes that stand for many: what is referred to again and again, nested, or copied by a call."""
+    """A few bytes that expand to many: by repeated references, nesting, or calls that copy."""
     return rng.choice(_BOMBS)(rng, rng.choice([10, 60, 500, 5_000, 50_000]))
 
 
@@ -231,7 +231,7 @@ def _lists_of_one_list(rng: random.Random, times: int) -> bytes:
 
 
 def _keys_of_one_hash(rng: random.Random, times: int) -> bytes:
-    """Complex numbers: their hash is that of the real part and 1,000,003 times that of the other."""
+    """Complex numbers with equal hashes: hash(real) + 1,000,003 · hash(imaginary) is the same for all of them."""
     made = (struct.pack(">d", -1_000_003.0 * one) + b"G" + struct.pack(">d", one) for one in range(times))
     return b"}(" + b"".join(name("builtins", "complex") + b"G" + one + b"\x86RN" for one in made) + b"u"
 
@@ -253,7 +253,7 @@ def _sparse_in_sparse(rng: random.Random, times: int) -> bytes:
 
 
 def _expanded(rng: random.Random, times: int) -> bytes:
-    """A tensor of one element, seen very often."""
+    """A tensor of one element, expanded to very many."""
     wide = number(1 << rng.choice([10, 15, 17, 20]))
     parts = _storage(rng) + b"K\x00(" + wide + wide + b"t(K\x00K\x00t\x89" + name("collections", "OrderedDict") + b")R"
     return b"}(" + text("wide") + name("torch._utils", "_rebuild_tensor_v2") + b"(" + parts + b"tRu"
@@ -288,7 +288,7 @@ def _size(rng: random.Random, sizes: tuple[int, ...]) -> bytes:
 
 
 def distributed(rng: random.Random) -> bytes:
-    """A `.metadata` that lists tensors in pieces: some with holes, some that overlap, some very many."""
+    """A `.metadata` file that lists tensors in pieces: with holes, overlaps, or very many pieces."""
     tensors, places = b"", b""
     for which in range(rng.choice([1, 1, 2, 4])):
         shape = tuple(rng.randrange(5) for _ in range(rng.choice([0, 1, 2, 2, 3])))

@@ -1,4 +1,4 @@
-"""Sound checkpoints of every format, from which `tools/fuzz.py` makes damaged ones; each with what it loads into."""
+"""Sound checkpoints of every format, which `tools/fuzz.py` damages, each with a target to load it into."""
 
 import argparse
 import itertools
@@ -21,14 +21,14 @@ Target = Callable[[], Any]
 
 
 class Seed(NamedTuple):
-    """How a checkpoint is written below a folder, which path is opened, and what it can be loaded into.
+    """How a checkpoint is written into a folder, which path is opened, and what it can be loaded into.
 
-    `sealed`: every byte has a checksum. `checked`: the arrays have one, the CRC-32 of a zip file.
+    `sealed`: every byte has a checksum. `checked`: only the arrays have one, the CRC-32 of a zip file.
     """
 
     write: Callable[[Path], None]
     target: Target
-    opened: str = ""  # the file to open; without one, the folder
+    opened: str = ""  # the file to open; if empty, the folder
     sealed: bool = False
     checked: bool = False
 
@@ -78,7 +78,7 @@ def zeros(state: dict[str, torch.Tensor]) -> Target:
 
 
 def training() -> dict[str, Any]:
-    """What a training script hands to torch.save: nearly all that the reader of pickles has a word for."""
+    """What a training script passes to torch.save: nearly every type that leafwise can read from a pickle."""
     state = run()
     shared = torch.arange(12.0)
     return {
@@ -100,7 +100,7 @@ def training() -> dict[str, Any]:
 
 
 def _folder(write: writers.Writer) -> Callable[[Path], None]:
-    """For writers that make a folder, which must not be there yet."""
+    """For writers that create the folder themselves, so it must not exist yet."""
 
     def into(folder: Path) -> None:
         folder.rmdir()
@@ -116,7 +116,7 @@ def _file(name: str, write: writers.Writer, state: Callable[[], Any] = writers.a
 def _leafwise(state: Callable[[], Any], **options: Any) -> Callable[[Path], None]:
     def into(folder: Path) -> None:
         numbers = itertools.count()
-        # The names of shards have a random part: the same in each run, or a case could not be repeated.
+        # The names of shards have a random part. Here it is the same in each run, so that a case can be repeated.
         with mock.patch("secrets.token_hex", lambda size=4: f"{next(numbers):0{2 * size}x}"):
             lw.save(state(), folder / "model.safetensors", **options)
 
@@ -152,12 +152,12 @@ def _stored() -> Any:
 
 
 def _flat() -> Any:
-    """For formats that have no scalars."""
+    """For formats that cannot store scalars."""
     return {name: value.reshape(1) if value.dim() == 0 else value for name, value in _stored().items()}
 
 
 def _trained() -> Any:
-    """The tensors that a training script takes back."""
+    """The tensors that a training script would restore."""
     return {"model": run(0, 1)["net"].state_dict(), "half": torch.zeros(3, dtype=torch.bfloat16)}
 
 
@@ -195,8 +195,8 @@ SEEDS: dict[str, Seed] = {
 
 
 def write_seeds(folder: Path, formats: list[str]) -> None:
-    """Writes the seeds of these formats, each into a folder of its own; and of what leafwise writes in shards, another
-    save, of the same shapes and other values."""
+    """Writes the seeds of these formats, each into its own folder. For leafwise's shards, also writes another save with
+    the same shapes and different values."""
     for name in formats:
         (folder / name).mkdir(parents=True)
         SEEDS[name].write(folder / name)
@@ -214,5 +214,5 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def generator(seed: int, name: str, number: int) -> random.Random:
-    """All that is random in a case."""
+    """The source of everything random in a case."""
     return random.Random(f"{seed}/{name}/{number}")

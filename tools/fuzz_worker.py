@@ -1,8 +1,8 @@
-"""One case of `tools/fuzz.py`: a damaged checkpoint through the verbs, and what went wrong.
+"""Runs cases for `tools/fuzz.py`: calls leafwise's functions on a damaged checkpoint, and reports what went wrong.
 
     python -m tools.fuzz_worker SEEDS FOLDER FORMAT ...
 
-is a process that the parent watches; it reads a case from each line of its input, and answers with a line.
+This is a process that `tools/fuzz.py` starts. It reads one case from each line of its input and answers with one line.
 """
 
 import contextlib
@@ -36,20 +36,20 @@ from tools.fuzz_seeds import SEEDS, STALE, Seed, files_of, generator
 import leafwise as lw
 from leafwise import cli
 
-MAX_SECONDS = 5.0  # of processor time, for one verb
+MAX_SECONDS = 5.0  # processor time of one verb
 MAX_MEGABYTES = 500  # more than before the case
-MAX_LINES = 100_000  # of a tree that is printed whole
-MAX_WRITTEN = 500 << 20  # bytes of any file: what a file stands for may have as many as `Limits` allows
+MAX_LINES = 100_000  # larger trees are not printed in full
+MAX_WRITTEN = 500 << 20  # bytes that a written file may have; a small file may expand to as much as `Limits` allows
 ZIP_CHECKSUMS = True  # whether the CRC-32 of an array in a zip file must be compared by load, verify and convert
 STALE_SHARDS = True  # whether a shard of another save must be refused
 
-KERNELS = "kernels"  # in place of a format: the C code itself, called directly
+KERNELS = "kernels"  # instead of a format: calls the C code directly
 
 Verb = Callable[["Bench", Path], Any]
 
 
 class Watch:
-    """Counts what a checkpoint must never make a process do; see the audit events of Python."""
+    """Records what a checkpoint must never make a process do, by means of Python's audit events."""
 
     _RUNS = (
         "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.startfile",
@@ -63,7 +63,7 @@ class Watch:
 
     def __init__(self, folder: Path) -> None:
         self.on = False
-        self.imported: set[str] = set()  # what was imported for the sake of sound files
+        self.imported: set[str] = set()  # modules that sound files need
         self.found: list[str] = []
         self._folder = str(folder)
         paths = sysconfig.get_paths()
@@ -78,7 +78,7 @@ class Watch:
     def _is_wrong(self, event: str, args: tuple[Any, ...]) -> bool:
         if event == "import":
             return args[0] not in self.imported and not args[0].startswith(("leafwise.", "encodings."))
-        if event == "exec":  # the code of a module that is imported is a file that is installed
+        if event == "exec":  # importing a module executes the code of an installed file
             return not str(getattr(args[0], "co_filename", "")).startswith(self._installed)
         if event == "open":
             mode, flags = args[1], args[2]
@@ -90,7 +90,7 @@ class Watch:
 
     def _is_ours(self, path: Any) -> bool:
         if isinstance(path, int):
-            return True  # a descriptor, whose file was opened before
+            return True  # a file descriptor: its file was checked when it was opened
         text = os.path.abspath(os.fsdecode(path))
         return text.startswith(self._folder) or text in ("/dev/null", "/dev/tty")
 
@@ -104,7 +104,7 @@ class Watch:
 
 
 class Bench:
-    """Seeds, what they load as, and the verbs."""
+    """The seeds, the values they load as, and the verbs that are called on damaged copies."""
 
     def __init__(self, seeds: Path, folder: Path, formats: list[str]) -> None:
         self.seeds, self.folder = seeds, folder
@@ -123,7 +123,8 @@ class Bench:
         return folder / SEEDS[name].opened if SEEDS[name].opened else folder
 
     def warm_up(self) -> list[str]:
-        """Runs every verb on every sound checkpoint; gives what went wrong. Imports all that honest files need."""
+        """Runs every verb on every sound checkpoint, which imports every module that sound files need. Returns what
+        went wrong."""
         wrong = []
         for module in pkgutil.walk_packages(lw.__path__, "leafwise."):
             if not module.name.endswith("__main__"):
@@ -132,15 +133,15 @@ class Bench:
         for name in self.files:
             wrong += self.of_sound(name)
         self._refuse()
-        for number in range(20):  # for what they import; what they find is counted when they are run as cases
+        for number in range(20):  # only for the imports; failures are counted when these run as cases
             with contextlib.suppress(AssertionError):
                 fuzz_kernels.case(np.random.default_rng(number), self.folder)
         gc.collect()
-        gc.freeze()  # what is there now stays: to look through it after each case would take longer than the case
+        gc.freeze()  # otherwise collecting after each case would take longer than the case itself
         return wrong
 
     def of_sound(self, name: str) -> list[str]:
-        """What verbs refuse of a sound checkpoint; keeps what it loads as."""
+        """The verbs that wrongly fail on a sound checkpoint. Stores the values it loads as."""
         self.format, wrong = name, []
         path = self.path_of(self.seeds / name, name)
         for called, verb in VERBS.items():
@@ -155,7 +156,7 @@ class Bench:
         return wrong
 
     def _refuse(self) -> None:
-        """The ways in which verbs refuse, for what they import."""
+        """Makes every verb raise its errors once, to import the modules that errors need."""
         (self.folder / "noise").write_bytes(b"\x80\x02noise")
         for verb in VERBS.values():
             with contextlib.suppress(lw.Error):
@@ -168,7 +169,7 @@ class Bench:
         self.texts += [str(text) for text in texts]
 
     def _load(self, path: Path) -> Any:
-        """What a target holds after a load: arrays and plain values, by path."""
+        """The content of a target after a load: arrays and plain values, by path."""
         allow = () if self.seed.sealed else ("missing", "unexpected")
         with lw.tree(lw.load(self.seed.target(), path, allow=allow, cast=not self.seed.sealed)) as tree:
             arrays = {str(leaf.path): (leaf.dtype, leaf.shape, leaf.numpy().tobytes()) for leaf in tree}
@@ -188,7 +189,7 @@ class Bench:
         return self.path_of(into, self.format)
 
     def run(self, seed: int, name: str, number: int, watch: Watch) -> dict[str, Any]:
-        """A case; what it came to."""
+        """Runs a case, and returns its result."""
         if name == KERNELS:
             return self._run_kernels(seed, number, watch)
         self.format = name
@@ -208,7 +209,7 @@ class Bench:
                 kind = "silent" if outcome.startswith("!AssertionError") else "foreign"
                 failures.append(f"{kind}: {verb}: {outcome[1:]}")
             elif "File too large" in outcome:
-                failures.append(f"megabytes: {verb} writes a file of more than {MAX_WRITTEN >> 20} MB: {outcome}")
+                failures.append(f"megabytes: {verb} wrote a file of more than {MAX_WRITTEN >> 20} MB: {outcome}")
             failures += [f"raw text: {verb}: {ascii(text)[:300]}" for text in self.texts if _RAW.search(text)][:1]
             seconds = max(seconds, time.process_time() - started)
             if time.process_time() - started > MAX_SECONDS:
@@ -239,22 +240,23 @@ class Bench:
         found = {"how": "arrays", "opened": True, "failures": failures, "seconds": seconds}
         return {**found, "megabytes": max(0.0, megabytes)}
 
-    # -- wrong in silence --------------------------------------------------------------------------------
+    # -- silently wrong ----------------------------------------------------------------------------------
 
     def _silent(self, path: Path, mutant: Mutant, done: list[str]) -> list[str]:
-        """Values that are not those of the seed, and nothing was raised. A forged file may hold anything."""
+        """Failures where other values than the seed's were loaded and nothing was raised. A forged file may contain any
+        values."""
         if mutant.forged:
             return []
         found = []
         if self.seed.sealed and (STALE_SHARDS or "another save" not in mutant.how):
-            # A file that is damaged until it looks like one of somebody else's has no checksums, and verify says so.
+            # If a damaged file looks as if another program wrote it, it has no checksums, and verify reports that.
             if self._loads_others(path) and (mutant.one_bit or not self._is_unchecked(path)):
-                found.append("silent: it loads with other values than were saved")
+                found.append("silent: it loads values that were not saved")
         if self.seed.checked and mutant.in_data and ZIP_CHECKSUMS:
             took = [verb for verb in ("verify", "convert") if verb in done]
             took += ["load"] if self._loads_others(path) else []
             if took:
-                found.append(f"silent: a flipped bit of an array goes through {', '.join(took)}")
+                found.append(f"silent: a flipped bit in an array is not detected by {', '.join(took)}")
         return found
 
     def _loads_others(self, path: Path) -> bool:
@@ -273,7 +275,7 @@ class Bench:
     def show(self, path: Path) -> None:
         with lw.open(path) as tree:
             self.say(tree, tree._repr_html_(), tree.counts)
-            if len(tree) + len(tree.scalars) < MAX_LINES:  # whoever asks for a million lines gets them, and waits
+            if len(tree) + len(tree.scalars) < MAX_LINES:  # printing a million lines may take long
                 self.say(tree.text(full=True))
             json.dumps(tree.json())
             dict(tree.scalars)
@@ -287,7 +289,7 @@ class Bench:
             self._compare_with_peer(path, arrays)
 
     def _compare_with_peer(self, path: Path, arrays: dict[str, Any]) -> None:
-        """Where the format's own library reads a file too, it finds the same."""
+        """If the format's own library can read the file, it must read the same values."""
         peer = _PEERS.get(path.suffix)
         try:
             theirs = peer(path) if peer is not None else {}
@@ -298,7 +300,7 @@ class Bench:
             if mine is not None and array.dtype.kind in "fiub" and (mine.shape, mine.tobytes()) != (
                 array.shape, array.astype(array.dtype.newbyteorder("=")).tobytes()
             ):  # fmt: skip
-                raise AssertionError(f"{name!a} is another array for the library of this format")
+                raise AssertionError(f"{name!a} differs from what the library of this format reads")
 
     def stats(self, path: Path) -> None:
         found = lw.stats(path)
@@ -317,7 +319,7 @@ class Bench:
     def load(self, path: Path) -> None:
         if self.rng.random() < 0.5:
             self._load(path)
-        else:  # with a message that names all that does not fit
+        else:  # for the message that lists every mismatch
             lw.load(self.seed.target(), path)
 
     def plan(self, path: Path) -> None:
@@ -364,7 +366,7 @@ VERBS: dict[str, Verb] = {
     "save": Bench.save, "convert": Bench.convert, "commands": Bench.commands,
 }  # fmt: skip
 _ROTATED = [name for name in VERBS if name != "show"]
-# What verbs refuse of sound files: their targets hold only some of it.
+# Verbs that may fail on sound files, because the target has only some of the content.
 _MAY_REFUSE = {
     "GGUF quantized": ("load", "save"), "torch zip, training": ("load",), "torch legacy, training": ("load",),
 }  # fmt: skip
@@ -372,12 +374,12 @@ _PEERS: dict[str, Callable[[Path], Any]] = {
     ".safetensors": safetensors.numpy.load_file,
     ".npz": lambda path: dict(np.load(path, allow_pickle=False)),
 }
-# What must not reach a terminal as it is: control characters but for newlines and tabs, and marks that turn text round.
+# What must not be printed unescaped: control characters except newlines and tabs, and bidirectional marks.
 _RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def _chosen(number: int, mutant: Mutant, seed: Seed) -> list[str]:
-    """The verbs of a case: always the first look, and two others in turn."""
+    """The verbs of a case: always `show`, and two others in turn."""
     others = [_ROTATED[(2 * number + step) % len(_ROTATED)] for step in range(2)]
     if seed.checked and mutant.in_data:
         others = [others[0], "verify", "convert"]
@@ -389,7 +391,7 @@ def _raise(error: BaseException, options: Any) -> int:
 
 
 def _outcome(call: Callable[[], Any], texts: list[str]) -> str:
-    """Empty where it went well, the message of a refusal, or with an exclamation mark that of any other exception."""
+    """Empty if it succeeded, the message of an `lw.Error`, or the message of another exception after a "!"."""
     try:
         call()
     except lw.Error as error:
@@ -405,7 +407,7 @@ def _outcome(call: Callable[[], Any], texts: list[str]) -> str:
 
 
 def _reset_memory() -> int:
-    """What the process holds now, in bytes; its peak is counted from here where the system can do that."""
+    """Resets the peak memory of the process, if the system can do that, and returns it in bytes."""
     gc.collect()
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
@@ -423,12 +425,12 @@ def _peak_memory() -> int:
 
 def main(arguments: list[str]) -> None:
     seeds, folder, *formats = arguments
-    # Answers go where the output went; what else is written there goes to the errors.
+    # Answers go to the original standard output; everything else that is printed goes to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1)  # by which the parent asks where it hangs
-    cli._unexpected = _raise  # what the command line would report as a bug, we count as one
+    faulthandler.register(signal.SIGUSR1)  # sent by the parent to find out where this process hangs
+    cli._unexpected = _raise  # count as a failure what the command line would report as a bug
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_WRITTEN, MAX_WRITTEN))
     watch = Watch(Path(folder))

@@ -1,7 +1,7 @@
-"""Healthy models, on which no rule of `lw.check` may raise an error or a warning.
+"""Healthy models, for which no rule of `lw.check` may report an error or a warning.
 
-Fresh layers of every type that torch.nn has, small models that were trained, and architectures of transformers, built
-small from their configs. Nothing is downloaded.
+Fresh layers of every type in torch.nn, trained small models, and architectures of transformers, built small from their
+configs. Nothing is downloaded.
 """
 
 import copy
@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations
 
 
 class Healthy(NamedTuple):
-    """A model, the optimizer that steps it, and itself before it was trained, if it was."""
+    """A model, its optimizer, and a copy from before training, if it was trained."""
 
     name: str
     model: nn.Module
@@ -83,7 +83,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "PReLU": lambda: nn.PReLU(8),
     "AdaptiveLogSoftmaxWithLoss": lambda: nn.AdaptiveLogSoftmaxWithLoss(32, 200, [20, 60]),
 }
-# Others that are worth a look: narrow ones, groups, and what PyTorch makes of them.
+# More cases worth checking: narrow layers, groups, parametrizations and initializers.
 VARIANTS: dict[str, Callable[[], nn.Module]] = {
     "Linear, one input": lambda: nn.Linear(1, 64),
     "Linear, one output": lambda: nn.Linear(64, 1),
@@ -132,11 +132,11 @@ def layers() -> Iterator[Healthy]:
             yield Healthy(f"{name} {str(dtype).removeprefix('torch.')}", model, optimizer)
 
 
-# -- trained ones ------------------------------------------------------------------------------------------------
+# -- trained models ----------------------------------------------------------------------------------------------
 
 
 class Autoencoder(nn.Module):
-    """The decoder is the encoder, transposed."""
+    """The decoder uses the transposed weight of the encoder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Autoencoder(nn.Module):
 
 
 class Words(nn.Module):
-    """A small transformer over tokens, its head tied to its embedding."""
+    """A small transformer over tokens, with its head tied to its embedding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 def trained(steps: int = 150) -> Iterator[Healthy]:
-    """Small models after some steps, with the gradients of the last."""
+    """Small models after some training steps, with the gradients of the last step."""
     for name, (build, batch) in TRAINED.items():
         for how, make in OPTIMIZERS.items():
             torch.manual_seed(1)
@@ -241,7 +241,7 @@ def trained(steps: int = 150) -> Iterator[Healthy]:
 
 
 def architectures(only: list[str] | None = None) -> Iterator[Healthy]:
-    """Architectures of transformers, built small: fresh, in bfloat16, and after a step that moves every parameter."""
+    """Architectures of transformers, built small: fresh, in bfloat16, and after a step that changes every parameter."""
     for name, config_class, model_class in classes():
         if only is not None and name not in only:
             continue

@@ -1,9 +1,10 @@
-/* Runs the kernels over the arrays of a file, and writes what they found to standard output: for machines that have a
-   C compiler, or an emulator, but no Python. kernel_matrix.py writes the file and compares the output.
+/* Runs the kernels over the arrays in a file, and writes the results to standard output: for machines that have a C
+   compiler, or an emulator, but no Python. kernel_matrix.py writes the file and compares the output.
 
-   The file: arrays, chunk size, number of tables, number of chunks; then for each array its offset, the offset of the
-   array that it is compared with, and its size; the first chunk of each array, and of the end (all int64). Then kinds
-   and tables of values (int32), tables and smallest normal numbers (float), each padded to 8 bytes; then the data. */
+   The file: number of arrays, chunk size, number of tables, number of chunks; then the offsets of the arrays, the
+   offsets of the arrays that they are compared with, and the sizes; the first chunk of each array, and the end of the
+   last (all int64). Then for each array its kind and its table (int32); the tables; for each array its smallest normal
+   number (float); each padded to 8 bytes. Then the data. */
 
 #include "cpu.c"
 
@@ -18,7 +19,7 @@ static const char *take(const char **at, size_t bytes)
     return here;
 }
 
-/* A copy of an array, in memory of its own and no longer than it is: so that a checker sees who reads beyond it. */
+/* A copy of an array in its own memory of exactly its size, so that a sanitizer detects reads beyond the end. */
 static int64_t copied(const char *from, size_t bytes)
 {
     char *copy = malloc(bytes);

@@ -1,8 +1,8 @@
-"""The C code, by other compilers and for other processors: the same bits as the library that is installed here.
+"""Builds the C code with other compilers and for other processors, and checks that it gives the same bits as here.
 
     python -m tools.kernel_matrix
 
-Compilers and emulators are Debian's (see PACKAGES); those that are not installed are named as missing.
+Compilers and emulators are Debian's (see PACKAGES). Builds whose tools are not installed are reported as not run.
 """
 
 import shutil
@@ -27,13 +27,13 @@ _OPTIONS = ["-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread", "-Wn
 
 
 class Build(NamedTuple):
-    """A compiler, and what runs what it makes."""
+    """A compiler, and the emulator that runs its programs, if any."""
 
     name: str
     compiler: str
     emulator: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    sets: int = 0  # instruction sets that it must run: those of this machine, or one where it is emulated
+    sets: int = 0  # how many instruction sets it must run; 0: those of this machine, or one in an emulator
 
     def missing(self) -> str:
         return " ".join(tool for tool in (self.compiler, *self.emulator[:1]) if shutil.which(tool) is None)
@@ -55,7 +55,7 @@ BUILDS = [
     Build("clang 16", "clang-16"),
     Build("clang 19", "clang-19"),
     Build("gcc with musl", "musl-gcc"),
-    # An emulated processor has only the instructions of its model: what is compiled for others must not be reached.
+    # An emulated processor has only the instructions of its model: code for newer ones must not be called.
     Build("gcc on an emulated Opteron (SSE3)", "gcc", _qemu("x86_64", "Opteron_G1")),
     Build("gcc on an emulated EPYC (AVX2)", "gcc", _qemu("x86_64", "EPYC"), sets=2),
     Build("gcc for 32-bit x86", "i686-linux-gnu-gcc", _qemu("i386"), ("-msse2", "-mfpmath=sse")),
@@ -67,7 +67,7 @@ BUILDS = [
 
 
 def arrays() -> list[tuple[Any, Any]]:
-    """Arrays, each with another one of its kind; two are longer than a chunk, and than what is read at a time."""
+    """Arrays, each with a second one to compare with; two are longer than a chunk, and than what is read at a time."""
     rng = np.random.default_rng(17)
     found = [array for array in cases().values() if array.size]
     long = rng.normal(size=cpu.CHUNK + 70_001) * 0.02
@@ -81,7 +81,7 @@ def arrays() -> list[tuple[Any, Any]]:
 
 
 def content(pairs: list[tuple[Any, Any]]) -> bytes:
-    """What kernel_driver.c reads."""
+    """The file that kernel_driver.c reads."""
     kinds, tables_of, tables, tiny = cpu.of_dtypes([array.dtype.name for array, _ in pairs])
     sizes = np.array([array.size for array, _ in pairs], np.int64)
     first_chunks = np.zeros(len(pairs) + 1, np.int64)
@@ -106,10 +106,10 @@ def _padded(array: Any) -> bytes:
 
 
 def parsed(output: bytes, arrays: int, chunks: int) -> list[tuple[Any, Any, Any]]:
-    """What was found, each time: results, histograms and comparisons."""
+    """The results, histograms and comparisons of each run."""
     sizes = [chunks * cpu._RESULT.itemsize, arrays * 256 * 8, chunks * comparing._RESULT.itemsize]
     if not output or len(output) % sum(sizes):
-        raise ValueError(f"it wrote {len(output)} bytes, and {sum(sizes)} or a multiple of that were expected")
+        raise ValueError(f"wrote {len(output)} bytes, but a multiple of {sum(sizes)} was expected")
     found = []
     for start in range(0, len(output), sum(sizes)):
         parts = [output[start + sum(sizes[:n]) : start + sum(sizes[: n + 1])] for n in range(3)]
@@ -119,7 +119,7 @@ def parsed(output: bytes, arrays: int, chunks: int) -> list[tuple[Any, Any, Any]
 
 
 def same(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> bool:
-    """Whether all numbers are the same; zero and what is not a number have no sign that would matter."""
+    """Whether all numbers are the same; the signs of zero and NaN are ignored."""
     for a, b in zip(one, other, strict=True):
         for x, y in [(a[name], b[name]) for name in a.dtype.names] if a.dtype.names else [(a, b)]:
             if not ((x == y) | ((x != x) & (y != y))).all():
@@ -128,11 +128,11 @@ def same(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> bool:
 
 
 def here(path: Path, pairs: list[tuple[Any, Any]]) -> tuple[Any, Any, Any]:
-    """What the installed library finds, with the widest instruction set of this machine; compared with the reference by
-    tests/kernels."""
+    """The results of the installed library, with the widest instruction set of this machine. tests/kernels compares
+    these with the reference."""
     library = cpu.loaded()
     if library is None:
-        raise SystemExit("leafwise was installed without its C code: there is nothing to compare with")
+        raise SystemExit("leafwise was installed without its C code, so there is nothing to compare with")
     raw = content(pairs)
     path.write_bytes(raw)
     memory = np.frombuffer(raw, np.uint8)
@@ -161,9 +161,9 @@ def here(path: Path, pairs: list[tuple[Any, Any]]) -> tuple[Any, Any, Any]:
 
 
 def tried(build: Build, folder: Path, data: Path, right: tuple[Any, Any, Any]) -> str:
-    """What is wrong with a build: empty if every bit is the same."""
+    """What is wrong with a build; empty if every bit is the same."""
     program = folder / "driver"
-    static = ["-static"] if build.emulator else []  # an emulator has no libraries of its processor
+    static = ["-static"] if build.emulator else []  # the shared libraries of an emulated processor are not installed
     command = [build.compiler, *_OPTIONS, *static, *build.options, f"-I{KERNELS}", str(HERE / "kernel_driver.c")]
     done = subprocess.run([*command, "-o", str(program), "-lm"], capture_output=True, encoding="utf-8")
     if done.returncode:
@@ -177,13 +177,13 @@ def tried(build: Build, folder: Path, data: Path, right: tuple[Any, Any, Any]) -
         return str(error)
     sets = build.sets or (1 if build.emulator else cpu.instruction_sets())
     if len(found) != 2 * sets:
-        return f"ran {len(found) // 2} instruction sets, and should have run {sets}"
+        return f"ran {len(found) // 2} instruction sets instead of {sets}"
     wrong = sum(not same(one, right) for one in found)
-    return f"{wrong} of {len(found)} runs found something else" if wrong else ""
+    return f"{wrong} of {len(found)} runs gave different results" if wrong else ""
 
 
 def main() -> list[tuple[str, str]]:
-    """Prints and returns a line for each build: its name, and what came of it."""
+    """Prints and returns a line for each build: its name and its result."""
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "cases")

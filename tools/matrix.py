@@ -1,13 +1,13 @@
-"""The tests on machines unlike this one: what docs/platforms.md says.
+"""Runs the tests under the conditions of other machines, for docs/platforms.md.
 
     python -m tools.matrix                  # everything: some hours, and gigabytes for other versions of PyTorch
     python -m tools.matrix --list
     python -m tools.matrix threads locale   # the rows whose group or name contains one of these words
-    python -m tools.matrix --write          # and put the results into docs/platforms.md
+    python -m tools.matrix --write          # also write the results into docs/platforms.md
     python -m tools.matrix --short          # what continuous integration runs: the docs and the numeric tests
 
-Runs as root on Debian, with locales-all and the packages that tools/kernel_matrix.py names. Other versions of Python
-are looked for as python3.12 and so on, or where the variable LEAFWISE_PYTHON_3_12 says.
+It needs root on Debian, locales-all and the packages that tools/kernel_matrix.py names. Other versions of Python are
+found as python3.12 and so on, or at the path in the environment variable LEAFWISE_PYTHON_3_12.
 """
 
 import argparse
@@ -25,20 +25,20 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "platforms.md"
-# What depends on the processor, on threads and on the locale, and what a reader of the docs would run.
+# The tests that depend on the processor, on threads and on the locale, and the examples in the docs.
 NUMERIC = ["tests/test_docs.py", "tests/kernels", "tests/inspect", "tests/iterate", "tests/checkpoint/test_resume.py"]
 NOBODY = 65534
 
 
 class Row(NamedTuple):
-    """One row of the table: `run` gives what came of it, and raises Failed where something is wrong."""
+    """One row of the table: `run` returns the result, and raises Failed if something is wrong."""
 
     group: str
     name: str
     run: Callable[[], str]
 
 
-class Failed(Exception):  # noqa: N818 - what happened to a row
+class Failed(Exception):  # noqa: N818 - the result of a row
     pass
 
 
@@ -50,7 +50,7 @@ class NotRun(Exception):  # noqa: N818 - why a row has no result
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment of this process, without what another row would set, or what changes the output of pytest."""
+    """The environment of this process, without the variables that rows set or that change the output of pytest."""
     ours = (
         "ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "LC_ALL", "TZ",
         "PYTHONUTF8", "PYTHONIOENCODING", "FORCE_COLOR", "PY_COLORS", "PYTEST_ADDOPTS",
@@ -59,9 +59,9 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def outcome(command: Sequence[str], folder: Path, env: dict[str, str], name: str, **options: Any) -> str:
-    """Runs tests, and gives pytest's last line without the time. What they printed is kept if something is wrong."""
-    front = f"leafwise-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}-"
-    log, place = tempfile.mkstemp(".log", front)
+    """Runs tests, and returns pytest's last line without the time. The log is kept if something is wrong."""
+    prefix = f"leafwise-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}-"
+    log, place = tempfile.mkstemp(".log", prefix)
     with os.fdopen(log, "wb") as output:
         done = subprocess.run(command, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, **options)
     lines = Path(place).read_text("utf-8", errors="replace").strip().splitlines() or [""]
@@ -74,11 +74,11 @@ def outcome(command: Sequence[str], folder: Path, env: dict[str, str], name: str
 
 
 def check_possible(changes: dict[str, str]) -> None:
-    """Raises NotRun where this machine cannot do what the variables ask for, and libraries would silently do less."""
+    """Raises NotRun if this machine lacks what the variables ask for, since libraries would silently do less."""
     flags = Path("/proc/cpuinfo").read_text("utf-8").split()
     for capability, flag in (("avx2", "avx2"), ("avx512", "avx512f")):
         if changes.get("ATEN_CPU_CAPABILITY") == capability and flag not in flags:
-            raise NotRun(f"this processor has no {capability.upper()}")
+            raise NotRun(f"this processor does not have {capability.upper()}")
     script = "import locale; locale.setlocale(locale.LC_ALL, '')"
     if subprocess.run([sys.executable, "-c", script], env=environment(**changes), capture_output=True).returncode:
         raise NotRun(f"the locale {changes.get('LC_ALL')} is not installed")
@@ -87,32 +87,32 @@ def check_possible(changes: dict[str, str]) -> None:
 
 
 def suite(name: str, paths: Sequence[str] = (), options: Sequence[str] = (), **changes: str) -> str:
-    """The tests of this checkout, in its own environment, with some variables set."""
+    """Runs the tests of this checkout, in its own environment, with some variables set."""
     check_possible(changes)
-    # -p no:cacheprovider: two rows may run at once.
+    # -p no:cacheprovider, because two rows may run at once.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *paths]
     return outcome(command, ROOT, environment(**changes), name)
 
 
 def clone(folder: Path) -> Path:
-    """This checkout as it was committed, in a folder of its own."""
+    """Clones this checkout, as it was committed, into another folder."""
     status = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True)
     if status.returncode:
-        raise NotRun("this is not a clone")
+        raise NotRun("this folder is not a git repository")
     if status.stdout:
-        print("# what is not committed is not tested in clones", file=sys.stderr)
+        print("# uncommitted changes are not tested in clones", file=sys.stderr)
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
     return folder
 
 
 def in_a_clone(name: str, folder_name: str = "leafwise", **changes: str) -> str:
-    """`make test` as a stranger runs it: in a clean clone, which sets itself up."""
+    """Runs `make test` as a new user would: in a clean clone, which sets itself up."""
     with tempfile.TemporaryDirectory() as above:
         return outcome(["make", "test"], clone(Path(above, folder_name)), environment(**changes), name)
 
 
 def without_root(name: str) -> str:
-    """`make test` by a user who may write nothing outside of the clone and the folder for temporary files."""
+    """Runs `make test` as a user who may write only to the clone and the folder for temporary files."""
     if os.geteuid():
         raise NotRun("only root can become another user")
     with tempfile.TemporaryDirectory() as above:
@@ -121,13 +121,13 @@ def without_root(name: str) -> str:
         folder = clone(Path(above, "leafwise"))
         for path in (Path(above), folder, *folder.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-        # Pythons in root's own folder are out of reach for others.
+        # Other users cannot run a Python that is installed in root's home folder.
         env = environment(HOME=str(home), PYTHON="/usr/bin/python3", PATH="/usr/local/bin:/usr/bin:/bin")
         return outcome(["make", "test"], folder, env, name, user=NOBODY, group=NOBODY, extra_groups=[])
 
 
 def without_a_compiler(name: str) -> str:
-    """`make test` where every program is on the PATH but C compilers."""
+    """Runs `make test` with every program on the PATH except C compilers."""
     compiler = re.compile(r"(.*-)?(cc|gcc|g\+\+|c\+\+|c89|c99|clang|clang\+\+|tcc|cpp|musl-gcc)(-[\d.]+)?$")
     with tempfile.TemporaryDirectory() as programs:
         for folder in os.environ["PATH"].split(os.pathsep):
@@ -141,12 +141,12 @@ def without_a_compiler(name: str) -> str:
 
 
 def with_versions(name: str, python: str, *pins: str) -> str:
-    """The tests with other versions, in an environment of their own. The pins of constraints.txt do not count, and the
-    interpreter of Triton is that of the release that this PyTorch asks for."""
+    """Runs the tests with other versions, in a separate environment, without the pins of constraints.txt and with the
+    Triton release that this PyTorch requires."""
     variable = f"LEAFWISE_PYTHON_{python.replace('.', '_')}"
     interpreter = os.environ.get(variable) or shutil.which(f"python{python}")
     if interpreter is None:
-        raise NotRun(f"there is no python{python}; {variable} may say where it is")
+        raise NotRun(f"python{python} is not installed; set {variable} to its path")
     with tempfile.TemporaryDirectory() as above:
         folder, bin_folder = clone(Path(above, "leafwise")), Path(above, "venv", "bin")
         constraints = Path(above, "constraints.txt")
@@ -161,7 +161,7 @@ def with_versions(name: str, python: str, *pins: str) -> str:
         ):
             done = subprocess.run([*pip, *arguments], capture_output=True, encoding="utf-8", env=environment())
             if done.returncode:
-                raise Failed(f"not installed: {done.stderr.strip().splitlines()[-1]}")
+                raise Failed(f"pip install failed: {done.stderr.strip().splitlines()[-1]}")
         command = [str(bin_folder / "python"), "-m", "pytest", "-q"]
         result = outcome(command, folder, environment(), name)
         packages = ("torch", "numpy", "safetensors", "transformers", "triton")
@@ -205,7 +205,7 @@ _ENVIRONMENTS: list[tuple[str, str, dict[str, str]]] = [
         {"LC_ALL": "de_DE.ISO-8859-1", "PYTHONUTF8": "0", "TZ": "America/St_Johns"},
     ),
 ]
-# The oldest of everything that pyproject.toml states for users, and what the tests need beside it.
+# The oldest versions that pyproject.toml allows, and the packages that the tests need in addition.
 _OLDEST = "torch==2.9.1 numpy==1.26.4 ml_dtypes==0.5.0 xxhash==3.4.1 fsspec==2024.6.0 gguf==0.11.0 safetensors==0.5.0"
 _VERSIONS = [
     ("Python 3.11 and the oldest versions that are stated", "3.11", *_OLDEST.split()),
@@ -232,7 +232,7 @@ def _rows() -> list[Row]:
 
 
 def _short() -> list[Row]:
-    """Two capabilities, one thread, and a locale that is not UTF-8, in no more than some minutes."""
+    """Two CPU capabilities, one thread, and a locale that is not UTF-8, in a few minutes."""
     plain = {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1", "LC_ALL": "C", "PYTHONUTF8": "0"}
     return [
         Row("Short", "default capability, one thread, C locale", partial(suite, "short default", NUMERIC, **plain)),
@@ -241,12 +241,12 @@ def _short() -> list[Row]:
 
 
 def line(row: Row, result: str) -> str:
-    """A row of the table, whatever a compiler wrote."""
+    """A row of the table; line breaks and bars in the result are replaced."""
     return f"| {row.group} | {row.name} | {' '.join(result.split()).replace('|', '/')} |"
 
 
 def write(results: list[tuple[Row, str]]) -> None:
-    """Puts results into the page: over those of the same rows, or at the end. What was not run says nothing new."""
+    """Writes results into the page: in place of the same rows, or at the end. Rows that were not run are left alone."""
     lines = PAGE.read_text("utf-8").splitlines()
     for row, result in results:
         if result.startswith("not run"):
@@ -262,17 +262,17 @@ def write(results: list[tuple[Row, str]]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Run the tests on machines unlike this one.")
+    parser = argparse.ArgumentParser(description="Run the tests under the conditions of other machines.")
     parser.add_argument("words", nargs="*", help="only the rows whose group or name contains one of these")
-    parser.add_argument("--short", action="store_true", help="the docs and the numeric tests, in some minutes")
-    parser.add_argument("--list", action="store_true", help="only say which rows there are")
-    parser.add_argument("--write", action="store_true", help="put the results into docs/platforms.md")
+    parser.add_argument("--short", action="store_true", help="only the docs and the numeric tests (a few minutes)")
+    parser.add_argument("--list", action="store_true", help="list the rows and stop")
+    parser.add_argument("--write", action="store_true", help="write the results into docs/platforms.md")
     given = parser.parse_args()
     rows = _short() if given.short else _rows()
     if given.words:
         rows = [row for row in rows if any(w.lower() in f"{row.group} {row.name}".lower() for w in given.words)]
     if not rows:
-        parser.error("no row contains one of these words; --list shows all")
+        parser.error("no row contains one of these words; --list shows all rows")
     results, failed = [], False
     for row in rows:
         if given.list:
@@ -283,7 +283,7 @@ def main() -> int:
             result = row.run()
         except NotRun as reason:
             result = f"not run: {reason}"
-        except (Exception, SystemExit) as reason:  # the other rows go on
+        except (Exception, SystemExit) as reason:  # the other rows still run
             kind = "" if isinstance(reason, Failed) else f"{type(reason).__name__}: "
             result, failed = f"**failed**: {kind}{reason}", True
         results.append((row, result))

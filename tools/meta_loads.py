@@ -1,9 +1,9 @@
-"""Every architecture of transformers that builds small: saved, and loaded into a model on meta.
+"""Saves every architecture of transformers, and loads it into a model on the meta device.
 
-    python -m tools.meta_loads              all of them, with a summary (minutes)
+    python -m tools.meta_loads              every architecture that can be built small, with a summary (minutes)
     python -m tools.meta_loads clip bert    some of them
 
-Each loaded tensor, and each buffer that no checkpoint holds, must have the bits of the model that was saved.
+Every tensor, including buffers that are not in the checkpoint, must be bit for bit equal to the model that was saved.
 """
 
 import copy
@@ -34,7 +34,7 @@ def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def result(model: Any, folder: Path) -> str:
-    """`exact`, `refused: …` or what is wrong."""
+    """`exact`, `refused: …` or a description of what is wrong."""
     path = lw.save(model, folder / "model.safetensors")
     try:
         target = on_meta(model)

@@ -1,12 +1,12 @@
-"""Every optimizer of PyTorch, timm and pytorch_optimizer that constructs with defaults: saved, loaded, resumed.
+"""Saves and resumes a run with every optimizer of PyTorch, timm and pytorch_optimizer that works with its defaults.
 
-A run of some steps is saved with `lw.save` and loaded into a fresh model and optimizer; both go on for some steps more
-with the same batches. The parameters must then be equal, bit for bit; or the save must have been refused. Beside it
-stands what `state_dict()` and `load_state_dict()` alone achieve, which is the most that anybody can.
+A run of a few steps is saved with `lw.save` and loaded into a fresh model and optimizer, and both continue for a few
+steps with the same batches. The parameters must then be equal, bit for bit, unless `lw.save` refused the run. The same
+is tried with only `state_dict()` and `load_state_dict()`, for comparison.
 
-    python -m tools.optimizers                     all of them, and a table (minutes)
-    python -m tools.optimizers --only timm.lamb    some
-    python -m tools.optimizers --write             all, and puts the table into docs/guarantees.md
+    python -m tools.optimizers                     every optimizer, and a table (minutes)
+    python -m tools.optimizers --only timm.lamb    some of them
+    python -m tools.optimizers --write             every optimizer, and writes the table into docs/guarantees.md
 """
 
 import argparse
@@ -39,7 +39,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`kind`: exact, refused, wrong, or cannot run; `native`: whether PyTorch's own way resumes exactly."""
+    """`kind`: exact, refused, wrong, or cannot run; `native`: whether the state dicts alone resume exactly."""
 
     kind: str
     native: bool | None
@@ -56,8 +56,8 @@ def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def steps(model: nn.Module, optimizer: Any, numbers: range) -> None:
-    """Steps as a user of the optimizer makes them: with a closure, which every optimizer takes or ignores."""
-    if hasattr(optimizer, "train"):  # one without a schedule averages, and wants to be told
+    """Runs training steps as a user of the optimizer would."""
+    if hasattr(optimizer, "train"):  # schedule-free optimizers must be switched to training mode
         optimizer.train()
     for number in numbers:
         random.seed(number)
@@ -150,7 +150,7 @@ def _maker(cls: type) -> Make:
     return make
 
 
-_NEEDED = {"num_iterations": 100, "num_data": 8, "lr": 1e-3}  # what some want to be told
+_NEEDED = {"num_iterations": 100, "num_data": 8, "lr": 1e-3}  # arguments that some optimizers require
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:
@@ -161,7 +161,7 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 
 
 def outcome(case: Case, folder: Path) -> Outcome:
-    with torch.compiler.set_stance("force_eager"):  # some compile their steps, and not every machine can
+    with torch.compiler.set_stance("force_eager"):  # some compile their steps, which not every machine can do
         return _outcome(case, folder)
 
 
@@ -202,7 +202,7 @@ def _went_on(model: nn.Module, optimizer: Any, fresh: nn.Module, other: Any, nat
 
 
 def _native(case: Case) -> bool | None:
-    """Whether the optimizer's own state resumes exactly; None where it cannot even be given back."""
+    """Whether the state dicts alone resume exactly; None if loading them fails."""
     torch.manual_seed(0)
     model = build()
     optimizer = case.make(model)
@@ -224,7 +224,7 @@ _KINDS = ("exact", "refused", "wrong", "refused at load", "cannot run")
 
 
 def table(found: list[tuple[Case, Outcome]]) -> str:
-    """Counts by library, and what was not exact by name."""
+    """The counts for each library, and the optimizers that are not exact."""
     libraries = dict.fromkeys(case.library for case, _ in found)
     lines = [
         "| | exact | refused by `lw.save` | wrong | refused by `lw.load` | cannot run here |",
@@ -241,9 +241,9 @@ def table(found: list[tuple[Case, Outcome]]) -> str:
     gpu = sum(one.kind == "cannot run" and "CUDA" in one.why for _, one in found)
     lines += [
         "",
-        f"Those that cannot run here are {gpu} of timm that need a GPU, and {', '.join(others)}, which need sparse",
+        f"Cannot run here: {gpu} optimizers of timm, which need a GPU, and {', '.join(others)}, which need sparse",
     ]
-    lines += ["gradients, several processes, or a step of another kind."]
+    lines += ["gradients, several processes, or a different kind of step."]
     return "\n".join(lines)
 
 
@@ -254,13 +254,13 @@ def _version(library: str) -> str:
 def _shortened(why: str) -> str:
     what = why.partition(": ")[2].partition(". Besides")[0]
     where = why.partition(":")[0].rpartition(".")[2]
-    return f"{what.replace('a file has no place for', f'`{where}` is, or holds, a')}" if "no place" in what else what
+    return f"{what.replace('a file has no place for', f'`{where}` is or contains a')}" if "no place" in what else what
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only optimizers whose name contains this")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/guarantees.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/guarantees.md")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     found: list[tuple[Case, Outcome]] = []
@@ -272,9 +272,7 @@ def main() -> int:
             found.append((case, one))
             if one.kind != "exact" or one.native is not True:
                 native = {True: "exact", False: "different", None: "fails"}[one.native]
-                print(
-                    f"{case.library:18} {case.name:28} {one.kind:15} by itself {native:10} {one.why[:170]}", flush=True
-                )
+                print(f"{case.library:18} {case.name:28} {one.kind:15} alone {native:10} {one.why[:170]}", flush=True)
     print(table(found))
     if options.write and not options.only:
         put_table(PAGE, START, END, table(found))

@@ -1,4 +1,4 @@
-"""Proves a wheel that was installed into an empty environment: it imports, shows a file, and says what it lacks."""
+"""Checks a wheel that was installed into an empty environment: it imports, shows a file, and says what is missing."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def main(bin_folder: str) -> None:
     tour = subprocess.run([leafwise, "tour"], capture_output=True, encoding="utf-8")
     assert tour.returncode == 1
     assert "pip install 'leafwise[torch]'" in tour.stderr, tour.stderr
-    print(f"proven: {output(leafwise, '--version').strip()} runs in an empty environment")
+    print(f"{output(leafwise, '--version').strip()} works in an empty environment")
 
 
 def output(*command: str) -> str:

@@ -1,7 +1,7 @@
 """Which ties survive which operation, in plain PyTorch and with leafwise: the table in docs/share.md.
 
 python tools/tie_table.py            prints the table
-python tools/tie_table.py --write    puts it into docs/share.md
+python tools/tie_table.py --write    also writes it into docs/share.md
 """
 
 import copy
@@ -39,7 +39,7 @@ class LanguageModel(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """One table for the encoder, the decoder and the head."""
+    """One embedding table for the encoder, the decoder and the head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class _Layer(nn.Module):
 
 
 class SharedLayers(nn.Module):
-    """The same attention in every layer, as in ALBERT, with norms of their own."""
+    """The same attention in every layer, as in ALBERT, but separate norms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class SharedLayers(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """A decoder whose weight is the encoder's, transposed."""
+    """A decoder whose weight is the transposed weight of the encoder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Heads(nn.Module):
 
 
 class Architecture(NamedTuple):
-    """How it is built untied, how one ties it by hand, how leafwise does; what goes in; the names that shall be one."""
+    """How to build it untied, how to tie it by hand and with leafwise, its inputs, and the names that must be tied."""
 
     build: Callable[[], nn.Module]
     by_hand: Callable[[Any], None]
@@ -251,12 +251,12 @@ ARCHITECTURES = {
 
 
 def _owner(model: nn.Module, architecture: Architecture) -> nn.Module:
-    """The module that holds the last name of the first tie, and no other name of it."""
+    """The module that owns the last name of the first tie, and none of the other names."""
     return model.get_submodule(architecture.ties[0][-1].rpartition(".")[0])
 
 
 def _fresh(model: nn.Module) -> dict[str, torch.Tensor]:
-    """A state dict as it comes from a file: every name with memory of its own."""
+    """A state dict as it comes from a file: every name has its own memory."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
@@ -330,7 +330,7 @@ KEPT, LOST, ERROR = "✓", "✗", "!"
 
 
 def tied_by_memory(model: nn.Module, architecture: Architecture) -> bool:
-    """Whether the names still lie over one memory, whatever leafwise says."""
+    """Whether the names still share memory, independent of what leafwise says."""
     for names in architecture.ties:
         tensors: list[Any] = []
         for name in names:
@@ -343,7 +343,7 @@ def tied_by_memory(model: nn.Module, architecture: Architecture) -> bool:
 
 
 def outcome(architecture: Architecture, operation: Operation, with_leafwise: bool) -> str:
-    """What becomes of the ties of a fresh model."""
+    """Whether the ties of a fresh model survive an operation."""
     torch.manual_seed(0)
     model = architecture.build()
     if with_leafwise:
@@ -361,7 +361,7 @@ def outcome(architecture: Architecture, operation: Operation, with_leafwise: boo
 
 
 def table() -> str:
-    """The table in Markdown: in each cell what plain PyTorch does, and what it does with leafwise."""
+    """The table in Markdown: each cell has the result in plain PyTorch and the result with leafwise."""
     lines = [
         "| | " + " | ".join(ARCHITECTURES) + " |",
         "|---|" + ":-:|" * len(ARCHITECTURES),

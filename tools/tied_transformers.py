@@ -1,9 +1,9 @@
-"""Every architecture of transformers that ties weights, built small, through the operations that lose ties.
+"""Runs the operations that lose ties on every architecture of transformers that ties weights, built small.
 
-    python tools/tied_transformers.py              all of them, with a summary (minutes)
+    python tools/tied_transformers.py              every architecture, with a summary (minutes)
     python tools/tied_transformers.py bert t5      some of them
 
-Nothing is downloaded: weights are random. What cannot be built small from its config alone is left out.
+Nothing is downloaded: weights are random. Architectures that cannot be built small from their config are left out.
 """
 
 import copy
@@ -36,7 +36,7 @@ MAX_PARAMETERS = 30_000_000
 
 
 def small(config: Any, depth: int = 0) -> Any:
-    """The config with every size made small, also in the configs inside it."""
+    """The config with every size made small, including those in nested configs."""
     for name, value in list(vars(config).items()):
         if hasattr(value, "to_dict") and depth < 3:
             small(value, depth + 1)
@@ -52,7 +52,7 @@ def small(config: Any, depth: int = 0) -> Any:
 
 
 def architectures() -> Iterator[tuple[str, type, type]]:
-    """Name, config class and model class of every architecture with a head that may be tied."""
+    """The name, config class and model class of every architecture with a head that may be tied."""
     from transformers.models.auto import modeling_auto
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -80,7 +80,7 @@ def architectures() -> Iterator[tuple[str, type, type]]:
 
 
 def build(config_class: type, model_class: type) -> nn.Module | None:
-    """The model at a small size, with ties asked for; None where that cannot be had from the config alone."""
+    """The model at a small size; None if it cannot be built from the config alone."""
     try:
         config = small(config_class())
         with torch.device("meta"):
@@ -128,7 +128,7 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def outcome(model: nn.Module, operation: Callable[[Any], Any], with_leafwise: bool) -> str:
-    """What becomes of the ties of a copy of the model: kept, lost or error. The walk tells, not what is declared."""
+    """Whether the ties of a copy of the model survive, judged by memory, not by declared ties: kept, lost or error."""
     model = copy.deepcopy(model)
     before = signature(model)
     if with_leafwise:
@@ -172,7 +172,7 @@ def main() -> int:
     print(
         f"transformers {transformers.__version__}, torch {torch.__version__}: {built} built small, {tied} of them tied"
     )
-    print("(what PyTorch itself cannot pickle, parametrized modules, counts as not kept on both sides)")
+    print("(parametrized modules, which PyTorch cannot pickle, count as not kept in both columns)")
     print("| tie kept | plain PyTorch | with `lw.keep_ties` |\n|---|---|---|")
     for label, count in counts.items():
         print(f"| {label} | {count['plain']} of {tied} | {count['leafwise']} of {tied} |")

@@ -1,12 +1,12 @@
-"""`lw.layer_decay` and `lw.no_decay` beside timm's own rules, on every model that timm has.
+"""Compares `lw.layer_decay` and `lw.no_decay` with timm's own rules, on every model of timm.
 
     python -m tools.timm_rules                     every model of every family (minutes)
     python -m tools.timm_rules swin_transformer    some families
-    python -m tools.timm_rules --write             all, and puts the table into docs/groups.md
+    python -m tools.timm_rules --write             every family, and writes the table into docs/groups.md
 
-The truth are timm's `param_groups_layer_decay` and `param_groups_weight_decay` with the model's `no_weight_decay()`.
-Models are built on meta: names and shapes are all that counts. The exit status is 1 where there is a difference that
-the table does not explain.
+The reference is timm's `param_groups_layer_decay` and `param_groups_weight_decay` with the model's `no_weight_decay()`.
+Models are built on the meta device, because only names and shapes matter. The exit status is 1 if there is a difference
+that the table does not explain.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def build(name: str) -> nn.Module:
 
 
 def timm_scales(model: nn.Module) -> dict[str, float]:
-    """What timm multiplies the learning rate of each parameter by."""
+    """The factor by which timm multiplies the learning rate of each parameter."""
     groups = import_timm().optim.param_groups_layer_decay(model, layer_decay=DECAY)
     return _named(model, {id(value): group["lr_scale"] for group in groups for value in group["params"]})
 
@@ -73,7 +73,7 @@ def scales(model: nn.Module, *more: lw.Rule) -> dict[str, float]:
 
 
 def scales_by_tree(model: nn.Module) -> dict[str, float]:
-    """Without the word of the model: by the blocks that are found."""
+    """Without the model's own `group_matcher`: only by the blocks that leafwise finds in the tree."""
     with mock.patch.object(TorchGrouping, "depths_by", return_value=None):
         return scales(model)
 
@@ -87,8 +87,8 @@ def decayed(model: nn.Module) -> set[str]:
 
 
 class Compared(NamedTuple):
-    """One model: its levels by timm, by leafwise and by the tree alone (0 where a rule is missing), why rates differ,
-    and the leaves that only timm decays, or only leafwise."""
+    """One model: its levels in timm, in leafwise and from the tree alone (0 if a rule is missing), why rates differ,
+    and the leaves that only timm or only leafwise decays."""
 
     name: str
     parameters: int
@@ -101,14 +101,14 @@ class Compared(NamedTuple):
 
     @property
     def is_explained(self) -> bool:
-        """Whether differences are those that the page gives reasons for."""
+        """Whether the page gives a reason for every difference."""
         return self.why != UNKNOWN and not self.only_leafwise
 
 
 UNKNOWN = "different"
-SHARED = "equal, once a rule settles what blocks share"
-NO_MATCHER = "timm's model has no `group_matcher`: timm counts 12 parameters to a level, leafwise blocks"
-MATCHES_NOTHING = "timm's matcher matches no parameter: timm has one level, leafwise counts blocks"
+SHARED = "equal with a rule for the parameters that blocks share"
+NO_MATCHER = "the model has no `group_matcher`: in timm a level is 12 parameters, in leafwise a block"
+MATCHES_NOTHING = "timm's matcher matches no parameter: in timm there is one level, in leafwise one per block"
 
 
 def compared(name: str) -> Compared:
@@ -117,7 +117,7 @@ def compared(name: str) -> Compared:
     try:
         ours = scales(model)
     except lw.RuleError:
-        # A leaf that blocks share is as deep as each of them. timm goes by the name that it meets first.
+        # A leaf that blocks share has the depth of each of them. timm uses the first name that it meets.
         ours, why = scales(model, *_first_names(model)), SHARED
     if not _are_equal(theirs, ours):
         why = UNKNOWN
@@ -159,25 +159,25 @@ def line(family: str, found: list[Compared]) -> str:
     rates += f" ({count} of {len(found)})" if 0 < count < len(found) else ""
     also = sorted({f"`{name.rpartition('.')[2]}`" for one in found for name in one.only_timm})
     models_with = sum(bool(one.only_timm) for one in found)
-    decay = f"also not {', '.join(also)}" if also else "equal"
+    decay = f"leafwise does not decay {', '.join(also)}" if also else "equal"
     if also and models_with < len(found):
         decay += f" ({models_with} of {len(found)})"
     extra = {f"`{name}`" for one in found for name in one.only_leafwise}
     decay += f"; only leafwise decays {', '.join(sorted(extra))}" if extra else ""
-    levels = f"{smallest.timm_levels} | {smallest.levels} | {smallest.tree_levels or 'asks'}"
+    levels = f"{smallest.timm_levels} | {smallest.levels} | {smallest.tree_levels or 'needs a rule'}"
     return f"| {family} | {len(found)} | {smallest.name} | {levels} | {rates} | {decay} |"
 
 
 HEAD = [
-    "| family | models | smallest of them | levels of timm | of leafwise | by the tree alone | rates | decay |",
+    "| family | models | smallest model | levels in timm | in leafwise | from the tree alone | rates | decay |",
     "|---|---|---|---|---|---|---|---|",
 ]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("families", nargs="*")
-    parser.add_argument("--write", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("families", nargs="*", help="only these families of timm")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/groups.md")
     options = parser.parse_args()
     lines, wrong, everything = [], [], []
     for family in options.families or families():
@@ -192,7 +192,7 @@ def main() -> int:
     text = "\n".join(
         [
             f"timm {import_timm().__version__}: {len(everything):,} models of {len(lines)} families. Rates are equal "
-            f"in {same_rates:,} of them, decay in {same_decay:,}.",
+            f"for {same_rates:,} of them, decay for {same_decay:,}.",
             "",
             *HEAD,
             *lines,

@@ -1,4 +1,4 @@
-"""timm, also where torchvision is not installed, as beside a torch for CPUs."""
+"""Imports timm even if torchvision is not installed, as with a CPU build of torch."""
 
 import sys
 import warnings
@@ -11,8 +11,8 @@ from typing import Any
 
 
 def import_timm() -> Any:
-    """What timm takes from torchvision while it is imported are transforms of pictures, data sets and a frozen batch
-    norm, which no model and no optimizer needs to be built."""
+    """Imports timm. From torchvision, it imports image transforms, datasets and a frozen batch norm, which are not
+    needed to build models and optimizers."""
     with warnings.catch_warnings(), _torchvision():
         warnings.simplefilter("ignore")
         import timm
@@ -29,7 +29,7 @@ class _Absent(ModuleType):
         return sys.modules.get(f"{self.__name__}.{name}") or type(name, (), dict(zip(_MODES, _MODES, strict=True)))
 
 
-_MODES = ("NEAREST", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS")  # of interpolation, which timm lists
+_MODES = ("NEAREST", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS")  # interpolation modes that timm lists
 _PARTS = ("", ".ops", ".ops.misc", ".transforms", ".transforms.functional", ".datasets")
 
 

@@ -17,7 +17,7 @@ from leafwise.files.stored_file import StoredFile
 
 class Case(NamedTuple):
     build: Callable[[], Any]
-    # Leaves in order, by their first path; for a tied one, its other names with their ops.
+    # The leaves in order, by their first path; for tied leaves, the other names with their ops.
     leaves: dict[str, list[tuple[str, str]]]
     parameters: int
     mutable: bool = True
@@ -38,7 +38,7 @@ class TiedLanguageModel(nn.Module):
 
 
 class TransposedAutoencoder(nn.Module):
-    """Distinct Parameters over one memory: what a hand-made transposed tie becomes."""
+    """Two Parameters over the same memory, as a transposed tie made by hand gives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ TORCH = {
     "fused qkv with views": Case(
         FusedAttention, {"qkv": [("q_view", "view"), ("k_view", "view"), ("v_view", "view")]}, 48
     ),
-    "a flat buffer nobody sees": Case(lambda: FlatModel(registered=False), {"a": [], "b": []}, 12),
+    "a flat buffer that is not registered": Case(lambda: FlatModel(registered=False), {"a": [], "b": []}, 12),
     "a flat buffer that is registered": Case(
         lambda: FlatModel(registered=True), {"a": [], "b": [], "flat": []}, 12, shared_memory=(("a", "b", "flat"),)
     ),
@@ -211,7 +211,7 @@ TOY = {
     ),
 }
 
-# Every format of files, as its real writer writes it; kept for as long as the tests run.
+# A file of every format, written by the format's own library; removed after the tests.
 _FOLDER = TemporaryDirectory()
 
 

@@ -9,7 +9,7 @@ from leafwise.errors import WriteError
 
 
 class Grid:
-    """What holds the numbers of a small made-up framework."""
+    """The array class of a small made-up framework."""
 
     def __init__(self, rows: list[list[float]]) -> None:
         self.rows = rows

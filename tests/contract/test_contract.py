@@ -36,12 +36,12 @@ def test_the_leaves_come_in_order_with_all_their_names(case: Case) -> None:
     assert names_of(lw.tree(case.build())) == case.leaves
 
 
-def test_a_second_walk_finds_the_same(case: Case) -> None:
+def test_a_second_walk_gives_the_same_result(case: Case) -> None:
     obj = case.build()
     assert lw.tree(obj).json() == lw.tree(obj).json()
 
 
-def test_every_name_fetches_and_codes_and_parses_back(case: Case) -> None:
+def test_every_name_can_be_fetched_evaluated_and_parsed(case: Case) -> None:
     obj = case.build()
     tree = lw.tree(obj)
     for leaf in tree:
@@ -56,7 +56,7 @@ def test_every_name_fetches_and_codes_and_parses_back(case: Case) -> None:
 
 
 def same_array(a: Any, b: Any) -> bool:
-    """One object, or, of a view made anew at each access, the same memory; of a file, the same values."""
+    """Whether two arrays are the same object or, for views made at each access, the same memory; for files, equal."""
     if isinstance(a, Stored):
         a = a.read()
     if isinstance(a, np.ndarray):
@@ -67,7 +67,7 @@ def same_array(a: Any, b: Any) -> bool:
     return bool(a.shape == b.shape and a.stride() == b.stride() and a.data_ptr() == b.data_ptr())
 
 
-def test_counts_are_reconciled(case: Case) -> None:
+def test_counts_agree_with_the_leaves(case: Case) -> None:
     tree = lw.tree(case.build())
     counts = tree.counts
     assert counts.names == sum(len(leaf.names) for leaf in tree) == sum(len(v) + 1 for v in case.leaves.values())
@@ -87,13 +87,13 @@ def test_ties_are_the_leaves_with_several_names(case: Case) -> None:
     assert {str(tie.leaf.path): [(str(n.path), str(n.op)) for n in tie.names[1:]] for tie in ties} == expected
 
 
-def test_shared_memory_that_is_not_a_tie_is_reported_as_itself(case: Case) -> None:
+def test_shared_memory_that_is_not_a_tie_is_reported_separately(case: Case) -> None:
     shared = lw.tree(case.build()).shared_memory
     found = tuple(tuple(str(leaf.path) for leaf in one.leaves) for one in shared)
     assert found == case.shared_memory
 
 
-def test_a_view_name_hands_out_the_view(case: Case) -> None:
+def test_the_name_of_a_view_gives_the_view(case: Case) -> None:
     tree = lw.tree(case.build())
     for tie in tree.ties:
         for name in tie.names[1:]:
@@ -118,7 +118,7 @@ def test_a_selection_is_a_tree(case: Case) -> None:
             assert names_of(tree.select(lw.Path.parse(one))) == {path: others}
 
 
-def test_nodes_index_to_subtrees_whose_paths_stay_absolute(case: Case) -> None:
+def test_indexing_by_a_node_gives_a_subtree_with_absolute_paths(case: Case) -> None:
     tree = lw.tree(case.build())
     for node in tree.nodes:
         below = tree[node.path]
@@ -129,7 +129,7 @@ def test_nodes_index_to_subtrees_whose_paths_stay_absolute(case: Case) -> None:
             assert below[lw.Path(path.entries[len(node.path.entries) :])] == leaf
 
 
-def test_the_picture_shows_every_leaf_in_sixty_lines(case: Case) -> None:
+def test_the_printed_tree_shows_every_leaf_and_has_at_most_sixty_lines(case: Case) -> None:
     tree = lw.tree(case.build())
     picture = tree.text(full=True)
     for leaf in tree:
@@ -139,7 +139,7 @@ def test_the_picture_shows_every_leaf_in_sixty_lines(case: Case) -> None:
     assert "\x1b" not in picture
 
 
-def test_json_and_html_hold_the_same_facts(case: Case) -> None:
+def test_json_and_html_contain_the_same_facts(case: Case) -> None:
     tree = lw.tree(case.build())
     data = json.loads(json.dumps(tree.json()))
     assert {leaf["path"]: [(n["path"], n["op"]) for n in leaf["names"][1:]] for leaf in data["leaves"]} == case.leaves
@@ -150,7 +150,7 @@ def test_json_and_html_hold_the_same_facts(case: Case) -> None:
     assert page.count("<div") == page.count("</div>")
 
 
-def test_a_path_that_is_not_there_is_an_error_with_near_names(case: Case) -> None:
+def test_the_error_for_a_missing_path_suggests_similar_names(case: Case) -> None:
     tree = lw.tree(case.build())
     first = next(iter(case.leaves))
     with pytest.raises(lw.PathError, match=r'did you mean .*"'):
@@ -159,7 +159,7 @@ def test_a_path_that_is_not_there_is_an_error_with_near_names(case: Case) -> Non
     assert first in tree
 
 
-def test_a_write_is_seen_under_every_name(case: Case) -> None:
+def test_a_write_is_visible_under_every_name(case: Case) -> None:
     tree = lw.tree(case.build())
     for leaf in tree:
         for name in leaf.names:
@@ -184,7 +184,7 @@ def test_a_write_is_seen_under_every_name(case: Case) -> None:
                 assert (seen.numpy() == 3).all()
 
 
-def test_what_is_saved_is_loaded_again_with_its_ties(case: Case, tmp_path: Path) -> None:
+def test_a_saved_tree_loads_again_with_its_ties(case: Case, tmp_path: Path) -> None:
     obj = case.build()
     t = lw.tree(obj)
     if not case.holds_values or any(leaf.shape is None for leaf in t):

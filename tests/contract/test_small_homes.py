@@ -1,4 +1,4 @@
-"""What a home can do from its first day: with four methods, with a write beside them, and what it is refused."""
+"""What a small home can do: with four methods, with `write` in addition, and what is refused."""
 
 import ast
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def read_only_home() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("either_home")
-def test_a_home_of_four_methods_is_shown_and_selected() -> None:
+def test_a_home_with_four_methods_can_be_shown_and_queried() -> None:
     tree = lw.tree(model())
     assert [str(path) for path, _ in tree.items()] == ["embed.weight", "head.bias"]
     assert [str(path) for path in tree["embed.weight"].paths] == ["embed.weight", "head.weight"]
@@ -67,7 +67,7 @@ def test_a_home_of_four_methods_is_shown_and_selected() -> None:
 
 
 @pytest.mark.usefixtures("either_home")
-def test_it_is_measured_checked_compared_and_drawn() -> None:
+def test_a_home_with_four_methods_can_be_measured_checked_compared_and_drawn() -> None:
     stats = lw.stats(model())
     assert stats["embed.weight"].max == 5
     assert stats.total.count == 8
@@ -80,7 +80,7 @@ def test_it_is_measured_checked_compared_and_drawn() -> None:
 
 @pytest.mark.usefixtures("either_home")
 @pytest.mark.parametrize("background", [False, True])
-def test_it_is_saved_with_its_ties(tmp_path: Path, background: bool) -> None:
+def test_a_home_with_four_methods_can_be_saved_with_its_ties(tmp_path: Path, background: bool) -> None:
     saved: Any = lw.save(model(), tmp_path / "a.safetensors", background=background)
     with lw.open(saved.wait() if background else saved) as file:
         np.testing.assert_array_equal(file["head.weight"].numpy(), [[0, 1, 2], [3, 4, 5]])
@@ -88,7 +88,7 @@ def test_it_is_saved_with_its_ties(tmp_path: Path, background: bool) -> None:
 
 
 @pytest.mark.usefixtures("writable_home")
-def test_a_home_that_writes_is_loaded_and_initialized(tmp_path: Path) -> None:
+def test_a_home_that_writes_can_be_loaded_and_initialized(tmp_path: Path) -> None:
     path = lw.save(model(), tmp_path / "a.safetensors")
     target = lw.load(model(factor=7.0), path)
     assert lw.diff(target, model()).same
@@ -98,7 +98,7 @@ def test_a_home_that_writes_is_loaded_and_initialized(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("read_only_home")
-def test_a_home_that_only_reads_is_not_loaded_and_keeps_its_values(tmp_path: Path) -> None:
+def test_loading_into_a_home_that_only_reads_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
     path = lw.save(model(), tmp_path / "a.safetensors")
     target = model(factor=7.0)
     with pytest.raises(lw.LoadError, match=r"embed.weight: grids cannot write in place; nothing was changed"):
@@ -109,7 +109,7 @@ def test_a_home_that_only_reads_is_not_loaded_and_keeps_its_values(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("either_home")
-def test_what_it_does_not_offer_is_refused_by_name() -> None:
+def test_a_capability_that_a_home_lacks_is_refused_by_name() -> None:
     with pytest.raises(lw.Unsupported, match=r"grids cannot freeze: its arrays do not record whether"):
         lw.freeze(model(), "**")
     with pytest.raises(lw.Unsupported, match=r"grids cannot untie"):
@@ -124,7 +124,7 @@ class GridRebuilding(Rebuilding):
 
 
 class TrainedHome(WritableHome):
-    """Arrays that change in place, with gradients, and a way to make new ones."""
+    """Arrays that change in place and have gradients, and a way to make new arrays."""
 
     capabilities: ClassVar[Capabilities] = {Rebuilding: GridRebuilding}
 
@@ -161,7 +161,7 @@ def test_gradients_may_be_arrays_of_another_home() -> None:
 
 
 @pytest.mark.usefixtures("writable_home")
-def test_plain_values_that_a_home_cannot_change_are_refused(tmp_path: Path) -> None:
+def test_loading_plain_values_that_a_home_cannot_change_is_refused(tmp_path: Path) -> None:
     path = lw.save(Layer(step=1, weight=Grid([[1.0]])), tmp_path / "a.safetensors")
     target = Layer(step=7, weight=Grid([[2.0]]))
     with pytest.raises(lw.LoadError, match=r"step is 7, and in the source 1; grids cannot change plain values"):
@@ -171,7 +171,7 @@ def test_plain_values_that_a_home_cannot_change_are_refused(tmp_path: Path) -> N
     assert same.parts["weight"].rows == [[1.0]]
 
 
-def test_a_home_that_gives_other_numbers_than_it_says_is_refused(tmp_path: Path) -> None:
+def test_a_home_whose_arrays_do_not_have_the_dtype_it_states_is_refused(tmp_path: Path) -> None:
     class PositHome(WritableHome):
         def spec(self, value: Grid) -> Spec:
             return super().spec(value)._replace(dtype="posit16")
@@ -189,7 +189,7 @@ class HalfTying(Tying):
         return ""
 
 
-def test_a_capability_with_half_of_its_methods_says_which_is_missing() -> None:
+def test_the_error_of_an_incomplete_capability_names_its_class() -> None:
     class HalfHome(WritableHome):
         capabilities: ClassVar[Capabilities] = {Tying: HalfTying}
 
@@ -210,11 +210,11 @@ def test_a_home_with_four_methods_takes_at_most_40_lines_and_a_whole_one_120() -
     grids, toy = ((FOLDER / name).read_text("utf-8") for name in ("grids.py", "toy.py"))
     read_only = next(node for node in ast.parse(grids).body if getattr(node, "name", "") == "ReadOnlyHome")
     assert isinstance(read_only, ast.ClassDef)
-    assert (read_only.end_lineno or 0) <= 40  # its imports and the framework's classes included
+    assert (read_only.end_lineno or 0) <= 40  # including its imports and the classes of the framework
     assert len(toy.splitlines()) <= 120
 
 
-def test_every_capability_that_a_home_lists_is_of_its_kind() -> None:
+def test_every_capability_that_a_home_lists_has_the_right_class() -> None:
     import leafwise.files
     import leafwise.gluon  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""A whole home for immutable arrays and models, so that the core does not grow PyTorch-shaped."""
+"""A complete home for immutable arrays and models, which keeps the core independent of PyTorch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from leafwise.core.memory import Op
 
 @contextmanager
 def registered(home: "ToyHome | None" = None) -> "Iterator[ToyHome]":
-    """While entered, leafwise knows the toy home, or the one that is given."""
+    """Registers the toy home, or the given one, inside the `with` block."""
     home = home or ToyHome()
     registry.register(home)
     try:

@@ -1,4 +1,4 @@
-"""Names that other libraries store: `rename="auto"` pairs them correctly, or the load is refused."""
+"""Names in checkpoints of other libraries: `rename="auto"` matches them correctly, or the load is refused."""
 
 import copy
 import warnings
@@ -11,7 +11,7 @@ from torch import nn
 
 import leafwise as lw
 
-# By what becomes of them. Of those that are refused, guesses once filled wrong leaves, or would.
+# The expected outcomes. In those that are refused, guessing would fill the wrong leaves.
 ARCHITECTURES = {
     "bert": "as it is",
     "vit": "exact",
@@ -26,10 +26,10 @@ ARCHITECTURES = {
 }
 
 
-def test_no_architecture_of_transformers_is_loaded_wrong() -> None:
+def test_no_architecture_of_transformers_is_loaded_incorrectly() -> None:
     found = {one.name: one for one in auto_renames.outcomes(list(ARCHITECTURES))}
     assert {name: one.kind for name, one in found.items()} == ARCHITECTURES
-    assert all(one.is_exact_there for one in found.values()), found  # what was saved is whole
+    assert all(one.is_exact_there for one in found.values()), found  # the checkpoints are complete
 
 
 class Classifier(nn.Module):
@@ -50,7 +50,7 @@ def adapted() -> Any:
         return peft.get_peft_model(Classifier(), config)
 
 
-def test_the_two_heads_that_peft_keeps_are_not_taken_for_one() -> None:
+def test_a_head_does_not_load_into_either_of_the_two_heads_of_a_peft_model() -> None:
     base, model = Classifier(), adapted()
     plan = lw.plan(model, base.state_dict(), rename="auto", allow={"missing"})
     assert not plan.holds
@@ -66,7 +66,7 @@ def test_the_two_heads_that_peft_keeps_are_not_taken_for_one() -> None:
         assert torch.equal(layer.base_layer.weight, getattr(base, name).weight)
 
 
-def test_the_two_heads_that_peft_stores_are_not_chosen_between() -> None:
+def test_neither_of_the_two_heads_that_peft_stores_is_chosen_automatically() -> None:
     source, model = adapted(), Classifier()
     before = copy.deepcopy(model)
     plan = lw.plan(model, source.state_dict(), rename="auto", allow={"unexpected"})
@@ -78,7 +78,7 @@ def test_the_two_heads_that_peft_stores_are_not_chosen_between() -> None:
     assert "classifier.weight" not in lw.plan(model, source.state_dict(), rename=chosen).missing
 
 
-def test_an_adapter_finds_its_layers() -> None:
+def test_an_adapter_loads_into_its_layers() -> None:
     peft = pytest.importorskip("peft")
     source, model = adapted(), adapted()
     for parameter in source.parameters():

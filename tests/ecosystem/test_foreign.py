@@ -1,5 +1,5 @@
-"""Models whose values other libraries shard, offload or pack: every verb that reads or writes values refuses them by
-name, and says what to call instead. With the real libraries, and their own marks."""
+"""Models whose values other libraries shard, offload or pack: every verb that reads or writes values raises an error
+that names the library and says what to call instead. Tested with the real libraries."""
 
 import importlib.util
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def net() -> nn.Sequential:
 
 
 def said(verb: Callable[[], Any]) -> str:
-    """What a verb says, as its error or as its result."""
+    """The text of a verb's error or result."""
     try:
         return str(verb())
     except lw.Error as error:
@@ -29,7 +29,8 @@ def said(verb: Callable[[], Any]) -> str:
 
 
 def refused(model: nn.Module, other: nn.Module, plain: nn.Module, folder: Path, match: str) -> None:
-    """Saving, loading into it and from it, and averaging raise; statistics and a diff raise or leave it out by name."""
+    """Saving, loading into or from the model, and averaging raise; statistics and a diff raise or name what they leave
+    out."""
     for verb in (
         lambda: lw.save(model, folder / "a.safetensors"),
         lambda: lw.load(model, plain),
@@ -67,7 +68,7 @@ def test_models_that_accelerate_offloaded_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(lw.LoadError, match=r"  2: accelerate has offloaded its values"):
         lw.load(mapped, net())
-    # What is not offloaded, and the model without its hooks, are what they seem.
+    # A part that is not offloaded, and the model without its hooks, work as usual.
     assert lw.stats(lw.tree(mapped)["0"]).total.count == 64 * 65
     accelerate.hooks.remove_hook_from_module(mapped, recurse=True)
     source = net()
@@ -84,7 +85,7 @@ def test_weights_that_bitsandbytes_packed_are_refused(tmp_path: Path) -> None:
     assert (leaf.shape, leaf.size, leaf.nbytes) == ((64, 64), 64 * 64, 64 * 64 // 2)
     eight = nn.Sequential(bitsandbytes.nn.Linear8bitLt(64, 64, has_fp16_weights=False))
     eight[0].weight = eight[0].weight._quantize("cpu")
-    for _ in range(2):  # the first forward takes the scales away from the weight
+    for _ in range(2):  # the first forward pass removes the scales from the weight
         refused(eight, eight, nn.Sequential(nn.Linear(64, 64)), tmp_path, "bitsandbytes keeps it packed")
         eight(torch.ones(2, 64))
 
@@ -97,11 +98,11 @@ def test_tensors_that_torchao_quantized_are_refused(tmp_path: Path) -> None:
     leaf = lw.tree(model)["0.weight"]
     assert leaf.dtype == type(model[0].weight).__name__
     assert leaf.size == 64 * 64
-    assert 64 * 64 < leaf.nbytes < 2 * 64 * 64  # a byte for each, and scales
+    assert 64 * 64 < leaf.nbytes < 2 * 64 * 64  # one byte per value, and the scales
     assert not lw.check(model, select=["LW511"])
 
 
-def test_models_that_diffusers_offloaded_to_a_disk_are_refused(tmp_path: Path) -> None:
+def test_models_that_diffusers_offloaded_to_disk_are_refused(tmp_path: Path) -> None:
     hooks = pytest.importorskip("diffusers.hooks")
     model, cpu = net(), torch.device("cpu")
     hooks.apply_group_offloading(
@@ -111,7 +112,7 @@ def test_models_that_diffusers_offloaded_to_a_disk_are_refused(tmp_path: Path) -
     refused(model, net(), net(), tmp_path / "out", "diffusers has offloaded its values to disk")
 
 
-def test_tensors_inside_of_a_function_transform_are_refused(tmp_path: Path) -> None:
+def test_tensors_inside_a_function_transform_are_refused(tmp_path: Path) -> None:
     model, seen = net(), []
 
     def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -171,7 +172,7 @@ def refused(model, match, part=None):
 
 for own in (True, False):
     refused(FSDP(net(), use_orig_params=own, device_id=torch.device("cpu")), "a parameter of FSDP1")
-# A part of it, in which the wrapper is not to be seen.
+# A part of the model, without the wrapper.
 refused(FSDP(net(), use_orig_params=True, device_id=torch.device("cpu")).module[1], "a parameter of FSDP1")
 
 mesh = init_device_mesh("cpu", (2,))
@@ -179,7 +180,7 @@ model = net()
 fully_shard(model, mesh=mesh)
 refused(model, "a DTensor is sharded over the processes")
 with torch.no_grad():
-    model(torch.ones(2, 8))  # after which the parameters of the root are whole for a while, and plain
+    model(torch.ones(2, 8))  # after this, the parameters of the root are unsharded and plain for a while
 assert any(type(parameter) is nn.Parameter for parameter in model.parameters())
 refused(model, "FSDP2 shards it")
 with torch.device("meta"):
@@ -194,7 +195,7 @@ distributed.destroy_process_group()
 """
 
 
-def test_models_under_fsdp1_and_fsdp2_are_refused_also_on_meta(tmp_path: Path) -> None:
+def test_models_under_fsdp1_and_fsdp2_are_refused_even_on_meta(tmp_path: Path) -> None:
     in_two_processes(FSDP, tmp_path)
 
 
@@ -241,7 +242,7 @@ def test_models_under_deepspeed_zero_3_are_refused(tmp_path: Path) -> None:
 
 
 def test_parameters_that_deepspeed_zero_3_marked_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What DeepSpeed writes on parameters, where it is not installed."""
+    """Sets the attributes that DeepSpeed sets on parameters, so that it need not be installed."""
     import sys
     from types import ModuleType, SimpleNamespace
 

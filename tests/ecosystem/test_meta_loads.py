@@ -1,4 +1,4 @@
-"""Models of Hugging Face, loaded onto meta: what was loaded stays, and what no checkpoint holds is computed."""
+"""Hugging Face models loaded on meta: loaded values stay, and buffers that are not in the checkpoint are computed."""
 
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,18 @@ from torch import nn
 
 import leafwise as lw
 
-# Their `_init_weights` also draws the parameters of children, or they have buffers that only a constructor computes.
+# Their `_init_weights` also draws the parameters of children, or some buffers are only computed by the constructor.
 ARCHITECTURES = ["clip", "siglip", "owlvit", "bert", "llama", "mbart", "deepseek_vl"]
 
 
-def test_every_tensor_has_the_bits_that_were_saved() -> None:
+def test_every_tensor_is_bit_for_bit_equal_to_the_saved_one() -> None:
     found = dict(meta_loads.results(ARCHITECTURES))
     assert {name.partition(" ")[0] for name in found} == set(ARCHITECTURES)
     assert set(found.values()) == {"exact"}, found
 
 
 class PreTrainedModel(nn.Module):
-    """As in transformers: made from a config, and told by the name of its class."""
+    """Like transformers' class: built from a config, and recognized by the name of the class."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class PreTrainedModel(nn.Module):
 
 
 class Drawing(PreTrainedModel):
-    """A buffer that differs each time the model is built."""
+    """Has a buffer that differs each time the model is built."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
@@ -41,7 +41,7 @@ class Drawing(PreTrainedModel):
 
 
 class Particular(PreTrainedModel):
-    """Cannot be made from a config alone; computes its buffers, and draws its parameters, in `_init_weights`."""
+    """Cannot be built from a config alone; computes its buffers and draws its parameters in `_init_weights`."""
 
     def __init__(self, config: dict[str, Any], more: int) -> None:
         super().__init__(config)
@@ -65,7 +65,7 @@ def built(cls: Any, *arguments: Any, meta: bool = False) -> Any:
         return cls({"size": 5}, *arguments)
 
 
-def test_the_constructor_computes_what_no_checkpoint_holds(tmp_path: Path) -> None:
+def test_buffers_that_are_not_in_the_checkpoint_are_computed_by_the_constructor(tmp_path: Path) -> None:
     model, target = built(PreTrainedModel), built(PreTrainedModel, meta=True).to(torch.bfloat16)
     model = model.to(torch.bfloat16)
     state = torch.get_rng_state()
@@ -77,7 +77,7 @@ def test_the_constructor_computes_what_no_checkpoint_holds(tmp_path: Path) -> No
     assert "table" not in target.state_dict()
 
 
-def test_a_buffer_that_is_random_is_not_made_up(tmp_path: Path) -> None:
+def test_a_random_buffer_is_not_invented(tmp_path: Path) -> None:
     path = lw.save(built(Drawing), tmp_path / "a.safetensors")
     with pytest.raises(lw.LoadError, match=r"noise is a buffer on meta that no checkpoint holds"):
         lw.load(built(Drawing, meta=True), path)
@@ -86,7 +86,7 @@ def test_a_buffer_that_is_random_is_not_made_up(tmp_path: Path) -> None:
     assert target.table.tolist() == [0.0, 0.5, 1.0, 1.5, 2.0]
 
 
-def test_what_was_loaded_is_out_of_reach_of_init_weights(tmp_path: Path) -> None:
+def test_init_weights_does_not_overwrite_loaded_values(tmp_path: Path) -> None:
     model, target = built(Particular, 1), built(Particular, 1, meta=True)
     model.running.fill_(7)
     model.inner[1].running_mean.fill_(5)

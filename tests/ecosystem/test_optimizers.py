@@ -1,6 +1,6 @@
-"""Optimizers of PyTorch, timm and pytorch_optimizer: a run goes on bit for bit, or its save is refused. All of them are
-in tools/optimizers.py (`make optimizers`); here are PyTorch's own and those of the others that keep state in ways of
-their own."""
+"""Optimizers of PyTorch, timm and pytorch_optimizer: a resumed run continues bit for bit, or saving it is refused.
+tools/optimizers.py (`make optimizers`) tries all of them; here are PyTorch's own and those that keep state in unusual
+ways."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +21,7 @@ for library in ("timm", "pytorch_optimizer"):
         pytest.skip(f"{library} is not installed", allow_module_level=True)
 
 CASES = {f"{case.library}.{case.name}": case for case in optimizers.cases()}
-# Running values in groups, in the state of no parameter, in wrappers, in layouts, in lists and tuples.
+# Running values in groups, in state that belongs to no parameter, in wrappers, in special layouts, in lists and tuples.
 SOME = [
     "timm.adafactor",
     "timm.adamp",
@@ -65,7 +65,7 @@ SOME = [
 ]
 TORCH = [
     name for name in CASES if name.startswith("torch.") and name != "torch.SparseAdam"
-]  # which wants sparse gradients
+]  # SparseAdam needs sparse gradients
 REFUSED = {
     "timm.adahessian": "has its own random generator",
     "pytorch_optimizer.adashift": "grad_queue",
@@ -75,13 +75,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", [*TORCH, *SOME])
-def test_a_run_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
+def test_a_resumed_run_continues_bit_for_bit(name: str, tmp_path: Path) -> None:
     found = optimizers.outcome(CASES[name], tmp_path)
     assert found.kind == "exact", found
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_would_go_on_otherwise_is_refused_when_it_is_saved(name: str, tmp_path: Path) -> None:
+def test_saving_an_optimizer_that_cannot_resume_exactly_is_refused(name: str, tmp_path: Path) -> None:
     found = optimizers.outcome(CASES[name], tmp_path)
     assert found.kind == "refused", found
     assert REFUSED[name] in found.why
@@ -96,7 +96,7 @@ def stepped(name: str) -> tuple[nn.Module, Any]:
 
 
 class _AsBefore:
-    """Plain values as leafwise saved them until November 2026: each under a name of its own, and no types."""
+    """Plain values as leafwise saved them until November 2026: each under its own name, and without types."""
 
     def __init__(self, t: lw.Tree) -> None:
         self.items = [PlainValue(*item) for item in t.columns.scalar_items(t.root)]
@@ -106,7 +106,7 @@ class _AsBefore:
 
 
 @pytest.mark.parametrize("name", ["torch.AdamW", "torch.SGD", "torch.LBFGS", "timm.lamb", "pytorch_optimizer.adan"])
-def test_files_that_were_saved_before_still_load(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_saved_by_earlier_versions_still_load(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = stepped(name)
     with monkeypatch.context() as patch:
         patch.setattr(saving, "PlainValues", _AsBefore)
@@ -119,7 +119,7 @@ def test_files_that_were_saved_before_still_load(name: str, tmp_path: Path, monk
     assert optimizers._went_on(model, optimizer, fresh, other, None)[0] == "exact"
 
 
-def test_a_lookahead_that_was_saved_before_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lookahead_saved_by_an_earlier_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = stepped("timm.lookahead_adamw")
     with monkeypatch.context() as patch:
         patch.setattr(saving, "PlainValues", _AsBefore)
@@ -128,7 +128,7 @@ def test_a_lookahead_that_was_saved_before_is_refused(tmp_path: Path, monkeypatc
         lw.load({"model": model, "optimizer": optimizer}, path)
 
 
-def test_an_optimizer_that_numbers_its_parameters_needs_them_in_their_order(tmp_path: Path) -> None:
+def test_an_optimizer_that_numbers_its_parameters_needs_them_in_the_same_order(tmp_path: Path) -> None:
     model, optimizer = stepped("timm.lookahead_adamw")
     path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
     base = torch.optim.AdamW(list(model.parameters())[::-1])
@@ -161,7 +161,7 @@ def test_another_kind_of_optimizer_is_refused(tmp_path: Path) -> None:
         lw.load({"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}, path)
 
 
-def test_running_values_that_the_saved_run_did_not_have_yet_go_away(tmp_path: Path) -> None:
+def test_running_values_that_the_saved_run_did_not_have_are_removed(tmp_path: Path) -> None:
     model = optimizers.build()
     make = CASES["timm.lamb"].make
     path = lw.save({"model": model, "optimizer": make(model)}, tmp_path / "a.safetensors")
@@ -171,8 +171,8 @@ def test_running_values_that_the_saved_run_did_not_have_yet_go_away(tmp_path: Pa
     assert "step" not in optimizer.param_groups[0]
 
 
-def test_state_of_another_precision_than_its_parameter_keeps_it(tmp_path: Path) -> None:
-    """PyTorch casts state to the dtype of the parameter when it takes a state dict."""
+def test_state_keeps_a_precision_other_than_that_of_its_parameter(tmp_path: Path) -> None:
+    """PyTorch casts state to the dtype of the parameter when it loads a state dict."""
     name = "pytorch_optimizer.Lookahead(AdamP)"
     model, optimizer = stepped(name)
     state = optimizer.state_dict()

@@ -22,7 +22,7 @@ def measured(torchmetrics: Any) -> nn.Module:
     return model
 
 
-def test_persistent_metrics_of_torchmetrics_come_back(tmp_path: Path) -> None:
+def test_persistent_metrics_of_torchmetrics_are_restored(tmp_path: Path) -> None:
     torchmetrics = pytest.importorskip("torchmetrics")
     model = measured(torchmetrics)
     for value in (2.0, 6.0):
@@ -34,12 +34,12 @@ def test_persistent_metrics_of_torchmetrics_come_back(tmp_path: Path) -> None:
     assert (float(fresh.mean.compute()), float(fresh.best.compute())) == (4.0, 2.0)
     fresh.mean.update(1.0)
     assert float(fresh.mean.compute()) == 3.0
-    # A metric that is not persistent saves nothing, as with PyTorch, and begins anew.
+    # A metric that is not persistent is not saved, as in PyTorch, and starts again.
     model.mean.persistent(False)
     assert "mean.mean_value" not in str(lw.open(lw.save(model, tmp_path / "b.safetensors")))
 
 
-def test_metrics_that_keep_a_list_are_saved_and_refused_where_it_does_not_fit(tmp_path: Path) -> None:
+def test_metrics_that_keep_a_list_load_only_into_a_list_of_the_same_length(tmp_path: Path) -> None:
     torchmetrics = pytest.importorskip("torchmetrics")
 
     def collected(*values: float) -> nn.Module:
@@ -56,7 +56,7 @@ def test_metrics_that_keep_a_list_are_saved_and_refused_where_it_does_not_fit(tm
 
 
 class Counting(nn.Module):
-    """Keeps a tensor and a number outside of its buffers, and saves them by itself."""
+    """Keeps a tensor and a number outside its buffers, and saves them itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Counting(nn.Module):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[prefix + "seen"] = self.seen
-        destination[prefix + "table"] = self.table.clone()  # not the one that it holds
+        destination[prefix + "table"] = self.table.clone()  # a copy, not the tensor itself
 
     def _load_from_state_dict(self, state: Any, prefix: str, *others: Any) -> None:
         self.seen, self.table = state.pop(prefix + "seen"), state.pop(prefix + "table").clone()
@@ -75,7 +75,7 @@ class Counting(nn.Module):
 
 
 @pytest.mark.parametrize("by_pytorch", [False, True])
-def test_what_a_module_saves_by_itself_is_handed_back_to_it(by_pytorch: bool, tmp_path: Path) -> None:
+def test_state_that_a_module_saves_itself_is_passed_back_to_it(by_pytorch: bool, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2), Counting())
     model[1].seen, model[1].table = 7, torch.arange(3.0)
     path = tmp_path / "a"
@@ -89,7 +89,7 @@ def test_what_a_module_saves_by_itself_is_handed_back_to_it(by_pytorch: bool, tm
 
 
 class Turned(nn.Linear):
-    """Saves its weight turned, and turns it back."""
+    """Transposes its weight when it is saved and when it is loaded."""
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -100,7 +100,7 @@ class Turned(nn.Linear):
         super()._load_from_state_dict(state, prefix, *others)
 
 
-def test_a_module_that_saves_other_values_than_it_holds_is_refused(tmp_path: Path) -> None:
+def test_a_module_that_saves_other_values_than_it_has_is_refused(tmp_path: Path) -> None:
     model = nn.Sequential(Turned(2, 2))
     match = "state_dict\\(\\) of Turned has a different weight than the module itself"
     with pytest.raises(lw.WalkError, match=match):
@@ -111,7 +111,7 @@ def test_a_module_that_saves_other_values_than_it_holds_is_refused(tmp_path: Pat
     assert torch.equal(model[0].weight, before)
 
 
-def test_hooks_on_loading_are_called(tmp_path: Path) -> None:
+def test_load_state_dict_hooks_are_called(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     path = lw.save(model, tmp_path / "a.safetensors")
     called = []
@@ -136,7 +136,7 @@ def test_a_hook_that_adds_to_the_state_dict_is_refused(tmp_path: Path) -> None:
         lw.save(model, tmp_path / "a.safetensors")
 
 
-def test_a_module_that_reads_state_dicts_by_itself_does(tmp_path: Path) -> None:
+def test_a_module_with_its_own_load_state_dict_uses_it(tmp_path: Path) -> None:
     class Reading(nn.Linear):
         ready = False
 
@@ -150,7 +150,7 @@ def test_a_module_that_reads_state_dicts_by_itself_does(tmp_path: Path) -> None:
     assert torch.equal(loaded.weight, source.weight)
 
 
-def test_what_a_parent_adds_for_a_module_below_it_is_refused(tmp_path: Path) -> None:
+def test_state_that_a_parent_adds_or_changes_for_its_child_is_refused(tmp_path: Path) -> None:
     def adds(module: nn.Module, state: Any, prefix: str, _: Any) -> None:
         state[f"{prefix}0.scale"] = torch.ones(3)
 
@@ -164,9 +164,9 @@ def test_what_a_parent_adds_for_a_module_below_it_is_refused(tmp_path: Path) -> 
             lw.save(model, tmp_path / "a.safetensors")
 
 
-def test_weights_that_a_module_encodes_are_refused_whatever_they_are_now() -> None:
+def test_weights_that_a_module_encodes_are_refused_even_if_encoding_changes_nothing() -> None:
     class Scaled(nn.Linear):
-        scale = 1.0  # with which its weights are the same, encoded or not
+        scale = 1.0  # so that encoding does not change the weights
 
         def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
             super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -1,4 +1,4 @@
-"""The ready-made rules give what timm gives on models of timm: a part of `make timmrules`, which takes all of them."""
+"""The ready-made rules agree with timm on models of timm: a part of `make timmrules`, which compares every model."""
 
 from importlib.util import find_spec
 
@@ -10,7 +10,7 @@ import leafwise as lw
 pytestmark = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
 
 # A transformer, one with layers that do not decay, hierarchical ones with and without downsampling in the stages,
-# convolutional ones, a matcher that is a function, and models inside of models.
+# convolutional networks, a matcher that is a function, and models inside models.
 EQUAL = [
     "test_vit", "vit_tiny_patch16_dinov3_qkvb", "test_convnext", "swin_tiny_patch4_window7_224", "test_resnet",
     "test_efficientnet", "regnetx_002", "densenet121", "cs3darknet_focus_s", "inception_v3", "twins_svt_small",
@@ -19,7 +19,7 @@ EQUAL = [
 
 
 @pytest.mark.parametrize("name", EQUAL)
-def test_every_rate_and_every_decay_is_that_of_timm(name: str) -> None:
+def test_every_rate_and_every_decay_is_the_same_as_in_timm(name: str) -> None:
     found = timm_rules.compared(name)
     assert (found.why, found.only_timm, found.only_leafwise) == ("", (), ())
     assert found.levels == found.timm_levels > 2
@@ -31,14 +31,14 @@ def test_the_tree_alone_gives_the_same_rates(name: str) -> None:
     assert timm_rules.scales_by_tree(model) == pytest.approx(timm_rules.timm_scales(model))
 
 
-def test_what_the_model_lists_is_not_decayed_and_the_account_names_it() -> None:
+def test_parameters_in_no_weight_decay_are_not_decayed_and_are_listed() -> None:
     model = timm_rules.build("test_vit")
     note = lw.groups(model, [lw.no_decay()]).rules[0].note
     assert "by the model's no_weight_decay()" in note
     assert "pos_embed" in note
 
 
-def test_differences_are_those_that_the_page_gives_reasons_for() -> None:
+def test_the_page_explains_every_difference_from_timm() -> None:
     scaled = timm_rules.compared("xcit_nano_12_p8_224")
     assert {name.rpartition(".")[2] for name in scaled.only_timm} == {"temperature"}
     assert timm_rules.compared("levit_128s").why == timm_rules.MATCHES_NOTHING

@@ -1,4 +1,4 @@
-"""A model inside a wrapper of another library has the names that it has without it, each once."""
+"""A model inside a wrapper of another library has the same names as without the wrapper, each once."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def wrapped_by_accelerate(model: nn.Module, optimizer: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("wrap", [wrapped_by_fabric, wrapped_by_accelerate])
-def test_a_wrapped_run_is_saved_and_loaded_as_the_plain_one(wrap: Any, tmp_path: Path) -> None:
+def test_a_wrapped_run_is_saved_and_loaded_like_a_plain_one(wrap: Any, tmp_path: Path) -> None:
     def run(seed: int, wrapping: bool) -> dict[str, Any]:
         torch.manual_seed(seed)
         model: Any = net()
@@ -50,7 +50,7 @@ def test_a_wrapped_run_is_saved_and_loaded_as_the_plain_one(wrap: Any, tmp_path:
     assert lw.diff(plain["model"], before).same
 
 
-def test_a_lightning_module_inside_of_fabric_shows_its_own_paths() -> None:
+def test_a_lightning_module_inside_fabric_shows_its_own_paths() -> None:
     lightning = pytest.importorskip("lightning")
 
     class Model(lightning.LightningModule):  # type: ignore[name-defined, misc]

@@ -1,4 +1,4 @@
-"""The facts that are recorded about an expression over arrays. Runs on MXNet 2 and on leafwise alike.
+"""The facts that are recorded about an expression over arrays. Runs on both MXNet 2 and leafwise.
 
 `array_cases.txt` lists the expressions. `record_golden.py` evaluates them on real MXNet and writes
 `array_facts.golden.json`; `test_array_facts.py` evaluates them on the front end and compares.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy
 
-# Evaluated anew for every measurement, so that no edit reaches the next one.
+# Evaluated again for every measurement, so that no write affects the next one.
 ARRAYS = """
 x = np.array([[3, 1, 2], [6, 5, 4]])
 v = np.array([3, 1, 2, 5])
@@ -40,7 +40,7 @@ layer = nn.Dense(2, in_units=3)
 layer.initialize(init.One())
 """
 
-# MXNet's backward of these writes outside its memory; of those with a gradient of their own there is nothing to ask.
+# MXNet's backward of some of these writes outside its memory; the others are about the gradient itself.
 _NOT_RECORDED = {
     "v[[-1, 0]]",
     'x[np.array([-1], dtype="int64")]',
@@ -48,7 +48,7 @@ _NOT_RECORDED = {
     "x.attach_grad()",
     "x.drop_grad()",
     "x.backward()",
-    "npx.relu(z)",  # of the gradient at NaN nothing is said
+    "npx.relu(z)",  # the gradient at NaN is not specified
 }
 
 UNDER_RECORD = "assignments under record"  # the group whose code runs there
@@ -66,16 +66,16 @@ def cases():
 
 
 class Facts:
-    """Evaluates cases on one implementation; the modules are those of MXNet, or of what stands for it."""
+    """Evaluates cases on one implementation; the modules are MXNet's or leafwise's."""
 
     def __init__(self, np, npx, autograd, nn, init):
         self.np, self.autograd = np, autograd
         self._names = {"np": np, "npx": npx, "autograd": autograd, "nn": nn, "init": init}
         self._names |= {"numpy": numpy, "math": math, "copy": copy, "pickle": pickle}
-        self.errors = {}  # what the last case raised, by where it did: "value", "recorded" or "gradients"
+        self.errors = {}  # what the last case raised, by stage: "value", "recorded" or "gradients"
 
     def of(self, group, text):
-        """The facts about a case, as JSON has them."""
+        """The facts about a case, as JSON values."""
         self.errors = {}
         try:
             if " -> " in text:
@@ -105,7 +105,7 @@ class Facts:
 
     def _after(self, text, recording):
         names = self._fresh(text)
-        code, _, looked_at = text.rpartition(" -> ")
+        code, _, result = text.rpartition(" -> ")
         if recording:
             if "x" in names:
                 names["x"].attach_grad()
@@ -113,7 +113,7 @@ class Facts:
                 exec(code, names)
         else:
             exec(code, names)
-        return self._described(eval(looked_at, names))
+        return self._described(eval(result, names))
 
     # -- one result --------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Facts:
     # -- edits --------------------------------------------------------------------------------------------
 
     def _aliases(self, text, recording):
-        """Whether the result is a source itself, and if not, which of both an edit of the other reaches."""
+        """Whether the result is a source itself; if not, whether writing to one of them changes the other."""
         sources, result = self._with_sources(text, recording)
         arrays = [item for item in _flat(result) if isinstance(item, self.np.ndarray)]
         if any(item is source for item in arrays for source in sources.values()):
@@ -167,7 +167,7 @@ class Facts:
             return sources, eval(text, names)
 
     def _recorded(self, text):
-        """The same under record(): aliases, and the gradient of what can be differentiated."""
+        """The same under record(): aliases, and the gradients if the result can be differentiated."""
         try:
             facts = {"aliases": self._aliases(text, recording=True)}
             sources, result = self._with_sources(text, recording=True)
@@ -179,7 +179,7 @@ class Facts:
             return self._raised("recorded", error)
 
     def _gradients(self, sources, heads):
-        # Weights that differ from element to element, so that a gradient in the wrong place shows.
+        # A different weight for each element, so that a gradient in the wrong place is noticed.
         weights = [self.np.arange(1, head.size + 1).reshape(head.shape).astype(head.dtype) for head in heads]
         try:
             self.autograd.backward(heads, weights)
@@ -215,7 +215,7 @@ def _nested(values):
 
 
 def _short(value):
-    """Seven digits, which is what float32 has; the type of a number is told beside it."""
+    """Rounds floats to the seven digits of float32; whole numbers become integers, as types are recorded separately."""
     if isinstance(value, list):
         return [_short(item) for item in value]
     if not isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Arrays and gradients in the deck's neighborhood. Runs on MXNet 2 and on leafwise alike."""
+"""More array and gradient operations than in deck.py. Runs on both MXNet 2 and leafwise."""
 
 import copy
 

@@ -1,3 +1,3 @@
-"""The deck, its neighborhood and what records them are scripts, not tests."""
+"""These files are scripts, not tests."""
 
 collect_ignore = ["array_facts.py", "arrays.py", "deck.py", "record_golden.py"]

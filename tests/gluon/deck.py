@@ -1,4 +1,4 @@
-"""Parameter management in Gluon: access, traversal, initialization, sharing. Runs on MXNet 2 and on leafwise alike."""
+"""Parameter management in Gluon: access, traversal, initialization, sharing. Runs on both MXNet 2 and leafwise."""
 
 from mxnet import autograd, init, np, npx
 from mxnet.gluon import Block, Parameter, nn
@@ -53,7 +53,7 @@ print(net[1].weight.data())
 
 
 class OwnInit(init.Initializer):
-    """Uniform in (-10, 10), where it is larger than 5 in magnitude; zero elsewhere."""
+    """Uniform in (-10, 10), with values smaller than 5 in magnitude set to zero."""
 
     def _init_weight(self, name, data):
         print("Init", name, data.shape)

@@ -1,6 +1,6 @@
-"""Records what real MXNet prints for deck.py and arrays.py, and the facts about array_cases.txt, in files beside them.
+"""Records what MXNet prints for deck.py and arrays.py, and the facts about array_cases.txt, in files next to them.
 
-Run it with an interpreter that has MXNet, in an environment of its own (Python 3.11):
+Run it with an interpreter that has MXNet, in a separate environment (Python 3.11):
 
     python -m venv mx && mx/bin/pip install mxnet==2.0.0b1 numpy==1.23.5
     mx/bin/python tests/gluon/record_golden.py
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def facts() -> str:
-    """The facts about every case as JSON, one case a line."""
+    """The facts about every case as JSON, one case per line."""
     import array_facts
     import mxnet
     from mxnet import autograd, init, np, npx
@@ -26,7 +26,7 @@ def facts() -> str:
     for group, text in array_facts.cases():
         line = f"    {json.dumps(text)}: {json.dumps(measured.of(group, text), separators=(',', ':'))}"
         groups.setdefault(group, []).append(line)
-        npx.waitall()  # so that what fails later is not taken for the fault of the next case
+        npx.waitall()  # so that a late error is not attributed to the next case
     sections = [f"  {json.dumps(group)}: {{\n" + ",\n".join(lines) + "\n  }" for group, lines in groups.items()]
     return f'{{\n  "MXNet": {json.dumps(mxnet.__version__)},\n' + ",\n".join(sections) + "\n}\n"
 

@@ -1,6 +1,7 @@
-"""Arrays do what MXNet's do, or refuse by name: values, dtypes, shapes, types, copies, gradients of many expressions.
+"""Arrays behave like MXNet's, or raise an error that names the operation: values, dtypes, shapes, types, copies and
+gradients of many expressions.
 
-`record_golden.py` says how the facts were recorded.
+`record_golden.py` describes how the facts were recorded.
 """
 
 import json
@@ -21,13 +22,13 @@ from leafwise.gluon import autograd, init, nn, np, npx
 HERE = Path(__file__).parent
 GOLDEN: dict[str, Any] = json.loads((HERE / "array_facts.golden.json").read_text("utf-8"))
 GROUPS = [name for name in GOLDEN if name != "MXNet"]
-# A refusal says which operation it is about.
+# The error of a refused operation names it.
 NAMED = re.compile(r"the Gluon front end|ndarray|np\.|npx\.|Cannot differentiate")
 
 
 @cache
 def outcomes(group: str) -> dict[str, str]:
-    """What became of every case of a group: "equal", "both raise", "refused", or how it differs."""
+    """The outcome of every case of a group: "equal", "both raise", "refused", or how it differs."""
     facts = array_facts.Facts(np, npx, autograd, nn, init)
     found = {}
     with warnings.catch_warnings():
@@ -49,7 +50,7 @@ def outcome(golden: dict[str, Any], ours: dict[str, Any], errors: dict[str, Exce
 
 
 def recorded_outcome(golden: dict[str, Any], ours: dict[str, Any], unnamed: list[Exception]) -> str:
-    """The same for what happens under `record()`; a gradient that is refused does not differ in silence."""
+    """The same for what happens under `record()`; a gradient that is refused is not a silent difference."""
     if "raises" in golden:
         return "equal" if "raises" in ours else f"MXNet raises under record(), ours gives {ours}"
     gradients, our_gradients = golden.get("gradients", {}), ours.get("gradients", {})
@@ -76,7 +77,7 @@ def same(golden: dict[str, Any], ours: dict[str, Any]) -> bool:
 
 
 def close(golden: Any, ours: Any) -> bool:
-    """Numbers up to what two ways of computing float32 differ by."""
+    """Whether numbers are equal up to float32 rounding."""
     if isinstance(golden, list) and isinstance(ours, list):
         return len(golden) == len(ours) and all(map(close, golden, ours))
     if isinstance(golden, float) or isinstance(ours, float):
@@ -85,7 +86,7 @@ def close(golden: Any, ours: Any) -> bool:
     return bool(golden == ours)
 
 
-def test_the_table_is_what_was_recorded() -> None:
+def test_every_case_in_the_table_was_recorded() -> None:
     recorded = [(group, text) for group in GROUPS for text in GOLDEN[group]]
     assert array_facts.cases() == recorded
 
@@ -94,7 +95,7 @@ FINE = {"equal", "both raise", "refused", "gradient refused"}
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_no_expression_differs_from_mxnet_in_silence(group: str) -> None:
+def test_no_expression_silently_differs_from_mxnet(group: str) -> None:
     wrong = {text: found for text, found in outcomes(group).items() if found not in FINE}
     assert not wrong, "\n".join(f"{text}: {found}" for text, found in wrong.items())
 
@@ -126,15 +127,13 @@ def test_every_name_that_an_array_has_is_in_the_table() -> None:
     assert not sorted(name for name in ours if f".{name}" not in texts)
 
 
-def test_the_names_of_tensors_that_mxnet_does_not_have_are_refused_with_what_to_do() -> None:
+def test_tensor_names_that_mxnet_does_not_have_raise_an_error_that_says_what_to_do() -> None:
     x = np.ones((2, 2))
     kept = {name for name in public(torch.Tensor) if not is_refused(name)}
     for name in public(torch.Tensor) - kept:
-        with pytest.raises(
-            AttributeError, match=rf"the Gluon front end has no ndarray\.{name}; (use |x\.tensor\.{name})"
-        ):
+        with pytest.raises(AttributeError, match=rf"the Gluon front end has no ndarray\.{name}; use (x|np\.|==)"):
             getattr(x, name)
-    # The rest is defined by the array's own classes, but for facts about where it is and how it is differentiated.
+    # The rest is defined by the array's own classes, except attributes about its device and its gradient.
     classes = np.ndarray.__mro__[: np.ndarray.__mro__.index(torch.Tensor)]
     assert kept - {name for cls in classes for name in vars(cls)} == {"device", "grad_fn", "is_leaf", "requires_grad"}
 
@@ -146,17 +145,17 @@ def test_the_names_of_tensors_that_mxnet_does_not_have_are_refused_with_what_to_
         ("x.exp()", r"use np\.exp\(x\)"),
         ("x.asscalar()", r"use x\.item\(\)"),
         ("x.numpy()", r"use x\.asnumpy\(\)"),
-        ("x.data", r"x\.tensor\.data is PyTorch's"),
+        ("x.data", r"use x\.tensor\.data for PyTorch's"),
         ("x.nonsense", r"no ndarray\.nonsense"),
     ],
 )
-def test_a_refusal_says_what_to_write(code: str, message: str) -> None:
+def test_the_error_for_a_missing_name_says_what_to_write(code: str, message: str) -> None:
     with pytest.raises(AttributeError, match=message):
         eval(code, {"x": np.ones((2, 2))})
 
 
 @pytest.mark.parametrize("code", ["x[[5]]", "x[np.array([2], dtype='int64')]", "x[mask]", "x.take(np.array([6]))"])
-def test_what_lies_outside_is_refused_where_mxnet_reads_foreign_memory(code: str) -> None:
+def test_indices_out_of_bounds_are_errors_although_mxnet_reads_other_memory(code: str) -> None:
     names = {"np": np, "x": np.ones((2, 3)), "mask": np.array([True, False, True], dtype="bool")}
     with pytest.raises((IndexError, RuntimeError)):
         eval(code, names)
@@ -165,7 +164,7 @@ def test_what_lies_outside_is_refused_where_mxnet_reads_foreign_memory(code: str
     assert names["x"].tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
-def test_a_weight_in_another_memory_format_is_still_written_through_its_rows() -> None:
+def test_rows_of_a_weight_in_another_memory_format_can_be_written() -> None:
     weight = torch.nn.Parameter(torch.zeros(3, 2).T)
     layer = nn.Dense(2, in_units=3)
     layer.initialize()
@@ -175,7 +174,7 @@ def test_a_weight_in_another_memory_format_is_still_written_through_its_rows() -
     assert layer.weight.tensor.tolist() == [[5, 5, 5], [0, 0, 7]]
 
 
-def test_gradients_pass_through_what_copies() -> None:
+def test_gradients_flow_through_copies() -> None:
     x = np.array([[1, 2], [3, 4]])
     x.attach_grad()
     with autograd.record():
@@ -184,7 +183,7 @@ def test_gradients_pass_through_what_copies() -> None:
     assert x.grad.tolist() == [[4, 2], [3, 0]]
 
 
-def test_a_held_gradient_is_the_one_that_backward_writes() -> None:
+def test_backward_writes_into_the_gradient_array_that_the_user_has() -> None:
     x = np.ones(2)
     x.attach_grad()
     held = x.grad
@@ -198,7 +197,7 @@ def test_a_held_gradient_is_the_one_that_backward_writes() -> None:
     assert x.grad.tolist() == [5, 5]
 
 
-def test_pytorchs_own_code_sees_tensors() -> None:
+def test_pytorch_functions_and_modules_get_tensors() -> None:
     x = np.ones((2, 3))
     assert isinstance(torch.nn.functional.layer_norm(x, (3,)), np.ndarray)
     assert isinstance(torch.nn.functional.softsign(x), np.ndarray)

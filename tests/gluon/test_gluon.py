@@ -85,7 +85,7 @@ def test_initializing_twice_warns_and_changes_nothing() -> None:
     assert not np.array_equal(layer.weight.data(), before)
 
 
-def test_a_gradient_that_was_not_asked_for_is_an_error() -> None:
+def test_reading_a_gradient_with_grad_req_null_is_an_error() -> None:
     layer = nn.Dense(2, in_units=2)
     layer.initialize()
     layer.weight.grad_req = "null"
@@ -112,7 +112,7 @@ def test_sharing_from_anything_but_a_dict_is_an_error() -> None:
     assert layer.share_parameters(None) is layer
 
 
-def test_sharing_a_name_that_is_not_there_warns() -> None:
+def test_sharing_an_unknown_name_warns() -> None:
     source = nn.Dense(2, in_units=3)
     with pytest.warns(UserWarning, match="Parameter name nowhere is not in the current model!"):
         nn.Dense(2).share_parameters({"weight": source.weight, "nowhere": source.bias})
@@ -141,7 +141,7 @@ def test_an_attribute_does_not_change_its_type() -> None:
     assert list(block.collect_params()) == ["scale", "layer.weight", "layer.bias"]
 
 
-def test_an_initializer_that_nobody_registered_is_an_error() -> None:
+def test_an_unregistered_initializer_is_an_error() -> None:
     with pytest.raises(AssertionError, match="nonsense is not registered"):
         nn.Dense(2, in_units=2).initialize(init="nonsense")
     with pytest.raises(AssertionError, match="initializer must be of string type"):
@@ -157,7 +157,7 @@ def test_backward_outside_of_record_is_an_error() -> None:
         layer(np.ones((1, 2))).backward()
 
 
-# -- manners ---------------------------------------------------------------------------------------------
+# -- behavior --------------------------------------------------------------------------------------------
 
 
 def test_set_data_while_deferred_is_kept_for_later() -> None:
@@ -168,7 +168,7 @@ def test_set_data_while_deferred_is_kept_for_later() -> None:
     assert layer(np.ones((1, 3))).tolist() == [[3, 3]]
 
 
-def test_a_gradient_is_overwritten_unless_it_is_to_be_added() -> None:
+def test_a_gradient_is_overwritten_unless_grad_req_is_add() -> None:
     layer = nn.Dense(1, in_units=2, use_bias=False)
     layer.initialize()
 
@@ -210,7 +210,7 @@ def test_record_and_pause_turn_recording_and_training_on_and_off() -> None:
     assert not (x * x).requires_grad
 
 
-def test_the_numbers_are_those_of_mxnet() -> None:
+def test_random_numbers_are_the_same_as_in_mxnet() -> None:
     npx.random.seed(7)
     assert str(np.random.uniform(size=3)) == "[0.42855945 0.91751623 0.80797774]"
     np.random.seed(7)
@@ -240,7 +240,7 @@ def test_arrays_print_and_default_as_in_mxnet() -> None:
     assert type(x.asnumpy()).__module__ == "numpy"
 
 
-def test_a_sequential_indexes_slices_and_takes_torch_modules() -> None:
+def test_a_sequential_can_be_indexed_and_sliced_and_accepts_torch_modules() -> None:
     net = nn.Sequential()
     net.add(nn.Dense(4, in_units=3), torch.nn.LayerNorm(4), nn.Dense(2))
     net.initialize()
@@ -250,7 +250,7 @@ def test_a_sequential_indexes_slices_and_takes_torch_modules() -> None:
     assert net[-1] is net[2]
     with pytest.raises(IndexError):
         net[3]
-    with pytest.raises(TypeError, match="takes Blocks or torch modules, not int"):
+    with pytest.raises(TypeError, match="accepts Blocks and torch modules, not int"):
         net.add(3)
     hybrid = nn.HybridSequential()
     hybrid.add(nn.Dense(1, in_units=1))
@@ -275,7 +275,7 @@ def test_a_parameter_has_the_dtype_it_was_given_or_cast_to() -> None:
     assert layer.weight.dtype == "float16"
 
 
-# -- PyTorch's vocabulary on the same net ----------------------------------------------------------------
+# -- PyTorch's methods on the same net -------------------------------------------------------------------
 
 
 def test_a_block_is_a_module_and_its_parameters_are_pytorchs(net: Any) -> None:
@@ -305,7 +305,7 @@ def test_a_training_step_moves_a_shared_parameter_once(net: Any) -> None:
     assert net[1].weight is net[2].weight
 
 
-def test_copies_and_pickles_keep_what_is_shared(net: Any) -> None:
+def test_copies_and_pickles_keep_shared_parameters(net: Any) -> None:
     for again in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert again[1].weight is again[2].weight
         assert again[1].weight.tensor is again[1]._parameters["weight"]
@@ -323,7 +323,7 @@ def test_moving_and_casting_a_module_moves_its_gluon_parameters(net: Any) -> Non
     assert repr(net[1].weight) == "Parameter (shape=(8, 8), dtype=float64)"
 
 
-def test_a_parameter_read_by_a_block_of_ones_own_gets_its_gradient() -> None:
+def test_a_parameter_read_in_a_custom_block_gets_its_gradient() -> None:
     class Scale(Block):
         def __init__(self) -> None:
             super().__init__()
@@ -354,7 +354,7 @@ def test_an_array_is_a_leaf_of_a_container() -> None:
     assert x.tolist() == [[5, 7], [6, 8]]
 
 
-def test_leafwises_verbs_reach_arrays_in_a_container(tmp_path: Path) -> None:
+def test_the_functions_of_leafwise_work_on_arrays_in_a_container(tmp_path: Path) -> None:
     x = np.array([[1, 2], [3, 4]])
     x.attach_grad()
     with autograd.record():
@@ -373,7 +373,7 @@ def test_leafwises_verbs_reach_arrays_in_a_container(tmp_path: Path) -> None:
     assert x.tolist() == [[1, 2], [3, 4]]
     assert lw.clip({"x": x}, 1.0).total == pytest.approx(120**0.5)
     assert float((x.grad**2).sum()) == pytest.approx(1)
-    with pytest.raises(lw.Error, match=r"cannot freeze x: it is an array; use attach_grad\(\) and drop_grad\(\)"):
+    with pytest.raises(lw.Error, match=r"cannot freeze x: it is a Gluon array; use attach_grad\(\) or drop_grad\(\)"):
         lw.freeze({"x": x}, "**")
 
 
@@ -395,7 +395,7 @@ def test_leafwise_sees_a_shared_parameter_as_a_tie(net: Any) -> None:
     assert net[2].weight.data().sum() == 0
 
 
-def test_leafwise_sees_a_net_without_shapes() -> None:
+def test_leafwise_shows_a_net_whose_shapes_are_not_known_yet() -> None:
     net = nn.Sequential()
     net.add(nn.Dense(8), nn.Dense(1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -404,11 +404,11 @@ def test_leafwise_sees_a_net_without_shapes() -> None:
     net.initialize()
     net(np.ones((1, 3)))
     assert tree["0.weight"].shape == (8, 3)
-    # The parameter is one object from first to last, so an optimizer made early has the right one.
+    # The parameter always stays the same object, so an optimizer that was made early has the right one.
     assert optimizer.param_groups[0]["params"][0] is net[0].weight.tensor
 
 
-def test_as_mxnet_lasts_for_a_while_or_for_good() -> None:
+def test_as_mxnet_works_as_a_context_manager_and_permanently() -> None:
     assert "mxnet" not in sys.modules
     with as_mxnet():
         import mxnet as mx
@@ -427,7 +427,7 @@ def test_as_mxnet_lasts_for_a_while_or_for_good() -> None:
         assert mxnet.gluon.Block is Block
     finally:
         for_good.undo()
-    for_good.undo()  # twice is once
+    for_good.undo()  # a second undo does nothing
     with pytest.raises(ModuleNotFoundError):
         import mxnet.np
 
@@ -447,7 +447,7 @@ def step(layer: Any) -> None:
     loss.backward()
 
 
-def test_a_held_array_is_printed_after_every_kind_of_write() -> None:
+def test_an_array_from_data_shows_every_kind_of_write() -> None:
     layer = dense()
     held, row = layer.weight.data(), layer.weight.data()[0]
     held[0, 0] = 3
@@ -462,7 +462,7 @@ def test_a_held_array_is_printed_after_every_kind_of_write() -> None:
     assert str(held) == "[[0. 0.]]"
 
 
-def test_changing_how_gradients_are_kept_starts_anew() -> None:
+def test_changing_grad_req_resets_the_gradient() -> None:
     layer = dense()
     step(layer)
     layer.setattr("grad_req", "add")
@@ -490,7 +490,7 @@ def test_lists_and_numpy_arrays_can_be_assigned() -> None:
     assert x.tolist() == [[1, 1], [3, 7]]
 
 
-def test_reductions_and_indices_are_those_of_numpy() -> None:
+def test_reductions_and_indexing_work_as_in_numpy() -> None:
     x = np.array([[1, 2], [3, 4]])
     assert float(x.std()) == pytest.approx(1.1180340)
     assert float(x.var()) == 1.25
@@ -513,7 +513,7 @@ def test_dtypes_are_shown_and_compared_as_in_mxnet() -> None:
     assert repr(dense(dtype=np.float64).weight) == "Parameter (shape=(1, 2), dtype=float64)"
 
 
-def test_a_keyword_nobody_knows_is_refused() -> None:
+def test_an_unknown_keyword_is_an_error() -> None:
     with pytest.raises(TypeError):
         np.ones(2, dtyp="int32")  # type: ignore[call-arg]
     assert np.eye(2, k=1).tolist() == [[0, 1], [0, 0]]
@@ -528,7 +528,7 @@ def test_copies_under_record_are_differentiated() -> None:
     assert x.grad.tolist() == [5, 5, 5]
 
 
-def test_a_gradient_asked_for_in_the_middle_is_refused_with_what_to_write() -> None:
+def test_attach_grad_on_a_computed_array_is_an_error_that_says_what_to_write() -> None:
     x = np.ones(3)
     x.attach_grad()
     with autograd.record():
@@ -552,7 +552,7 @@ def test_arrays_are_copied_and_pickled() -> None:
     assert x.tolist() == [1, 2]
 
 
-def test_a_state_dict_fills_a_net_without_shapes(net: Any) -> None:
+def test_a_state_dict_loads_into_a_net_whose_shapes_are_not_known_yet(net: Any) -> None:
     fresh = nn.Sequential()
     fresh.add(*[nn.Dense(units, activation="relu") for units in (8, 8, 8)], nn.Dense(10))
     fresh.load_state_dict(net.state_dict())
@@ -560,13 +560,13 @@ def test_a_state_dict_fills_a_net_without_shapes(net: Any) -> None:
     assert torch.equal(fresh(x), net(x))
 
 
-def test_functional_call_puts_others_in_their_place() -> None:
+def test_functional_call_replaces_parameters() -> None:
     layer = dense()
     given = {"weight": torch.full((1, 2), 7.0)}
     assert torch.func.functional_call(layer, given, (torch.ones(1, 2),)).tolist() == [[14]]
 
 
-def test_a_net_is_cast_before_its_shapes_are_known() -> None:
+def test_a_net_can_be_cast_before_its_shapes_are_known() -> None:
     by_torch, by_gluon = nn.Dense(2), nn.Dense(2)
     for layer in (by_torch, by_gluon):
         layer.initialize()
@@ -586,7 +586,7 @@ def test_an_empty_batch_passes_and_a_deleted_parameter_is_gone() -> None:
     assert block.collect_params() == {}
 
 
-def test_children_are_references_to_be_called() -> None:
+def test_children_are_weak_references() -> None:
     net = nn.Sequential()
     net.add(dense())
     assert [child() for child in net._children.values()] == [net[0]]

@@ -10,7 +10,7 @@
 >>> lw.tree(net)["1.weight"].shape
 (1, 8)
 
-`python -m leafwise.gluon script.py` runs a script under which `import mxnet` means this front end;
+`python -m leafwise.gluon script.py` runs a script in which `import mxnet` imports this front end;
 `as_mxnet()` does the same from Python.
 """
 
@@ -34,4 +34,4 @@ __all__ = [
     "npx",
 ]
 
-__getattr__ = missing("gluon", {"Trainer": "use torch.optim on net.parameters()"}, "torch may have what {name} does")
+__getattr__ = missing("gluon", {"Trainer": "use torch.optim on net.parameters()"}, "torch may have an equivalent")

@@ -1,4 +1,4 @@
-"""`python -m leafwise.gluon script.py`: runs a script for which `import mxnet` means this front end."""
+"""`python -m leafwise.gluon script.py`: runs a script in which `import mxnet` imports this front end."""
 
 import argparse
 import os
@@ -9,10 +9,10 @@ import sys
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m leafwise.gluon",
-        description="Runs a Gluon script on PyTorch: `import mxnet` means leafwise.gluon, in this process only.",
+        description="Run a Gluon script on PyTorch. In this process only, `import mxnet` imports leafwise.gluon.",
     )
     parser.add_argument("script", help="the Python file to run")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets as its own arguments")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments passed on to the script")
     options = parser.parse_args()
     if not os.path.isfile(options.script):
         parser.error(f"there is no file {options.script!r}")

@@ -1,6 +1,6 @@
 """Operators and elementwise functions with MXNet's dtypes, over plain tensors.
 
-Where MXNet's result is arbitrary, as for an integer division by zero, an error names the operation and refuses it.
+If MXNet's result would be arbitrary, as for an integer division by zero, an error that names the operation is raised.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import numpy
 import torch
 
 from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.dtypes import dtype_name
 
 Operand = torch.Tensor | int | float | bool
 
@@ -24,7 +25,7 @@ _BITWISE = {
 
 
 def operand(value: Any, sign: str) -> Operand:
-    """An operand of an operator, checked: a tensor, a number, or an array of NumPy."""
+    """Checks an operand, and converts NumPy's scalars and arrays. Tensors and numbers are returned unchanged."""
     if isinstance(value, torch.Tensor | bool | int | float):
         return value
     if isinstance(value, numpy.bool_ | numpy.integer | numpy.floating):
@@ -33,7 +34,7 @@ def operand(value: Any, sign: str) -> Operand:
         return torch.from_numpy(value.copy())
     if isinstance(value, numpy.ndarray):
         raise refusal(f"ndarray {sign} numpy.ndarray of {value.dtype}", "convert it with np.array(values, dtype=...)")
-    raise TypeError(f"unsupported operand for {sign}: an array and {type(value).__name__}")
+    raise TypeError(f"unsupported operand types for {sign}: ndarray and {type(value).__name__}")
 
 
 def binary(sign: str, left: Operand, right: Operand) -> torch.Tensor:
@@ -42,7 +43,7 @@ def binary(sign: str, left: Operand, right: Operand) -> torch.Tensor:
         return _binary(sign, left, right)
     except (MXNetError, torch.OutOfMemoryError):
         raise
-    except RuntimeError as error:  # PyTorch's own does not say which operation it was
+    except RuntimeError as error:  # PyTorch's message does not name the operation
         raise MXNetError(f"ndarray {sign}: {error}") from error
 
 
@@ -65,8 +66,8 @@ def _binary(sign: str, left: Operand, right: Operand) -> torch.Tensor:
 def _of_one_dtype(left: Operand, right: Operand, floats: torch.dtype = torch.float64) -> tuple[Any, Any]:
     """Both sides in the dtype of the result.
 
-    PyTorch gives arrays without axes a lower priority when it promotes dtypes; NumPy and MXNet do not. And in MXNet an
-    integer array with a float becomes float64 (`floats`), except in a division.
+    Unlike NumPy and MXNet, PyTorch gives 0-d arrays a lower priority when it promotes dtypes. In MXNet, an integer
+    array combined with a float becomes float64 (`floats`), except in a division.
     """
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         common = torch.promote_types(left.dtype, right.dtype)
@@ -88,26 +89,27 @@ def _check_bool_comparison(left: Operand, right: Operand) -> None:
     if isinstance(array, torch.Tensor) and array.dtype == torch.bool and not isinstance(number, torch.Tensor):
         if number not in (0, 1):
             raise refusal(
-                f"a comparison of bool with {number}", "MXNet takes it for True; use .astype('float32') first"
+                f"a comparison of bool with {number}, which MXNet treats as True", "use .astype('float32') first"
             )
 
 
 def _check_bool_bits(sign: str, left: Operand, right: Operand) -> None:
-    """Raises where MXNet would take a number for True or False, or shift bool."""
+    """Raises if MXNet would treat a number as True or False, or if bool would be shifted."""
     sides = (left, right)
     if not any(isinstance(side, torch.Tensor) and side.dtype == torch.bool for side in sides):
         return
     if sign in ("<<", ">>"):
-        raise MXNetError(f"ndarray {sign} has no meaning for bool")
+        raise MXNetError(f"ndarray {sign} is not defined for bool")
     if any(not isinstance(side, torch.Tensor | bool) for side in sides):
-        raise refusal(f"ndarray {sign} of bool and a number", "use True or False")
+        raise refusal(f"ndarray {sign} of bool and a number", "use True or False instead of the number")
 
 
 def _check_division(left: Operand, right: Operand) -> None:
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and left.dtype != right.dtype:
         if not _is_floating(left, right):
             raise MXNetError(
-                f"ndarray / takes integers of one dtype, not {left.dtype} and {right.dtype}; use .astype()"
+                f"ndarray / of integers needs both sides in the same dtype, not {dtype_name(left.dtype)} and "
+                f"{dtype_name(right.dtype)}; use .astype()"
             )
 
 
@@ -126,7 +128,7 @@ class _ZeroGradient(torch.autograd.Function):
 
 def _floor_divide(left: Any, right: Any) -> torch.Tensor:
     if not _is_floating(left, right) and bool(_any_zero(right)):
-        raise refusal("ndarray // 0 of integers", "MXNet gives the smallest integer; divide floats, or mask the zeros")
+        raise refusal("ndarray // 0 of integers", "convert to float32 first, or mask the zeros")
     if not _is_floating(left, right):
         return torch.floor_divide(left, right)
     sources = [side for side in (left, right) if isinstance(side, torch.Tensor)]
@@ -136,7 +138,7 @@ def _floor_divide(left: Any, right: Any) -> torch.Tensor:
 
 
 def _remainder(left: Any, right: Any) -> torch.Tensor:
-    # The remainder of a division by zero is 0 in MXNet.
+    # In MXNet, the remainder of a division by zero is 0.
     if bool(_any_zero(right)) and any(isinstance(side, torch.Tensor) and side.requires_grad for side in (left, right)):
         raise refusal("the gradient of ndarray % 0", "mask the zeros")
     if not isinstance(right, torch.Tensor):
@@ -155,7 +157,9 @@ def _power(left: Any, right: Any) -> torch.Tensor:
     base, exponent = (side.double() if isinstance(side, torch.Tensor) else side for side in (left, right))
     size = torch.pow(base, exponent).abs()
     if bool(((size > 2**24) | (torch.as_tensor(exponent) < 0)).any()):
-        raise refusal("ndarray ** of integers above 2**24 or with negative exponents", "use .astype('float64') first")
+        raise refusal(
+            "ndarray ** of integers with a result above 2**24 or a negative exponent", "use .astype('float64') first"
+        )
     return torch.pow(left, right)
 
 
@@ -180,15 +184,15 @@ _ARITHMETIC: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def matmul(left: Operand, right: Operand) -> torch.Tensor:
-    """The matrix product of two arrays; numbers have none."""
+    """The matrix product of two arrays; numbers and 0-d arrays are refused."""
     _check_product("@", left, right)
     if not (left.ndim and right.ndim):  # type: ignore[union-attr]
-        raise MXNetError("ndarray @: arrays without axes have no matrix product; use *")
+        raise MXNetError("ndarray @ is not defined for 0-d arrays; use *")
     return torch.matmul(left, right)  # type: ignore[arg-type]
 
 
 def dot(left: Operand, right: Operand) -> torch.Tensor:
-    """The product of vectors and matrices, as NumPy has it."""
+    """The product of vectors and matrices, like `numpy.dot`."""
     _check_product("dot", left, right)
     assert isinstance(left, torch.Tensor)
     assert isinstance(right, torch.Tensor)
@@ -203,10 +207,11 @@ def _check_product(name: str, left: Operand, right: Operand) -> None:
         raise MXNetError(f"ndarray {name}: both sides must be arrays")
     if left.dtype != right.dtype or not left.dtype.is_floating_point:
         raise MXNetError(
-            f"ndarray {name} takes arrays of one floating dtype, not {left.dtype} and {right.dtype}; use .astype()"
+            f"ndarray {name} needs two arrays of the same float dtype, not {dtype_name(left.dtype)} and "
+            f"{dtype_name(right.dtype)}; use .astype()"
         )
     if left.dtype == torch.float16 and left.device.type == "cpu":
-        raise MXNetError(f"ndarray {name} has no float16 on a CPU; use .astype('float32') first")
+        raise MXNetError(f"ndarray {name} does not support float16 on a CPU; use .astype('float32') first")
 
 
 def positive(tensor: torch.Tensor) -> torch.Tensor:
@@ -214,17 +219,18 @@ def positive(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def extremum(name: str, left: Operand, right: Operand) -> torch.Tensor:
-    """`maximum` and `minimum`: of arrays of one dtype, or of an array and a number."""
+    """`maximum` and `minimum` of two arrays of the same dtype, or of an array and a number."""
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and left.dtype != right.dtype:
-        raise MXNetError(f"np.{name} takes arrays of one dtype, not {left.dtype} and {right.dtype}; use .astype()")
+        dtypes = f"{dtype_name(left.dtype)} and {dtype_name(right.dtype)}"
+        raise MXNetError(f"np.{name} needs arrays of the same dtype, not {dtypes}; use .astype()")
     if any(isinstance(side, torch.Tensor) and side.dtype == torch.bool for side in (left, right)):
-        raise MXNetError(f"np.{name} has no meaning for bool; use | and &")
+        raise MXNetError(f"np.{name} is not defined for bool; use {'|' if name == 'maximum' else '&'}")
     left, right = (int(side) if isinstance(side, bool) else side for side in (left, right))
     array, number = (left, right) if isinstance(left, torch.Tensor) else (right, left)
     if isinstance(array, torch.Tensor) and isinstance(number, int) and not array.dtype.is_floating_point:
         if not torch.iinfo(array.dtype).min <= number <= torch.iinfo(array.dtype).max:
-            raise refusal(f"np.{name} of {array.dtype} and {number}", "use .astype('int64') first")
-    # Where both sides are equal, the array, or the first of two arrays, gets the whole gradient. PyTorch splits it.
+            raise refusal(f"np.{name} of {dtype_name(array.dtype)} and {number}", "use .astype('int64') first")
+    # If both sides are equal, the array, or the first of two arrays, gets the whole gradient. PyTorch splits it.
     first: Any
     second: Any
     first, second = _of_one_dtype(left, right) if isinstance(left, torch.Tensor) else _of_one_dtype(right, left)
@@ -242,7 +248,7 @@ def elementwise(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """A function of each element. Integers become float32, unless the function keeps integers."""
     keeps = name in _KEEP_INTEGERS
     if tensor.dtype == torch.bool or (tensor.dtype in (torch.uint8, torch.int8, torch.int16) and not keeps):
-        raise refusal(f"np.{name} of {tensor.dtype}", "use .astype('float32') first")
+        raise refusal(f"np.{name} of {dtype_name(tensor.dtype)}", "use .astype('float32') first")
     if not tensor.dtype.is_floating_point and not keeps:
         tensor = tensor.to(torch.float32)
     return getattr(torch, name)(tensor)  # type: ignore[no-any-return]
@@ -251,7 +257,9 @@ def elementwise(name: str, tensor: torch.Tensor) -> torch.Tensor:
 def rounded(tensor: torch.Tensor, decimals: int = 0) -> torch.Tensor:
     if not tensor.dtype.is_floating_point:
         if decimals < 0 or tensor.dtype == torch.bool:
-            raise refusal("ndarray.round of integers to tens, or of bool", "use .astype('float32') first")
+            raise refusal(
+                "ndarray.round of integers with negative decimals, or of bool", "use .astype('float32') first"
+            )
         return tensor.clone()
     return torch.round(tensor, decimals=decimals)
 
@@ -261,13 +269,13 @@ def clipped(tensor: torch.Tensor, low: Any, high: Any) -> torch.Tensor:
         raise ValueError("array_clip: must set either max or min")
     for bound in (low, high):
         if bound is not None and not isinstance(bound, int | float | numpy.integer | numpy.floating):
-            raise MXNetError(f"ndarray.clip takes numbers as bounds, not {type(bound).__name__}")
+            raise MXNetError(f"ndarray.clip needs numbers as bounds, not {type(bound).__name__}")
         if isinstance(bound, float | numpy.floating) and not tensor.dtype.is_floating_point:
-            raise refusal("ndarray.clip of integers between floats", "give integer bounds")
+            raise refusal("ndarray.clip of integers with float bounds", "use integer bounds")
     if tensor.dtype == torch.bool:
-        raise MXNetError("ndarray.clip has no meaning for bool")
+        raise MXNetError("ndarray.clip is not defined for bool")
     if low is not None and high is not None and low > high:
-        raise refusal("ndarray.clip with min above max", "give the smaller bound first")
+        raise refusal("ndarray.clip with min above max", "pass the smaller bound first")
     # Values between the bounds, and NaN, keep their gradient.
     outside = torch.zeros_like(tensor, dtype=torch.bool)
     outside = outside if low is None else outside | (tensor < low)

@@ -1,8 +1,8 @@
 """Arrays that behave like MXNet's `np.ndarray`, and are tensors at the same time.
 
 They print like NumPy's, default to float32, and are differentiated only inside `autograd.record()`. Their methods are
-MXNet's, with its dtypes, results and copies. Every other name of `torch.Tensor` is refused, since it may do something
-else than the code expects. PyTorch's functions take arrays as tensors, and return arrays.
+MXNet's, with its dtypes, results and copies. Every other name of `torch.Tensor` is refused, since it might not do what
+code written for MXNet expects. PyTorch's functions accept arrays and return arrays.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from leafwise.gluon import arithmetic, indexing, reductions, shaping
 from leafwise.gluon.array_values import ArrayValues, plain
 from leafwise.gluon.autograd_state import differentiating
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.dtypes import asked, torch_dtype
+from leafwise.gluon.dtypes import asked, dtype_name, torch_dtype
 from leafwise.gluon.gradients import backward, check_grad_req
 from leafwise.gluon.refused import refusal_of, refuse_the_rest
 
@@ -42,10 +42,11 @@ def _in_place(sign: str) -> Callable[[Any, Any], Any]:
         target = plain(self)
         result = arithmetic.binary(sign, target, arithmetic.operand(plain(other), f"{sign}="))
         if result.dtype != target.dtype:
-            raise MXNetError(f"ndarray {sign}=: a result of {result.dtype} does not fit an array of {target.dtype}")
+            dtypes = f"a result of dtype {dtype_name(result.dtype)} into an array of dtype {dtype_name(target.dtype)}"
+            raise MXNetError(f"ndarray {sign}=: cannot write {dtypes}; write x = x {sign} y")
         if result.shape != target.shape:
-            shapes = f"{tuple(result.shape)} does not fit an array of shape {tuple(target.shape)}"
-            raise MXNetError(f"ndarray {sign}=: a result of shape {shapes}")
+            shapes = f"a result of shape {tuple(result.shape)} into an array of shape {tuple(target.shape)}"
+            raise MXNetError(f"ndarray {sign}=: cannot write {shapes}; write x = x {sign} y")
         with torch.no_grad():
             target.copy_(result)
         return self
@@ -54,7 +55,7 @@ def _in_place(sign: str) -> Callable[[Any, Any], Any]:
 
 
 class ndarray(ArrayValues):  # noqa: N801
-    """An array as `mxnet.np` has it; a tensor underneath, which `tensor` gives.
+    """An array like `mxnet.np.ndarray`. `tensor` is the underlying `torch.Tensor`.
 
     >>> from leafwise.gluon import np
     >>> x = np.array([[1, 2], [3, 4]])
@@ -65,7 +66,7 @@ class ndarray(ArrayValues):  # noqa: N801
     ((2, 2), dtype('float32'))
     """
 
-    # Set by `Parameter` on arrays that it hands out: where their gradient is, and why they cannot be written to.
+    # Set by `Parameter` on the arrays it returns: how to get their gradient, and a name for those that are read-only.
     gradient_of: "Callable[[], ndarray | None] | None" = None
     read_only: str | None = None
 
@@ -79,7 +80,7 @@ class ndarray(ArrayValues):  # noqa: N801
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(refusal_of(name), name=name, obj=self)
 
-    __hash__ = object.__hash__  # MXNet has none; PyTorch keeps tensors in sets
+    __hash__ = object.__hash__  # MXNet's arrays cannot be hashed, but PyTorch keeps tensors in sets
 
     # -- NumPy's functions -------------------------------------------------------------------------------
 
@@ -87,15 +88,18 @@ class ndarray(ArrayValues):  # noqa: N801
         sign = _UFUNCS.get(ufunc.__name__)
         if method != "__call__" or kwargs or sign is None:
             raise TypeError(
-                f"the Gluon front end does not have numpy.{ufunc.__name__} of an array; use np.{ufunc.__name__}, "
-                "or x.asnumpy()"
+                f"the Gluon front end does not support numpy.{ufunc.__name__} of an ndarray; use np.{ufunc.__name__}, "
+                "or convert with x.asnumpy()"
             )
         left, right = (arithmetic.operand(plain(side), sign) for side in inputs)
         return wrap(arithmetic.binary(sign, left, right))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         name = func.__name__
-        raise TypeError(f"the Gluon front end does not have numpy.{name} of an array; use np.{name}, or x.asnumpy()")
+        raise TypeError(
+            f"the Gluon front end does not support numpy.{name} of an ndarray; use np.{name}, "
+            "or convert with x.asnumpy()"
+        )
 
     # -- copies and conversions ----------------------------------------------------------------------------
 
@@ -113,7 +117,7 @@ class ndarray(ArrayValues):  # noqa: N801
         return wrap(plain(self).clone())
 
     def copyto(self, other: Any) -> "ndarray":
-        """Writes the values into another array, which is returned."""
+        """Copies the values into another array, and returns that array."""
         if not isinstance(other, ndarray) or other.shape != self.shape or other.dtype != self.dtype:
             raise refusal("ndarray.copyto to another shape, dtype or device", "use other[:] = x")
         other[() if not other.ndim else slice(None)] = self
@@ -130,11 +134,11 @@ class ndarray(ArrayValues):  # noqa: N801
         return _from_numpy, (self.asnumpy(),)
 
     def detach(self) -> "ndarray":
-        """The same memory, outside of the graph of gradients."""
+        """An array over the same memory, detached from the computational graph."""
         return wrap(plain(self).detach())
 
     def as_in_ctx(self, ctx: Any) -> "ndarray":
-        """The array itself if it is on that device; else a copy there."""
+        """The array itself if it is on that device already, otherwise a copy on that device."""
         target = torch.device(ctx)
         device = plain(self).device
         if target.type == device.type and target.index in (None, device.index):
@@ -151,7 +155,7 @@ class ndarray(ArrayValues):  # noqa: N801
         return self
 
     def wait_to_read(self) -> None:
-        """Does nothing: MXNet computes asynchronously, and here everything has been computed."""
+        """Does nothing: unlike MXNet, PyTorch waits by itself where it has to."""
 
     # -- indices -------------------------------------------------------------------------------------------
 
@@ -169,12 +173,12 @@ class ndarray(ArrayValues):  # noqa: N801
 
     def _check_write(self, operation: str, value: Any) -> None:
         if self.read_only is not None:
-            raise refusal(f"{self.read_only} as an array to write into", "it is zeros that are not stored yet")
+            raise refusal(f"writing to {self.read_only}", "its zeros are not stored, so run backward first")
         tensors = [tensor for tensor in (self, value) if isinstance(tensor, torch.Tensor)]
         if differentiating() and any(tensor.requires_grad for tensor in tensors):
             raise MXNetError(
-                f"the Gluon front end has no ndarray {operation} under autograd.record() where gradients pass; "
-                "compute a new array, or write under autograd.pause()"
+                f"the Gluon front end does not support ndarray {operation} under autograd.record() on arrays that need "
+                "a gradient; compute a new array, or write under autograd.pause()"
             )
 
     # -- shapes: each method copies -------------------------------------------------------------------------
@@ -186,7 +190,7 @@ class ndarray(ArrayValues):  # noqa: N801
     @property
     def mT(self) -> "ndarray":  # type: ignore[override]  # noqa: N802
         if self.ndim < 2:
-            raise MXNetError("ndarray.mT takes an array of two axes or more")
+            raise MXNetError(f"ndarray.mT needs an array of at least 2 dimensions, not {self.ndim}")
         return wrap(shaping.swapped(plain(self), -1, -2))
 
     def transpose(self, *axes: Any) -> "ndarray":
@@ -345,7 +349,7 @@ class ndarray(ArrayValues):  # noqa: N801
     # -- gradients -------------------------------------------------------------------------------------------
 
     def attach_grad(self, grad_req: str = "write") -> None:
-        """Asks for the gradient with respect to this array; it is zeros before any backward."""
+        """Makes backward compute the gradient with respect to this array; until then the gradient is zeros."""
         check_grad_req(grad_req)
         if not self.is_leaf:
             raise MXNetError(
@@ -371,7 +375,7 @@ class ndarray(ArrayValues):  # noqa: N801
         return None if gradient is None else wrap(gradient)
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:  # type: ignore[override]
-        """Computes gradients of the array, or of the sum of its elements."""
+        """Computes the gradients of the array; if it has several elements, of their sum."""
         backward([self], None if out_grad is None else [out_grad], retain_graph)
 
 
@@ -400,7 +404,7 @@ _UFUNCS = {
 
 
 def wrap(tensor: torch.Tensor) -> ndarray:
-    """The same tensor as an ndarray; the graph is kept."""
+    """The same tensor as an ndarray, in the same graph."""
     with torch._C.DisableTorchFunctionSubclass():
         return _TENSOR.as_subclass(tensor, ndarray)  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""Gluon arrays as leaves of containers: handled as the tensors beneath them, whose methods arrays do not have."""
+"""Gluon arrays as leaves of containers, handled as the underlying tensors, because arrays lack the tensor methods."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
@@ -34,7 +34,7 @@ from leafwise.homes.torch.viewing import TorchViewing
 
 
 def _over_tensors(capability: type[Capability]) -> type[Capability]:
-    """A capability of tensors for arrays: every method gets the tensors beneath them."""
+    """Adapts a capability for tensors to arrays: every method gets the underlying tensors."""
 
     def method(name: str) -> Callable[..., Any]:
         def over(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,17 +55,17 @@ class ArrayClipping(_over_tensors(TorchClipping)):  # type: ignore[misc]
 
 class ArrayFreezing(TorchFreezing):
     def cannot_train(self, value: Any, trainable: bool) -> str:
-        return "it is an array; use attach_grad() and drop_grad()"
+        return "it is a Gluon array; use attach_grad() or drop_grad()"
 
 
 class ArrayPacking(TorchPacking):
     def cannot_pack(self, value: Any) -> str:
-        return "it is an array; pack the Block that has parameters"
+        return "it is a Gluon array; flatten a Block instead"
 
 
 class ArrayRebuilding(TorchRebuilding):
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
-        raise Unsupported(self.home.name, "give a new array of another shape", "np.zeros does")
+        raise Unsupported(self.home.name, "allocate an array of another shape", "use np.zeros")
 
 
 class ArrayHome(TorchHome):

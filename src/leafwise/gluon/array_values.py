@@ -1,4 +1,4 @@
-"""What an array is: its shape and dtype, its text, and its elements as Python values. No method makes a new array."""
+"""The shape and dtype of an array, its text, and its elements as Python values. No method here makes a new array."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,13 +13,13 @@ _TENSOR: Any = torch.Tensor  # for PyTorch's own properties, which an array over
 
 
 class ArrayValues(torch.Tensor):
-    """The base of `leafwise.gluon.array.ndarray`, which adds everything that computes new arrays."""
+    """The base class of `leafwise.gluon.array.ndarray`, which adds the methods that compute new arrays."""
 
-    # -- what it is ------------------------------------------------------------------------------------
+    # -- shape and dtype -------------------------------------------------------------------------------
 
     @property
     def tensor(self) -> torch.Tensor:
-        """The same memory as a plain `torch.Tensor`, with everything that PyTorch has."""
+        """The same memory as a plain `torch.Tensor`, with all of PyTorch's methods."""
         beneath: torch.Tensor = plain(self)
         return beneath
 
@@ -75,7 +75,7 @@ class ArrayValues(torch.Tensor):
 
     def __iter__(self) -> Iterator[Any]:
         if not self.ndim:
-            raise TypeError("the Gluon front end does not iterate over an array without axes; use .item()")
+            raise TypeError("the Gluon front end does not support iteration over a 0-d array; use .item()")
         return (self[index] for index in range(self.shape[0]))
 
     def __reversed__(self) -> Iterator[Any]:
@@ -88,7 +88,7 @@ class ArrayValues(torch.Tensor):
         if self.size == 1:
             return bool(self.item())
         if not self.size:
-            raise ValueError("the Gluon front end does not have bool() of an empty array; compare its size with 0")
+            raise ValueError("the Gluon front end does not support bool() of an empty array; use x.size > 0")
         raise ValueError("The truth value of an ndarray with multiple elements is ambiguous; use x.any() or x.all()")
 
     def __int__(self) -> int:
@@ -111,19 +111,19 @@ class ArrayValues(torch.Tensor):
         return self.item()
 
     def item(self, *args: Any) -> Any:
-        """An element as a Python number: the only one, or by position."""
+        """One element as a Python number: the only one, or the one at a position."""
         return self.asnumpy().item(*args)
 
     def tolist(self) -> Any:
         return self.asnumpy().tolist()
 
     def asnumpy(self) -> Any:
-        """A NumPy copy."""
+        """A copy as a NumPy array."""
         return plain(self).detach().cpu().numpy().copy()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         if copy is False:
-            raise ValueError("an array of NumPy that is made from an ndarray is always a copy")
+            raise ValueError("cannot convert an ndarray to a NumPy array without a copy; leave out copy=False")
         return self.asnumpy() if dtype is None else self.asnumpy().astype(dtype)
 
 

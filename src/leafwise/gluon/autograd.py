@@ -1,4 +1,4 @@
-"""`mxnet.autograd`: when operations are recorded, and whether for training."""
+"""`mxnet.autograd`: whether operations are recorded, and whether layers behave as in training."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def _mode(recording: bool | None, training: bool | None) -> Iterator[None]:
 
 
 def record(train_mode: bool = True):  # type: ignore[no-untyped-def]
-    """Operations in this scope can be differentiated.
+    """Operations in this scope are recorded, so that they can be differentiated.
 
     >>> from leafwise.gluon import autograd, np
     >>> x = np.arange(4)
@@ -59,4 +59,4 @@ def is_training() -> bool:
     return STATE.training
 
 
-__getattr__ = missing("autograd", {"grad": "use torch.autograd.grad"}, "torch.autograd may have {name}")
+__getattr__ = missing("autograd", {"grad": "use torch.autograd.grad"}, "torch.autograd may have an equivalent")

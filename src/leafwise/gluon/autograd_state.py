@@ -1,4 +1,4 @@
-"""Whether operations are being recorded, and whether for training: one state for each thread, as in MXNet."""
+"""Whether operations are recorded, and whether layers behave as in training: one state per thread, as in MXNet."""
 
 import threading
 
@@ -14,5 +14,5 @@ STATE = _AutogradState()
 
 
 def differentiating() -> bool:
-    """Whether operations on arrays are differentiated: inside `record()`, and outside of `torch.no_grad()`."""
+    """Whether operations on arrays are recorded: inside `record()`, unless inside `torch.no_grad()`."""
     return STATE.recording and torch.is_grad_enabled()

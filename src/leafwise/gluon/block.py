@@ -16,7 +16,7 @@ from leafwise.gluon.parameter import Parameter
 
 
 class Block(nn.Module):
-    """The base of layers and models. PyTorch's own methods work on it: `named_parameters()`, `state_dict()`, `to()`.
+    """The base class of layers and models. PyTorch's own methods work: `named_parameters()`, `state_dict()`, `to()`.
 
     >>> from leafwise.gluon import Block, nn, np
     >>> class Twice(Block):
@@ -40,8 +40,9 @@ class Block(nn.Module):
         object.__setattr__(self, "_reg_params", {})
         if prefix is not None or params is not None:
             raise TypeError(
-                "the Gluon front end speaks the 2.x dialect: name a block by the attribute that holds it, "
-                "and share with share_parameters(other.collect_params())"
+                "the Gluon front end does not support the arguments prefix and params of MXNet 1.x; a block gets its "
+                "name from the attribute it is assigned to, and shares parameters with "
+                "share_parameters(other.collect_params())"
             )
 
     # -- attributes ----------------------------------------------------------------------------------
@@ -65,11 +66,11 @@ class Block(nn.Module):
 
     @property
     def _children(self) -> dict[str, Any]:
-        """The children as Gluon 2 has them: each as a weak reference, to be called."""
+        """The children as Gluon 2.x stores them: weak references, so that `child()` is the block."""
         return {name: weakref.ref(child) for name, child in self._modules.items()}
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        # A parameter without values yet takes shape and values from the state dict.
+        # A parameter that has no values yet gets its shape and values from the state dict.
         for name, parameter in self._reg_params.items():
             values = state_dict.get(prefix + name)
             if values is not None and not parameter.is_initialized:
@@ -82,18 +83,18 @@ class Block(nn.Module):
         self._parameters[name] = parameter.tensor
 
     def register_child(self, block: nn.Module, name: str | None = None) -> None:
-        """Adds a child, by the next number if no name is given."""
+        """Adds a child; if no name is given, the next number is its name."""
         self.add_module(str(len(self._modules)) if name is None else name, block)
 
     # -- parameters ----------------------------------------------------------------------------------
 
     @property
     def params(self) -> dict[str, Parameter]:
-        """This block's own parameters, those of children not included."""
+        """This block's own parameters, without those of its children."""
         return dict(self._reg_params)
 
     def collect_params(self, select: str | None = None) -> dict[str, Parameter]:
-        """Every parameter by its dotted name, or those whose name begins with a match of `select`."""
+        """Every parameter by its dotted name; with `select`, those whose names this pattern matches from the start."""
         parameters = {}
         for path, module in self.named_modules(remove_duplicate=False):
             if isinstance(module, Block):
@@ -107,12 +108,12 @@ class Block(nn.Module):
     def initialize(
         self, init: Any = None, device: Any = None, verbose: bool = False, force_reinit: bool = False, ctx: Any = None
     ) -> None:
-        """Initializes every parameter; where a shape is not known yet, at the first forward."""
+        """Initializes every parameter; one whose shape is not known yet, at the first forward pass."""
         for parameter in self.collect_params().values():
             parameter.initialize(None, device, init, force_reinit=force_reinit)
 
     def share_parameters(self, shared: Any) -> "Block":
-        """Takes parameters from a dict of dotted names, as `collect_params()` of another block gives it."""
+        """Replaces parameters of this block by those in a dict of dotted names, such as `other.collect_params()`."""
         if shared is None:
             return self
         if not isinstance(shared, dict):
@@ -147,11 +148,11 @@ class Block(nn.Module):
             return super().__call__(*args, **kwargs)
 
     def infer_shape(self, *args: Any) -> None:
-        """Layers set the shapes here that follow from their inputs."""
+        """Sets the parameter shapes that depend on the inputs; layers override this."""
 
     def finish_deferred_init(self, *args: Any) -> None:
-        """Gives this block's own parameters the values that waited for the shapes of its inputs. Raises where one was
-        never initialized. A layer calls this before it uses its parameters."""
+        """Initializes this block's own parameters whose initialization was deferred until the input shapes are known.
+        Raises if a parameter was never initialized. Layers call this before they use their parameters."""
         if any(parameter.is_deferred for parameter in self._reg_params.values()):
             self.infer_shape(*args)
             for parameter in self._reg_params.values():
@@ -170,7 +171,7 @@ def _indented(text: str) -> str:
 
 
 class HybridBlock(Block):
-    """The same as a Block: PyTorch does not need a second form."""
+    """The same as a Block: PyTorch does not need a separate hybrid form."""
 
     def hybridize(self, active: bool = True, **kwargs: Any) -> None:
-        """Does nothing; `torch.compile(net)` compiles."""
+        """Does nothing; to compile, use `torch.compile(net)`."""

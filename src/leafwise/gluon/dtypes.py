@@ -1,4 +1,4 @@
-"""Dtypes by the names of NumPy, which MXNet uses, and as PyTorch has them."""
+"""Conversion between NumPy's dtypes, which MXNet uses, and PyTorch's."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from leafwise.gluon.base import MXNetError
 
 
 def numpy_dtype(dtype: torch.dtype) -> Any:
-    name = str(dtype).removeprefix("torch.")
+    name = dtype_name(dtype)
     known = DTYPES.get(name)
     if known is not None and not known.is_native:
         import ml_dtypes
@@ -19,8 +19,13 @@ def numpy_dtype(dtype: torch.dtype) -> Any:
     return numpy.dtype(name)
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name that MXNet uses in messages: float32, not torch.float32."""
+    return str(dtype).removeprefix("torch.")
+
+
 def torch_dtype(dtype: Any) -> torch.dtype:
-    """A dtype as PyTorch has it, from a name, a NumPy type or a torch.dtype; float32 for None."""
+    """The torch.dtype for a name, a NumPy type or a torch.dtype; float32 for None."""
     if dtype is None:
         return torch.float32
     if isinstance(dtype, torch.dtype):

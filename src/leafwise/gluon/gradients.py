@@ -16,7 +16,7 @@ def check_grad_req(grad_req: str) -> None:
 
 
 def backward(heads: Iterable[torch.Tensor], head_grads: Any = None, retain_graph: bool = False) -> None:
-    """Backward from arrays. A gradient is overwritten, unless its `grad_req` is 'add'."""
+    """Runs backward from arrays. Gradients are overwritten, except where `grad_req` is 'add'."""
     tensors = [_beneath(head) for head in heads]
     if not all(tensor.requires_grad for tensor in tensors):
         raise MXNetError(
@@ -39,7 +39,7 @@ def backward(heads: Iterable[torch.Tensor], head_grads: Any = None, retain_graph
 
 
 def _write_gradient(leaf: Any, before: Any) -> None:
-    """Writes a new gradient into the memory of the one before, to which the user may have a reference."""
+    """Writes a new gradient into the memory of the previous one, because the user may have a reference to it."""
     after = _TENSOR.grad.__get__(leaf)
     if before is None or (after is not None and before.dtype != after.dtype):
         return
@@ -56,7 +56,7 @@ def _beneath(array: Any) -> torch.Tensor:
 
 
 def _leaves_of(tensors: list[torch.Tensor]) -> list[Any]:
-    """The tensors whose gradients a backward from here would add to."""
+    """The leaf tensors that a backward from these tensors would compute gradients for."""
     leaves, seen = [], set()
     stack = [tensor.grad_fn for tensor in tensors]
     while stack:

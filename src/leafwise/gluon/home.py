@@ -1,4 +1,4 @@
-"""The leaves of a Block: as those of the PyTorch module that it is, with paths as Gluon spells them."""
+"""The leaves of a Block: handled like those of any PyTorch module, but with paths as Gluon writes them."""
 
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -13,19 +13,21 @@ from leafwise.gluon.nn import Sequential
 from leafwise.homes.torch.home import TorchHome
 from leafwise.homes.torch.tying import TorchTying
 
+_CANNOT_UNTIE = "Blocks share Parameter objects; build the Block again without share_parameters()"
+
 
 class GluonTying(TorchTying):
     def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
-        raise Unsupported(self.home.name, "tie", "share_parameters() of a Block does")
+        raise Unsupported(self.home.name, "tie", "use share_parameters() of the Block")
 
     def untie(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
-        raise Unsupported(self.home.name, "untie", "the parameters of a Block are shared by share_parameters()")
+        raise Unsupported(self.home.name, "untie", _CANNOT_UNTIE)
 
     def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
-        raise Unsupported(self.home.name, "untie", "the parameters of a Block are shared by share_parameters()")
+        raise Unsupported(self.home.name, "untie", _CANNOT_UNTIE)
 
     def keep_ties(self, root: Any, objects: list[Any], groups: list[TiedPlaces], keep: Keep | None) -> Any:
-        reason = "Blocks share Parameter objects, which hold on to their tensors"
+        reason = "Blocks share Parameter objects, and each keeps its own tensor"
         raise Unsupported(self.home.name, "keep ties", reason)
 
 

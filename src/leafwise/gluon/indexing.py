@@ -1,7 +1,7 @@
 """Indexing with MXNet's rules, over plain tensors.
 
-Integers and slices give a view where the elements lie next to each other in memory, and a copy elsewhere; index arrays
-and masks give a copy. "Next to each other" means in row-major order, whatever strides the tensor has.
+Integers and slices give a view if the elements are contiguous, and a copy otherwise; index arrays and masks give a
+copy. "Contiguous" means in row-major order, whatever strides the tensor has.
 """
 
 import math
@@ -11,10 +11,11 @@ import numpy
 import torch
 
 from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.dtypes import dtype_name
 
 
 def read(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:
-    """The part that a key selects, as a view or as a copy; None where it is the whole array."""
+    """The part that a key selects, as a view or as a copy; None if it is the whole array."""
     if tensor.ndim == 0 and key != ():
         raise IndexError("scalar tensor can only accept `()` as index")
     if isinstance(key, slice):
@@ -45,12 +46,12 @@ def write(tensor: torch.Tensor, key: Any, value: Any) -> None:
                 _check_slice(part, size)
     source = _as_source(value, tensor)
     if any(part is None for part in parts) and isinstance(value, torch.Tensor | numpy.ndarray):
-        raise refusal("ndarray[key with None] = array", "leave None out of the key, and give the array's axes instead")
+        raise refusal("ndarray[key with None] = array", "leave None out of the key, and reshape the array instead")
     if all(_is_basic(part) for part in parts):
         target, flipped = _cut(tensor, parts)
         shape = target[_dropping(parts)].shape if parts else target.shape
         fitting = _fitted(source, shape)
-        if flipped:  # backward slices are assigned forward, from reversed values
+        if flipped:  # slices with a negative step are assigned forward, from reversed values
             fitting = torch.flip(fitting[_adding(parts)], flipped)
             target.copy_(fitting)
         else:
@@ -61,7 +62,7 @@ def write(tensor: torch.Tensor, key: Any, value: Any) -> None:
     if not source.ndim:
         tensor.put_(flat, values)
         return
-    # Where a position occurs twice, the last value wins; PyTorch leaves that undefined.
+    # If a position occurs twice, the last value wins; PyTorch leaves that undefined.
     _, from_the_end = numpy.unique(flat.flip(0).cpu().numpy(), return_index=True)
     last = torch.from_numpy(len(flat) - 1 - from_the_end).to(flat.device)
     tensor.put_(flat[last], values[last])
@@ -81,10 +82,10 @@ def _is_basic(part: Any) -> bool:
 
 
 def _expanded(key: Any, tensor: torch.Tensor) -> tuple[Any, ...]:
-    """The key as a tuple with one entry for each axis, and None for each new one."""
+    """The key as a tuple with one entry for each axis, and None for each new axis."""
     raw_parts = list(key) if isinstance(key, tuple) else [key]
     if len({part.shape for part in raw_parts if isinstance(part, torch.Tensor) and part.ndim}) > 1:
-        raise refusal("ndarray indexed with arrays of different shapes", "broadcast them first, with np.broadcast_to")
+        raise refusal("indexing an ndarray with arrays of different shapes", "use np.broadcast_to on them first")
     parts = [_part(part, alone=not isinstance(key, tuple)) for part in raw_parts]
     taken = sum(part.ndim if _is_mask(part) else 1 for part in parts if part is not None and part is not Ellipsis)
     if taken > tensor.ndim:
@@ -119,26 +120,26 @@ def _part(part: Any, alone: bool) -> Any:
 
 def _index_array(part: Any, alone: bool) -> torch.Tensor:
     if isinstance(part, list | tuple) and any(isinstance(item, torch.Tensor | slice) or item is None for item in part):
-        raise refusal("ndarray indexed with a list of arrays or slices", "use a tuple, or np.stack")
+        raise refusal("indexing an ndarray with a list of arrays or slices", "use a tuple, or np.stack")
     values = numpy.asarray(part)
     if values.dtype == bool:
         if not alone:
-            raise refusal("ndarray indexed with bools of Python or NumPy beside other indices", _AS_MASK)
+            raise refusal("indexing an ndarray with a Python or NumPy mask and other indices together", _AS_MASK)
         return torch.from_numpy(values.copy())
     if values.size and values.dtype.kind not in "iuf":
         raise ValueError(f"NDArray does not support slicing with key {part} of type {type(part)}.")
     return torch.from_numpy(values.astype("int64"))
 
 
-_AS_MASK = "make it a mask with np.array(mask, dtype='bool')"
+_AS_MASK = "convert the mask with np.array(mask, dtype='bool')"
 
 
 def _check_masks(key: Any, value: Any) -> None:
     for part in key if isinstance(key, tuple) else (key,):
         if isinstance(part, list | tuple | numpy.ndarray) and numpy.asarray(part).dtype == bool:
-            raise refusal("ndarray[mask] = value with a mask of Python or NumPy", _AS_MASK)
+            raise refusal("ndarray[mask] = value with a Python or NumPy mask", _AS_MASK)
         if _is_mask(part) and isinstance(value, list | tuple | numpy.ndarray):
-            raise NotImplementedError("the Gluon front end has no ndarray[mask] = list; use np.array(values)")
+            raise NotImplementedError("the Gluon front end does not support ndarray[mask] = list; use np.array(values)")
 
 
 # -- integers and slices ---------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ def _basic(tensor: torch.Tensor, parts: tuple[Any, ...]) -> tuple[torch.Tensor, 
 
 
 def _cut(tensor: torch.Tensor, parts: tuple[Any, ...]) -> tuple[torch.Tensor, list[int]]:
-    """The tensor sliced along every axis, with none dropped or added; and the axes still to be reversed."""
+    """The tensor sliced along every axis, without dropping or adding axes; and the axes still to be reversed."""
     cuts, flipped = [], []
     for axis, (part, size) in enumerate(zip(_without_new(parts), tensor.shape, strict=False)):
         start, length, step = _span(part, size, axis)
@@ -168,7 +169,7 @@ def _cut(tensor: torch.Tensor, parts: tuple[Any, ...]) -> tuple[torch.Tensor, li
 
 
 def _span(part: Any, size: int, axis: int) -> tuple[int, int, int]:
-    """Where a part begins, how many elements it takes, and its step."""
+    """The start, length and step of a part of a key."""
     if isinstance(part, int):
         if not -size <= part < size:
             raise IndexError(f"index {part} is out of bounds for axis {axis} with size {size}")
@@ -192,7 +193,7 @@ def _adding(parts: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _is_contiguous(parts: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
-    """Whether the elements are contiguous: every axis before one that is cut selects a single element."""
+    """Whether the elements are contiguous: on every axis before a sliced one, a single element is selected."""
     spans = [_span(part, size, axis) for axis, (part, size) in enumerate(zip(_without_new(parts), shape, strict=False))]
     if math.prod(length for _, length, _ in spans) <= 1:
         return True
@@ -209,21 +210,21 @@ def _is_contiguous(parts: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
 
 def _advanced(tensor: torch.Tensor, parts: tuple[Any, ...]) -> torch.Tensor:
     if any(part is None for part in parts):
-        raise refusal("ndarray indexed with arrays and None together", "index first, then np.expand_dims")
+        raise refusal("indexing an ndarray with arrays and None together", "index first, then use np.expand_dims")
     # Slices are applied first, which leaves whole axes, arrays and integers.
     before: list[Any] = []
     for part in parts:
         before += [part if isinstance(part, slice) else slice(None)] * (part.ndim if _is_mask(part) else 1)
     cut, flipped = _cut(tensor, tuple(before))
     if tensor.numel() and not cut.numel():
-        raise MXNetError("ndarray indexed with arrays beside an empty slice")
+        raise MXNetError("cannot index an ndarray with arrays and an empty slice together")
     cut = torch.flip(cut, flipped) if flipped else cut
     arrays = [part for part in parts if isinstance(part, torch.Tensor)]
     rest = tuple(slice(None) if isinstance(part, slice) else part for part in parts)
     # PyTorch applies integers first; NumPy treats them as index arrays, which differs where slices separate them.
     whole = [at for at, part in enumerate(rest) if not isinstance(part, slice)]
     if len(whole) > 1 and whole[-1] - whole[0] >= len(whole) and any(isinstance(rest[at], int) for at in whole):
-        raise refusal("ndarray indexed with integers and arrays on both sides of a slice", "index in two steps")
+        raise refusal("indexing an ndarray with integers and arrays on both sides of a slice", "index in two steps")
     for axis, (part, size) in enumerate(zip(rest, cut.shape, strict=False)):
         if isinstance(part, int) and not any(_is_mask(array) for array in arrays):
             _span(part, size, axis)
@@ -238,7 +239,7 @@ def _as_source(value: Any, target: torch.Tensor) -> torch.Tensor:
         raise refusal("ndarray[key] = None", "assign np.nan")
     if isinstance(value, torch.Tensor):
         if target.dtype == torch.bool and value.dtype != torch.bool:
-            raise refusal(f"an assignment of {value.dtype} to an ndarray of bool", "compare it first, as in != 0")
+            raise refusal(f"assigning {dtype_name(value.dtype)} to an ndarray of bool", "assign value != 0")
         source = value.detach().to(target.dtype)
         overlaps = source.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
         return source.clone() if overlaps else source
@@ -260,10 +261,11 @@ def _unwrapped(value: Any) -> Any:
 
 
 def _fitted(source: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Broadcast to the shape; leading axes of size one are dropped where there are too many."""
+    """Broadcasts to a shape; if there are too many axes, leading ones of size one are dropped."""
     while source.ndim > len(shape) and source.shape[0] == 1:
         source = source[0]
     try:
         return source.expand(shape)
     except RuntimeError as error:
-        raise MXNetError(f"values of shape {tuple(source.shape)} cannot be assigned to {tuple(shape)}") from error
+        shapes = f"values of shape {tuple(source.shape)} to an ndarray of shape {tuple(shape)}"
+        raise MXNetError(f"cannot assign {shapes}") from error

@@ -15,13 +15,13 @@ _REGISTERED: dict[str, type["Initializer"]] = {}
 
 
 def register(cls: type["Initializer"]) -> type["Initializer"]:
-    """Makes an initializer known by its lower-case name."""
+    """Registers an initializer under its lower-case name."""
     _REGISTERED[cls.__name__.lower()] = cls
     return cls
 
 
 class Initializer:
-    """The base: a subclass implements `_init_weight(name, array)` and writes in place.
+    """The base class. A subclass implements `_init_weight(name, array)`, which writes into the array in place.
 
     >>> from leafwise.gluon import init, nn
     >>> class Halves(init.Initializer):
@@ -49,7 +49,7 @@ class Initializer:
 
 
 def create(initializer: Any) -> Initializer:
-    """The initializer of this name; an initializer is returned unchanged."""
+    """Returns the initializer with this name; an initializer is returned unchanged."""
     if isinstance(initializer, Initializer):
         return initializer
     assert isinstance(initializer, str), "initializer must be of string type"
@@ -65,7 +65,7 @@ def _write(arr: ndarray, values: Any) -> None:
 
 @register
 class Uniform(Initializer):
-    """Uniform in [-scale, scale]; the default of Gluon, with 0.07."""
+    """Uniform in [-scale, scale]; Gluon's default, with a scale of 0.07."""
 
     def __init__(self, scale: float = 0.07) -> None:
         super().__init__(scale=scale)
@@ -77,7 +77,7 @@ class Uniform(Initializer):
 
 @register
 class Normal(Initializer):
-    """Normal about zero."""
+    """Normal with mean zero and standard deviation sigma."""
 
     def __init__(self, sigma: float = 0.01) -> None:
         super().__init__(sigma=sigma)
@@ -121,7 +121,7 @@ _REGISTERED |= {"zeros": Zero, "ones": One, "gaussian": Normal}
 
 @register
 class Xavier(Initializer):
-    """Xavier Glorot's: the scale follows from fan-in, fan-out or their average."""
+    """Xavier (Glorot) initialization: the scale depends on fan-in, fan-out or their average."""
 
     def __init__(self, rnd_type: str = "uniform", factor_type: str = "avg", magnitude: float = 3) -> None:
         super().__init__(rnd_type=rnd_type, factor_type=factor_type, magnitude=magnitude)
@@ -147,5 +147,5 @@ class Xavier(Initializer):
 __getattr__ = missing(
     "init",
     {},
-    "use Uniform, Normal, Zero, One, Constant or Xavier, or subclass Initializer and write into the array",
+    "use Uniform, Normal, Zero, One, Constant or Xavier, or write a subclass of Initializer",
 )

@@ -24,7 +24,7 @@ _ACTIVATIONS = {
 
 
 class Sequential(Block):
-    """Blocks one after another.
+    """Calls its blocks one after another.
 
     >>> from leafwise.gluon import nn
     >>> net = nn.Sequential()
@@ -39,15 +39,17 @@ class Sequential(Block):
     """
 
     def add(self, *blocks: torch.nn.Module) -> None:
-        """Adds blocks at the end; a plain torch module is a block too."""
+        """Adds blocks at the end; torch modules are accepted, too."""
         for block in blocks:
             if not isinstance(block, torch.nn.Module):
-                raise TypeError(f"{type(self).__name__}.add takes Blocks or torch modules, not {type(block).__name__}")
+                raise TypeError(
+                    f"{type(self).__name__}.add accepts Blocks and torch modules, not {type(block).__name__}"
+                )
             self.register_child(block)
 
     def forward(self, x: Any, *args: Any) -> Any:
         for block in self._modules.values():
-            # A plain module is PyTorch's own code: it gets tensors, and its results become arrays again.
+            # A torch module gets tensors, and its results become arrays again.
             is_plain = isinstance(x, ndarray) and not isinstance(block, Block)
             x = through_torch(block, x, *args) if is_plain else block(x, *args)  # type: ignore[arg-type, misc]
             args = ()
@@ -69,11 +71,11 @@ class Sequential(Block):
 
 
 class HybridSequential(Sequential, HybridBlock):
-    """A Sequential that could be hybridized."""
+    """The same as a Sequential; `hybridize()` does nothing."""
 
 
 class Activation(HybridBlock):
-    """A function as a layer: relu, sigmoid, tanh, softrelu, softsign."""
+    """An activation function as a layer: relu, sigmoid, tanh, softrelu or softsign."""
 
     def __init__(self, activation: str) -> None:
         super().__init__()
@@ -89,7 +91,7 @@ class Activation(HybridBlock):
 
 
 class Dense(HybridBlock):
-    """A fully connected layer; without `in_units`, the first input gives it.
+    """A fully connected layer. If `in_units` is not given, it is inferred from the first input.
 
     >>> from leafwise.gluon import nn, np
     >>> layer = nn.Dense(3)
@@ -131,7 +133,7 @@ class Dense(HybridBlock):
 
     def forward(self, x: Any) -> Any:
         self.finish_deferred_init(x)
-        # From PyTorch's own dict, where torch.func.functional_call puts other tensors in their place.
+        # Read from PyTorch's own dict, because torch.func.functional_call replaces the tensors there.
         weight, bias = self._parameters["weight"], self._parameters.get("bias")
         assert weight is not None
         units, width = weight.shape
@@ -152,4 +154,4 @@ class Dense(HybridBlock):
 
 add_roles(Dense, {"weight": ("linear.weight", ("out", "in")), "bias": ("bias", ("out",))})
 
-__getattr__ = missing("gluon.nn", {}, "a Sequential takes torch modules too: torch.nn may have what {name} does")
+__getattr__ = missing("gluon.nn", {}, "torch.nn may have an equivalent, which can be added to a Sequential")

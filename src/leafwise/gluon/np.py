@@ -1,4 +1,4 @@
-"""`mxnet.np`: functions on arrays like NumPy's that default to float32; the common ones, not all of MXNet's."""
+"""`mxnet.np`: the common array functions, like NumPy's but with float32 as the default dtype; MXNet has more."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,10 +10,10 @@ from leafwise.gluon import arithmetic, random, shaping
 from leafwise.gluon.array import ndarray, wrap
 from leafwise.gluon.array_values import plain
 from leafwise.gluon.base import MXNetError, missing, refusal
-from leafwise.gluon.dtypes import numpy_dtype, torch_dtype
+from leafwise.gluon.dtypes import dtype_name, torch_dtype
 
 pi, e, inf, nan, newaxis = numpy.pi, numpy.e, numpy.inf, numpy.nan, None
-# dtypes, not types, as in MXNet, so that they equal their names and print as them.
+# As in MXNet, these are dtypes, not types, so that they equal their names and print as them.
 float16, float32, float64 = numpy.dtype("float16"), numpy.dtype("float32"), numpy.dtype("float64")
 int8, int32, int64 = numpy.dtype("int8"), numpy.dtype("int32"), numpy.dtype("int64")
 uint8, bool_ = numpy.dtype("uint8"), numpy.dtype("bool")
@@ -25,7 +25,7 @@ _Shape = int | Sequence[int]
 
 
 def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:
-    """An array of numbers, in float32 unless `dtype` is given; arrays, and scalars of NumPy's types, keep their dtype.
+    """An array of numbers, float32 unless `dtype` is given; ndarrays and NumPy scalars keep their dtype.
 
     >>> from leafwise.gluon import np
     >>> np.array([1, 2])
@@ -38,7 +38,7 @@ def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -
     if isinstance(object, numpy.generic) and dtype is None:
         dtype = values.dtype
     if values.dtype.kind not in "biuf":
-        raise TypeError(f"np.array takes numbers, not {object!r}")
+        raise TypeError(f"np.array needs numbers, not {object!r}")
     return wrap(torch.from_numpy(values).to(_dtype(dtype)))
 
 
@@ -63,11 +63,11 @@ def ones(shape: _Shape = (), dtype: Any = None, ctx: Any = None, device: Any = N
 
 def full(shape: _Shape, fill_value: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:
     if dtype is float:
-        raise refusal("np.full with dtype=float", "MXNet ignores it; write dtype='float32' or dtype='float64'")
+        raise refusal("np.full with dtype=float, which MXNet ignores", "use dtype='float32' or dtype='float64'")
     if isinstance(fill_value, ndarray):
         return fill_value.astype(fill_value.dtype if dtype is None else dtype).broadcast_to(shape)
     if not isinstance(fill_value, bool | int | float):
-        raise MXNetError(f"np.full takes a number or an array, not {type(fill_value).__name__}")
+        raise MXNetError(f"np.full needs a number or an array, not {type(fill_value).__name__}")
     own = torch.int64 if type(fill_value) is int else torch.bool if type(fill_value) is bool else torch.float32
     return wrap(torch.full(_sizes(shape), fill_value, dtype=own if dtype is None else torch_dtype(dtype)))
 
@@ -99,7 +99,7 @@ def ones_like(a: ndarray, dtype: Any = None) -> ndarray:
 
 def _tensor(a: Any, name: str) -> torch.Tensor:
     if not isinstance(a, torch.Tensor):
-        raise TypeError(f"np.{name} takes an array, not {type(a).__name__}; use np.array(values)")
+        raise TypeError(f"np.{name} needs an array, not {type(a).__name__}; use np.array(values)")
     return plain(a)  # type: ignore[no-any-return]
 
 
@@ -124,8 +124,8 @@ def stack(arrays: Sequence[ndarray], axis: int = 0) -> ndarray:
 def _of_one_dtype(arrays: Sequence[Any], name: str) -> list[torch.Tensor]:
     tensors = [_tensor(array, name) for array in arrays]
     if len({tensor.dtype for tensor in tensors}) > 1:
-        dtypes = ", ".join(str(numpy_dtype(tensor.dtype)) for tensor in tensors)
-        raise MXNetError(f"np.{name} takes arrays of one dtype, not {dtypes}; use .astype()")
+        dtypes = ", ".join(dtype_name(tensor.dtype) for tensor in tensors)
+        raise MXNetError(f"np.{name} needs arrays of the same dtype, not {dtypes}; use .astype()")
     return tensors
 
 
@@ -237,22 +237,23 @@ def take(a: ndarray, indices: Any, axis: int | None = None, mode: str | None = "
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """Elements of `x` where the condition holds and of `y` elsewhere; without both, the positions where it holds."""
+    """Elements of `x` where the condition is true and of `y` elsewhere; without `x` and `y`, where it is true."""
     mask = _tensor(condition, "where") != 0
     if x is None and y is None:
         return wrap(mask).nonzero()
     sides = [plain(side) for side in (x, y)]
     arrays = [side for side in sides if isinstance(side, torch.Tensor)]
     if len({side.dtype for side in arrays}) > 1:
-        raise MXNetError("np.where takes arrays of one dtype; use .astype()")
+        dtypes = " and ".join(dtype_name(side.dtype) for side in arrays)
+        raise MXNetError(f"np.where needs arrays of the same dtype, not {dtypes}; use .astype()")
     dtype = arrays[0].dtype if arrays else torch.float32
     for side in sides:
         if isinstance(side, int) and dtype in (torch.int8, torch.uint8):
-            raise refusal(f"np.where of {dtype} and a number", "use .astype('int32') first")
+            raise refusal(f"np.where of {dtype_name(dtype)} and a number", "use .astype('int32') first")
         if isinstance(side, float) and not dtype.is_floating_point:
             raise refusal("np.where of integers and a float", "use .astype('float32') first")
         if not isinstance(side, torch.Tensor | bool | int | float):
-            raise TypeError(f"np.where takes arrays and numbers, not {type(side).__name__}")
+            raise TypeError(f"np.where needs arrays or numbers, not {type(side).__name__}")
     first, second = (side if isinstance(side, torch.Tensor) else torch.tensor(side, dtype=dtype) for side in sides)
     return wrap(torch.where(mask, first, second))
 
@@ -302,7 +303,7 @@ def dot(a: Any, b: Any) -> ndarray:
 
 
 def matmul(a: Any, b: Any) -> ndarray:
-    """The matrix product, as `@` is."""
+    """The matrix product, like `@`."""
     return wrap(arithmetic.matmul(plain(a), plain(b)))
 
 
@@ -318,10 +319,10 @@ def _extremum(name: str, x1: Any, x2: Any) -> Any:
     if isinstance(x1, int | float) and isinstance(x2, int | float):
         return getattr(numpy, name)(x1, x2)
     if isinstance(x1, numpy.ndarray) or isinstance(x2, numpy.ndarray):
-        raise TypeError(f"np.{name} does not take arrays of NumPy; use np.array(values)")
+        raise TypeError(f"np.{name} does not accept NumPy arrays; use np.array(values)")
     sides = [arithmetic.operand(plain(side), f"np.{name}") for side in (x1, x2)]
     return wrap(arithmetic.extremum(name, *sides))
 
 
-__getattr__ = missing("np", {}, "arrays are tensors: torch.{name}, if PyTorch has it, takes and gives them")
+__getattr__ = missing("np", {}, "arrays are tensors, so use torch.{name} if PyTorch has it")
 __all__ = ["array", "dot", "ndarray", "random"]

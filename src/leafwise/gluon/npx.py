@@ -1,4 +1,4 @@
-"""`mxnet.npx`: common functions that MXNet has beyond NumPy's."""
+"""`mxnet.npx`: common functions of MXNet that NumPy does not have."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ import torch
 from leafwise.gluon import random
 from leafwise.gluon.array import ndarray, wrap
 from leafwise.gluon.array_values import plain
-from leafwise.gluon.base import MXNetError, missing, refusal
+from leafwise.gluon.base import missing, refusal
 
 __all__ = ["cpu", "gpu", "num_gpus", "random", "relu", "reset_np", "set_np", "sigmoid", "softmax", "waitall"]
 
 
 def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:
-    """The front end always has NumPy semantics; float64 cannot be the default dtype."""
+    """Does nothing: the front end always has NumPy semantics. float64 cannot be made the default dtype."""
     if dtype:
-        raise MXNetError("the Gluon front end has float32 as its default; give dtype='float64' where you want it")
+        raise refusal("npx.set_np(dtype=True)", "float32 is always the default; pass dtype='float64' where you need it")
 
 
 def reset_np() -> None:
@@ -32,7 +32,7 @@ def sigmoid(data: ndarray) -> ndarray:
 
 def softmax(data: ndarray, length: Any = None, axis: int = -1) -> ndarray:
     if length is not None:
-        raise MXNetError("the Gluon front end has no npx.softmax with length; write softmax(data, axis=...)")
+        raise refusal("npx.softmax with length", "use npx.softmax(data, axis=...)")
     return wrap(torch.softmax(_floating("softmax", data), dim=axis))
 
 
@@ -56,8 +56,8 @@ def num_gpus() -> int:
 
 
 def waitall() -> None:
-    """Does nothing: MXNet computes asynchronously, and here everything has been computed."""
+    """Does nothing: unlike MXNet, PyTorch waits by itself where it has to."""
 
 
 _INSTEAD: dict[str, Any] = {"fully_connected": "use nn.Dense, or torch.nn.functional.linear"}
-__getattr__ = missing("npx", _INSTEAD, "arrays are tensors: torch.nn.functional.{name} may do it")
+__getattr__ = missing("npx", _INSTEAD, "arrays are tensors, so use torch.nn.functional.{name} if PyTorch has it")

@@ -17,7 +17,7 @@ from leafwise.gluon.gradients import check_grad_req
 
 
 class Parameter:
-    """A parameter like Gluon's. `tensor` is the PyTorch parameter beneath, which stays the same object.
+    """A Gluon parameter. `tensor` is the underlying PyTorch parameter, which always stays the same object.
 
     >>> from leafwise.gluon import Parameter
     >>> p = Parameter("weight", shape=(2, 2))
@@ -66,11 +66,11 @@ class Parameter:
         self.__dict__.update(state)
         self.tensor.grad_req = self._grad_req
 
-    # -- what it is ----------------------------------------------------------------------------------
+    # -- shape, dtype and grad_req -------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Unknown dimensions are -1 until the first forward."""
+        """The shape; unknown dimensions are -1 until the first forward pass."""
         return None if self._shape is None else tuple(-1 if size == 0 else size for size in self._shape)
 
     @shape.setter
@@ -88,7 +88,7 @@ class Parameter:
 
     @property
     def dtype(self) -> Any:
-        """The dtype as it was given, unless PyTorch, as with `net.half()`, has changed it since."""
+        """The dtype as it was given, or the current one if PyTorch has changed it since (`net.half()`)."""
         if self.tensor.dtype is not torch_dtype(self._dtype):
             self._dtype = numpy_dtype(self.tensor.dtype).name
         return self._dtype
@@ -98,7 +98,7 @@ class Parameter:
         self.cast(dtype)
 
     def cast(self, dtype: Any) -> None:
-        """Changes the dtype, and converts the values."""
+        """Changes the dtype and converts the values."""
         self._dtype = dtype
         with torch._C.DisableTorchFunctionSubclass():
             self.tensor.grad = None
@@ -106,7 +106,7 @@ class Parameter:
 
     @property
     def grad_req(self) -> str:
-        """'write' overwrites the gradient at each backward, 'add' adds to it, 'null' has none."""
+        """'write' overwrites the gradient at each backward, 'add' adds to it, 'null' computes no gradient."""
         return self._grad_req
 
     @grad_req.setter
@@ -131,7 +131,7 @@ class Parameter:
         force_reinit: bool = False,
         ctx: Any = None,
     ) -> None:
-        """Draws initial values now, or at the first forward where the shape is not known."""
+        """Draws initial values: now, or at the first forward pass if the shape is not known yet."""
         if self._initialized and not force_reinit:
             warnings.warn(
                 f"Parameter '{self.name}' is already initialized, ignoring. Set force_reinit=True to re-initialize.",
@@ -171,7 +171,7 @@ class Parameter:
         self._initialized, self._deferred = True, None
 
     def set_data(self, data: Any) -> None:
-        """Replaces the values in place; while initialization is deferred, keeps them for later."""
+        """Replaces the values in place. While initialization is deferred, keeps them until the first forward pass."""
         values = plain(data).detach() if isinstance(data, torch.Tensor) else torch.as_tensor(data)
         self.shape = tuple(values.shape)
         if self._initialized:
@@ -190,11 +190,11 @@ class Parameter:
 
     @property
     def is_deferred(self) -> bool:
-        """Whether it gets its values at the first forward, from which its shape is inferred."""
+        """Whether it gets its values at the first forward pass, once its shape is known."""
         return self._deferred is not None
 
     def check_initialized(self) -> None:
-        """Raises, as MXNet does, where it has no values yet."""
+        """Raises MXNet's error if it has no values yet."""
         if self._initialized:
             return
         if self._deferred is not None:
@@ -215,7 +215,7 @@ class Parameter:
         self.check_initialized()
         if differentiating():
             return self._with_gradient(wrap(self.tensor))
-        # The same object as long as it shares the parameter's memory, which `net.double()` and loading may replace.
+        # The same object each time, until `net.double()` or a load replaces the parameter's memory.
         held = None if self._array is None else self._array.tensor
         if held is None or held.dtype != self.tensor.dtype or not held.is_set_to(self.tensor):
             self._array = self._with_gradient(wrap(self.tensor.detach()))
@@ -233,7 +233,7 @@ class Parameter:
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
         if self.tensor.grad is None:
             zeros = wrap(torch.zeros((), dtype=self.tensor.dtype, device=self.tensor.device).expand(self.tensor.shape))
-            zeros.read_only = "Parameter.grad() before any backward"
+            zeros.read_only = "Parameter.grad() before the first backward"
             return zeros
         return wrap(self.tensor.grad)
 
@@ -251,7 +251,7 @@ class Parameter:
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"the Gluon front end has no Parameter.{name}; .tensor is the torch.nn.Parameter beneath, and does the rest"
+            f"the Gluon front end has no Parameter.{name}; use .tensor, the underlying torch.nn.Parameter"
         )
 
 

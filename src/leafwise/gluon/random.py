@@ -15,14 +15,14 @@ _Size = int | tuple[int, ...] | None
 
 
 def seed(seed: int = 0) -> None:
-    """Restarts the stream with a seed; MXNet's default is 0."""
+    """Restarts the random numbers from a seed; MXNet's default is 0."""
     STREAM.seed(seed)
 
 
 def uniform(
     low: float = 0.0, high: float = 1.0, size: _Size = None, dtype: Any = None, ctx: Any = None, device: Any = None
 ) -> ndarray:
-    """Numbers in [low, high).
+    """Uniform random numbers in [low, high).
 
     >>> from leafwise.gluon import np
     >>> np.random.seed(0)
@@ -36,7 +36,7 @@ def uniform(
 def normal(
     loc: float = 0.0, scale: float = 1.0, size: _Size = None, dtype: Any = None, ctx: Any = None, device: Any = None
 ) -> ndarray:
-    """Numbers from the normal distribution."""
+    """Random numbers from a normal distribution."""
     return _array(STREAM.normal(loc, scale, _shape(size)), dtype)
 
 
@@ -58,4 +58,4 @@ def _array(values: Any, dtype: Any) -> ndarray:
     return wrap(torch.from_numpy(values).to(torch_dtype(dtype)))
 
 
-__getattr__ = missing("np.random", {}, "use np.random.uniform or np.random.normal, or make it with NumPy and np.array")
+__getattr__ = missing("np.random", {}, "use np.random.uniform or np.random.normal, or NumPy and np.array")

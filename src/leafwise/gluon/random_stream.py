@@ -1,7 +1,7 @@
 """The stream of random numbers that MXNet's CPU generator gives for a seed.
 
-A uniform number is one raw 32-bit output of mt19937(seed · 127), divided by 2³², in float32. Normal ones are
-made from such pairs by the polar method; what is left over of a pair at the end of a call is dropped.
+A uniform number is one raw 32-bit output of mt19937(seed · 127), divided by 2³², in float32. Normal numbers come in
+pairs, made from pairs of uniform numbers by the polar method; a number left over at the end of a call is dropped.
 """
 
 import math
@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-_MAGIC = 127  # MXNet spreads seeds by this factor
+_MAGIC = 127  # MXNet multiplies seeds by this
 
 
 class RandomStream:
-    """A generator, advanced by every draw."""
+    """A random generator; every draw advances it."""
 
     def __init__(self, seed: int = 0) -> None:
         self._lock = threading.Lock()
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
-        # RandomState seeds the twister as C++'s std::mt19937 does; newer NumPy generators do not.
+        # RandomState seeds the Mersenne Twister like C++'s std::mt19937, unlike NumPy's newer generators.
         state = np.random.RandomState((int(seed) * _MAGIC) % (1 << 32))
         self._bits = state._bit_generator
 

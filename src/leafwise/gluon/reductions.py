@@ -5,12 +5,13 @@ from typing import Any
 import torch
 
 from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.dtypes import dtype_name
 
 Axis = int | tuple[int, ...] | list[int] | None
 
 
 def _axes(name: str, tensor: torch.Tensor, axis: Axis) -> tuple[int, ...]:
-    """The axes as numbers from 0; all of them for None."""
+    """The axes as numbers from 0; every axis for None."""
     if axis is None:
         return tuple(range(tensor.ndim))
     numbers = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
@@ -45,7 +46,7 @@ def mean(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: 
     axes = _axes("mean", tensor, axis)
     dtype = dtype or torch.float32
     if not dtype.is_floating_point:
-        raise refusal("ndarray.mean in integers", "take the mean in float32, then .astype()")
+        raise refusal("ndarray.mean with an integer dtype", "leave out dtype, and use .astype() on the result")
     wide = tensor.to(torch.promote_types(tensor.dtype, dtype))
     result = torch.mean(wide, axes, keepdim=True) if axes else wide.clone()
     return _reduced(result, axes, keepdims).to(dtype)
@@ -54,7 +55,7 @@ def mean(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: 
 def extremum(name: str, tensor: torch.Tensor, axis: Axis, keepdims: bool) -> torch.Tensor:
     axes = _axes(name, tensor, axis)
     if not tensor.numel():
-        raise MXNetError(f"ndarray.{name} of an empty array")
+        raise MXNetError(f"ndarray.{name} is not defined for an empty array")
     if not axes:
         return tensor.clone()
     result: torch.Tensor = _Extremum.apply(tensor, name, axes)  # type: ignore[no-untyped-call]
@@ -62,7 +63,7 @@ def extremum(name: str, tensor: torch.Tensor, axis: Axis, keepdims: bool) -> tor
 
 
 class _Extremum(torch.autograd.Function):
-    """`max` or `min` that gives the whole gradient to each of several equal elements; PyTorch divides it."""
+    """`max` or `min` that gives the whole gradient to each of several equal elements, where PyTorch splits it."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str, axes: tuple[int, ...]) -> torch.Tensor:
@@ -82,11 +83,11 @@ def moment(
     """`std` and `var`."""
     axes = _axes(name, tensor, axis)
     if dtype is None and not tensor.dtype.is_floating_point:
-        raise refusal(f"ndarray.{name} of integers", "MXNet truncates it; use .astype('float32') first")
+        raise refusal(f"ndarray.{name} of integers, which MXNet truncates", "use .astype('float32') first")
     if dtype is not None and not dtype.is_floating_point:
-        raise MXNetError(f"ndarray.{name} has no dtype {dtype}")
+        raise MXNetError(f"ndarray.{name} needs a float dtype, not {dtype_name(dtype)}")
     if tensor.dtype == torch.bool:
-        raise MXNetError(f"ndarray.{name} has no meaning for bool")
+        raise MXNetError(f"ndarray.{name} is not defined for bool")
     _check_gradient(f"ndarray.{name}", tensor)
     wide = tensor if dtype is None else tensor.to(dtype)
     if not axes:
@@ -96,11 +97,11 @@ def moment(
 
 
 def _check_gradient(name: str, tensor: torch.Tensor) -> None:
-    """Raises where MXNet would differentiate an operation as if it were constant."""
+    """Raises if a gradient would be computed for an operation that MXNet differentiates as if it were constant."""
     if tensor.requires_grad:
         raise refusal(
-            f"the gradient of {name}",
-            "MXNet gives zeros for it; compute it from x.mean(), or use x.detach() where no gradient is meant",
+            f"the gradient of {name}, which is zeros in MXNet",
+            "compute it from x.mean(), or use x.detach() if you need no gradient",
         )
 
 
@@ -117,11 +118,11 @@ def truth(name: str, tensor: torch.Tensor, axis: Axis, keepdims: bool) -> torch.
 def position(name: str, tensor: torch.Tensor, axis: Any, keepdims: bool) -> torch.Tensor:
     """`argmax` and `argmin`: the first of several equal elements; NaN is ignored."""
     if not tensor.numel():
-        raise MXNetError(f"ndarray.{name} of an empty array")
+        raise MXNetError(f"ndarray.{name} is not defined for an empty array")
     if axis is not None and len(_axes(name, tensor, axis)) != 1:
-        raise MXNetError(f"ndarray.{name} takes one axis, not {axis}")
+        raise MXNetError(f"ndarray.{name} needs one axis, not {axis}")
     if isinstance(axis, tuple | list):
-        raise MXNetError(f"ndarray.{name} takes an integer as axis, not {axis}")
+        raise MXNetError(f"ndarray.{name} needs an integer as axis, not {axis}")
     if tensor.dtype.is_floating_point:
         tensor = torch.nan_to_num(tensor, nan=float("-inf" if name == "argmax" else "inf"))
     elif tensor.dtype == torch.bool:
@@ -143,14 +144,14 @@ def cumsum(tensor: torch.Tensor, axis: Any, dtype: torch.dtype | None) -> torch.
 
 
 def sort(tensor: torch.Tensor, axis: Any, descending: Any, positions: bool) -> torch.Tensor:
-    """Sorted values, or with `positions` their former positions, in int64."""
+    """The sorted values; with `positions`, their positions in the original, in int64."""
     name = "argsort" if positions else "sort"
     if tensor.dtype == torch.bool:
-        raise MXNetError(f"ndarray.{name} has no meaning for bool")
+        raise MXNetError(f"ndarray.{name} is not defined for bool")
     if axis is None:
         tensor, axis = tensor.reshape(-1), -1
     if tensor.ndim == 0:
-        raise refusal(f"ndarray.{name} of an array without axes", "there is nothing to sort")
+        raise refusal(f"ndarray.{name} of a 0-d array", "there is nothing to sort")
     (axis,) = _axes(name, tensor, axis)
     values, indices = torch.sort(tensor, dim=axis, descending=bool(descending), stable=True)
     return indices if positions else values
@@ -162,7 +163,7 @@ def nonzero(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def take(tensor: torch.Tensor, indices: Any, axis: Any, mode: str | None) -> torch.Tensor:
     if not isinstance(indices, torch.Tensor):
-        raise MXNetError(f"ndarray.take takes an array of indices, not {type(indices).__name__}; use np.array(indices)")
+        raise MXNetError(f"ndarray.take needs an array of indices, not {type(indices).__name__}; use np.array(indices)")
     if indices.dtype == torch.bool:
         raise refusal("ndarray.take with a mask", "use x[mask]")
     if axis is None:
@@ -175,7 +176,7 @@ def take(tensor: torch.Tensor, indices: Any, axis: Any, mode: str | None) -> tor
     elif mode == "wrap":
         at = at % size
     elif mode not in (None, "raise"):
-        raise MXNetError(f"ndarray.take: unknown mode {mode!r}")
+        raise MXNetError(f"ndarray.take: unknown mode {mode!r}; use 'raise', 'clip' or 'wrap'")
     elif at.numel() and not 0 <= int(at.min()) <= int(at.max()) < size:
         raise MXNetError(f"ndarray.take: an index is out of bounds for axis {axis} with size {size}")
     taken = torch.index_select(tensor, axis, at.reshape(-1))

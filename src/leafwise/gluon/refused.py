@@ -1,10 +1,10 @@
-"""Names of `torch.Tensor` that arrays refuse, because MXNet's arrays lack them or mean something else by them."""
+"""Names of `torch.Tensor` that arrays refuse, because MXNet's arrays do not have them or use them differently."""
 
 from typing import Any
 
 import torch
 
-# Allowed: attributes that say on which device an array is and how it is differentiated.
+# Allowed: attributes that describe the device of an array and how it is differentiated.
 _FACTS = {"device", "grad_fn", "is_leaf", "requires_grad"}
 _INSTEAD = {
     "amax": "use x.max(axis)",
@@ -40,8 +40,8 @@ def refusal_of(name: str) -> str:
 
     use = _INSTEAD.get(name, f"use np.{name}(x)" if name in vars(np) else "")
     if not use:
-        has = f"x.tensor.{name} is PyTorch's" if hasattr(torch.Tensor, name) else "x.tensor is the torch.Tensor beneath"
-        use = f"{has}, if that is what you want"
+        is_torch = hasattr(torch.Tensor, name)
+        use = f"use x.tensor.{name} for PyTorch's" if is_torch else "x.tensor is the underlying torch.Tensor"
     return f"the Gluon front end has no ndarray.{name}; {use}"
 
 
@@ -59,8 +59,8 @@ class _RefusedName:
 
 
 def refuse_the_rest(cls: type) -> None:
-    """Makes `cls` refuse each public name of `torch.Tensor` that neither it nor a base between it and `torch.Tensor`
-    defines. The error says what to write instead."""
+    """Makes `cls` refuse every public name of `torch.Tensor` that is not defined by `cls` or by a base class between
+    `cls` and `torch.Tensor`. The error says what to write instead."""
     own = set().union(*(vars(base) for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)]))
     for name in [*dir(torch.Tensor), *_INSTEAD]:
         if not name.startswith("_") and name not in own and name not in _FACTS:

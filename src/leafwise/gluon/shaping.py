@@ -1,4 +1,4 @@
-"""Changes of shape, over plain tensors. As in MXNet, each result is a copy, so that writing to it changes no other."""
+"""Changes of shape, over plain tensors. As in MXNet, each result is a copy: writing to it changes no other array."""
 
 from typing import Any
 
@@ -9,23 +9,21 @@ from leafwise.gluon.base import MXNetError, refusal
 
 def _check_order(name: str, order: Any) -> None:
     if order != "C":
-        raise NotImplementedError(f"the Gluon front end does not have {name} with order {order!r}; it has 'C' only")
+        raise NotImplementedError(f"the Gluon front end does not support {name} with order {order!r}; use order 'C'")
 
 
 def viewed(name: str, tensor: torch.Tensor, shape: Any, order: Any = "C") -> torch.Tensor:
-    """The same elements in another shape; a view where the tensor underneath allows it."""
+    """The same elements in another shape; a view if the strides of the tensor allow it."""
     _check_order(name, order)
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     if any(isinstance(size, bool) or not isinstance(size, int) for size in sizes):
-        raise MXNetError(f"{name}: a shape must hold integers, not {sizes}")
+        raise MXNetError(f"{name}: a shape must consist of integers, not {sizes}")
     if any(size < -1 for size in sizes):
-        raise refusal(f"{name} to {sizes}: MXNet's codes below -1", "write the shape out")
+        raise refusal(f"{name} to {sizes}, with sizes below -1", "write out the shape")
     try:
         return tensor.reshape(sizes)
     except RuntimeError as error:
-        raise MXNetError(
-            f"{name}: an array of shape {tuple(tensor.shape)} cannot be given the shape {sizes}"
-        ) from error
+        raise MXNetError(f"{name}: cannot reshape an array of shape {tuple(tensor.shape)} to {sizes}") from error
 
 
 def reshaped(name: str, tensor: torch.Tensor, shape: Any, order: Any = "C") -> torch.Tensor:
@@ -50,7 +48,7 @@ def transposed(tensor: torch.Tensor, axes: Any = None) -> torch.Tensor:
         order = tuple(_axis("ndarray.transpose", axis, tensor.ndim) for axis in axes)
         if sorted(order) != list(range(tensor.ndim)):
             raise MXNetError(
-                f"ndarray.transpose: axes {tuple(axes)} do not name every axis of {tuple(tensor.shape)} once"
+                f"ndarray.transpose: axes must name each axis of shape {tuple(tensor.shape)} once, not {tuple(axes)}"
             )
     return owned(tensor.permute(order))
 
@@ -67,7 +65,7 @@ def squeezed(tensor: torch.Tensor, axis: Any = None) -> torch.Tensor:
     axes = tuple(_axis("ndarray.squeeze", number, tensor.ndim) for number in requested)
     for number in axes:
         if tensor.shape[number] != 1:
-            raise MXNetError(f"ndarray.squeeze: axis {number} of {tuple(tensor.shape)} does not have size 1")
+            raise MXNetError(f"ndarray.squeeze: axis {number} of shape {tuple(tensor.shape)} does not have size 1")
     return owned(tensor.squeeze(axes))
 
 
@@ -80,7 +78,7 @@ def broadcast(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
     try:
         return owned(tensor.broadcast_to(sizes))
     except RuntimeError as error:
-        raise MXNetError(f"ndarray.broadcast_to: {tuple(tensor.shape)} cannot be broadcast to {sizes}") from error
+        raise MXNetError(f"ndarray.broadcast_to: cannot broadcast shape {tuple(tensor.shape)} to {sizes}") from error
 
 
 def repeated(tensor: torch.Tensor, repeats: Any, axis: Any = None) -> torch.Tensor:
@@ -88,7 +86,10 @@ def repeated(tensor: torch.Tensor, repeats: Any, axis: Any = None) -> torch.Tens
         tensor, axis = tensor.reshape(-1), 0
     axis = _axis("ndarray.repeat", axis, tensor.ndim)
     if tensor.requires_grad:
-        raise refusal("the gradient of ndarray.repeat", "MXNet gives zeros for it; use np.stack, or x.detach().repeat")
+        raise refusal(
+            "the gradient of ndarray.repeat, which is zeros in MXNet",
+            "use np.stack, or x.detach() if you need no gradient",
+        )
     counts = torch.tensor(repeats, device=tensor.device) if isinstance(repeats, list | tuple) else repeats
     return torch.repeat_interleave(tensor, counts, axis)
 
@@ -99,5 +100,5 @@ def tiled(tensor: torch.Tensor, reps: Any) -> torch.Tensor:
 
 def diagonal(tensor: torch.Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> torch.Tensor:
     if tensor.ndim < 2:
-        raise MXNetError("ndarray.diagonal takes an array of two axes or more")
+        raise MXNetError(f"ndarray.diagonal needs an array of at least 2 dimensions, not {tensor.ndim}")
     return owned(torch.diagonal(tensor, offset, axis1, axis2))

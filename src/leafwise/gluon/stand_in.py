@@ -1,4 +1,4 @@
-"""Makes `import mxnet` mean this front end, in this process."""
+"""Makes `import mxnet` import this front end, in this process."""
 
 import importlib
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 
 from leafwise.gluon.base import missing
 
-# MXNet's module → the module here that stands for it.
+# MXNet's module → the module here that replaces it.
 _STANDS_FOR = {
     "mxnet.autograd": "leafwise.gluon.autograd",
     "mxnet.base": "leafwise.gluon.base",
@@ -27,7 +27,7 @@ _STANDS_FOR = {
     "mxnet.np.random": "leafwise.gluon.random",
     "mxnet.random": "leafwise.gluon.random",
 }
-# Printed classes show their module. While this front end stands in for MXNet, they show MXNet's.
+# Printed classes show their module. While this front end replaces MXNet, they must show MXNet's modules.
 _LIVES_IN = {
     "mxnet.base": ("MXNetError",),
     "mxnet.gluon.block": ("Block", "HybridBlock"),
@@ -39,7 +39,7 @@ _LIVES_IN = {
 
 
 class _Refuser:
-    """An import finder whose error says that the front end does not have this module of MXNet."""
+    """An import finder that raises for every MXNet module that the front end does not have."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         if name.partition(".")[0] == "mxnet":
@@ -50,7 +50,7 @@ class _Refuser:
 
 
 class as_mxnet:  # noqa: N801
-    """Makes `import mxnet` mean this front end, in this process. As a context manager, for a while.
+    """Makes `import mxnet` import this front end, in this process; as a context manager, only inside the `with` block.
 
     >>> from leafwise.gluon import as_mxnet
     >>> with as_mxnet():
@@ -100,7 +100,7 @@ def _top() -> ModuleType:
     """The module `mxnet` itself."""
     from leafwise.gluon import autograd, init, np, npx, random
 
-    module: Any = ModuleType("mxnet", "MXNet, as leafwise's Gluon front end has it.")
+    module: Any = ModuleType("mxnet", "The part of MXNet that leafwise's Gluon front end has.")
     module.__path__ = []
     module.__version__ = "2.0.0"
     module.gluon = importlib.import_module("leafwise.gluon")
