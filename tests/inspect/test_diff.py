@@ -330,7 +330,7 @@ def test_a_rename_may_be_a_mapping_patterns_a_function_or_auto() -> None:
     assert lw.diff({**a, "x": torch.ones(1)}, {"x": torch.ones(1)}, rename={"old": None}).same
     with pytest.raises(lw.QueryError, match="rename="):
         lw.diff(a, b, rename=3)
-    assert "fits no name" in lw.diff(a, a, rename={"nothing": "other"}).notes[0]
+    assert "matches no name" in lw.diff(a, a, rename={"nothing": "other"}).notes[0]
 
 
 def test_well_known_prefixes_are_not_a_difference() -> None:
@@ -357,7 +357,7 @@ def test_metadata_of_files_is_only_noted(tmp_path: Path) -> None:
         save_file({"w": torch.ones(2)}, tmp_path / f"{name}.safetensors", metadata={"step": said})
     found = lw.diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
     assert found.same
-    assert found.notes == ["metadata of the files differs: step"]
+    assert found.notes == ["the metadata of the files differs: step"]
 
 
 def test_buffers_that_no_checkpoint_holds_are_not_missed() -> None:

@@ -57,7 +57,9 @@ def test_a_leaf_a_path_a_single_leaf_and_a_bare_array_are_the_same_picture(tmp_p
 
 def test_a_path_that_is_not_a_leaf_is_an_error_that_lists_leaves_below() -> None:
     net = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
-    with pytest.raises(lw.PathError, match=r'"0" is a node and no leaf; below it: "0.weight", "0.bias"$'):
+    with pytest.raises(
+        lw.PathError, match=r'"0": it is a node, not a leaf; give the path of a leaf: "0.weight", "0.bias"$'
+    ):
         lw.image(net, "0")
     with pytest.raises(lw.QueryError, match=r'say which leaf .*: "0.weight", "0.bias", "1.weight" and 1 more'):
         lw.image(net)
@@ -65,11 +67,11 @@ def test_a_path_that_is_not_a_leaf_is_an_error_that_lists_leaves_below() -> None
         lw.image(net, "0.wieght")
     with pytest.raises(lw.PathError, match=r'"step" is a plain value'):
         lw.image({"step": 3, "w": torch.ones(2)}, "step")
-    with pytest.raises(lw.PathError, match=r'"1" is a node and no leaf; it has none'):
+    with pytest.raises(lw.PathError, match=r'cannot draw "1": it is a node, not a leaf; there is no leaf below it'):
         lw.image(nn.Sequential(nn.Linear(1, 1), nn.ReLU()), "1")
-    with pytest.raises(lw.QueryError, match=r"there is no leaf here"):
+    with pytest.raises(lw.QueryError, match=r"there is no leaf to draw"):
         lw.image(nn.ReLU())
-    with pytest.raises(lw.QueryError, match=r"a path leads to a leaf in a tree, and this is a Leaf"):
+    with pytest.raises(lw.QueryError, match=r"cannot look up a path in a Leaf; leave the path out"):
         lw.image(lw.tree(net)["0.weight"], "0.weight")
     with pytest.raises(lw.WalkError, match=r"cannot walk builtins.int"):
         lw.image(3)
@@ -78,10 +80,10 @@ def test_a_path_that_is_not_a_leaf_is_an_error_that_lists_leaves_below() -> None
 @pytest.mark.parametrize(
     ("x", "reason"),
     [
-        (torch.tensor(3.0), "there is no picture of the array: it is a scalar"),
-        (torch.empty(3, 0), "it is empty, of shape 3×0"),
-        (torch.ones(2, 2, dtype=torch.complex64), "complex64 has no scale about zero; draw its real"),
-        (nn.Linear(2, 2, bias=False, device="meta"), 'no picture of "weight": a meta tensor has a shape and no values'),
+        (torch.tensor(3.0), "cannot draw the array: it is a scalar"),
+        (torch.empty(3, 0), r"it is empty \(shape 3×0\)"),
+        (torch.ones(2, 2, dtype=torch.complex64), "its dtype is complex64; draw its real"),
+        (nn.Linear(2, 2, bias=False, device="meta"), 'cannot draw "weight": a meta tensor has a shape and no values'),
         (nn.LazyLinear(2, bias=False), "a lazy layer gets its shape at the first forward"),
         (np.ma.masked_array(np.ones((2, 2)), mask=False), "it is a masked array"),
         (torch.eye(3).to_sparse(), "sparse"),
@@ -100,16 +102,14 @@ def test_the_paths_that_an_error_lists_can_be_pasted() -> None:
     assert "by its path: '\"\"', '\"a\\\\nb\"', " in str(error.value)
     for name in re.findall(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", str(error.value)):
         lw.image(state, eval(name))
-    with pytest.raises(lw.WalkError, match=r"""no picture of '"a\*b"': it is a scalar"""):
+    with pytest.raises(lw.WalkError, match=r"""cannot draw '"a\*b"': it is a scalar"""):
         lw.image({"a*b": torch.tensor(1.0)})
 
 
 def test_a_sparse_gradient_says_what_to_type() -> None:
     table = nn.Embedding(10, 4, sparse=True)
     table(torch.tensor([1, 2])).sum().backward()
-    wanted = (
-        r'its gradient is sparse; lw.image\(leaf.grad.to_dense\(\)\) draws it, with leaf = lw.tree\(…\)\["weight"\]'
-    )
+    wanted = r'its gradient is sparse; use lw.image\(leaf.grad.to_dense\(\)\) with leaf = lw.tree\(…\)\["weight"\]'
     with pytest.raises(lw.WalkError, match=wanted):
         lw.image(table, "weight", of="grad")
     leaf = lw.tree(table)["weight"]
@@ -130,7 +130,7 @@ def test_a_sparse_gradient_says_what_to_type() -> None:
         ({"size": 4}, "size= is a whole number of pixels from 16 to 8192, not 4"),
         ({"size": 64.0}, "size= is a whole number"),
         ({"style": "heat"}, "style= is one of filters, matrix, norms, strip, not 'heat'"),
-        ({"style": "filters"}, "filters have from 3 to 5 axes .* is 2×2"),
+        ({"style": "filters"}, 'style="filters" needs 3 to 5 axes .* is 2×2'),
     ],
 )
 def test_options_that_make_no_sense_are_an_error(options: dict[str, Any], reason: str) -> None:
@@ -168,7 +168,7 @@ def test_gradients_are_drawn_once_there_are_any(tmp_path: Path) -> None:
     np.testing.assert_array_equal(picture.cells, [[1, -2, 3], [1, -2, 3]])
     assert picture.caption.startswith("gradient of weight 2×3 float32")
     save_file({"w": torch.ones(2, 2)}, tmp_path / "w.safetensors")
-    with pytest.raises(lw.WalkError, match=r"a file holds no gradients; leave out of="):
+    with pytest.raises(lw.WalkError, match=r"a file contains no gradients; leave out of="):
         lw.image(tmp_path / "w.safetensors", "w", of="grad")
 
 
@@ -244,7 +244,7 @@ def test_four_axes_without_a_role_are_filters_and_one_by_one_is_a_matrix(tmp_pat
     np.testing.assert_array_equal(point.cells, counted(6, 5).numpy())
     three = lw.image(tmp_path / "f", "three")
     np.testing.assert_array_equal(three.cells, counted(2, 12).numpy())
-    assert "2 rows, 12 columns (axis 0 down, the others across, flattened)" in three.caption
+    assert "2 rows, 12 columns (axis 0 down, the other axes flattened across)" in three.caption
     assert lw.image(tmp_path / "f", "three", style="filters").cells.shape == (2, 12)
     transposed = lw.image(with_weight(nn.ConvTranspose2d(5, 6, 1), counted(5, 6, 1, 1)), "weight")
     np.testing.assert_array_equal(transposed.cells, counted(5, 6).numpy().T)
@@ -255,7 +255,7 @@ def test_filters_that_do_not_fit_are_drawn_by_their_norms() -> None:
     weight[3] = 0
     picture = lw.image(with_weight(nn.Conv2d(10, 20, 3), weight), "weight", size=32)
     np.testing.assert_allclose(picture.cells, weight.double().flatten(2).norm(dim=2).numpy())
-    assert "too many to draw: each as one cell, its norm" in picture.caption
+    assert "too many to draw: each cell shows the norm of one" in picture.caption
     assert "1 filter all zero (3)" in picture.caption
     tiny = lw.image(with_weight(nn.Conv2d(10, 20, 3), weight), "weight", size=16)
     assert tiny.cells.max() == picture.cells.max()
@@ -290,7 +290,7 @@ def test_a_bin_shows_what_is_largest_in_magnitude() -> None:
     assert picture.cells.shape == (100, 100)
     assert picture.cells[123 // 3, 456 // 7] == -50
     assert picture.limit == 50
-    assert "each cell the largest in magnitude of 3×7" in picture.caption
+    assert "each cell shows the largest magnitude of 3×7" in picture.caption
     assert "1 row all zero (7)" in picture.caption
     for row, column in ((0, 0), (50, 99), (99, 3)):
         block = weight[row * 3 : row * 3 + 3, column * 7 : column * 7 + 7]
@@ -337,12 +337,12 @@ def test_embeddings_are_drawn_by_the_norms_of_their_rows() -> None:
     assert picture.cells.shape == (3, 4)
     np.testing.assert_allclose(picture.cells.reshape(-1)[:10], table.double().norm(dim=1).numpy())
     assert picture.grid.empty().reshape(-1).tolist() == [False] * 10 + [True] * 2
-    assert "the norm of each of 10 rows, in reading order, 4 across" in picture.caption
+    assert "norms of 10 rows, in reading order, 4 per line" in picture.caption
     assert "2 rows all zero (7, 8)" in picture.caption
     assert f"0 … {table.norm(dim=1).max():.3g}" in picture.caption
     many = lw.image(np.ones((1_000, 3)), style="norms", size=16)
     assert many.cells.shape == (16, 16)
-    assert "each cell the largest of 4" in many.caption
+    assert "each cell shows the largest of 4" in many.caption
 
 
 def test_norms_of_the_largest_and_the_smallest_numbers_do_not_overflow() -> None:
@@ -371,7 +371,7 @@ def test_vectors_are_strips() -> None:
     long = lw.image(counted(5_000))
     assert long.cells.shape == (1, 1_000)
     assert long.cells[0, -1] == 5_000
-    assert "5,000 values · each cell the largest in magnitude of 5" in long.caption
+    assert "5,000 values · each cell shows the largest magnitude of 5" in long.caption
     assert long.height == 24
     assert lw.image(np.array([7.0])).cells.tolist() == [[7.0]]
 

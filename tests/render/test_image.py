@@ -129,7 +129,7 @@ def test_plain_text_is_a_map_of_characters_with_a_legend() -> None:
     ]
     assert f"{picture}".startswith("#")
     assert "\x1b" not in picture.text()
-    with pytest.raises(lw.QueryError, match="a width is a whole number from 1 on, not 0"):
+    with pytest.raises(lw.QueryError, match="width= takes a whole number from 1 on, not 0"):
         picture.text(width=0)
 
 
@@ -138,9 +138,9 @@ def test_filters_are_drawn_whole_and_as_many_as_there_is_room_for() -> None:
     layer.weight.data = torch.ones(40, 1, 5, 5)
     lines = lw.image(layer, "weight").text(width=20).splitlines()
     assert lines[:7] == [*["##### ##### #####"] * 5, "", "##### ##### #####"]
-    assert "the first 18 of 40 filters; a PNG has all" in " ".join(lines)
+    assert "the first 18 of 40 filters; a PNG shows everything" in " ".join(lines)
     table = lw.image(nn.Conv2d(9, 3, 5), "weight").text(width=20)
-    assert "the first 3 of 3 filters, 3 of 9 inputs; a PNG has all" in table.replace("\n", " ")
+    assert "the first 3 of 3 filters, 3 of 9 inputs; a PNG shows everything" in table.replace("\n", " ")
     narrow = lw.image(nn.Conv2d(1, 3, 30), "weight").text(width=20).splitlines()
     assert max(map(len, narrow[: narrow.index("")])) <= 20
     high = lw.image(nn.Conv2d(1, 3, (90, 7)), "weight").text(width=20).splitlines()
@@ -168,7 +168,7 @@ def test_a_smaller_map_keeps_what_is_largest() -> None:
     array[200, 300] = -5
     text = lw.image({"w": array}).text()
     assert text.count("=", 0, text.index("w 400")) == 2  # characters, which are one cell
-    assert "drawn smaller, 10×10 cells in one; a PNG has all" in text
+    assert "scaled down, 10×10 cells in one; a PNG shows everything" in text
 
 
 def test_a_terminal_gets_half_blocks_in_color() -> None:

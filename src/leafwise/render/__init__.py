@@ -1,8 +1,8 @@
-"""A result in; text, JSON, HTML or a picture out.
+"""Renders results as text, JSON, HTML or PNG.
 
-The module of a result has `lower(result, **options)`, which gives a `Doc`, and `to_json(result)`, which gives plain
-data. Where the lines of a `Doc` are not what is to be shown, it has `to_text(result, terminal, **options)`,
-`to_html(result)` or `to_png(result)`.
+The module of each result has `lower(result, **options)`, which returns a `Doc`, and `to_json(result)`, which returns
+plain data. If a `Doc` is not the right form, the module has `to_text(result, terminal, **options)`, `to_html(result)`
+or `to_png(result)`.
 """
 
 import sys
@@ -16,7 +16,7 @@ from leafwise.render.text import text
 
 __all__ = ["RESULTS", "for_stdout", "html_of", "json_of", "png_of", "text_of"]
 
-# Kind of result (`class Stats(Shown, kind="stats")`) → the module that draws it, imported when one is drawn.
+# The module that renders each kind of result (`class Stats(Shown, kind="stats")`), imported on first use.
 RESULTS = {
     "diff": "leafwise.render.diff",
     "findings": "leafwise.render.findings",
@@ -30,7 +30,7 @@ RESULTS = {
 
 
 def text_of(result: Shown, *, terminal: Terminal | None = None, **options: Any) -> str:
-    """The picture as text, plain unless a terminal is given."""
+    """The result as text, plain unless a terminal is given."""
     module, terminal = _module_of(result), terminal or Terminal()
     if hasattr(module, "to_text"):
         return str(module.to_text(result, terminal, **options))
@@ -38,12 +38,12 @@ def text_of(result: Shown, *, terminal: Terminal | None = None, **options: Any) 
 
 
 def for_stdout(result: Shown, **options: Any) -> str:
-    """The picture as `print` shows it: colored and fitted where standard output is a terminal."""
+    """The result as `print` shows it: in color and fitted to the width if standard output is a terminal."""
     return text_of(result, terminal=Terminal.of(sys.stdout), **options)
 
 
 def html_of(result: Shown) -> str:
-    """The picture for a notebook."""
+    """The result as HTML, for a notebook."""
     module = _module_of(result)
     if hasattr(module, "to_html"):
         return str(module.to_html(result))

@@ -12,7 +12,7 @@ from leafwise.errors import QueryError, WalkError
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
 from leafwise.inspect.check.optimizer_coverage import OptimizerCoverage
 from leafwise.inspect.diff.changes import Change
-from leafwise.inspect.diff.difference import diff
+from leafwise.inspect.diff.difference import RENAME_HINT, diff
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats, stats
 from leafwise.iterate.init_jobs import declared_distributions
@@ -187,7 +187,7 @@ class Evidence:
             differences = diff(self.baseline, self.tree, progress=self._progress)
         except QueryError as error:
             raise QueryError(
-                f"against=: {str(error).partition('; give')[0]}; give the same model as it was before"
+                f"against=: {str(error).partition(f'; {RENAME_HINT}')[0]}; give the same model as it was before"
             ) from error
         changes = {}
         for change in differences:
