@@ -72,7 +72,10 @@ def test_image_takes_options_and_prints_json(saved: Path, capsys: pytest.Capture
         ([], "give the path of the leaf to draw"),
         (["step"], 'cannot draw "step": it is a scalar'),
         (["none"], 'cannot draw "none": it is empty (shape 0×3)'),
-        (["conv1.weight", "-o", "filters.gif"], "'filters.gif' should end in .png"),
+        (
+            ["conv1.weight", "-o", "filters.gif"],
+            "cannot write 'filters.gif': pictures are saved as PNG; use a name that ends in .png",
+        ),
         (["conv1.weight", "-o", "nowhere/filters.png"], "cannot write 'nowhere/filters.png'"),
         (["conv1.weight", "--limit", "-1"], "--limit is a positive number"),
         (["conv1.weight", "--size", "3"], "--size is a whole number of pixels"),
@@ -115,7 +118,7 @@ def test_a_terminal_gets_half_blocks(saved: Path) -> None:
         (["--limit", "0"], "--limit is a positive number"),
         (["--size", "9999999"], "--size is a whole number of pixels"),
         (["--style", "nice"], "--style is one of filters"),
-        (["--style", "filters"], 'style="filters" needs 3 to 5 axes'),
+        (["--style", "filters"], "the filters style needs 3 to 5 axes"),
     ],
 )
 def test_errors_name_the_options_of_the_command(

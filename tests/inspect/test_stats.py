@@ -64,7 +64,7 @@ def test_parts_are_tables_and_queries_fold() -> None:
     assert part["0.weight"] == part["body.0.weight"] == s["body.0.weight"]
     assert {path: part[path].count for path in part} == {row.path: row.count for row in part.values()}
     assert [leaf["path"] for leaf in part.json()["leaves"]] == list(part) == list(part.pandas().index)
-    assert list(s["head"]) == [s["head"]["weight"].path] == ["head.weight"]  # tied, and named as it is here
+    assert list(s["head"]) == [s["head"]["weight"].path] == ["head.weight"]  # tied, with its name in this part
     assert s["head.weight"].path == "embed.weight"
     assert s["body.0"].total.count == 20
     weights = torch.cat([net.embed.weight.flatten(), net.body[0].weight.flatten(), net.body[2].weight])
@@ -93,7 +93,7 @@ def test_parts_without_statistics_are_an_error_that_says_why() -> None:
             s.text(depth=wrong)  # type: ignore[arg-type]
 
 
-def test_a_name_of_a_part_of_a_leaf_is_not_taken_for_the_leaf() -> None:
+def test_a_name_of_a_slice_of_a_leaf_is_not_mistaken_for_the_leaf() -> None:
     x = torch.arange(6.0).reshape(2, 3)
     s = lw.stats({"x": x, "turned": x.T, "row": x[1]})
     assert list(s) == ["x"]
@@ -203,7 +203,7 @@ def test_leaves_without_values_are_named_and_skipped() -> None:
 
 
 class Wrapper(torch.Tensor):
-    """A tensor that stands for another, and has no memory."""
+    """A tensor that wraps another one and has no memory of its own."""
 
     inner: torch.Tensor
 
@@ -233,7 +233,7 @@ def test_tensors_without_memory_are_left_out_and_named() -> None:
     assert set(s.skipped) == {"freed", "cut", "fake", "wrapped"}
 
 
-def test_a_masked_array_is_not_taken_for_its_data() -> None:
+def test_a_masked_array_is_not_mistaken_for_its_data() -> None:
     data = np.arange(4.0)
     masked = np.ma.masked_array(data, [0, 1, 0, 1])
     for model in ({"m": masked, "d": data}, {"d": data, "m": masked}):
@@ -397,7 +397,7 @@ def test_values_that_would_not_survive_a_cast_are_counted(dtype: torch.dtype) ->
     assert too_large <= found.overflow <= too_large + in_last_bin
     below = int((x.abs() < limits.smallest_normal).sum()) - int((x == 0).sum())
     assert found.subnormal + found.vanish == below
-    with pytest.raises(lw.QueryError, match="knows the floating dtypes"):
+    with pytest.raises(lw.QueryError, match="supports the dtypes float32"):
         lw.stats({"x": x})["x"].outside("int8")
 
 
@@ -407,7 +407,7 @@ def test_the_counts_for_a_cast_are_those_of_the_cast_itself() -> None:
 
     assert outside(65505.0, 33000.0) == (0, 0, 0)  # rounded to the largest number
     assert outside(65520.0) == (1, 0, 0)
-    assert outside(464.0, 300.0, dtype="float8_e4m3fn") == (0, 0, 0)  # a tie, which goes to the even one
+    assert outside(464.0, 300.0, dtype="float8_e4m3fn") == (0, 0, 0)  # halfway, which rounds to even
     assert outside(465.0, 300.0, 255.0, dtype="float8_e4m3fn") == (2, 0, 0)
     assert outside(1.5 * 2.0**-10, dtype="float8_e4m3fn") == (0, 1, 0)  # rounded up to the smallest
     assert outside(1.0, 1e6, dtype=torch.float16) == outside(1.0, 1e6, dtype=np.float16) == (1, 0, 0)

@@ -1,4 +1,4 @@
-"""The table of results: which module draws which kind."""
+"""The table of results: which module renders which kind."""
 
 import importlib
 
@@ -15,14 +15,14 @@ def kinds(cls: type[Shown]) -> set[str]:
 
 def test_the_table_names_a_module_for_every_kind_of_result() -> None:
     for name in lw.__all__:
-        getattr(lw, name)  # so that all that can be a result is imported
+        getattr(lw, name)  # imports the classes of all results
     for module_name in RESULTS.values():
         importlib.import_module(module_name)
     assert kinds(Shown) == set(RESULTS)
 
 
 @pytest.mark.parametrize(("kind", "module_name"), RESULTS.items())
-def test_the_module_of_a_result_is_called_as_it_is_and_draws_it(kind: str, module_name: str) -> None:
+def test_the_module_of_a_result_has_its_name_and_renders_it(kind: str, module_name: str) -> None:
     assert module_name == f"leafwise.render.{kind}"
     module = importlib.import_module(module_name)
     assert callable(module.to_json)

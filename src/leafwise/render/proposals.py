@@ -24,7 +24,7 @@ def proposal_lines(applied: list[Proposal], proposals: list[Proposal], limit: in
     if certain:
         lines.append('rename="auto" (--auto) applies the renames marked "would rename"')
     if groups:
-        lines.append('rename="auto" does not apply possible renames: pass the right ones as rename= (--rename)')
+        lines.append('rename="auto" skips possible renames: pass the right ones as rename= (--rename)')
     last = len(lines) - bool(certain) - bool(groups)
     return [(Span(line, "tie" if number < last else "dim"),) for number, line in enumerate(lines)]
 

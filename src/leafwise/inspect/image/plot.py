@@ -138,7 +138,7 @@ def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None
     axes, groups = leaf.axes, _groups(leaf, shape)
     if style == "filters" and not 3 <= len(shape) <= 5:
         raise QueryError(
-            f'style="filters" needs 3 to 5 axes (out, in and one to three in space), but {_subject(name)} is '
+            f"the filters style needs 3 to 5 axes (out, in and one to three in space), but {_subject(name)} is "
             f"{shape_text(shape)}; choose another style"
         )
     size = size or (_FILTERS_SIZE if style == "filters" else _SIZE)
