@@ -65,11 +65,17 @@ def test_image_takes_options_and_prints_json(saved: Path, capsys: pytest.Capture
     ("arguments", "message"),
     [
         (["conv1.wieght"], 'nothing at "conv1.wieght"; did you mean "conv1.weight"?'),
-        (["conv1"], '"conv1" is a node and no leaf; below it: "conv1.bias", "conv1.weight"'),
-        ([], "say which leaf to draw, by its path"),
-        (["step"], 'there is no picture of "step": it is a scalar'),
-        (["none"], 'there is no picture of "none": it is empty, of shape 0×3'),
-        (["conv1.weight", "-o", "filters.gif"], "'filters.gif' should end in .png"),
+        (
+            ["conv1"],
+            'cannot draw "conv1": it is a node, not a leaf; give the path of a leaf: "conv1.bias", "conv1.weight"',
+        ),
+        ([], "give the path of the leaf to draw"),
+        (["step"], 'cannot draw "step": it is a scalar'),
+        (["none"], 'cannot draw "none": it is empty (shape 0×3)'),
+        (
+            ["conv1.weight", "-o", "filters.gif"],
+            "cannot write 'filters.gif': pictures are saved as PNG; use a name that ends in .png",
+        ),
         (["conv1.weight", "-o", "nowhere/filters.png"], "cannot write 'nowhere/filters.png'"),
         (["conv1.weight", "--limit", "-1"], "--limit is a positive number"),
         (["conv1.weight", "--size", "3"], "--size is a whole number of pixels"),
@@ -91,7 +97,7 @@ def test_meta_models_have_no_picture(
     (tmp_path / "metamodel.py").write_text("from torch import nn\nnet = nn.Linear(2, 2, device='meta')\n")
     monkeypatch.chdir(tmp_path)
     assert main(["image", "metamodel:net", "weight"]) == 1
-    assert 'there is no picture of "weight": a meta tensor has a shape but no values' in capsys.readouterr().err
+    assert 'cannot draw "weight": a meta tensor has a shape but no values' in capsys.readouterr().err
 
 
 def test_a_terminal_gets_half_blocks(saved: Path) -> None:
@@ -112,7 +118,7 @@ def test_a_terminal_gets_half_blocks(saved: Path) -> None:
         (["--limit", "0"], "--limit is a positive number"),
         (["--size", "9999999"], "--size is a whole number of pixels"),
         (["--style", "nice"], "--style is one of filters"),
-        (["--style", "filters"], "filters have from 3 to 5 axes"),
+        (["--style", "filters"], "the filters style needs 3 to 5 axes"),
     ],
 )
 def test_errors_name_the_options_of_the_command(

@@ -1,4 +1,4 @@
-"""Small models, and short forms of findings and differences, that the tests of this room share."""
+"""Small models, and short forms of findings and changes, for the tests in this folder."""
 
 from typing import Any
 

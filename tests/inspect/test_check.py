@@ -17,7 +17,7 @@ from torch import nn
 import leafwise as lw
 from leafwise.inspect.check.rules.registry import all_rules
 
-# Of each kind of model one, in which a fault can be planted or not.
+# One model of each kind, for planting faults.
 PLACES = ("Linear float32", "Conv2d bfloat16", "ConvTranspose2d float32", "LSTM float32", "Transformer float32")
 
 
@@ -44,7 +44,7 @@ def test_no_layer_of_torch_with_parameters_is_left_out() -> None:
                 warnings.simplefilter("ignore")
                 layer = cls()
         except TypeError:
-            continue  # needs more than nothing; those with parameters are in the table, as the next lines say
+            continue  # needs arguments; layers of this kind that have parameters are in the table
         assert not list(layer.parameters()), f"nn.{name} has parameters, and is not in healthy_models.LAYERS"
 
 
@@ -76,7 +76,7 @@ def places() -> list[Healthy]:
 @pytest.mark.parametrize("code", alarms.FAULTS)
 def test_a_planted_fault_is_found(code: str, places: list[Healthy]) -> None:
     found = [alarms.outcome(place, code) for place in places]
-    # What needs an embedding, or a matrix of 64 rows, is planted elsewhere.
+    # Faults that need an embedding or a matrix of 64 rows are planted elsewhere.
     assert False not in found
     assert True in found or code in ("LW115", "LW116")
 
@@ -107,7 +107,7 @@ def test_the_tables_of_the_docs_list_these_rules() -> None:
 # -- choosing rules --------------------------------------------------------------------------------------------------
 
 
-def test_select_takes_codes_and_fronts_of_codes() -> None:
+def test_select_takes_codes_and_prefixes_of_codes() -> None:
     net = faulty()
     assert codes(lw.check(net)) == ["LW101", "LW110"]
     assert codes(lw.check(net, select="LW101")) == ["LW101"]
@@ -117,7 +117,7 @@ def test_select_takes_codes_and_fronts_of_codes() -> None:
     assert codes(lw.check(net, select="LW1", ignore=["LW110"])) == ["LW101"]
 
 
-def test_a_rule_that_must_be_asked_for_runs_only_by_its_very_code() -> None:
+def test_an_opt_in_rule_runs_only_if_its_exact_code_is_selected() -> None:
     net = nn.Linear(128, 128)
     with torch.no_grad():
         net.weight.copy_(torch.randn(128, 2) @ torch.randn(2, 128) * 0.02)
@@ -128,9 +128,9 @@ def test_a_rule_that_must_be_asked_for_runs_only_by_its_very_code() -> None:
 
 @pytest.mark.parametrize("bad", ["LW999", "lw101", "X", ["LW101", "LW77"], 3, [3]])
 def test_a_code_that_does_not_exist_is_an_error(bad: Any) -> None:
-    with pytest.raises(lw.QueryError, match=r"no rule has the code|takes codes"):
+    with pytest.raises(lw.QueryError, match=r"no rule has the code|takes rule codes or their prefixes"):
         lw.check(fresh(), select=bad)
-    with pytest.raises(lw.QueryError, match=r"no rule has the code|takes codes"):
+    with pytest.raises(lw.QueryError, match=r"no rule has the code|takes rule codes or their prefixes"):
         lw.check(fresh(), ignore=bad)
 
 
@@ -139,10 +139,10 @@ def test_a_code_with_a_slip_gets_a_hint() -> None:
         lw.check(fresh(), select="LW511O")
 
 
-# -- what is given ---------------------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------------------
 
 
-def test_values_that_are_not_there_are_an_error_unless_no_rule_wants_them() -> None:
+def test_missing_values_are_an_error_unless_no_selected_rule_needs_them() -> None:
     with torch.device("meta"):
         net = fresh()
     with pytest.raises(lw.WalkError, match=r"no leaf has values.*0\.weight.*select"):
@@ -155,7 +155,7 @@ def test_leaves_without_values_are_listed_as_skipped() -> None:
     net.add_module("far", nn.Linear(2, 2, device="meta"))
     found = lw.check(net)
     assert set(found.skipped) == {"far.weight", "far.bias"}
-    assert "values not looked at: far.weight, far.bias" in found.text()
+    assert "values not checked: far.weight, far.bias" in found.text()
 
 
 def test_a_model_without_parameters_has_no_findings() -> None:
@@ -170,14 +170,14 @@ def test_what_is_not_an_optimizer_is_an_error() -> None:
         lw.check(fresh(), optimizer=3)
 
 
-def test_an_optimizer_in_the_tree_is_looked_at() -> None:
+def test_an_optimizer_in_the_tree_is_checked() -> None:
     net = fresh()
     optimizer = torch.optim.AdamW(net[0].parameters())
     assert codes(lw.check({"model": net, "optimizer": optimizer})) == ["LW411", "LW411"]
     assert codes(lw.check(optimizer)) == []
 
 
-def test_the_state_of_an_optimizer_is_looked_at() -> None:
+def test_the_state_of_an_optimizer_in_the_tree_is_checked() -> None:
     net = fresh()
     optimizer = torch.optim.AdamW(net.parameters())
     net(torch.ones(1, 16)).sum().backward()
@@ -223,7 +223,7 @@ def test_arrays_that_cannot_change_are_checked_too() -> None:
         assert codes(lw.check(model)) == ["LW113"]
 
 
-def test_the_state_of_an_optimizer_that_is_given_is_looked_at() -> None:
+def test_the_state_of_an_optimizer_passed_as_an_argument_is_checked() -> None:
     net = fresh()
     optimizer = torch.optim.AdamW(net.parameters())
     net(torch.randn(4, 16)).square().sum().backward()
@@ -256,7 +256,7 @@ def test_leaves_without_values_are_not_counted_as_checked() -> None:
 
 @pytest.mark.parametrize("against", [{}, [], {"other": torch.zeros(3)}])
 def test_an_against_with_nothing_in_common_is_an_error(against: Any) -> None:
-    with pytest.raises(lw.QueryError, match=r"against=.*give the same model, as it was") as error:
+    with pytest.raises(lw.QueryError, match=r"against=.*give the same model as it was before") as error:
         lw.check(fresh(), against=against)
     assert "rename" not in str(error.value)
 
@@ -267,19 +267,19 @@ def test_leaves_that_cannot_be_compared_with_against_are_listed_as_skipped() -> 
     after[0].weight.data.add_(1)
     after[2] = nn.Linear(32, 17)
     found = lw.check(after, against=before, select="LW6")
-    assert found.skipped == dict.fromkeys(("2.weight", "2.bias"), "against= has it in another shape")
+    assert found.skipped == dict.fromkeys(("2.weight", "2.bias"), "another shape in against=")
 
 
 def test_selecting_no_rule_is_an_error() -> None:
     for select in ("", [], ","):
-        with pytest.raises(lw.QueryError, match="names no rule"):
+        with pytest.raises(lw.QueryError, match="select= is empty; name at least one rule"):
             lw.check(fresh(), select=select)
 
 
 def test_an_optimizer_for_a_file_is_an_error(tmp_path: Path) -> None:
     net = fresh()
     path = lw.save(net, tmp_path / "a.safetensors")
-    with pytest.raises(lw.WalkError, match="this is a file"):
+    with pytest.raises(lw.WalkError, match="cannot check optimizer= against a file"):
         lw.check(path, torch.optim.SGD(net.parameters(), 0.1))
 
 
@@ -301,7 +301,7 @@ def test_infinities_of_a_mask_are_noted_and_nan_is_an_error() -> None:
     assert [(one.level, one.path) for one in lw.check(net)] == [("error", "mask")]
 
 
-def test_units_that_are_all_alike_are_a_warning_and_a_copy_is_a_note() -> None:
+def test_units_that_are_all_equal_are_a_warning_and_a_copy_is_a_note() -> None:
     net = fresh()
     with torch.no_grad():
         net[0].weight[7] = net[0].weight[2]
@@ -331,7 +331,7 @@ def test_rows_of_an_embedding_that_no_step_has_reached_are_counted() -> None:
         table(torch.tensor([1, 2, 3])).sum().backward()
         optimizer.step()
     [one] = lw.check(table, optimizer, select="LW115")
-    assert "7 of 10 rows are untouched: 0, 4, 5, 6, 7, …; no step of the optimizer has reached them" in one.message
+    assert "7 of 10 rows are untouched: 0, 4, 5, 6, 7, …; no optimizer step has changed them" in one.message
 
 
 def test_a_table_and_a_head_that_are_equal_are_a_warning() -> None:
@@ -381,11 +381,12 @@ def test_what_was_drawn_is_not_taken_for_something_else(init: str, shape: tuple[
         assert codes(lw.check(lw.initialize(layer, [rule], seed=seed), init=rule, select="LW202")) == []
 
 
-def test_shapes_of_equal_deviation_are_told_apart() -> None:
+def test_distributions_with_the_same_deviation_are_distinguished() -> None:
     layer = nn.Linear(100, 100, bias=False)
     nn.init.uniform_(layer.weight, -(3**0.5), 3**0.5)
     [one] = lw.check(layer, init=lw.Rule("weight", init="normal", std=1.0), select="LW202")
-    assert "uniform; declared is normal with mean 0, std 1" in one.message
+    assert "looks uniform" in one.message
+    assert "declares normal with mean 0, std 1;" in one.message
 
 
 def test_a_cast_does_not_count_as_training() -> None:
@@ -476,7 +477,7 @@ def test_siblings_of_another_kind_say_nothing() -> None:
 
 
 def test_a_usual_weight_among_tiny_ones_raises_no_alarm() -> None:
-    """Some architectures begin with almost nothing, and a layer or two of their own."""
+    """Some architectures start with tiny weights, except in a layer or two."""
     net = three_layers(1e-10)
     nn.init.normal_(net[2].weight, std=0.02)
     assert ("2.weight", "warning") not in scaled(net, 2, 1)
@@ -495,4 +496,4 @@ def test_a_parameter_of_another_model_in_the_optimizer_is_noted_by_its_place() -
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD([*net.parameters(), nn.Parameter(torch.zeros(7))], 0.1)
     [note] = lw.check(net, optimizer=optimizer, select="LW414")
-    assert note.message.startswith("parameter 2 of group 0 (7) is in the optimizer, and not in what is checked")
+    assert note.message.startswith("parameter 2 of group 0 (7) is in the optimizer but not among the checked leaves")

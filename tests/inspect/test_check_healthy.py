@@ -1,4 +1,4 @@
-"""`lw.check` raises no alarm, at most a note, for models that are unusual but healthy."""
+"""`lw.check` gives at most notes for models that are unusual but healthy."""
 
 import copy
 from typing import Any
@@ -12,7 +12,7 @@ import leafwise as lw
 
 
 class Quantized(nn.Linear):
-    """Values of a byte each, with their scales beside them."""
+    """A weight of one byte per value, with its scales in the same layer."""
 
     def __init__(self) -> None:
         super().__init__(256, 256, dtype=torch.bfloat16)
@@ -23,7 +23,7 @@ class Quantized(nn.Linear):
         self.weight_scale = nn.Parameter(scale)
 
 
-def test_bytes_with_scales_beside_them_are_healthy() -> None:
+def test_one_byte_weights_with_scales_are_healthy() -> None:
     assert levels_and_codes(lw.check(Quantized())) == []
 
 

@@ -1,4 +1,4 @@
-"""What the findings of `lw.check` say: the figure, what to type, and how it is printed."""
+"""The messages of `lw.check`: the figures, what to type, and how they are printed."""
 
 import copy
 from typing import Any
@@ -19,13 +19,13 @@ def test_the_message_has_the_figure_and_what_to_do() -> None:
     [one] = lw.check(net)
     assert (one.code, one.level) == ("LW201", "note")
     assert "16 × that of kaiming_normal (0.0625)" in one.message
-    assert "its shape is normal" in one.message
-    command = one.message.rpartition("; ")[2]
+    assert "the distribution looks normal" in one.message
+    command = one.message.partition("to draw it again: ")[2]
     model = net
     torch.nn.init.zeros_(net.bias)
     eval(command, {"lw": lw, "model": model})
     assert codes(lw.check(net)) == []
-    assert not net.bias.any()  # nothing but the leaf was drawn anew
+    assert not net.bias.any()  # only that leaf was drawn again
 
 
 def test_what_is_proposed_for_a_leaf_without_a_role_can_be_typed() -> None:
@@ -54,7 +54,7 @@ def test_what_to_type_can_be_typed_whatever_the_names_are(name: str) -> None:
 def test_a_proposed_tie_can_be_made_as_it_is_written() -> None:
     def tie(found: Any, model: Any) -> None:
         [one] = found
-        eval(one.message.partition("be one: ")[2], {"lw": lw, "model": model})
+        eval(one.message.partition("be tied: ")[2], {"lw": lw, "model": model})
 
     model = nn.ModuleDict({"a": nn.Linear(12, 12, bias=False), "b": nn.Linear(12, 12, bias=False)})
     model["b"].weight.data.copy_(model["a"].weight.T)
@@ -66,7 +66,7 @@ def test_a_proposed_tie_can_be_made_as_it_is_written() -> None:
     assert levels_and_codes(lw.check(model, select="LW3")) == []
 
 
-def test_no_tie_is_proposed_where_there_can_be_none() -> None:
+def test_no_tie_is_proposed_if_the_leaves_cannot_be_tied() -> None:
     net = nn.Linear(4, 4)
     net.register_buffer("kept", net.weight.detach().clone())
     [one] = lw.check(net, select="LW303")
@@ -82,7 +82,7 @@ def test_findings_are_a_sequence_the_worst_first() -> None:
     assert set(found.rules) == {code for code, rule in all_rules().items() if not rule.opt_in}
 
 
-def test_the_table_says_what_was_looked_at() -> None:
+def test_the_footer_says_how_much_was_checked() -> None:
     text = lw.check(faulty()).text()
     assert text.splitlines()[0].split()[:3] == ["error", "LW101", "2.bias"]
     assert "1 error, 1 warning · 4 leaves checked by" in text
@@ -128,4 +128,4 @@ def test_messages_are_wrapped_when_a_line_is_too_short() -> None:
     assert "kaiming_normal" in " ".join(text.split())
     long = nn.ModuleDict({"x" * 150: net})
     lines = text_of(lw.check({"long": long, "short": copy.deepcopy(net)}), terminal=Terminal()).splitlines()
-    assert any(line.startswith("warning LW104  short.0.weight  all of") for line in lines)
+    assert any(line.startswith("warning LW104  short.0.weight  all 512 values are 1") for line in lines)

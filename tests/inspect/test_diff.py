@@ -100,7 +100,7 @@ def test_the_figures_are_those_of_torch(dtype: torch.dtype, where: str, tmp_path
     assert found.comparison.largest == float((x - y).abs().max())
 
 
-def test_where_values_lie_does_not_change_a_bit(tmp_path: Path) -> None:
+def test_memory_layout_does_not_change_a_bit(tmp_path: Path) -> None:
     a, b = torch.randn(700, 900), torch.randn(700, 900)
     save_file({"a": a}, tmp_path / "a.safetensors")
     assert lw.diff({"a": a}, {"a": a})["a"] == lw.diff({"a": a.T.contiguous().T}, {"a": a})["a"]
@@ -315,7 +315,7 @@ def test_an_optimizer_and_its_numbered_state_dict_do_not_differ(inside: bool) ->
     other = {"net": net.state_dict(), "optimizer": other} if inside else other
     for a, b in ((one, other), (other, one)):
         assert lw.diff(a, b).of("changed") == []
-        assert lw.diff(a, b).same != inside  # there, the state is named by the parameters
+        assert lw.diff(a, b).same != inside  # inside a model, the state is named after the parameters
 
 
 def test_a_rename_may_be_a_mapping_patterns_a_function_or_auto() -> None:
@@ -330,7 +330,7 @@ def test_a_rename_may_be_a_mapping_patterns_a_function_or_auto() -> None:
     assert lw.diff({**a, "x": torch.ones(1)}, {"x": torch.ones(1)}, rename={"old": None}).same
     with pytest.raises(lw.QueryError, match="rename="):
         lw.diff(a, b, rename=3)
-    assert "fits no name" in lw.diff(a, a, rename={"nothing": "other"}).notes[0]
+    assert "matches no name" in lw.diff(a, a, rename={"nothing": "other"}).notes[0]
 
 
 def test_well_known_prefixes_are_not_a_difference() -> None:
@@ -341,7 +341,7 @@ def test_well_known_prefixes_are_not_a_difference() -> None:
     assert found["module.weight"].other == "weight"
 
 
-def test_what_might_be_renamed_is_proposed() -> None:
+def test_possible_renames_are_proposed() -> None:
     a = {"x": torch.ones(1), "old.weight": torch.randn(3, 4)}
     b = {"x": torch.ones(1), "new.weight": torch.randn(3, 4)}
     found = lw.diff(a, b)
@@ -357,10 +357,10 @@ def test_metadata_of_files_is_only_noted(tmp_path: Path) -> None:
         save_file({"w": torch.ones(2)}, tmp_path / f"{name}.safetensors", metadata={"step": said})
     found = lw.diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
     assert found.same
-    assert found.notes == ["metadata of the files differs: step"]
+    assert found.notes == ["the metadata of the files differs: step"]
 
 
-def test_buffers_that_no_checkpoint_holds_are_not_missed() -> None:
+def test_buffers_that_are_never_saved_do_not_count_as_missing() -> None:
     net = nn.Linear(2, 2)
     net.register_buffer("cache", torch.ones(3), persistent=False)
     assert lw.diff(net, net.state_dict()).same
@@ -369,7 +369,7 @@ def test_buffers_that_no_checkpoint_holds_are_not_missed() -> None:
     assert kinds(lw.diff(net, other)) == {"cache": ("changed",)}
 
 
-# -- what cannot be --------------------------------------------------------------------------------------------------
+# -- what cannot be compared -----------------------------------------------------------------------------------------
 
 
 def test_meta_is_an_error_that_says_what_to_do() -> None:
@@ -405,7 +405,7 @@ def test_nothing_in_common_is_an_error_that_shows_both_sides() -> None:
     with pytest.raises(lw.QueryError, match=r"a has one; b has two\.a, two\.b.*rename="):
         lw.diff({"one": torch.ones(3)}, {"two": {"a": torch.zeros(2), "b": torch.ones(4)}})
     same = torch.randn(3, 3)
-    assert lw.diff({"one": same}, {"two": same.clone()}).counts == {"renamed": 1}  # these have something
+    assert lw.diff({"one": same}, {"two": same.clone()}).counts == {"renamed": 1}  # the values are in common
 
 
 def test_masks_objects_and_sparse_tensors_are_unknown() -> None:
@@ -426,7 +426,7 @@ def test_unknown_paths_and_kinds_are_an_error() -> None:
     assert "b" not in found
     with pytest.raises(lw.PathError, match="b"):
         found["b"]
-    with pytest.raises(lw.QueryError, match="there is no kind"):
+    with pytest.raises(lw.QueryError, match="'nonsense' is not a kind of change; the kinds are removed"):
         found.of("nonsense")
     with pytest.raises(lw.QueryError, match="depth"):
         found.text(depth=-1)
@@ -448,7 +448,7 @@ def test_files_that_are_opened_are_closed_and_others_stay_open(tmp_path: Path) -
         assert t["a"].numpy().shape == (1_000,)
 
 
-def test_a_file_that_is_cut_off_meanwhile_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_truncated_meanwhile_is_an_error(tmp_path: Path) -> None:
     path = lw.save({"a": torch.zeros(300_000)}, tmp_path / "a.safetensors")
     with lw.open(path) as t:
         os.truncate(path, 5_000)
@@ -479,7 +479,7 @@ def test_parts_of_trees_are_compared(tmp_path: Path) -> None:
     assert found.counts == {"changed": 2}
 
 
-def test_fifty_thousand_leaves_need_no_more_than_a_few_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fifty_thousand_leaves_are_compared_in_a_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     a = {f"l.{number}.w": np.full(3, number, np.float32) for number in range(5_000)}
     b = {f"m{name[1:]}": value.copy() for name, value in a.items()}
     assert lw.diff({"x": np.ones(1), **a}, {"x": np.ones(1), **b}).counts["renamed"] == 5_000
@@ -490,7 +490,7 @@ def test_every_format_is_the_same_as_what_was_written(name: str, tmp_path: Path)
     WRITERS[name](tmp_path / "model", arrays())
     assert lw.diff(tmp_path / "model", tmp_path / "model").same
     found = lw.diff(tmp_path / "model", arrays())
-    assert set(found.counts) <= {"same", "reshaped"}  # some formats know no arrays without axes
+    assert set(found.counts) <= {"same", "reshaped"}  # some formats have no arrays without axes
     assert not any(change.comparison.changed for change in found)
 
 
@@ -503,7 +503,7 @@ def test_a_file_behind_a_url_is_compared(tmp_path: Path) -> None:
 
 
 def zeros(path: Path, **arrays: tuple[str, list[int], int]) -> Path:
-    """A file of zeros, of which only the header takes room on the disk."""
+    """A sparse file of zeros, of which only the header takes disk space."""
     header, end = {}, 0
     for name, (dtype, shape, nbytes) in arrays.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + nbytes]}

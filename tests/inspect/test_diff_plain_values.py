@@ -1,4 +1,4 @@
-"""`lw.diff` of what is not an array: numbers, text, objects, the options of an optimizer."""
+"""`lw.diff` of plain values: numbers, text, objects, the options of an optimizer."""
 
 import copy
 import math
@@ -16,7 +16,7 @@ from tests.inspect.helpers import kinds
 import leafwise as lw
 
 
-def test_plain_values_that_changed_came_or_went_are_listed() -> None:
+def test_plain_values_that_were_changed_added_or_removed_are_listed() -> None:
     w = torch.ones(1)
     a = {"w": w, "step": 3, "lr": 0.1, "betas": (0.9, 0.99), "nan": float("nan"), "gone": "x"}
     b = {"w": w.clone(), "step": 4, "lr": 0.1, "betas": [0.9, 0.99], "nan": float("nan"), "here": True}
@@ -87,16 +87,16 @@ def test_numbers_of_numpy_equal_those_of_python_and_nan_equals_itself() -> None:
 
 
 @pytest.mark.parametrize("make", [torch.Generator, Mute, Broken])
-def test_objects_that_do_not_say_whether_they_are_equal_are_unknown(make: Any) -> None:
+def test_objects_that_cannot_be_compared_are_unknown(make: Any) -> None:
     w, one = torch.ones(2), make()
     assert lw.diff({"w": w, "v": one}, {"w": w, "v": one}).same
     found = lw.diff({"w": w, "v": one}, {"w": w, "v": make()})
     assert kinds(found) == {"v": ("unknown",)}
-    assert "do not say whether they are equal" in str(found)
+    assert "objects cannot be compared" in str(found)
 
 
 class Numbered:
-    """Whose equality is told as NumPy tells it."""
+    """An object whose `==` returns a NumPy bool."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -107,7 +107,7 @@ class Numbered:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_an_equality_that_returns_a_numpy_bool_is_taken() -> None:
+def test_an_equality_that_returns_a_numpy_bool_is_accepted() -> None:
     assert lw.diff({"v": Numbered(1)}, {"v": Numbered(1)}).same
     assert lw.diff({"v": Numbered(1)}, {"v": Numbered(2)}).counts == {"changed": 1}
 

@@ -1,4 +1,4 @@
-"""`lw.diff` of leaves that are shared: ties, and views of one memory."""
+"""`lw.diff` of tied leaves and of views of the same memory."""
 
 import copy
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_transposed_tie_that_was_undone_is_found() -> None:
     assert lw.diff(tied, {"encoder": other, "decoder": other.T}).same
 
 
-def test_a_name_that_a_shared_leaf_lacks_on_the_other_side_is_noted() -> None:
+def test_a_name_of_a_tied_leaf_that_is_missing_on_the_other_side_is_noted() -> None:
     net = Tied()
     rest = state(net)
     del rest["head.weight"]

@@ -39,7 +39,7 @@ def test_dtypes_without_a_reader_are_compared_as_bytes(tmp_path: Path) -> None:
     assert lw.diff({"p": packed[0]}, {"p": packed[1]}).same
     found = lw.diff({"p": packed[0]}, {"p": packed[2]})["p"]
     assert (found.kinds, found.comparison) == (("changed",), None)
-    assert "by how much is not known" in found.notes[0]
+    assert "how much it changed is not known" in found.notes[0]
     assert lw.diff({"p": packed[0], "w": one}, {"p": one, "w": one})["p"].kinds == ("unknown",)
 
 
@@ -75,12 +75,12 @@ def test_values_that_became_nan_are_counted_and_not_averaged_away() -> None:
     change = found["m.w"]
     assert math.isnan(change.comparison.relative_l2)
     assert math.isnan(change.comparison.largest)
-    told = "4 of those that changed not finite"
-    assert told in repr(change)
+    expected = "4 of the changed values not finite"
+    assert expected in repr(change)
     shown = found.text()
-    assert shown.count(told) == 2  # its line, and those that changed together
+    assert shown.count(expected) == 2  # in its line, and in the line for all changed leaves
     assert "1 not finite" in shown
-    assert told in found.text(depth=1).splitlines()[1]
+    assert expected in found.text(depth=1).splitlines()[1]
     data = json.loads(json.dumps(found.json()))
     figures = next(leaf["comparison"] for leaf in data["leaves"] if leaf["path"] == "m.w")
     assert (figures["relative_l2"], figures["largest"], figures["nonfinite_changed"]) == (None, None, 4)
@@ -91,7 +91,7 @@ def test_values_that_became_nan_are_counted_and_not_averaged_away() -> None:
     "dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz]
 )
 def test_casts_by_torch_are_recognized(dtype: torch.dtype) -> None:
-    # One just above the middle of two halves, which float32 does not see.
+    # A number just above the middle between two float16 numbers, which float32 rounds to the middle.
     wide = torch.randn(2000, dtype=torch.float64) * 100
     wide[:4] = torch.tensor([1 + 2**-11 + 2**-40, 1000.0, -5e4, 5.0], dtype=torch.float64)
     for one in (wide, wide.float()):

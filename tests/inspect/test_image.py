@@ -57,19 +57,23 @@ def test_a_leaf_a_path_a_single_leaf_and_a_bare_array_are_the_same_picture(tmp_p
 
 def test_a_path_that_is_not_a_leaf_is_an_error_that_lists_leaves_below() -> None:
     net = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
-    with pytest.raises(lw.PathError, match=r'"0" is a node and no leaf; below it: "0.weight", "0.bias"$'):
+    with pytest.raises(
+        lw.PathError, match=r'"0": it is a node, not a leaf; give the path of a leaf: "0.weight", "0.bias"$'
+    ):
         lw.image(net, "0")
-    with pytest.raises(lw.QueryError, match=r'say which leaf .*: "0.weight", "0.bias", "1.weight" and 1 more'):
+    with pytest.raises(
+        lw.QueryError, match=r'give the path of the leaf to draw: "0.weight", "0.bias", "1.weight" and 1 more'
+    ):
         lw.image(net)
     with pytest.raises(lw.PathError, match=r'nothing at "0.wieght"; did you mean "0.weight"'):
         lw.image(net, "0.wieght")
-    with pytest.raises(lw.PathError, match=r'"step" is a plain value'):
+    with pytest.raises(lw.PathError, match=r'cannot draw "step": it is a plain value, not a leaf'):
         lw.image({"step": 3, "w": torch.ones(2)}, "step")
-    with pytest.raises(lw.PathError, match=r'"1" is a node and no leaf; it has none'):
+    with pytest.raises(lw.PathError, match=r'cannot draw "1": it is a node, not a leaf; there is no leaf below it'):
         lw.image(nn.Sequential(nn.Linear(1, 1), nn.ReLU()), "1")
-    with pytest.raises(lw.QueryError, match=r"there is no leaf here"):
+    with pytest.raises(lw.QueryError, match=r"there is no leaf to draw"):
         lw.image(nn.ReLU())
-    with pytest.raises(lw.QueryError, match=r"a path leads to a leaf in a tree, and this is a Leaf"):
+    with pytest.raises(lw.QueryError, match=r"cannot look up a path in a Leaf; leave the path out"):
         lw.image(lw.tree(net)["0.weight"], "0.weight")
     with pytest.raises(lw.WalkError, match=r"cannot walk builtins.int"):
         lw.image(3)
@@ -78,11 +82,11 @@ def test_a_path_that_is_not_a_leaf_is_an_error_that_lists_leaves_below() -> None
 @pytest.mark.parametrize(
     ("x", "reason"),
     [
-        (torch.tensor(3.0), "there is no picture of the array: it is a scalar"),
-        (torch.empty(3, 0), "it is empty, of shape 3×0"),
-        (torch.ones(2, 2, dtype=torch.complex64), "complex64 has no scale about zero; draw its real"),
-        (nn.Linear(2, 2, bias=False, device="meta"), 'no picture of "weight": a meta tensor has a shape but no values'),
-        (nn.LazyLinear(2, bias=False), "a lazy layer gets its shape in the first forward"),
+        (torch.tensor(3.0), "cannot draw the array: it is a scalar"),
+        (torch.empty(3, 0), r"it is empty \(shape 3×0\)"),
+        (torch.ones(2, 2, dtype=torch.complex64), "its dtype is complex64; draw its real"),
+        (nn.Linear(2, 2, bias=False, device="meta"), 'cannot draw "weight": a meta tensor has a shape but no values'),
+        (nn.LazyLinear(2, bias=False), "a lazy layer gets its shape"),
         (np.ma.masked_array(np.ones((2, 2)), mask=False), "it is a masked array"),
         (torch.eye(3).to_sparse(), "sparse"),
         (np.array([["a", "b"]]), "there are no statistics of str"),
@@ -97,26 +101,24 @@ def test_the_paths_that_an_error_lists_can_be_pasted() -> None:
     state = {"": torch.ones(2), "a\nb": torch.zeros(3), "c": {"x.y": torch.ones(2), '"': torch.ones(3)}}
     with pytest.raises(lw.QueryError) as error:
         lw.image(state)
-    assert "by its path: '\"\"', '\"a\\\\nb\"', " in str(error.value)
+    assert "of the leaf to draw: '\"\"', '\"a\\\\nb\"', " in str(error.value)
     for name in re.findall(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", str(error.value)):
         lw.image(state, eval(name))
-    with pytest.raises(lw.WalkError, match=r"""no picture of '"a\*b"': it is a scalar"""):
+    with pytest.raises(lw.WalkError, match=r"""cannot draw '"a\*b"': it is a scalar"""):
         lw.image({"a*b": torch.tensor(1.0)})
 
 
 def test_a_sparse_gradient_says_what_to_type() -> None:
     table = nn.Embedding(10, 4, sparse=True)
     table(torch.tensor([1, 2])).sum().backward()
-    wanted = (
-        r'its gradient is sparse; lw.image\(leaf.grad.to_dense\(\)\) draws it, with leaf = lw.tree\(…\)\["weight"\]'
-    )
+    wanted = r'its gradient is sparse; use lw.image\(leaf.grad.to_dense\(\)\) with leaf = lw.tree\(…\)\["weight"\]'
     with pytest.raises(lw.WalkError, match=wanted):
         lw.image(table, "weight", of="grad")
     leaf = lw.tree(table)["weight"]
     assert lw.image(leaf.grad.to_dense()).cells.sum() == 8
     with pytest.raises(lw.WalkError, match=r"lw.image\(array.grad.to_dense\(\)\)"):
         lw.image(table.weight, of="grad")
-    with pytest.raises(lw.WalkError, match=r"it is sparse; lw.image\(array.to_dense\(\)\)"):
+    with pytest.raises(lw.WalkError, match=r"it is sparse; use lw.image\(array.to_dense\(\)\)"):
         lw.image(torch.eye(3).to_sparse())
 
 
@@ -130,7 +132,7 @@ def test_a_sparse_gradient_says_what_to_type() -> None:
         ({"size": 4}, "size= is a whole number of pixels from 16 to 8192, not 4"),
         ({"size": 64.0}, "size= is a whole number"),
         ({"style": "heat"}, "style= is one of filters, matrix, norms, strip, not 'heat'"),
-        ({"style": "filters"}, "filters have from 3 to 5 axes .* is 2×2"),
+        ({"style": "filters"}, "the filters style needs 3 to 5 axes .* is 2×2"),
     ],
 )
 def test_options_that_make_no_sense_are_an_error(options: dict[str, Any], reason: str) -> None:
@@ -153,7 +155,7 @@ def test_numbers_that_are_too_large_or_of_another_type_are_an_error(options: dic
         lw.image(torch.ones(2, 2), **options)
 
 
-def test_whole_numbers_of_any_kind_are_taken() -> None:
+def test_whole_numbers_of_any_type_are_accepted() -> None:
     picture = lw.image(np.ones((100, 100)), size=np.int64(64), limit=np.float32(2))  # type: ignore[arg-type]
     assert picture.width == 50
     assert picture.text(width=np.int64(10)) == picture.text(width=10)  # type: ignore[arg-type]
@@ -168,7 +170,7 @@ def test_gradients_are_drawn_once_there_are_any(tmp_path: Path) -> None:
     np.testing.assert_array_equal(picture.cells, [[1, -2, 3], [1, -2, 3]])
     assert picture.caption.startswith("gradient of weight 2×3 float32")
     save_file({"w": torch.ones(2, 2)}, tmp_path / "w.safetensors")
-    with pytest.raises(lw.WalkError, match=r"a file holds no gradients; leave out of="):
+    with pytest.raises(lw.WalkError, match=r"a file contains no gradients; leave out of="):
         lw.image(tmp_path / "w.safetensors", "w", of="grad")
 
 
@@ -184,7 +186,7 @@ def test_without_numpy_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> No
 # -- filters -----------------------------------------------------------------------------------------------
 
 
-def test_filters_with_few_inputs_are_wrapped_and_their_inputs_stand_side_by_side() -> None:
+def test_filters_with_few_inputs_are_wrapped_and_their_inputs_are_side_by_side() -> None:
     weight = counted(4, 2, 1, 3)
     picture = lw.image(with_weight(nn.Conv2d(2, 4, (1, 3)), weight), "weight")
     assert picture.style == "filters"
@@ -219,7 +221,7 @@ def test_filters_of_one_and_three_dimensions_are_drawn() -> None:
 
 
 @pytest.mark.parametrize("order", [("h", "w", "in", "out"), ("in", "out", "h", "w"), ("out", "h", "w", "in")])
-def test_axes_are_known_by_name_in_whatever_order(order: tuple[str, ...]) -> None:
+def test_axes_are_identified_by_name_in_any_order(order: tuple[str, ...]) -> None:
     class Layer(nn.Module):
         def __init__(self, weight: torch.Tensor) -> None:
             super().__init__()
@@ -244,7 +246,7 @@ def test_four_axes_without_a_role_are_filters_and_one_by_one_is_a_matrix(tmp_pat
     np.testing.assert_array_equal(point.cells, counted(6, 5).numpy())
     three = lw.image(tmp_path / "f", "three")
     np.testing.assert_array_equal(three.cells, counted(2, 12).numpy())
-    assert "2 rows, 12 columns (axis 0 down, the others across, flattened)" in three.caption
+    assert "2 rows, 12 columns (axis 0 down, the other axes flattened across)" in three.caption
     assert lw.image(tmp_path / "f", "three", style="filters").cells.shape == (2, 12)
     transposed = lw.image(with_weight(nn.ConvTranspose2d(5, 6, 1), counted(5, 6, 1, 1)), "weight")
     np.testing.assert_array_equal(transposed.cells, counted(5, 6).numpy().T)
@@ -255,7 +257,7 @@ def test_filters_that_do_not_fit_are_drawn_by_their_norms() -> None:
     weight[3] = 0
     picture = lw.image(with_weight(nn.Conv2d(10, 20, 3), weight), "weight", size=32)
     np.testing.assert_allclose(picture.cells, weight.double().flatten(2).norm(dim=2).numpy())
-    assert "too many to draw: each as one cell, its norm" in picture.caption
+    assert "too many to draw: each cell shows the norm of one" in picture.caption
     assert "1 filter all zero (3)" in picture.caption
     tiny = lw.image(with_weight(nn.Conv2d(10, 20, 3), weight), "weight", size=16)
     assert tiny.cells.max() == picture.cells.max()
@@ -282,7 +284,7 @@ def test_matrices_have_their_outputs_down() -> None:
     np.testing.assert_array_equal(lw.image(Conv1D()).cells, [[1, 4], [2, 5], [3, 6]])
 
 
-def test_a_bin_shows_what_is_largest_in_magnitude() -> None:
+def test_a_bin_shows_the_value_with_the_largest_magnitude() -> None:
     weight = np.random.default_rng(0).normal(size=(300, 700)).astype(np.float32)
     weight[123, 456] = -50
     weight[7] = 0
@@ -290,7 +292,7 @@ def test_a_bin_shows_what_is_largest_in_magnitude() -> None:
     assert picture.cells.shape == (100, 100)
     assert picture.cells[123 // 3, 456 // 7] == -50
     assert picture.limit == 50
-    assert "each cell the largest in magnitude of 3×7" in picture.caption
+    assert "each cell shows the largest magnitude of 3×7" in picture.caption
     assert "1 row all zero (7)" in picture.caption
     for row, column in ((0, 0), (50, 99), (99, 3)):
         block = weight[row * 3 : row * 3 + 3, column * 7 : column * 7 + 7]
@@ -337,12 +339,12 @@ def test_embeddings_are_drawn_by_the_norms_of_their_rows() -> None:
     assert picture.cells.shape == (3, 4)
     np.testing.assert_allclose(picture.cells.reshape(-1)[:10], table.double().norm(dim=1).numpy())
     assert picture.grid.empty().reshape(-1).tolist() == [False] * 10 + [True] * 2
-    assert "the norm of each of 10 rows, in reading order, 4 across" in picture.caption
+    assert "norms of 10 rows, in reading order, 4 per line" in picture.caption
     assert "2 rows all zero (7, 8)" in picture.caption
     assert f"0 … {table.norm(dim=1).max():.3g}" in picture.caption
     many = lw.image(np.ones((1_000, 3)), style="norms", size=16)
     assert many.cells.shape == (16, 16)
-    assert "each cell the largest of 4" in many.caption
+    assert "each cell shows the largest of 4" in many.caption
 
 
 def test_norms_of_the_largest_and_the_smallest_numbers_do_not_overflow() -> None:
@@ -355,7 +357,7 @@ def test_norms_that_are_too_large_for_a_number_are_counted() -> None:
     rows = torch.full((3, 4), 1.7e308, dtype=torch.float64)
     assert lw.image(rows, style="norms").caption.endswith(" · 3 infinite")
     rows[0] = 1
-    rows[1, 0] = torch.inf  # a value that is infinite is counted as that, and its norm not once more
+    rows[1, 0] = torch.inf  # an infinite value is counted once, not again with its norm
     assert lw.image(rows, style="norms").caption.endswith("0 … 2 · 2 infinite")
     filters = torch.full((20, 20, 3, 3), 1.7e308, dtype=torch.float64)
     assert lw.image(filters, size=32).caption.endswith(" · 400 infinite")
@@ -371,7 +373,7 @@ def test_vectors_are_strips() -> None:
     long = lw.image(counted(5_000))
     assert long.cells.shape == (1, 1_000)
     assert long.cells[0, -1] == 5_000
-    assert "5,000 values · each cell the largest in magnitude of 5" in long.caption
+    assert "5,000 values · each cell shows the largest magnitude of 5" in long.caption
     assert long.height == 24
     assert lw.image(np.array([7.0])).cells.tolist() == [[7.0]]
 
@@ -406,7 +408,7 @@ def test_every_dtype_is_drawn(array: Any) -> None:
     np.testing.assert_array_equal(lw.image(array).cells, wanted)
 
 
-def test_what_is_not_finite_is_counted_and_shown() -> None:
+def test_values_that_are_not_finite_are_counted_and_shown() -> None:
     array = np.ones((4, 40), np.float32)
     array[0, :2] = math.nan, math.inf
     array[2, 9] = -math.inf
@@ -415,13 +417,13 @@ def test_what_is_not_finite_is_counted_and_shown() -> None:
     assert picture.limit == 1
     assert picture.caption.endswith("0 … 1 · 1 NaN · 2 infinite")
     binned = lw.image(array, size=16)
-    assert math.isnan(binned.cells[0, 0])  # NaN goes before what is infinite
+    assert math.isnan(binned.cells[0, 0])  # NaN takes precedence over infinity
     assert np.isneginf(binned.cells).sum() == 1
     empty = lw.image(np.full((2, 2), math.nan))
     assert empty.limit == 0
 
 
-def test_the_limit_is_the_largest_magnitude_or_what_is_asked_for() -> None:
+def test_the_limit_is_the_largest_magnitude_or_the_given_one() -> None:
     array = np.array([[1.0, -4.0], [2.0, 3.0]])
     assert lw.image(array).limit == 4
     picture = lw.image(array, limit=2)
@@ -468,7 +470,7 @@ def test_files_are_read_in_bands(tmp_path: Path) -> None:
     weight[5000, 100] = -3
     save_file({"w": weight, "other": torch.ones(4)}, path)
     del weight
-    lw.image(path, "other")  # what is imported is none of this
+    lw.image(path, "other")  # so that imports are not measured
     tracemalloc.start()
     try:
         picture = lw.image(path, "w")
@@ -476,7 +478,7 @@ def test_files_are_read_in_bands(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert picture.cells[5000 // 8, 100 // 8] == -3
-    assert most < 48 << 20  # of 64 MiB of float32, that are 128 of float64
+    assert most < 48 << 20  # the leaf has 64 MiB of float32, or 128 MiB of float64
 
 
 def test_a_file_that_lw_saved_knows_its_roles(tmp_path: Path) -> None:
@@ -522,7 +524,7 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     target = tmp_path / "eye.png"
     assert picture.save(target) == str(target)
     assert target.read_bytes() == picture.png()
-    with pytest.raises(lw.QueryError, match=r"'eye.jpg' should end in .png"):
+    with pytest.raises(lw.QueryError, match=r"cannot write 'eye.jpg': .*use a name that ends in .png"):
         picture.save("eye.jpg")
     with pytest.raises(lw.FileError, match=r"cannot write .*: No such file or directory"):
         picture.save(tmp_path / "nowhere" / "eye.png")
@@ -539,7 +541,7 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("path", [5, None, 2.5, ["a.png"]])
 def test_a_picture_is_written_to_a_path(path: Any) -> None:
-    with pytest.raises(lw.QueryError, match=r"written to a path such as 'filters.png', not "):
+    with pytest.raises(lw.QueryError, match=r"takes a path such as 'filters.png', not "):
         lw.image(torch.ones(2, 2)).save(path)
 
 

@@ -36,7 +36,7 @@ def test_a_transposed_convolution_with_groups_is_drawn_filter_by_filter() -> Non
     assert "1 row all zero (5)" in lw.image(layer, "weight", style="norms").caption
     matrix = lw.image(layer, "weight", style="matrix")
     np.testing.assert_array_equal(matrix.cells, by_hand(layer).flatten(1).numpy())
-    assert "16 rows, 18 columns ('out' down, the others across, flattened)" in matrix.caption
+    assert "16 rows, 18 columns ('out' down, the other axes flattened across)" in matrix.caption
     np.testing.assert_array_equal(
         lw.image(layer, "weight", style="strip").cells, layer.weight.detach().reshape(1, -1).numpy()
     )
@@ -63,6 +63,6 @@ def test_groups_are_drawn_by_their_norms_and_depthwise_filters_alone() -> None:
 
 def test_a_file_that_does_not_know_its_groups_says_so(tmp_path: Path) -> None:
     path = lw.save(grouped(), tmp_path / "net.safetensors")
-    assert "(as of one group: nothing says how many)" in lw.image(path, "weight").caption
+    assert "(drawn as one group, as their number is not known)" in lw.image(path, "weight").caption
     assert "group" not in lw.image(nn.ConvTranspose2d(8, 4, 3), "weight").caption
     assert "group" not in lw.image(lw.save(nn.Conv2d(8, 4, 3), tmp_path / "conv.safetensors"), "weight").caption

@@ -15,7 +15,7 @@ def test_tiles_that_are_few_but_large_are_binned() -> None:
     mask = lw.image(torch.ones(1, 1, 4096, 4096).tril())
     assert mask.cells.shape == (2048, 2048)
     np.testing.assert_array_equal(mask.cells, np.tril(np.ones((2048, 2048))))
-    assert "1 filter of 4096×4096 · each cell the largest in magnitude of 2×2 · " in mask.caption
+    assert "1 filter of 4096×4096 · each cell shows the largest magnitude of 2×2 · " in mask.caption
     several = torch.zeros(3, 3, 600, 500)
     several[2, 1, 599, 499] = -7
     several[0, 0, 0, 0] = 1

@@ -1,4 +1,4 @@
-"""Rows and columns that are copies or zero: sampling finds what comparing everything would find."""
+"""Duplicate and zero rows and columns: sampling finds the same ones as comparing everything."""
 
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,8 @@ def test_copies_in_other_dtypes_are_found(dtype: str) -> None:
     assert duplicate_rows(seen(values), 0).same == [[7, 31]]
 
 
-def test_copies_among_rows_that_begin_alike_are_found() -> None:
-    # A sample of the first numbers tells nothing here.
+def test_copies_among_rows_with_equal_beginnings_are_found() -> None:
+    # A sample of the first numbers is not enough here.
     matrix = random(300, 64)
     matrix[:, :32] = 0
     matrix[200] = matrix[3]
@@ -81,7 +81,7 @@ def test_what_is_nearly_a_copy_is_found_with_its_distance(seed: int, axis: int) 
     assert duplicate_rows(seen(matrix), 0) == ([], [])
 
 
-def test_rows_of_very_different_sizes_are_compared_each_in_its_own_measure() -> None:
+def test_rows_of_very_different_norms_are_compared_relative_to_their_norm() -> None:
     matrix = random(100, 64) * np.logspace(-20, 10, 100, dtype=np.float32)[:, None]
     matrix[60] = matrix[3] * 1.0001
     [(one, other, _)] = duplicate_rows(seen(matrix), 0).near
@@ -95,7 +95,7 @@ def test_short_lines_are_reported_only_if_all_are_the_same() -> None:
     assert duplicate_rows(seen(np.repeat(random(1, 3), 64, 0)), 0).same == [list(range(64))]
 
 
-def test_more_than_a_band_is_looked_at_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_larger_than_a_band_are_read_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leafwise.core.reader.BAND", 1000)
     matrix = random(300, 64)
     matrix[299], matrix[:, 9] = matrix[4], matrix[:, 60]
@@ -108,7 +108,7 @@ def test_more_than_a_band_is_looked_at_in_bands(monkeypatch: pytest.MonkeyPatch)
     assert zero_lines(seen(matrix), 1).nonzero()[0].tolist() == [33]
 
 
-def test_what_is_not_finite_does_no_harm() -> None:
+def test_values_that_are_not_finite_do_no_harm() -> None:
     matrix = random(40, 20)
     matrix[3], matrix[4] = np.nan, np.inf
     duplicate_rows(seen(matrix), 0)

@@ -1,4 +1,4 @@
-"""A statistic is declared once, in core/moments.py; tables, JSON, pandas, the command line and kernels go by that."""
+"""A statistic is declared once, in core/moments.py; tables, JSON, pandas, the command line and kernels use that."""
 
 import json
 import math
@@ -20,7 +20,7 @@ MODEL = {"a": np.array([3.0, -4.0], np.float32), "b": {"c": np.array([0.0, 1.0, 
 
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The root of the mean square, which follows from what is measured: a property, and an entry in the list."""
+    """The root mean square, derived from measured statistics: a property, and an entry in the list."""
 
     def of(moments: Moments) -> float:
         return math.hypot(moments.mean, moments.std)
@@ -51,7 +51,7 @@ def test_a_derived_statistic_is_shown_everywhere(tmp_path: Path, capsys: pytest.
     assert json.loads(capsys.readouterr().out)["leaves"][0]["made_up"] == s["a"].made_up
 
 
-def test_names_and_their_order_stay() -> None:
+def test_names_and_their_order_do_not_change() -> None:
     names = [
         "dtype", "count", "finite", "nan", "posinf", "neginf", "zeros", "subnormals",
         "min", "max", "mean", "std", "l1", "l2", "absmax",
@@ -67,7 +67,7 @@ def test_every_field_is_declared_and_every_declared_one_is_there() -> None:
     assert len(declared) == len(set(declared))
     assert set(FIELDS) - {"histogram"} <= set(declared)
     assert all(hasattr(Moments, name) for name in declared)
-    assert (*COUNTS, *NUMBERS, "histogram") == FIELDS  # kernels give them so
+    assert (*COUNTS, *NUMBERS, "histogram") == FIELDS  # the order in which kernels return them
     assert NUMBERS[:2] == ("min", "max")
     places = [statistic.column.place for statistic in STATISTICS if statistic.column]
     assert len(places) == len(set(places))
@@ -93,7 +93,7 @@ def test_triton_finds_what_is_declared() -> None:
     assert found >= {*COUNTS[1:], *NUMBERS} - {"mean_rest"}
 
 
-def test_a_library_that_was_built_of_other_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_built_from_other_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     library = type("Other", (), {"leafwise_result_bytes": lambda self: 8})()
     monkeypatch.setattr(cpu, "_load", lambda: library)
     array = np.arange(5.0)

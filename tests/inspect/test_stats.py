@@ -64,7 +64,7 @@ def test_parts_are_tables_and_queries_fold() -> None:
     assert part["0.weight"] == part["body.0.weight"] == s["body.0.weight"]
     assert {path: part[path].count for path in part} == {row.path: row.count for row in part.values()}
     assert [leaf["path"] for leaf in part.json()["leaves"]] == list(part) == list(part.pandas().index)
-    assert list(s["head"]) == [s["head"]["weight"].path] == ["head.weight"]  # tied, and named as it is here
+    assert list(s["head"]) == [s["head"]["weight"].path] == ["head.weight"]  # tied, with its name in this part
     assert s["head.weight"].path == "embed.weight"
     assert s["body.0"].total.count == 20
     weights = torch.cat([net.embed.weight.flatten(), net.body[0].weight.flatten(), net.body[2].weight])
@@ -84,7 +84,7 @@ def test_parts_are_tables_and_queries_fold() -> None:
 def test_parts_without_statistics_are_an_error_that_says_why() -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
     s = lw.stats(net)
-    with pytest.raises(lw.PathError, match=r"no statistics of what '1\.\*' matches; 1\.weight: a meta tensor"):
+    with pytest.raises(lw.PathError, match=r"none of the leaves that match '1\.\*' has statistics; 1\.weight: a meta"):
         s.fold("1.*")
     with pytest.raises(lw.PathError, match=r'nothing at "0\.weight" in this part of the tree'):
         s.select("**.bias")["0.weight"]
@@ -93,12 +93,12 @@ def test_parts_without_statistics_are_an_error_that_says_why() -> None:
             s.text(depth=wrong)  # type: ignore[arg-type]
 
 
-def test_a_name_of_a_part_of_a_leaf_is_not_taken_for_the_leaf() -> None:
+def test_a_name_of_a_slice_of_a_leaf_is_not_mistaken_for_the_leaf() -> None:
     x = torch.arange(6.0).reshape(2, 3)
     s = lw.stats({"x": x, "turned": x.T, "row": x[1]})
     assert list(s) == ["x"]
     assert s["turned"].mean == s["x"].mean
-    with pytest.raises(lw.PathError, match=r'"row" is a part of x; statistics are of whole leaves'):
+    with pytest.raises(lw.PathError, match=r'"row" is a slice of x, and only whole leaves have statistics; use "x"'):
         s["row"]
 
 
@@ -197,13 +197,13 @@ def test_leaves_without_values_are_named_and_skipped() -> None:
     assert "no statistics of complex64" in skipped["complex"]
     assert "meta" in skipped["meta"]
     assert "lazy" in skipped["lazy.weight"]
-    with pytest.raises(lw.PathError, match=r'no statistics of "meta": a meta tensor has a shape but no values'):
+    with pytest.raises(lw.PathError, match=r'"meta" has no statistics: a meta tensor has a shape but no values'):
         s["meta"]
     assert "left out: meta: a meta tensor" in s.text()
 
 
 class Wrapper(torch.Tensor):
-    """A tensor that stands for another, and has no memory."""
+    """A tensor that wraps another one and has no memory of its own."""
 
     inner: torch.Tensor
 
@@ -233,7 +233,7 @@ def test_tensors_without_memory_are_left_out_and_named() -> None:
     assert set(s.skipped) == {"freed", "cut", "fake", "wrapped"}
 
 
-def test_a_masked_array_is_not_taken_for_its_data() -> None:
+def test_a_masked_array_is_not_mistaken_for_its_data() -> None:
     data = np.arange(4.0)
     masked = np.ma.masked_array(data, [0, 1, 0, 1])
     for model in ({"m": masked, "d": data}, {"d": data, "m": masked}):
@@ -243,7 +243,7 @@ def test_a_masked_array_is_not_taken_for_its_data() -> None:
 
 
 def test_a_model_without_any_values_is_refused() -> None:
-    with pytest.raises(lw.WalkError, match=r"no leaf has values to look at; weight: a meta tensor"):
+    with pytest.raises(lw.WalkError, match=r"no leaf has values to measure; weight: a meta tensor"):
         lw.stats(nn.Linear(2, 2, device="meta"))
     assert len(lw.stats(nn.Sequential(nn.ReLU()))) == 0
     assert lw.stats({"a": torch.zeros(0)}).total.count == 0
@@ -254,7 +254,7 @@ def test_a_bare_tensor_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(lw.WalkError, match=r"it is a single array, not a tree; put it into a dict"):
         lw.stats(torch.ones(3))
     path = lw.save(nn.Linear(2, 2), tmp_path / "model.safetensors")
-    with pytest.raises(lw.WalkError, match="a file holds no gradients"):
+    with pytest.raises(lw.WalkError, match="a file contains no gradients"):
         lw.stats(path, of="grad")
 
 
@@ -266,7 +266,7 @@ def test_a_device_that_fails_is_an_error_with_the_paths(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(TorchMeasuring, "measure", lambda *_: fails)
     s = lw.stats(nn.Linear(2, 2))
-    with pytest.raises(lw.WalkError, match=r"could not look at the values of weight, bias: RuntimeError: CUDA error"):
+    with pytest.raises(lw.WalkError, match=r"cannot measure weight, bias: RuntimeError: CUDA error"):
         s["weight"]
     monkeypatch.setattr(TorchMeasuring, "measure", fails)
     with pytest.raises(lw.WalkError, match=r"weight, bias: RuntimeError: CUDA error: device is gone$"):
@@ -397,7 +397,7 @@ def test_values_that_would_not_survive_a_cast_are_counted(dtype: torch.dtype) ->
     assert too_large <= found.overflow <= too_large + in_last_bin
     below = int((x.abs() < limits.smallest_normal).sum()) - int((x == 0).sum())
     assert found.subnormal + found.vanish == below
-    with pytest.raises(lw.QueryError, match="knows the floating dtypes"):
+    with pytest.raises(lw.QueryError, match="supports the dtypes float32"):
         lw.stats({"x": x})["x"].outside("int8")
 
 
@@ -407,7 +407,7 @@ def test_the_counts_for_a_cast_are_those_of_the_cast_itself() -> None:
 
     assert outside(65505.0, 33000.0) == (0, 0, 0)  # rounded to the largest number
     assert outside(65520.0) == (1, 0, 0)
-    assert outside(464.0, 300.0, dtype="float8_e4m3fn") == (0, 0, 0)  # a tie, which goes to the even one
+    assert outside(464.0, 300.0, dtype="float8_e4m3fn") == (0, 0, 0)  # halfway, which rounds to even
     assert outside(465.0, 300.0, 255.0, dtype="float8_e4m3fn") == (2, 0, 0)
     assert outside(1.5 * 2.0**-10, dtype="float8_e4m3fn") == (0, 1, 0)  # rounded up to the smallest
     assert outside(1.0, 1e6, dtype=torch.float16) == outside(1.0, 1e6, dtype=np.float16) == (1, 0, 0)

@@ -48,7 +48,7 @@ def test_equal_trees_need_no_outline() -> None:
     assert lw.diff({}, {}).text() == "0 leaves"
 
 
-def test_blocks_that_changed_alike_fold_and_equal_ones_close() -> None:
+def test_blocks_with_the_same_changes_fold_and_unchanged_ones_close() -> None:
     net = nn.ModuleList([Block() for _ in range(40)])
     other = copy.deepcopy(net)
     with torch.no_grad():

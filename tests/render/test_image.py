@@ -24,7 +24,7 @@ EVIL = "<script>alert(1)</script>\x1b[31m\u202e"
 
 
 def decoded(data: bytes) -> Any:
-    """The pixels of a PNG as red, green, blue and alpha; every checksum compared on the way."""
+    """The pixels of a PNG as red, green, blue and alpha; also checks every checksum."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     chunks: dict[bytes, bytes] = {}
     at = 8
@@ -87,7 +87,7 @@ def test_colors_get_darker_from_zero_on_and_equally_so_on_both_sides() -> None:
     assert len(set(palette())) == len(palette()) == 255
 
 
-def test_filters_have_gaps_and_what_is_missing_is_transparent() -> None:
+def test_filters_have_gaps_and_missing_ones_are_transparent() -> None:
     layer = nn.Conv2d(1, 5, 2)
     layer.weight.data = torch.ones(5, 1, 2, 2)
     picture = lw.image(layer, "weight")
@@ -99,7 +99,7 @@ def test_filters_have_gaps_and_what_is_missing_is_transparent() -> None:
     assert (pixels[: 2 * zoom, 2 * zoom : tile] == color(GAP)).all()
     assert (pixels[2 * zoom : tile, : 2 * zoom] == color(GAP)).all()
     assert (pixels[2 * tile :, : 2 * zoom] == color(HIGH)).all()
-    assert (pixels[2 * tile :, 2 * zoom :] == color(EMPTY)).all()  # nor is there a gap before what is not there
+    assert (pixels[2 * tile :, 2 * zoom :] == color(EMPTY)).all()  # and there is no gap before missing filters
     assert (pixels[2 * tile - gap : 2 * tile, tile:] == color(EMPTY)).all()
 
 
@@ -138,9 +138,9 @@ def test_filters_are_drawn_whole_and_as_many_as_there_is_room_for() -> None:
     layer.weight.data = torch.ones(40, 1, 5, 5)
     lines = lw.image(layer, "weight").text(width=20).splitlines()
     assert lines[:7] == [*["##### ##### #####"] * 5, "", "##### ##### #####"]
-    assert "the first 18 of 40 filters; a PNG has all" in " ".join(lines)
+    assert "the first 18 of 40 filters; a PNG shows everything" in " ".join(lines)
     table = lw.image(nn.Conv2d(9, 3, 5), "weight").text(width=20)
-    assert "the first 3 of 3 filters, 3 of 9 inputs; a PNG has all" in table.replace("\n", " ")
+    assert "the first 3 of 3 filters, 3 of 9 inputs; a PNG shows everything" in table.replace("\n", " ")
     narrow = lw.image(nn.Conv2d(1, 3, 30), "weight").text(width=20).splitlines()
     assert max(map(len, narrow[: narrow.index("")])) <= 20
     high = lw.image(nn.Conv2d(1, 3, (90, 7)), "weight").text(width=20).splitlines()
@@ -163,12 +163,12 @@ def test_text_fits_the_width_that_is_asked_for(shape: tuple[int, ...]) -> None:
     assert len(drawn) <= 40
 
 
-def test_a_smaller_map_keeps_what_is_largest() -> None:
+def test_a_smaller_map_keeps_the_largest_values() -> None:
     array = np.zeros((400, 400))
     array[200, 300] = -5
     text = lw.image({"w": array}).text()
-    assert text.count("=", 0, text.index("w 400")) == 2  # characters, which are one cell
-    assert "drawn smaller, 10×10 cells in one; a PNG has all" in text
+    assert text.count("=", 0, text.index("w 400")) == 2  # two characters, which are one cell
+    assert "scaled down, 10×10 cells in one; a PNG shows everything" in text
 
 
 def test_a_terminal_gets_half_blocks_in_color() -> None:
@@ -178,8 +178,8 @@ def test_a_terminal_gets_half_blocks_in_color() -> None:
     upper = f"48;2;{red};{green};{blue}"
     red, green, blue = palette()[LOW]
     first, second = text.splitlines()[:2]
-    assert first == f"\x1b[0;38;2;{red};{green};{blue};{upper}m▄▄\x1b[0m"  # neighbors of one color say it once
-    assert second.count("▀") == 2  # the lower half of the last line is the terminal's
+    assert first == f"\x1b[0;38;2;{red};{green};{blue};{upper}m▄▄\x1b[0m"  # neighbors of the same color share one code
+    assert second.count("▀") == 2  # the lower half of the last line keeps the terminal's color
     assert "48;2" not in second
     assert "blue is negative, red positive" in text_of(lw.image(array), terminal=Terminal(color=True, width=80))
 
@@ -264,7 +264,7 @@ def test_plain_data_has_what_is_drawn() -> None:
     }  # fmt: skip
     assert (data["width"], data["height"], data["rows"], data["columns"]) == (64, 64, 2, 2)
     assert data["caption"] == picture.caption
-    assert lw.image(nn.Embedding(3, 2)).json()["cells"][1][1] is None  # where there is no row any more
+    assert lw.image(nn.Embedding(3, 2)).json()["cells"][1][1] is None  # beyond the last row
 
 
 @pytest.mark.parametrize("width", [1, 9, 30, 60, 80])
@@ -288,7 +288,7 @@ def test_a_terminal_gets_the_whole_caption() -> None:
     picture = lw.image({"w": np.zeros((300, 300))})
     text = text_of(picture, terminal=Terminal(color=True, width=30))
     assert "…\n" not in text
-    assert "\x1b[1mw 300×300 float64\x1b[0m" in text  # neighbors in one style are one
+    assert "\x1b[1mw 300×300 float64\x1b[0m" in text  # neighbors of the same style are joined
 
 
 def test_the_legend_is_right_when_no_value_is_on_the_scale() -> None:

@@ -73,7 +73,7 @@ def test_runs_of_identical_subtrees_fold() -> None:
         lambda layers: layers[2].norm.register_buffer("extra", torch.zeros(1)),
     ],
 )
-def test_what_differs_does_not_fold(change: Any) -> None:
+def test_subtrees_that_differ_do_not_fold(change: Any) -> None:
     layers = nn.ModuleList([Layer(3) for _ in range(5)])
     assert "0 … 4  Layer  ×5" in lw.tree(layers).text()
     change(layers)
@@ -113,7 +113,7 @@ def test_long_pictures_close_deeper_levels_and_say_so() -> None:
     assert "… 450 more; text(full=True) shows all" in flat.text()
 
 
-def test_depth_draws_so_many_levels() -> None:
+def test_depth_limits_the_levels() -> None:
     tree = lw.tree(lecture_net())
     assert len(tree.text(depth=0).splitlines()) == 3
     assert len(tree.text(depth=1).splitlines()) == 9
@@ -228,6 +228,6 @@ def test_arrays_that_are_not_parameters_are_not_called_frozen() -> None:
 def test_trees_with_absurdly_long_numbers_are_shown() -> None:
     keys = [str(10**4000 + n) for n in range(3)]
     tree = lw.tree({key: torch.zeros(1) for key in keys} | {"n": 10**5000})
-    assert "too long to write" in tree.text()
+    assert "too long to print" in tree.text()
     assert tree._repr_html_()
     assert json.dumps(tree.json())

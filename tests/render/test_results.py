@@ -66,7 +66,7 @@ def test_the_table_names_a_module_for_every_kind_of_result() -> None:
 
 
 @pytest.mark.parametrize(("kind", "module_name"), RESULTS.items())
-def test_the_module_of_a_result_is_called_as_it_is_and_draws_it(kind: str, module_name: str) -> None:
+def test_the_module_of_a_result_has_its_name_and_renders_it(kind: str, module_name: str) -> None:
     assert module_name == f"leafwise.render.{kind}"
     module = importlib.import_module(module_name)
     assert callable(module.to_json)

@@ -26,7 +26,7 @@ def test_statistics_are_drawn_as_a_table() -> None:
     ]
 
 
-def test_parts_stand_for_leaves_where_those_are_many() -> None:
+def test_a_table_of_many_leaves_has_one_line_per_part() -> None:
     net = nn.ModuleList([nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)) for _ in range(40)])
     s = lw.stats(net)
     lines = s.text().splitlines()
@@ -50,7 +50,7 @@ def test_the_last_of_too_many_parts_share_a_line() -> None:
     assert len(s.text(full=True).splitlines()) == len(s.text(depth=1).splitlines()) == 1 + 500 + 1 + 2
 
 
-def test_some_of_many_parts_say_more_than_one_line() -> None:
+def test_a_few_of_many_parts_are_shown_instead_of_one_line() -> None:
     s = lw.stats({"b": [{"c": [torch.ones(1), torch.ones(1)]} for _ in range(500)]})
     lines = s.text().splitlines()
     assert len(lines) == 1 + 60 + 1 + 2
@@ -112,12 +112,12 @@ def test_almost_all_zeros_are_not_shown_as_all() -> None:
     assert "100%" not in text
 
 
-def test_whole_numbers_are_written_as_such() -> None:
+def test_whole_numbers_are_written_without_a_point() -> None:
     line = lw.stats({"x": np.array([3, 1_234_567])}, histogram=False).text().splitlines()[1]
     assert "1,234,567" in line
 
 
-def test_gradients_are_called_so() -> None:
+def test_gradients_are_called_gradients() -> None:
     net = nn.Linear(2, 1)
     net(torch.ones(1, 2)).sum().backward()
     assert "2 leaves, 3 gradients" in lw.stats(net, of="grad").text()

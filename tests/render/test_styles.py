@@ -1,4 +1,4 @@
-"""Every style looks like something, in a terminal and on a page."""
+"""Every style is visible, in a terminal and in HTML."""
 
 from typing import get_args
 
@@ -14,7 +14,7 @@ STYLES = [style for style in get_args(Style) if style]
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_every_style_looks_like_something(style: Style) -> None:
+def test_every_style_is_visible(style: Style) -> None:
     def drawn(style: Style) -> tuple[str, str]:
         doc = Doc([Line(0, (Span("word", style),))], [])
         return text(doc, Terminal(color=True)), html(doc)

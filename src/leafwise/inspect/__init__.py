@@ -1,2 +1,2 @@
-"""Verbs that read the parameters of a model or a file and change nothing: a folder for each of stats, check, diff and
-image, and beside them what several of these use."""
+"""The verbs that read the parameters of a model or a file without changing them: one folder each for stats, check, diff
+and image, and modules that several of them share."""

@@ -1,4 +1,4 @@
-"""Comparing the values of leaves: in place where they lie in memory or in a file as one run, else a piece at a time."""
+"""Comparing the values of leaves: in place if they are contiguous in memory or in a file, else a piece at a time."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -21,7 +21,8 @@ ByteCounter = Callable[[int], None]
 
 
 class Verdict(NamedTuple):
-    """How the values of two leaves compare: the kinds of change, the figures, and why they cannot be compared."""
+    """How the values of two leaves compare: the kinds of change, the figures, and the reason if they cannot be
+    compared."""
 
     kinds: frozenset[str]
     comparison: Comparison | None = None
@@ -33,7 +34,7 @@ class Verdict(NamedTuple):
 
 
 def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter) -> list[Verdict]:
-    """A verdict for each pair; `count` is called with the number of bytes of the first leaves that are done."""
+    """A verdict for each pair; `count` is called with the number of bytes of the first leaf of each pair when done."""
     verdicts: dict[int, Verdict] = {}
     runs: dict[int, tuple[Run, Run]] = {}
     in_pieces: list[int] = []
@@ -59,13 +60,13 @@ def _cannot_compare(held: NamedArray) -> str:
 
 
 def _has_transposed_shape(first: NamedArray, second: NamedArray) -> bool:
-    """Whether the shape of a matrix is that of the second one transposed, and not its own."""
+    """Whether the first is a matrix with the transposed shape of the second, and the shapes differ."""
     shape, transposed = first.spec.shape, second.spec.shape
     return shape is not None and len(shape) == 2 and shape != transposed and shape[::-1] == transposed
 
 
 def _as_runs(first: NamedArray, second: NamedArray) -> tuple[Run, Run] | None:
-    """Both as runs that can be compared bit by bit; None where they are not."""
+    """Both as contiguous runs that can be compared bit by bit; None if they are not."""
     if (
         first.spec.dtype != second.spec.dtype
         or _has_transposed_shape(first, second)
@@ -77,7 +78,7 @@ def _as_runs(first: NamedArray, second: NamedArray) -> tuple[Run, Run] | None:
 
 
 def _verdict(first: NamedArray, second: NamedArray, comparison: Comparison, is_cast: bool = False) -> Verdict:
-    """`is_cast` is whether casting one of them gives the other."""
+    """The verdict for values of equal size; `is_cast` is whether casting one of them gives the other."""
     cast = ["cast"] * (first.spec.dtype != second.spec.dtype and is_cast)
     if first.spec.shape != second.spec.shape:
         return Verdict.of("reshaped", *cast, comparison=comparison)
@@ -95,7 +96,7 @@ def _compare_runs(
 ) -> list[Comparison]:
     numbers = list(runs)
     with ExitStack() as files:
-        # A descriptor of our own for each file: whoever closes the tree meanwhile frees the number of the other.
+        # Each file gets a descriptor of its own here: if the tree is closed meanwhile, the old number may be reused.
         opened = {file: os.dup(file) for file in {run.file for pair in runs.values() for run in pair if run.file >= 0}}
         for file in opened.values():
             files.callback(os.close, file)
@@ -108,8 +109,8 @@ def _compare_runs(
         except UnreadError as error:
             held = pairs[numbers[error.number]][error.side]
             for _ in held.home.capability(Saving).pieces(held.value):
-                pass  # which says what is wrong, if it still is
-            raise FileError(f"{held.name!r} cannot be read to its end; was the file cut off?") from error
+                pass  # this raises a better error, if the problem persists
+            raise FileError(f"cannot read {held.name!r} to its end; was the file truncated?") from error
 
 
 # -- a piece at a time -----------------------------------------------------------------------------------------------
@@ -124,12 +125,12 @@ def _compare_pieces(first: NamedArray, second: NamedArray, count: ByteCounter) -
 
 
 def _compare_bytes(first: NamedArray, second: NamedArray, reason: str) -> Verdict:
-    """A verdict by bytes, where it is not known which numbers they are."""
+    """A verdict by bytes, for a dtype whose numbers cannot be read."""
     if (first.spec.dtype, first.spec.shape) != (second.spec.dtype, second.spec.shape):
         return Verdict.of("unknown", reason=reason)
     if streams.same_bytes(_pieces(first), _pieces(second)):
         return Verdict.of("same", comparison=Comparison(first.spec.size, 0))
-    return Verdict.of("changed", reason=f"by how much is not known: {reason}")
+    return Verdict.of("changed", reason=f"how much it changed is not known: {reason}")
 
 
 def _compare_numbers(first: NamedArray, second: NamedArray, count: ByteCounter) -> Verdict:
@@ -143,7 +144,7 @@ def _compare_numbers(first: NamedArray, second: NamedArray, count: ByteCounter) 
 
 
 def _arrays(held: NamedArray) -> Iterator[Any]:
-    """The values in C order as NumPy arrays: in pieces, or whole where only the home knows the dtype."""
+    """The values in C order as NumPy arrays: in pieces, or as a whole if only the home can read the dtype."""
     parts = streams.arrays_of(_pieces(held), held.spec.dtype)
     return iter([held.home.read(held.value, ())]) if parts is None else parts
 
@@ -165,18 +166,18 @@ def _may_be_transposed(first: NamedArray, second: NamedArray) -> bool:
 
 
 def _transposed(first: NamedArray, second: NamedArray) -> Verdict | None:
-    """The verdict where a matrix is the second one transposed; None where it is not."""
+    """The verdict if the first matrix is the transposed second one; None if it is not."""
     assert first.spec.shape is not None
     kind = streams.transposed(reader(first.home, first.value), reader(second.home, second.value), first.spec.shape)
     return None if kind is None else Verdict.of("transposed", *["cast"] * (kind == "cast"))
 
 
 def _with_name(pair: tuple[NamedArray, NamedArray], compare_pair: Callable[[NamedArray, NamedArray], Any]) -> Any:
-    """Compares two leaves; the message of an error gets the name of the leaf."""
+    """Compares two leaves; adds the name of the leaf to error messages."""
     try:
         return compare_pair(*pair)
     except Error:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise WalkError(f"could not compare the values of {pair[0].name}: {reason}") from error
+        raise WalkError(f"cannot compare the values of {pair[0].name}: {reason}") from error

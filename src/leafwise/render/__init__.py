@@ -1,8 +1,8 @@
-"""A result in; text, JSON, HTML or a picture out.
+"""Renders results as text, JSON, HTML or PNG.
 
-The module of a result has `lower(result, *, full, **options)`, which gives a `Doc`, and `to_json(result)`, which gives
-plain data; for a table, also `to_table(result)`, which gives `TableRows`. Where the lines of a `Doc` are not what is to
-be shown, it has `to_text(result, terminal, *, full, **options)`, `to_html(result)` or `to_png(result)`.
+The module of each result has `lower(result, *, full, **options)`, which returns a `Doc`, and `to_json(result)`, which
+returns plain data; for a table also `to_table(result)`, which returns `TableRows`. If a `Doc` is not the right form,
+the module has `to_text(result, terminal, *, full, **options)`, `to_html(result)` or `to_png(result)`.
 """
 
 import sys
@@ -18,7 +18,7 @@ from leafwise.render.text import text
 
 __all__ = ["RESULTS", "for_stdout", "html_of", "json_of", "pandas_of", "png_of", "text_of"]
 
-# Kind of result (`class Stats(Table, kind="stats")`) → the module that draws it, imported when one is drawn.
+# The module that renders each kind of result (`class Stats(Table, kind="stats")`), imported on first use.
 RESULTS = {
     "diff": "leafwise.render.diff",
     "findings": "leafwise.render.findings",
@@ -45,12 +45,12 @@ def text_of(result: Result, *, width: int | None = None, terminal: Terminal | No
 
 
 def for_stdout(result: Result, **options: Any) -> str:
-    """The picture as `print` shows it: colored and fitted where standard output is a terminal."""
+    """The result as `print` shows it: in color and fitted to the width if standard output is a terminal."""
     return text_of(result, terminal=Terminal.of(sys.stdout), **options)
 
 
 def html_of(result: Result) -> str:
-    """The picture for a notebook."""
+    """The result as HTML, for a notebook."""
     module = _module_of(result)
     if hasattr(module, "to_html"):
         return str(module.to_html(result))

@@ -1,4 +1,4 @@
-"""The caption of an image in a terminal: lines of words, broken where they are too wide."""
+"""The caption of an image in a terminal, wrapped to its width."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 class _CaptionLine(NamedTuple):
-    """A line of the caption, in pieces between which it may be broken."""
+    """A line of the caption, as pieces between which it may be wrapped."""
 
     pieces: list[Span]
     gap: str = " "
 
 
 def caption(image: "Image", left_out: str, *, colored: bool, width: int, ascii_only: bool) -> Doc:
-    """The caption of an image no wider than this; one that is not in color has a legend."""
+    """The caption of an image, wrapped to a width; an image without color gets a legend."""
     title = [*_words(image.title, "name"), *(word for note in image.grid.notes[:1] for word in _words(f"· {note}"))]
     lines = [_CaptionLine(title)]
     lines += [_CaptionLine(_words(note, "dim")) for note in image.grid.notes[1:]]
     lines += [_CaptionLine(_words(note, "warn")) for note in image.grid.dead]
     if left_out:
-        lines.append(_CaptionLine(_words(f"{left_out}; a PNG has all", "dim")))
+        lines.append(_CaptionLine(_words(f"{left_out}; a PNG shows everything", "dim")))
     lines.append(_CaptionLine(_words(image.scale_text)))
     if not colored:
         lines.append(_CaptionLine([Span(sign, "dim") for sign in _legend(image)], "   "))
@@ -40,9 +40,9 @@ def caption(image: "Image", left_out: str, *, colored: bool, width: int, ascii_o
 
 
 def _legend(image: "Image") -> list[str]:
-    """What each character stands for."""
+    """The meaning of each character."""
     nonfinite = ["? not finite"] if image.nonfinite_texts else []
-    if not image.limit:  # nothing but zeros, or nothing that is finite
+    if not image.limit:  # only zeros, or no finite value
         return ["· 0", *nonfinite] if image.finite[~image.grid.empty()].any() else nonfinite
     near, far = f"{image.limit * NEAR:.3g}", f"{image.limit * FAR:.3g}"
     negative = [f"= ≤ -{far}", f"- ≤ -{near}"] if image.signed else []
@@ -54,13 +54,13 @@ def _words(words: str, style: Style = "") -> list[Span]:
 
 
 def _spelled(pieces: list[Span], ascii_only: bool) -> list[Span]:
-    """The pieces as they will be written, since ASCII is wider."""
+    """The pieces as they will be printed, since their ASCII form may be wider."""
     plain = Terminal(ascii=ascii_only)
     return [piece._replace(text=text(Doc([], [(piece,)]), plain)) for piece in pieces]
 
 
 def _wrapped(pieces: list[Span], gap: str, width: int) -> list[tuple[Span, ...]]:
-    """Pieces in lines no wider than this; a piece that is wider by itself is broken wherever it must be."""
+    """Pieces wrapped into lines of at most `width`; a piece that is too wide for a line is broken anywhere."""
     lines: list[list[Span]] = [[]]
     for piece in (part for whole in pieces for part in _broken(whole, width)):
         line = lines[-1]
@@ -74,7 +74,7 @@ def _wrapped(pieces: list[Span], gap: str, width: int) -> list[tuple[Span, ...]]
 
 
 def _broken(piece: Span, width: int) -> list[Span]:
-    """A piece in parts, each as wide as a line; of those, only the last leaves room for another."""
+    """A piece cut into parts no wider than a line."""
     parts = [""]
     for char in piece.text:
         if parts[-1] and width_of([Span(parts[-1] + char)]) > width:

@@ -1,4 +1,4 @@
-"""What is written about changes: how much values differ, and notes on shapes, dtypes and names."""
+"""The texts about changes: how much values differ, and notes on shapes, dtypes and names."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _MAX_REPR = 60  # characters of the repr of an object
 
 
 def figures(changes: list[Change]) -> tuple[Span, ...]:
-    """How much the values of leaves differ, as if they were one leaf; empty cells where none do."""
+    """How much the values of leaves differ, as if they were one leaf; empty cells if no values differ."""
     comparisons = _differing(changes)
     return tuple(map(Span, figure_texts(together(comparisons)) if comparisons else ("", "", "", "")))
 
@@ -28,7 +28,7 @@ def figure_texts(comparison: Comparison) -> tuple[str, str, str, str]:
 
 
 def nonfinite(changes: list[Change]) -> tuple[Span, ...]:
-    """How many values are not finite, of leaves that differ; those that changed, where any did."""
+    """How many values of the changed leaves are not finite; only those that changed, if any did."""
     whole = together(_differing(changes))
     text = nonfinite_text(whole) if whole.nonfinite_changed else f"{whole.nonfinite:,} not finite"
     return (Span("  "), Span(text, "warn")) if whole.nonfinite else ()
@@ -39,7 +39,7 @@ def _differing(changes: list[Change]) -> list[Comparison]:
 
 
 def notes(changes: list[Change]) -> Iterator[str]:
-    """What there is to say of a change besides figures; of several, what they have in common."""
+    """The notes on a change besides its figures; for several changes, the notes that they share."""
     first = changes[0]
     if len(changes) == 1 and first.other is not None:
         yield f"→ {first.other}"
@@ -74,12 +74,12 @@ def _values_text(change: Change) -> str:
 
 
 def changed_value_text(value: Any) -> str:
-    """A plain value as in an outline; but an object by its repr, where that is short and can tell two apart."""
+    """A plain value as in an outline, but an object by its repr if that is short and not just an address."""
     text = value_text(value)
     if not text.startswith("<"):
         return text
     try:
         described = repr(value)
-    except Exception:  # raised by whoever wrote the object
+    except Exception:  # the repr of a foreign object may raise anything
         return text
     return described if len(described) <= _MAX_REPR and " at 0x" not in described else text

@@ -1,4 +1,4 @@
-"""Changes by the steps of their paths: equal parts close, and neighbors that changed alike fold into one line."""
+"""Changes as a tree of path entries: unchanged parts are closed, and neighbors with the same changes are folded."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ _STYLES: dict[str, Style] = {"changed": "warn", "removed": "warn", "added": "tie
 
 
 class _PathNode:
-    """A step of paths: the changes whose path ends here, and the nodes below."""
+    """A node of the tree: the changes whose path ends here, and the nodes below."""
 
     __slots__ = ("below", "changes", "counts", "look", "name", "plain")
 
@@ -24,9 +24,9 @@ class _PathNode:
         self.name = name
         self.changes: list[Change] = []
         self.below: dict[str, _PathNode] = {}
-        self.counts: Counter[str] = Counter()  # of changes here and below, by kind
-        self.plain = 0  # how many of those are plain values
-        self.look: object = None  # equal for nodes that look alike
+        self.counts: Counter[str] = Counter()  # number of changes here and below, by kind
+        self.plain = 0  # number of plain values among them
+        self.look: object = None  # equal for nodes that are drawn the same
 
     @property
     def is_same(self) -> bool:
@@ -42,23 +42,23 @@ class _PathNode:
 
 
 class _NodeRun(NamedTuple):
-    """Nodes that are drawn as one: siblings that look alike, and, inside of others that do, those of each."""
+    """Nodes that are drawn as one: similar siblings and, inside a folded node, the corresponding nodes of each."""
 
     siblings: list[_PathNode]
     nodes: list[_PathNode]
-    front: str = ""
+    prefix: str = ""
 
     @property
     def label(self) -> tuple[Span, ...]:
         first, last, times = self.siblings[0], self.siblings[-1], len(self.siblings)
-        name = self.front + quote(first.name) + (f" … {quote(last.name)}" if times > 1 else "")
+        name = self.prefix + quote(first.name) + (f" … {quote(last.name)}" if times > 1 else "")
         if first.is_same:
             return (Span(name, "dim"),)
         return (Span(name, "name"), Span(f"  ×{times:,}", "dim"))[: 1 + (times > 1)]
 
 
 class ChangeTree:
-    """Changes as an outline; with `fold`, equal parts close and repeated changes fold."""
+    """Changes as an outline; with `fold`, unchanged parts are closed and repeated changes are folded."""
 
     def __init__(self, changes: Iterable[Change], title: str, fold: bool) -> None:
         self.fold = fold
@@ -66,8 +66,8 @@ class ChangeTree:
         self._root = _grown(changes)
 
     def fitting(self, room: int) -> list[Line]:
-        """As many levels as fit; at least one, cut where even that is too long."""
-        # Every level that opens something adds a line: so there are no more steps than there is room.
+        """As many levels as fit; at least one, truncated if even that is too long."""
+        # Every further level adds at least one line, so the loop ends.
         best, depth = None, 1
         while (lines := within(self.lines(depth), room)) is not None and (best is None or len(lines) > len(best)):
             best, depth = lines, depth + 1
@@ -77,7 +77,7 @@ class ChangeTree:
         """The lines down to a depth. Not recursive: containers may be nested thousands deep."""
         yield Line(0, (Span(self.title, "type"),), tuple(Span(name, "dim") for name in _HEADER))
         if depth == 0:
-            yield _closed_line(1, (Span("all of it", "name"),), [self._root])
+            yield _closed_line(1, (Span("total", "name"),), [self._root])
             return
         stack = [iter(self._runs([self._root]))]
         while stack:
@@ -99,26 +99,26 @@ class ChangeTree:
                 stack.pop()
 
     def _through(self, run: _NodeRun) -> _NodeRun:
-        """The run to draw: a node that holds nothing but another run, which is not the same, shares its line."""
+        """The run to draw: a node that contains only one other run, which changed, shares a line with it."""
         while len(run.nodes) == 1 and not run.nodes[0].changes:
             below = self._runs(run.nodes)
             if len(below) != 1 or (below[0].nodes[0].is_same and self.fold):
                 break
-            run = below[0]._replace(front=f"{run.front}{quote(run.nodes[0].name)}.")
+            run = below[0]._replace(prefix=f"{run.prefix}{quote(run.nodes[0].name)}.")
         return run
 
     def _runs(self, nodes: list[_PathNode]) -> list[_NodeRun]:
-        """What is below nodes that look alike; neighbors that are the same, or that repeat, are one run."""
+        """The runs below similar nodes; neighbors that are unchanged, or that repeat, form one run."""
         neighbors: list[list[_PathNode]] = []
         for child in nodes[0].below.values():
-            if neighbors and self.fold and _alike(neighbors[-1][-1], child):
+            if neighbors and self.fold and _similar(neighbors[-1][-1], child):
                 neighbors[-1].append(child)
             else:
                 neighbors.append([child])
         runs = []
-        for alike in neighbors:
-            folds = len(alike) >= FOLD_FROM or alike[0].is_same
-            parts = [alike] if folds else [[child] for child in alike]
+        for run in neighbors:
+            folds = len(run) >= FOLD_FROM or run[0].is_same
+            parts = [run] if folds else [[child] for child in run]
             runs += [_NodeRun(part, [node.below[child.name] for node in nodes for child in part]) for part in parts]
         return runs
 
@@ -129,7 +129,7 @@ class ChangeTree:
 
 
 def _grown(changes: Iterable[Change]) -> _PathNode:
-    """The root of a tree of changes, in which each node has counts of what is below it, and a look."""
+    """The root of a tree of changes, in which every node has its counts and its look."""
     root = _PathNode("")
     nodes = [root]
     for change in changes:
@@ -142,7 +142,7 @@ def _grown(changes: Iterable[Change]) -> _PathNode:
             node = child
         node.changes.append(change)
     looks: dict[object, int] = {}
-    for node in reversed(nodes):  # from the bottom up: what is below a node came after it
+    for node in reversed(nodes):  # from the bottom up, since nodes below come after their parents
         node.counts.update("same" if change.kinds == ("same",) else change.kind for change in node.changes)
         node.plain = sum(change.is_plain for change in node.changes)
         for child in node.below.values():
@@ -156,12 +156,12 @@ def _grown(changes: Iterable[Change]) -> _PathNode:
     return root
 
 
-def _alike(a: _PathNode, b: _PathNode) -> bool:
+def _similar(a: _PathNode, b: _PathNode) -> bool:
     return (a.is_same and b.is_same) or (follows(a.name, b.name) and a.look == b.look)
 
 
 def _closed_line(level: int, label: tuple[Span, ...], nodes: list[_PathNode]) -> Line:
-    """The line of nodes that are not opened, with the counts and figures of all that is below."""
+    """The line of closed nodes, with counts and figures for everything below."""
     changes = [change for node in nodes for change in node.every_change()]
     counts = Counter(change.kind for change in changes)
     kinds = ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if kind in counts)
@@ -170,7 +170,7 @@ def _closed_line(level: int, label: tuple[Span, ...], nodes: list[_PathNode]) ->
 
 
 def _counted(nodes: list[_PathNode]) -> str:
-    """How many leaves and plain values there are below nodes."""
+    """The number of leaves and plain values below nodes."""
     total, plain = sum(node.counts.total() for node in nodes), sum(node.plain for node in nodes)
     parts = [plural(total - plain, "leaf", "leaves")] if total > plain or not plain else []
     return ", ".join([*parts, plural(plain, "value", "values")] if plain else parts)

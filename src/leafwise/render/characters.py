@@ -1,4 +1,4 @@
-"""A grid of values in characters: made small enough for a terminal, then in half blocks of color, or in signs."""
+"""A grid of values in characters: scaled down to fit a terminal, then drawn as colored half blocks or as signs."""
 
 from typing import Any, NamedTuple
 
@@ -9,15 +9,15 @@ from leafwise.inspect.image.grids import Grid
 from leafwise.render.pixels import colors, enlarged
 from leafwise.render.scale import EMPTY, GAP, palette, shares
 
-NEAR, FAR = 0.2, 0.6  # shares of the scale from which on a value is no longer about zero, and is large
-_LINES = 40  # at most, of the picture
-_KEEP = 16  # cells that the shorter side of a matrix keeps
-_MOST_ZOOM = 2  # a small leaf need not fill the screen
-_BLOCK = "▄"  # the lower half of a character in one color, the upper one in the color behind it
+NEAR, FAR = 0.2, 0.6  # shares of the scale above which a value is no longer about zero, and above which it is large
+_LINES = 40  # maximum height of the picture
+_KEEP = 16  # minimum number of cells along the shorter side of a matrix
+_MOST_ZOOM = 2  # a small leaf does not have to fill the screen
+_BLOCK = "▄"  # the lower half in the foreground color, the upper half in the background color
 
 
 class FittedGrid(NamedTuple):
-    """A grid made small enough for a terminal, and what was left out for that."""
+    """A grid that fits a terminal, and a note on what was left out."""
 
     grid: Grid
     zoom: tuple[int, int]
@@ -29,8 +29,8 @@ class FittedGrid(NamedTuple):
 
 
 def fitted(grid: Grid, columns: int, colored: bool) -> FittedGrid:
-    """Filters are drawn whole, as many as there is room for; everything else is binned."""
-    shape = 1 if colored else 2  # a character is about twice as high as wide; in color, half of one is drawn
+    """The grid made to fit: as many whole filters as there is room for; everything else is binned."""
+    shape = 1 if colored else 2  # a character is about twice as high as wide; in color, each half is a pixel
     rows = 2 * _LINES // shape
     left_out = ""
     if grid.across:
@@ -46,14 +46,14 @@ def fitted(grid: Grid, columns: int, colored: bool) -> FittedGrid:
     high, wide = grid.cells.shape
     bins = bin_sizes(high, wide, rows, columns, _KEEP)
     if bins != (1, 1):
-        smaller = f"drawn smaller, {bins[0]:,}×{bins[1]:,} cells in one"
+        smaller = f"scaled down, {bins[0]:,}×{bins[1]:,} cells in one"
         left_out = f"{left_out}, {smaller}" if left_out else smaller
         grid = grid._replace(cells=binned(grid.cells, *bins), units=None)
     return FittedGrid(grid, _zoom(grid, columns, rows, shape), left_out)
 
 
 def _zoom(grid: Grid, columns: int, rows: int, shape: int) -> tuple[int, int]:
-    """How many characters high and wide a cell is: `shape` times as wide as high, where there is room."""
+    """Height and width of a cell in characters: `shape` times as wide as high, if there is room."""
     high, wide = grid.cells.shape
     for zoom in range(_MOST_ZOOM, 0, -1):
         if side(wide, grid.across, zoom * shape, 1) <= columns and side(high, grid.down, zoom, 1) <= rows:
@@ -76,7 +76,7 @@ def _left_out(grid: Grid, shown: Grid) -> str:
 
 
 def half_blocks(fitted: FittedGrid, limit: float) -> list[str]:
-    """Two rows of pixels a line, in color; where there is nothing, the terminal keeps its color."""
+    """Two rows of pixels per line, in color; empty pixels keep the background of the terminal."""
     pixels = enlarged(colors(fitted.grid, limit), fitted.grid, fitted.zoom, fitted.gaps, GAP)
     pixels = np.where(pixels == GAP, EMPTY, pixels)
     if len(pixels) % 2:
@@ -93,7 +93,7 @@ def half_blocks(fitted: FittedGrid, limit: float) -> list[str]:
 
 
 def _half_block(upper: int, lower: int) -> tuple[str, str]:
-    """The codes that set the colors, and the character."""
+    """The color codes and the character."""
     if upper == lower == EMPTY:
         return "", " "
     if lower == EMPTY:
@@ -104,13 +104,13 @@ def _half_block(upper: int, lower: int) -> tuple[str, str]:
 
 
 def _code(layer: int, number: int) -> str:
-    """The terminal's code for a color, as that of the character (38) or of what is behind it (48)."""
+    """The terminal code for a foreground (38) or background (48) color."""
     red, green, blue = palette()[number]
     return f";{layer};2;{red};{green};{blue}"
 
 
 def signs(fitted: FittedGrid, limit: float, ascii_only: bool) -> list[str]:
-    """A sign for each cell: how large it is, and whether it is negative."""
+    """One sign per cell, which shows its sign and magnitude."""
     grid = fitted.grid
     by_size = np.array(["=", "-", "." if ascii_only else "·", "+", "#"])
     places = shares(grid.cells, limit)

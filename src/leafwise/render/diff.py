@@ -16,13 +16,13 @@ from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
 from leafwise.render.table import TableRows
 
-_MIN_LINES = 2  # of the outline, however long the footer is: the title, and how many lines are left out
-_MAX_REMARKS = 6  # of each kind, below the outline
-_MAX_BYTES = 64  # of a plain value, in JSON
+_MIN_LINES = 2  # minimum length of the outline: the title, and how many lines are left out
+_MAX_REMARKS = 6  # notes of each kind shown below the outline
+_MAX_BYTES = 64  # bytes of a plain value shown in JSON
 
 
 def lower(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc:
-    """A line for each leaf that differs, below the nodes that hold it; then what is true of all of them."""
+    """One line per changed leaf, below its parent nodes; then a summary."""
     footer = _footer(diff)
     if diff.same and not full:
         return Doc([], footer, wraps=True)
@@ -44,7 +44,7 @@ def _footer(diff: Diff) -> list[tuple[Span, ...]]:
         whole = together(comparisons)
         relative, cosine, largest, share = figure_texts(whole)
         norms = f"relative L2 {relative}, {f'cosine {cosine}, ' if cosine else ''}largest {largest}"
-        line = (Span(f"those that changed, together: {norms}, {share} of their values"),)
+        line = (Span(f"all changed leaves: {norms}, {share} of their values"),)
         footer.append((*line, Span(f"; {nonfinite_text(whole)}", "warn")) if whole.nonfinite_changed else line)
     if not diff.values:
         footer.append((Span("names, shapes and dtypes only: values were not compared", "dim"),))
@@ -59,7 +59,7 @@ def _shortened(notes: list[str]) -> list[str]:
 
 
 def _counted(changes: list[Change], noun: str, nouns: str) -> str:
-    """How many there are of each kind; a change of several kinds counts in each."""
+    """The number of changes of each kind; one with several kinds counts for each."""
     words = plural(len(changes), noun, nouns)
     if all(change.kinds == ("same",) for change in changes):
         return f"{words}, all the same" if len(changes) > 1 else f"{words}, the same" if changes else words
@@ -82,7 +82,7 @@ def to_table(diff: Diff) -> TableRows:
 
 
 def to_json(diff: Diff) -> dict[str, Any]:
-    """Every leaf with its change, and what is true of all of them; what is not a number is null."""
+    """Every leaf with its change, and the summary; NaN and infinity become null."""
     return {
         "same": diff.same,
         "a": diff.names[0],
@@ -125,7 +125,7 @@ def _plain_json(change: Change) -> dict[str, Any]:
 
 
 def _json_value(value: Any) -> Any:
-    """A plain value as JSON has it; bytes as hex digits, the first of them, and what JSON lacks in words."""
+    """A plain value for JSON: the first bytes as hex digits, and other types that JSON lacks as text."""
     if isinstance(value, bytes | bytearray):
         return value[:_MAX_BYTES].hex()
     if isinstance(value, complex):

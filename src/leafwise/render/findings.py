@@ -10,23 +10,23 @@ from leafwise.render.stats import left_out
 from leafwise.render.table import TableRows
 
 _STYLES: dict[str, Style] = {"error": "warn", "warning": "tie", "note": "dim"}
-_OF_A_CODE = 8  # findings of one code that get a line
-_LONG_PATH = 48  # characters; where one has more, messages are not aligned
+_OF_A_CODE = 8  # findings of one code that are shown
+_LONG_PATH = 48  # characters; messages are not aligned if a path is longer
 
 
 def lower(findings: Findings, *, full: bool = False) -> Doc:
-    """A line for each finding, the worst first; of many with one code, the first few."""
+    """One line per finding, the worst first; if a code has many findings, only the first few are shown."""
     lines = []
     aligned = max((len(finding.path) for finding in findings), default=0) <= _LONG_PATH
     for (level, code), group in groupby(findings, key=lambda finding: (finding.level, finding.code)):
-        alike = list(group)
-        shown = alike if full or len(alike) <= _OF_A_CODE + 1 else alike[:_OF_A_CODE]
+        members = list(group)
+        shown = members if full or len(members) <= _OF_A_CODE + 1 else members[:_OF_A_CODE]
         label = (Span(f"{level:7} ", _STYLES[level]), Span(code, "type"))
         for finding in shown:
-            path, note = Span(finding.path or "(whole)", "name"), (Span(finding.message),)
+            path, note = Span(finding.path or "(whole tree)", "name"), (Span(finding.message),)
             lines.append(Line(0, label, (path,), note) if aligned else Line(0, (*label, Span("  "), path), (), note))
-        if len(shown) < len(alike):
-            lines.append(Line(0, label, (Span(f"… {len(alike) - len(shown):,} more", "dim"),)))
+        if len(shown) < len(members):
+            lines.append(Line(0, label, (Span(f"… {len(members) - len(shown):,} more", "dim"),)))
     return Doc(lines, _footer(findings), wraps=True)
 
 
@@ -36,7 +36,7 @@ def _footer(findings: Findings) -> list[tuple[Span, ...]]:
     style: Style = "" if findings.ok else "warn"
     by = f"{plural(findings.checked, 'leaf', 'leaves')} checked by {plural(len(findings.rules), 'rule', 'rules')}"
     footer: list[tuple[Span, ...]] = [(Span(levels or "nothing found", style), Span(f" · {by}", "dim"))]
-    return footer + left_out("values not looked at", findings.skipped)
+    return footer + left_out("values not checked", findings.skipped)
 
 
 def to_table(findings: Findings) -> TableRows:
@@ -45,7 +45,7 @@ def to_table(findings: Findings) -> TableRows:
 
 
 def to_json(findings: Findings) -> dict[str, Any]:
-    """Every finding; how many of each level; and what was looked at."""
+    """All findings, how many there are of each level, and what was checked."""
     return {
         "ok": findings.ok,
         "findings": [finding._asdict() for finding in findings],

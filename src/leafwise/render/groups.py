@@ -1,4 +1,4 @@
-"""The result of `lw.groups`, as an account and as plain data."""
+"""The result of `lw.groups`, as a table and as plain data."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from leafwise.iterate.rules import option_text
 from leafwise.render.phrases import plural
 from leafwise.render.table import TableRows
 
-_DECAY = {True: "decayed", False: "not decayed", None: "decayed as the optimizer is told"}
+_DECAY = {True: "decayed", False: "not decayed", None: "with the optimizer's own weight decay"}
 
 
 def lower(groups: Groups, *, full: bool = False) -> Doc:
-    """A line for each rule with what it matched, and a line for each group with its options."""
+    """One line per rule with what it matched, and one per group with its options."""
     lines = []
     if groups.rules:
         lines.append(Line(0, (Span("rules", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
@@ -76,7 +76,7 @@ def to_table(groups: Groups) -> TableRows:
 
 
 def to_json(groups: Groups) -> dict[str, Any]:
-    """The account, and the names in each group."""
+    """The rules and groups as in the table, and the names in each group."""
     return {
         "rules": [{**rule._asdict(), "options": _plain(rule.options)} for rule in groups.rules],
         "groups": [
@@ -89,6 +89,6 @@ def to_json(groups: Groups) -> dict[str, Any]:
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as JSON has them; what JSON does not have, as text."""
+    """Options for JSON; types that JSON lacks become text."""
     plain = (str, int, float, bool, type(None))
     return {name: value if isinstance(value, plain) else option_text(value) for name, value in options.items()}

@@ -1,4 +1,4 @@
-"""An outline as HTML: collapsible, in dark and in light, without a script."""
+"""An outline as HTML: collapsible, for dark and light themes, without scripts."""
 
 from collections.abc import Iterable, Sequence
 from html import escape as html_escape
@@ -8,7 +8,7 @@ from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import escape
 from leafwise.render.text import width_of
 
-# Colors that can be read on white and on near-black; the text itself has the color of the page.
+# Colors that are readable on white and on near-black; plain text has the color of the page.
 _CSS = """
 .leafwise{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-x:auto;text-align:left}
 .leafwise details{margin:0}
@@ -38,14 +38,14 @@ _CSS = """
 """
 
 _OPEN = 2  # levels that are open at first
-_INDENT = 2  # characters by which each level is indented, and those of the marker in front of a label
+_INDENT = 2  # characters of indentation per level, and of the marker before a label
 
 
 def html(doc: Doc) -> str:
-    """The outline as nested `<details>`, with its style beside it."""
+    """The outline as nested `<details>`, together with its style sheet."""
     parts = [f'<div class="leafwise"><style>{_CSS}</style>']
     row_of = _HtmlRows(doc)
-    levels: list[int] = []  # those of the lines whose `<details>` is open
+    levels: list[int] = []  # levels of the open `<details>` elements
     for line, following in zip_longest(doc.lines, doc.lines[1:]):
         while levels and levels[-1] >= line.level:
             levels.pop()
@@ -64,7 +64,7 @@ def html(doc: Doc) -> str:
 
 
 class _HtmlRows:
-    """Lines as rows of cells that align, at whatever level each line is."""
+    """Lines as rows whose cells are aligned across all levels."""
 
     def __init__(self, doc: Doc) -> None:
         self.right = doc.right
@@ -89,7 +89,7 @@ def _spans(spans: Iterable[Span] | Sequence[Span]) -> str:
 
 
 def styled(words: str, style: Style) -> str:
-    """Words as HTML, escaped; every name of a file, a model or a URL passes through here.
+    """Escaped words as HTML; every name from a file, a model or a URL passes through here.
 
     >>> styled("<b>\\x1b", "name")
     '<span class="lw-name">&lt;b&gt;\\\\u001b</span>'

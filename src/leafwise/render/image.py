@@ -1,4 +1,4 @@
-"""The result of `lw.image`, as a PNG, in characters, for a notebook, and as plain data."""
+"""The result of `lw.image` as a PNG, in characters, for a notebook, and as plain data."""
 
 from base64 import b64encode
 from typing import Any
@@ -13,7 +13,7 @@ from leafwise.render.scale import GAP, INFINITE, NAN, STEPS, palette
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 
-_WIDTH = 80  # characters, where the width of the terminal is not known
+_WIDTH = 80  # characters, if the width of the terminal is not known
 _CSS = """
 .leafwise-image{margin:0;font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;text-align:left}
 .leafwise-image img{display:block;max-width:100%;height:auto;image-rendering:pixelated;border-radius:2px}
@@ -36,7 +36,7 @@ def to_png(image: Image) -> bytes:
 
 
 def to_text(image: Image, terminal: Terminal, *, full: bool = False) -> str:
-    """In half blocks where there is color, otherwise as a map of characters; then the caption."""
+    """The picture in half blocks if there is color, otherwise in characters; then the caption."""
     colored = terminal.color and not terminal.ascii
     columns = max(1, terminal.width or _WIDTH)
     small = FittedGrid(image.grid, (1, 1)) if full else fitted(image.grid, columns, colored)
@@ -46,7 +46,7 @@ def to_text(image: Image, terminal: Terminal, *, full: bool = False) -> str:
 
 
 def to_html(image: Image) -> str:
-    """A figure with the picture in it, so that a notebook needs no file beside it."""
+    """A figure that contains the picture itself, so that the notebook needs no other file."""
     data = b64encode(image.png()).decode("ascii")
     picture = (
         f'<img src="data:image/png;base64,{data}" width="{image.width}" height="{image.height}" '
@@ -62,7 +62,7 @@ def to_html(image: Image) -> str:
 
 
 def _color_bar(image: Image) -> str:
-    """The scale in color, and the colors of what is not on it."""
+    """The color scale, and the colors of NaN and infinity."""
     first = 0 if image.signed else STEPS
     stops = [palette()[first + (2 * STEPS - first) * step // 8] for step in range(9)]
     colors = ",".join(_css(color) for color in stops)
@@ -85,7 +85,7 @@ def _css(color: tuple[int, int, int]) -> str:
 
 
 def to_json(image: Image) -> dict[str, Any]:
-    """What is drawn, and the numbers in its cells; null where there is none, or none that is finite."""
+    """The facts about the picture and the numbers in its cells; empty and non-finite cells are null."""
     cells = image.cells.astype(object)
     cells[~image.finite | image.grid.empty()] = None
     rows, columns = cells.shape

@@ -1,4 +1,4 @@
-"""The parts of plain data that several results have in common."""
+"""JSON parts that several results share."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,13 @@ def undone_json(undone: "UndoneTie") -> dict[str, Any]:
 
 
 def plain_value(value: Any) -> Any:
-    """A plain value as it is, where JSON has it; anything else by its type."""
+    """A plain value as it is, if JSON supports it; otherwise the name of its type."""
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, int):
         return value if value.bit_length() < 1024 else f"<int of {value.bit_length()} bits>"
     if isinstance(value, float):
-        return value if value - value == 0 else str(value)  # JSON has no inf and no nan
+        return value if value - value == 0 else str(value)  # JSON has no infinity or NaN
     if isinstance(value, list | tuple):
         return [plain_value(item) for item in value]
     return f"<{type(value).__name__}>"

@@ -1,16 +1,16 @@
-"""How long an outline may be, and what of it folds."""
+"""How long an outline may be, and which names fold into a run."""
 
 from collections.abc import Iterator
 from itertools import islice
 
 from leafwise.core.outline import Line, Span
 
-MAX_LINES = 60  # of a picture for which no depth is given, footer included
-FOLD_FROM = 3  # as many neighbors that look alike become one line
+MAX_LINES = 60  # maximum length if no depth is given, including the footer
+FOLD_FROM = 3  # this many similar neighbors or more become one line
 
 
 def follows(a: str, b: str) -> bool:
-    """Whether both names are numbers, and the second comes right after the first.
+    """Whether both names are numbers and the second follows the first.
 
     >>> follows("9", "10"), follows("a", "b")
     (True, False)
@@ -19,13 +19,13 @@ def follows(a: str, b: str) -> bool:
 
 
 def within(lines: Iterator[Line], room: int) -> list[Line] | None:
-    """The lines, unless they are more than there is room for."""
+    """The lines, or None if there are more than there is room for."""
     taken = list(islice(lines, room + 1))
     return None if len(taken) > room else taken
 
 
 def cut(lines: Iterator[Line], room: int) -> list[Line]:
-    """The first lines, and a last one that says how many are left out."""
+    """The first lines, and a last line that says how many are left out."""
     taken = list(islice(lines, room - 1))
     left_out = sum(1 for _ in lines)
     return [*taken, Line(1, (Span(f"… {left_out:,} more; text(full=True) shows all", "dim"),))]

@@ -1,4 +1,4 @@
-"""Counts, sizes and plain values, as pictures write them."""
+"""Counts, sizes and plain values as text."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def plural(count: int, noun: str, nouns: str) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """A number of bytes to read; nothing for none.
+    """A number of bytes in readable units; empty for zero.
 
     >>> bytes_text(484), bytes_text(1536), bytes_text(5_000_000_000)
     ('484 B', '1.5 KiB', '4.7 GiB')
@@ -30,7 +30,7 @@ def bytes_text(count: int) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A plain value on one line; an object that the walk does not go into, by its type."""
+    """A plain value on one line; other objects by the name of their type."""
     readable = isinstance(value, str | int | float | complex | bool | bytes | list | tuple | range | None)
     if not readable and not _is_small(value):
         return f"<{escape(type(value).__name__)}>"
@@ -38,13 +38,13 @@ def value_text(value: Any) -> str:
         value = value[:_VALUE_CHARS]
     try:
         text = escape(repr(value if not isinstance(value, str | bytes) else value[: 2 * _VALUE_CHARS]))
-    except ValueError:  # Python writes no numbers of more than some thousand digits
-        text = f"<{type(value).__name__}, too long to write>"
+    except ValueError:  # Python refuses to print integers with more than a few thousand digits
+        text = f"<{type(value).__name__}, too long to print>"
     return text if len(text) <= _VALUE_CHARS else text[: _VALUE_CHARS - 1] + "…"
 
 
 def _is_small(value: Any) -> bool:
-    """Whether a value of another type prints itself in a few words: a scalar of NumPy, a small set."""
+    """Whether a value of another type has a short repr: a NumPy scalar, or a small set or dict."""
     if type(value) in (set, frozenset, dict):
         return len(value) < _VALUE_CHARS
     return type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()

@@ -11,28 +11,28 @@ if TYPE_CHECKING:
 
 
 def colors(grid: "Grid", limit: float) -> Any:
-    """The number of the color of each cell."""
+    """The color index of each cell."""
     cells = numbers(grid.cells, limit)
     cells[grid.empty()] = EMPTY
     return cells
 
 
 def enlarged(cells: Any, grid: "Grid", zoom: tuple[int, int], gaps: tuple[int, int], between: Any) -> Any:
-    """Cells of a grid enlarged, with gaps between them; between cells that are empty, there is nothing either."""
+    """The enlarged cells of a grid, with gaps between them; gaps between empty cells are empty too."""
     (rows, below), (columns, behind) = (
         _lines(cells.shape[axis], every, zoom[axis], gaps[axis]) for axis, every in enumerate((grid.down, grid.across))
     )
     pixels = cells[rows][:, columns]
     pixels[(rows != below)[:, None] | (columns != behind)] = between
     if grid.units is not None:
-        # A gap counts as the cell behind it, which is empty if the one before it is.
+        # A gap counts as the cell after it, which is empty if the one before it is.
         ends = grid.empty()[below][:, behind]
         pixels[ends] = cells[-1, -1] if ends.any() else between
     return pixels
 
 
 def _lines(count: int, gaps: tuple[int, ...], zoom: int, gap: int) -> tuple[Any, Any]:
-    """The cell of each line of pixels, or the one before it where it is in a gap; and the one behind it."""
+    """For each line of pixels, its cell and its cell again; in a gap, the cell before it and the cell after it."""
     before: list[int] = []
     behind: list[int] = []
     for number in range(count):

@@ -9,11 +9,11 @@ from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
 from leafwise.render.table import TableRows
 
-_MAX_LINES = 30  # of leaves that get a value, and of each kind of problem, unless `full` is given
+_MAX_LINES = 30  # leaves, and problems of each kind, that are shown unless `full` is given
 
 
 def lower(plan: Plan, *, full: bool = False) -> Doc:
-    """A line for each leaf that gets a value, with where it comes from; below, what is wrong, and how to go on."""
+    """One line per leaf that gets a value, with its source; below, the problems and what to do about them."""
     limit = None if full else _MAX_LINES
     source_names = _source_names(plan)
     facts = plan.target.columns.facts([feed.row for feed in plan.feeds[:limit]])
@@ -31,7 +31,7 @@ def lower(plan: Plan, *, full: bool = False) -> Doc:
     footer: list[tuple[Span, ...]] = []
     if limit is not None and len(plan.feeds) > limit:
         footer.append(
-            (Span(f"… and {plural(len(plan.feeds) - limit, 'leaf', 'leaves')} more that get a value", "dim"),)
+            (Span(f"… and {plural(len(plan.feeds) - limit, 'more leaf', 'more leaves')} that get a value", "dim"),)
         )
     footer += _problems(plan, limit) + _remarks(plan, limit)
     footer.append((Span(_summary(plan), "" if plan.holds else "warn"),))
@@ -65,7 +65,7 @@ def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
     footer += [(Span(note, "dim"),) for note in plan.notes]
     for restored in plan.restored_ties[:limit]:
         target, source = columns.row_text(restored.request.target), columns.row_text(restored.request.source)
-        footer.append((Span(f"tie comes back: {target} = {source}{restored.request.op.describe()}", "tie"),))
+        footer.append((Span(f"tie restored: {target} = {source}{restored.request.op.describe()}", "tie"),))
     for optimizer in plan.optimizers:
         name = optimizer.path or "the optimizer"
         footer.append((Span(f"{name}: state for {plural(len(optimizer.states), 'parameter', 'parameters')}"),))
@@ -77,12 +77,12 @@ def _summary(plan: Plan) -> str:
     leaves = f"{len(plan.feeds):,} of {plural(plan.leaves, 'leaf', 'leaves')}"
     words = f"{leaves}, {covered} of {plan.parameters:,} parameters get a value"
     if plan.holds:
-        return f"{words} · the plan holds"
+        return f"{words} · ready to load"
     kinds: dict[str, int] = {}
     for problem in plan.problems:
         kinds[problem.kind] = kinds.get(problem.kind, 0) + 1
     counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if kind != "nothing")
-    return f"{words} · the plan does not hold{f': {counts}' if counts else ''}"
+    return f"{words} · cannot be loaded{f': {counts}' if counts else ''}"
 
 
 def to_table(plan: Plan) -> TableRows:
@@ -103,7 +103,7 @@ def to_table(plan: Plan) -> TableRows:
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """Every leaf with where it comes from, what is wrong, what is allowed, and what is proposed."""
+    """Every leaf with its source, the problems, the allowed problems, and the proposals."""
     source_names = _source_names(plan)
     columns = plan.target.columns
     facts = columns.facts([feed.row for feed in plan.feeds])

@@ -1,4 +1,4 @@
-"""A progress bar for long work, on a terminal only."""
+"""A progress bar for long operations, shown only in a terminal."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from leafwise.render.phrases import bytes_text
 
 
 class Progress:
-    """Counts bytes, and shows how much is done, how fast, and the time left. Silent where there is no terminal.
+    """Counts bytes, and shows the progress, the speed and the time left. Shows nothing without a terminal.
 
     >>> bar = Progress(100, "reading", stream=None)
     >>> bar(50); bar.done()
@@ -46,7 +46,7 @@ class Progress:
         self._width = len(text)
 
     def done(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         if self._stream is not None and self._width:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()

@@ -1,7 +1,7 @@
 """The colors of values: blue below zero, red above, nearly white at zero.
 
-Both arms are equally light at equal magnitude, so that the picture still reads where colors do not: in print, and for
-those who do not tell them apart. Blue against orange-red is told apart by nearly everybody.
+Both sides are equally light at equal magnitude, so that the picture is also readable in grayscale. Almost everyone,
+including most color-blind people, can distinguish blue from orange-red.
 """
 
 from functools import cache
@@ -12,16 +12,16 @@ import numpy as np
 Color = tuple[int, int, int]
 
 STEPS = 125  # colors on each side of zero
-NAN, INFINITE, GAP, EMPTY = range(2 * STEPS + 1, 2 * STEPS + 5)  # and these, of which there is one each
+NAN, INFINITE, GAP, EMPTY = range(2 * STEPS + 1, 2 * STEPS + 5)  # special colors, one each
 
-# From the lower end to the upper, evenly spaced.
+# Evenly spaced, from the lower end of the scale to the upper.
 _ANCHORS = ("083572", "1a69bc", "52a4ee", "abd7fd", "f7f7f7", "f7c5a7", "e28153", "ae3f29", "671518")
 _OTHERS: tuple[Color, ...] = ((0, 0, 0), (255, 0, 220), (128, 128, 128), (255, 255, 255))
 
 
 @cache
 def palette() -> tuple[Color, ...]:
-    """The color of each number: values from the lower end to the upper, then the others."""
+    """The color of each index: the scale from the lower end to the upper, then the special colors."""
     anchors = [tuple(bytes.fromhex(anchor)) for anchor in _ANCHORS]
     return (*(_between(anchors, step / (2 * STEPS)) for step in range(2 * STEPS + 1)), *_OTHERS)
 
@@ -35,7 +35,7 @@ def _between(anchors: list[tuple[int, ...]], share: float) -> Color:
 
 
 def numbers(cells: Any, limit: float) -> Any:
-    """The number of the color of each value; what is beyond the limit has the color of the end."""
+    """The color index of each value; values beyond the limit get the color of the end."""
     colors = (np.rint(shares(cells, limit) * STEPS) + STEPS).astype(np.uint8)
     colors[np.isnan(cells)] = NAN
     colors[np.isinf(cells)] = INFINITE
@@ -43,6 +43,6 @@ def numbers(cells: Any, limit: float) -> Any:
 
 
 def shares(cells: Any, limit: float) -> Any:
-    """Where on the scale each value is, from -1 to 1; 0 for what is not finite."""
-    with np.errstate(over="ignore"):  # as of a limit that is next to nothing
+    """The position of each value on the scale, from -1 to 1; 0 for values that are not finite."""
+    with np.errstate(over="ignore"):  # if the limit is tiny
         return np.clip(np.where(np.isfinite(cells), cells, 0) / (limit or 1), -1, 1)

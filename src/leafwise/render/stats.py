@@ -1,4 +1,4 @@
-"""What `lw.stats` found, as a table with a small picture of magnitudes, and as plain data."""
+"""The result of `lw.stats`, as a table with small histograms of magnitudes, and as plain data."""
 
 import math
 from typing import Any
@@ -14,15 +14,15 @@ from leafwise.render.phrases import plural
 from leafwise.render.table import TableRows
 
 _BARS = "▁▂▃▄▅▆▇█"
-_TOO_FEW = 5  # lines for a tree of many leaves
-_EXPONENTS = 20  # so many powers of two are drawn, up to the largest
+_TOO_FEW = 5  # lines; with fewer, a tree with many leaves is opened one level more
+_EXPONENTS = 20  # number of powers of two in a histogram, up to the largest
 
 
 def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
-    """A line for each leaf, or where those are many, for each part; and one for all."""
+    """One line per leaf, or per part if there are many leaves; and one for the total."""
     rows = list(stats.values())
     parts = _parts(rows, depth, full)
-    # Weights are of interest; a buffer of large whole numbers would push them all out of the window.
+    # The scale is that of the floats: a buffer of large integers would push all weights out of the range.
     floats = [row for row in rows if is_float(row.dtype or "")]
     highest = _highest(floats or rows)
     lines = [_header(highest, _highest(rows) != highest)] if rows else []
@@ -42,13 +42,13 @@ def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
 
 
 def _columns() -> list[tuple[str, TableColumn]]:
-    """The statistics that are printed, from left to right. What is not finite follows, then the histogram."""
+    """The printed statistics, from left to right. NaN and infinity counts follow, then the histogram."""
     columns = [(statistic.name, statistic.column) for statistic in STATISTICS if statistic.column is not None]
     return sorted(columns, key=lambda column: column[1].place)
 
 
 def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row]]:
-    """Rows by the first steps of their paths: so many that the table is not too long, or as many as are asked for."""
+    """Rows grouped by the first entries of their paths: `depth` entries, or as many as keep the table short."""
     if depth == 0 and not full:
         return {}
     steps = [[quote(name) for name in Path(row.path or "").names] for row in rows]
@@ -58,12 +58,12 @@ def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row
         counts = [len({tuple(names[:length]) for names in steps}) for length in range(1, deepest + 1)]
         chosen = max((length for length, count in enumerate(counts, 1) if count <= MAX_LINES), default=1)
         if counts and counts[chosen - 1] < _TOO_FEW and chosen < deepest:
-            chosen += 1  # some of many say more than one line for all
+            chosen += 1  # a truncated list says more than a few lines for everything
     parts: dict[str, list[Row]] = {}
     for row, path_steps in zip(rows, steps, strict=True):
         parts.setdefault(".".join(path_steps[:chosen]), []).append(row)
     if depth is None and not full and len(parts) > MAX_LINES:
-        # Even the first steps are too many: the last of them share a line.
+        # Even the first entries are too many: the last of them share a line.
         names = list(parts)
         rest = names[MAX_LINES - 1 :]
         last_rows = [row for name in rest for row in parts[name]]
@@ -104,7 +104,7 @@ def _number(value: float) -> str:
 
 
 def share_text(part: int, whole: int) -> str:
-    """A share of a whole to read: never 0 where there is some, nor all where there is not."""
+    """A share as text: never 0 unless it is exactly zero, and never 100% unless it is the whole."""
     if not part:
         return "0"
     percent = 100 * part / whole
@@ -114,13 +114,13 @@ def share_text(part: int, whole: int) -> str:
 
 
 def _highest(rows: list[Row]) -> int | None:
-    """The largest exponent of a magnitude among them."""
+    """The largest exponent of any magnitude in the rows."""
     histograms = [row.histogram for row in rows if row.histogram is not None and row.histogram.counts]
     return max((bins.lowest + len(bins.counts) - 1 for bins in histograms), default=None)
 
 
 def _bars(histogram: Histogram | None, highest: int) -> str:
-    """A bar for each power of two, as high as it is frequent; the first and the last also for all beyond."""
+    """One bar per power of two, proportional to its count; the first and last bars include everything beyond."""
     if histogram is None:
         return " " * _EXPONENTS
     counts = [0] * _EXPONENTS
@@ -144,7 +144,7 @@ def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Sp
 
 
 def left_out(heading: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
-    """A line for each reason why something is left out, with the paths that it holds for."""
+    """One line per reason why something is left out, with the paths concerned."""
     by_reason: dict[str, list[str]] = {}
     for path, reason in reasons.items():
         by_reason.setdefault(reason, []).append(path)
@@ -160,7 +160,7 @@ def to_table(stats: Stats) -> TableRows:
 
 
 def to_json(stats: Stats) -> dict[str, Any]:
-    """A row for each leaf, and the total; what is not a number is null."""
+    """One row per leaf, and the total; NaN and infinity become null."""
     return {
         "of": stats.of,
         "leaves": [{"path": row.path, "shape": row.shape and list(row.shape), **_plain(row)} for row in stats.values()],

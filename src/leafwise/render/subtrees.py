@@ -1,4 +1,4 @@
-"""Which subtrees look alike, so that an outline can fold them, and what the leaves below each node add up to."""
+"""Which subtrees are drawn the same, so that an outline can fold them; and the totals of the leaves below each node."""
 
 from bisect import bisect_left
 from itertools import chain
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SubtreeSums(NamedTuple):
-    """What the leaves below a node add up to, each leaf counted once."""
+    """The totals of the leaves below a node, each leaf counted once."""
 
     parameters: int = 0
     trainable: int = 0
@@ -44,10 +44,10 @@ class SubtreeSums(NamedTuple):
 
 
 class Subtrees:
-    """The nodes and rows of a tree, compared with one another.
+    """The nodes and rows of a tree, compared with each other.
 
-    `facts` are those of each row, `distinct_facts` the same without repetition. A leaf with several names is counted
-    where it comes first; `counted_elsewhere` are the rows of its further names.
+    `facts` has the facts of each row, `distinct_facts` the same without repetition. A leaf with several names is
+    counted at its first name; `counted_elsewhere` are the rows of its other names.
     """
 
     def __init__(self, tree: "Tree") -> None:
@@ -58,7 +58,7 @@ class Subtrees:
         self._selected = None if tree.is_whole else set(self.nodes)
         self._tied_rows = sorted(columns.ties)
         self._tied_nodes = sorted({columns.row_nodes[row] for row in self._tied_rows})
-        self._distinct: dict[int, Facts] = {}  # by identity, in the order in which they come up
+        self._distinct: dict[int, Facts] = {}  # by identity, in order of appearance
         self._looks, self._sums = self._compare()
         self.distinct_facts = list(self._distinct.values())
 
@@ -67,20 +67,20 @@ class Subtrees:
         return self.nodes[0]
 
     def sums(self, node: int) -> SubtreeSums:
-        """What the leaves below a node add up to."""
+        """The totals of the leaves below a node."""
         return self._sums[self._looks[node]]
 
     def children(self, node: int) -> list[int]:
-        """The children that belong to this tree, which may be a selection."""
+        """The children that are in this tree, which may be a selection."""
         children = self.columns.children(node)
         return list(children) if self._selected is None else [child for child in children if child in self._selected]
 
     def own_rows(self, node: int) -> list[int]:
-        """The rows of a node itself that belong to this tree."""
+        """The rows of a node itself that are in this tree."""
         return [row for row in self.columns.own_rows(node) if row in self.facts]
 
     def points_back(self, node: int) -> bool:
-        """Whether a node is drawn as a reference: the same object came before in this tree."""
+        """Whether a node is drawn as a reference, since the same object came before in this tree."""
         first = self.columns.repeats.get(node)
         if first is None or node == self.root:
             return False
@@ -89,14 +89,14 @@ class Subtrees:
         a, b = self.columns.row_ranges[node]
         return a < b and first >= self.root
 
-    def rows_alike(self, a: int, b: int) -> bool:
-        """Whether two rows may be drawn as one: equal facts, and no further names."""
+    def rows_similar(self, a: int, b: int) -> bool:
+        """Whether two rows may be drawn as one: equal facts, and no other names."""
         ties, further = self.columns.ties, self.columns.further_rows
         return self.facts[a] is self.facts[b] and not any(row in ties or row in further for row in (a, b))
 
-    def nodes_alike(self, a: int, b: int) -> bool:
-        """Whether two nodes may be drawn as one: equal below, and tied to the same leaves or to the same places
-        inside."""
+    def nodes_similar(self, a: int, b: int) -> bool:
+        """Whether two nodes may be drawn as one: the same below, and tied to the same leaves or to corresponding ones
+        inside themselves."""
         if self._looks[a] != self._looks[b]:
             return False
         first_tied = bisect_left(self._tied_nodes, a)
@@ -115,11 +115,11 @@ class Subtrees:
         return True
 
     def _compare(self) -> tuple[list[int], list[SubtreeSums]]:
-        """A number for each node, the same for subtrees that look alike; and the sums of what is below, by that number.
+        """A number for each node, the same for subtrees that are drawn the same; and the totals below, by that number.
 
-        A node's number starts from its type and takes in, one after another, its leaves, its plain values
-        and its children. Chained like that it needs no list for each node, of which there may be a million;
-        and sums are made once for each look, not once for each node.
+        The number of a node starts from its type, and its leaves, plain values and children are added one by one.
+        Chaining them like this needs no list per node, of which there may be a million, and totals are computed once
+        per number, not once per node.
         """
         columns, counted_elsewhere = self.columns, self.counted_elsewhere
         types = {cls: number for number, cls in enumerate(set(map(type, columns.node_objects)))}
@@ -139,7 +139,7 @@ class Subtrees:
             ((row_nodes[row], row_names[row], "shared", None) for row in columns.further_rows),
             ((node, name, value_text(value), None) for node, name, value in columns.scalars),
             ((node, "", first, None) for node, first in columns.repeats.items() if self.points_back(node)),
-            # From the bottom up, each node when all that is below it has been taken in.
+            # From the bottom up: a node is added to its parent when everything below it has been added.
             ((parents[node], names[node], looks[node], looks[node]) for node in reversed(self.nodes[1:])),
         ):
             key = looks[node], name, look

@@ -1,4 +1,4 @@
-"""What a terminal, or whatever text is written to, can show."""
+"""What a terminal or another text stream can display."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ from typing import NamedTuple, TextIO
 
 
 class Terminal(NamedTuple):
-    """Color or not, how wide, and whether box-drawing characters can be written."""
+    """Whether there is color, the width, and whether only ASCII can be written."""
 
     color: bool = False
     width: int | None = None
@@ -14,10 +14,10 @@ class Terminal(NamedTuple):
 
     @classmethod
     def of(cls, stream: TextIO | None) -> "Terminal":
-        """What a stream can show. Only a terminal gets color, and a width to fit."""
+        """What a stream can display. Only a terminal has color and a width."""
         if stream is None:
             return cls()
-        encoding = getattr(stream, "encoding", None) or "utf-8"  # text in memory has none, and holds anything
+        encoding = getattr(stream, "encoding", None) or "utf-8"  # a stream in memory has none and accepts anything
         try:
             "├─└│→×…·▸▁▂▃▄▅▆▇█".encode(encoding)
             only_ascii = False
@@ -29,6 +29,6 @@ class Terminal(NamedTuple):
             is_terminal = False
         if not is_terminal:
             return cls(ascii=only_ascii)
-        # https://no-color.org: any value but an empty one.
+        # https://no-color.org: any value except an empty one.
         color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         return cls(color, shutil.get_terminal_size().columns, only_ascii)

@@ -19,13 +19,13 @@ _COLORS: dict[Style, str] = {
 _ASCII = str.maketrans({"├": "|", "─": "-", "└": "`", "│": "|", "→": "->", "×": "x", "…": "...", "·": "-", "▸": ">",
     "≤": "<=", "≥": ">=", "▁": ".", "▂": ":", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "█": "#"})  # fmt: skip
 _GAP = "  "
-_BRANCH = 3  # columns for each level
-_SHORTEST = 4  # columns of a name, however narrow the terminal
-_INDENT = " " * 8  # of notes that go on below
+_BRANCH = 3  # columns per level
+_SHORTEST = 4  # minimum columns of a name, however narrow the terminal
+_INDENT = " " * 8  # before notes that continue on the next line
 
 
 def in_ascii(text: str) -> str:
-    """Text with the characters that leafwise draws with replaced by ASCII.
+    """Text in which the characters that leafwise draws with are replaced by ASCII.
 
     >>> in_ascii("2×3 … → 4")
     '2x3 ... -> 4'
@@ -34,7 +34,7 @@ def in_ascii(text: str) -> str:
 
 
 def text(doc: Doc, terminal: Terminal) -> str:
-    """The outline with its branches drawn and its cells aligned, then the footer."""
+    """The outline with branches and aligned cells, then the footer."""
     columns = list(range(max((len(line.cells) for line in doc.lines), default=0)))
     drop = list(doc.drop)
     while True:
@@ -42,7 +42,7 @@ def text(doc: Doc, terminal: Terminal) -> str:
         if terminal.width is None or not drop or max(map(width_of, rows), default=0) <= terminal.width:
             break
         dropped = drop.pop(0)
-        columns = [column for column in columns if column != dropped]  # it may not be there: a table without bars
+        columns = [column for column in columns if column != dropped]  # it may be absent, as in a table without bars
     if doc.wraps and terminal.width is not None and max(map(width_of, rows), default=0) > terminal.width:
         rows = _wrapped(doc, columns, terminal)
     footer = [_spelled(line, terminal.ascii) for line in doc.footer]
@@ -78,8 +78,8 @@ def _laid_out(doc: Doc, columns: Sequence[int], ascii_only: bool) -> list[list[S
 
 
 def _wrapped(doc: Doc, columns: Sequence[int], terminal: Terminal) -> list[list[Span]]:
-    """Each line without its note, and the note below it, in as many lines as it needs. Names that leave no room for
-    the cells are cut."""
+    """Each line without its note, and the note wrapped below it. Names that leave no room for the cells are
+    shortened."""
     assert terminal.width is not None
     bare = doc._replace(lines=[line._replace(note=()) for line in doc.lines])
     laid_out = _laid_out(bare, columns, terminal.ascii)
@@ -96,7 +96,7 @@ def _wrapped(doc: Doc, columns: Sequence[int], terminal: Terminal) -> list[list[
 
 
 def _with_short_names(doc: Doc, over: int, ascii_only: bool) -> Doc:
-    """The same with names cut, so that the lines with cells are narrower by so many columns."""
+    """The outline with names shortened, so that lines with cells are `over` columns narrower."""
     longest = max((_BRANCH * line.level + width_of(line.label) for line in doc.lines if line.cells), default=0)
     lines = []
     for line in doc.lines:
@@ -107,7 +107,7 @@ def _with_short_names(doc: Doc, over: int, ascii_only: bool) -> Doc:
 
 
 def _folded(line: list[Span], width: int) -> list[list[Span]]:
-    """A line of the footer in as many lines as it needs."""
+    """A line of the footer, wrapped."""
     if width_of(line) <= width:
         return [line]
     words = "".join(span.text for span in line)
@@ -115,7 +115,7 @@ def _folded(line: list[Span], width: int) -> list[list[Span]]:
 
 
 def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
-    """The branch in front of each line; made from the last line up, so that it is known whether a level goes on."""
+    """The branch before each line; made from the last line up, so that it is known whether a level continues."""
     branches = []
     goes_on: set[int] = set()
     for line in reversed(lines):
@@ -129,7 +129,7 @@ def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
 
 
 def _spelled(spans: Sequence[Span], ascii_only: bool) -> list[Span]:
-    """Words with whatever cannot be printed escaped; every name of a file, a model or a URL passes through here."""
+    """Words with unprintable characters escaped; every name from a file, a model or a URL passes through here."""
     if not ascii_only:
         return [span if span.text.isprintable() else Span(escape(span.text), span.style) for span in spans]
     return [
@@ -139,7 +139,7 @@ def _spelled(spans: Sequence[Span], ascii_only: bool) -> list[Span]:
 
 
 def width_of(spans: Sequence[Span]) -> int:
-    """How many columns of a fixed-width font the words take."""
+    """The width of words in columns of a fixed-width font."""
     return sum(len(text) if text.isascii() else sum(map(_char_width, text)) for text, _ in spans)
 
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from leafwise.core.leaf import Leaf
     from leafwise.core.memory import Op
 
-_MAX_LISTED = 20  # of equal but untied leaves, which may be many
+_MAX_LISTED = 20  # groups of equal but untied leaves that are shown
 
 
 def lower(ties: Ties, *, full: bool = False) -> Doc:
-    """A line for each tied leaf, below it its further names with how each sees it."""
+    """One line per tied leaf, and below it its other names, each with the view that it is."""
     lines = []
     for tie in ties:
         leaf = tie.leaf
@@ -53,21 +53,21 @@ def _footer(ties: Ties, full: bool) -> list[tuple[Span, ...]]:
         footer.append((Span(f"{shared.reason}: {_listed(shared.leaves)}", "warn"),))
     if ties.equal_untied is not None:
         most = len(ties.equal_untied) if full else _MAX_LISTED
-        telling = [equal for equal in ties.equal_untied if not equal.constant]
-        for equal in telling[:most]:
+        notable = [equal for equal in ties.equal_untied if not equal.constant]
+        for equal in notable[:most]:
             how = f" ({_op_text(equal.op)})" if equal.op != "same" else ""
             footer.append((Span(f"equal but untied{how}: {_listed(equal.leaves)}", "warn"),))
-        if len(telling) > most:
-            footer.append((Span(f"… and {len(telling) - most:,} more groups that are equal but untied", "dim"),))
+        if len(notable) > most:
+            footer.append((Span(f"… and {len(notable) - most:,} more groups of equal untied leaves", "dim"),))
         constant = sum(len(equal.leaves) for equal in ties.equal_untied if equal.constant)
         if constant:
-            footer.append((Span(f"{constant:,} leaves are equal because each is one value throughout", "dim"),))
+            footer.append((Span(f"{constant:,} leaves are equal because each is constant", "dim"),))
         if not ties.equal_untied:
-            footer.append((Span("no leaves are equal but untied", "dim"),))
+            footer.append((Span("no untied leaves are equal", "dim"),))
     for held in ties.optimizer or ():
         footer.append((Span(f"optimizer: {held.message}", "warn"),))
     if ties.optimizer == []:
-        footer.append((Span("the optimizer steps every leaf it holds once, and none that is gone", "dim"),))
+        footer.append((Span("the optimizer steps each of its leaves once, and all of them are in the model", "dim"),))
     return footer
 
 
@@ -95,7 +95,7 @@ def to_table(ties: Ties) -> TableRows:
 
 
 def to_json(ties: Ties) -> dict[str, Any]:
-    """Ties, undone ties, shared memory, and what else was asked for."""
+    """Ties, undone ties, shared memory, and what `lw.ties` was asked to look for."""
     data: dict[str, Any] = {
         "ties": [
             {
@@ -123,7 +123,7 @@ def to_json(ties: Ties) -> dict[str, Any]:
             for equal in ties.equal_untied
         ]
     if ties.optimizer is not None:
-        # The place is also in the message.
+        # The message already says the place.
         data["optimizer"] = [
             {key: value for key, value in held._asdict().items() if key != "place"} for held in ties.optimizer
         ]

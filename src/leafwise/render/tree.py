@@ -1,7 +1,7 @@
-"""A tree as an outline, which `print(tree)` and a notebook show, and as plain data.
+"""A tree as an outline, shown by `print(tree)` and in a notebook, and as plain data.
 
-Runs of identical subtrees fold into one (`layers.0 … 60  ×61`), a shared leaf is counted where it comes
-first, and where the whole is too long, deeper levels close.
+Runs of identical subtrees are folded into one (`layers.0 … 60  ×61`), a tied leaf is counted at its first name, and
+deeper levels are closed if the outline would be too long.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -28,7 +28,7 @@ _NOTEBOOK_LINES = 2_000  # a notebook shows everything, with deeper levels close
 
 
 def lower(tree: "Tree", *, depth: int | None = None, full: bool = False, max_lines: int = MAX_LINES) -> Doc:
-    """The outline of a tree: `depth` levels of it, or `full`, or as deep as fits."""
+    """The outline of a tree: `depth` levels, everything if `full`, or as many levels as fit."""
     outline = _TreeOutline(tree, fold=not full)
     footer = outline.footer()
     chosen = full or depth is not None
@@ -43,8 +43,8 @@ def to_html(tree: "Tree") -> str:
 
 
 class _OutlineItem(NamedTuple):
-    """A line to be drawn below a node: a node, a row, or a plain value (its node, and its number among the values of
-    that node). Several nodes or rows are neighbors that look alike, drawn as one."""
+    """A line to draw below a node: a node, a row, or a plain value (its node, and its index among the values of that
+    node). Several nodes or rows are similar neighbors, drawn as one."""
 
     kind: Literal["node", "row", "value"]
     members: Sequence[int]
@@ -65,7 +65,7 @@ class _TreeOutline:
         return _footer(self.tree, counts, self.subtrees.distinct_facts)
 
     def fitting(self, room: int) -> list[Line]:
-        """As many levels as fit; at least one, cut where even that is too long."""
+        """As many levels as fit; at least one, truncated if even that is too long."""
         depth, best = 0, within(self.lines(0), room)
         step = 1
         while best is not None:
@@ -93,10 +93,10 @@ class _TreeOutline:
                 if kind == "value":
                     yield self._value_line(level, *members)
                     continue
-                node, members, front = self._through(members)
+                node, members, prefix = self._through(members)
                 items = [] if self.subtrees.points_back(node) else self._items(node)
                 closed = depth is not None and level >= depth and bool(items)
-                yield self._node_line(level, node, members, front, closed)
+                yield self._node_line(level, node, members, prefix, closed)
                 if items and not closed:
                     stack.append(iter(items))
                     break
@@ -104,7 +104,7 @@ class _TreeOutline:
                 stack.pop()
 
     def _through(self, members: Sequence[int]) -> tuple[int, Sequence[int], str]:
-        """The nodes to draw: where a node holds nothing but a run of others, that run, under both names."""
+        """The nodes to draw: if a node contains only a run of other nodes, that run, under both names."""
         node = members[0]
         if len(members) > 1 or node == self.subtrees.root or self.subtrees.points_back(node):
             return node, members, ""
@@ -115,7 +115,7 @@ class _TreeOutline:
         return node, members, ""
 
     def _items(self, node: int) -> list[_OutlineItem]:
-        """What is drawn below a node: its plain values, its leaves, its children."""
+        """The lines below a node: its plain values, its leaves, its children."""
         columns, subtrees = self.columns, self.subtrees
         items: list[_OutlineItem] = []
         wrapped = self._wrapped(node)
@@ -123,43 +123,44 @@ class _TreeOutline:
             if self.tree.is_whole:
                 values = columns.own_scalars.get(inner, ())
                 items += [_OutlineItem("value", [inner, number]) for number in range(len(values))]
-            rows = self._runs(subtrees.own_rows(inner), columns.row_names, subtrees.rows_alike)
+            rows = self._runs(subtrees.own_rows(inner), columns.row_names, subtrees.rows_similar)
             items += [_OutlineItem("row", run) for run in rows]
         children = [child for inner in wrapped for child in subtrees.children(inner) if child not in wrapped]
-        nodes = self._runs(children, columns.node_names, subtrees.nodes_alike)
+        nodes = self._runs(children, columns.node_names, subtrees.nodes_similar)
         items += [_OutlineItem("node", run) for run in nodes]
         return items
 
     def _wrapped(self, node: int) -> list[int]:
-        """A node and, where it is a wrapper, what it wraps; they are drawn as one."""
+        """A node and, if it is a wrapper, the nodes that it wraps; they are drawn as one."""
         return self.columns.nodes_at_path(node) if self.columns.wrapped else [node]
 
-    def _runs(self, members: list[int], names: Sequence[str], alike: Callable[[int, int], bool]) -> list[list[int]]:
-        """Nodes or rows in runs: consecutive numbers that look alike, where they are many; most are alone."""
+    def _runs(self, members: list[int], names: Sequence[str], similar: Callable[[int, int], bool]) -> list[list[int]]:
+        """Nodes or rows in runs: similar neighbors with consecutive numbers if there are enough of them, else one
+        each."""
         if not self.fold or len(members) < FOLD_FROM:
             return [[member] for member in members]
         runs: list[list[int]] = []
         for member in members:
             last = runs[-1][-1] if runs else None
-            if last is not None and follows(names[last], names[member]) and alike(last, member):
+            if last is not None and follows(names[last], names[member]) and similar(last, member):
                 runs[-1].append(member)
             else:
                 runs.append([member])
         short = ([[member] for member in run] if len(run) < FOLD_FROM else [run] for run in runs)
         return list(chain.from_iterable(short))
 
-    def _node_line(self, level: int, node: int, members: Sequence[int], front: str, closed: bool) -> Line:
+    def _node_line(self, level: int, node: int, members: Sequence[int], prefix: str, closed: bool) -> Line:
         columns = self.columns
         wrapped = self._wrapped(node)
         label: list[Span] = []
         if level:
-            label.append(Span(front + self._run_name(members, columns.node_names), "name"))
+            label.append(Span(prefix + self._run_name(members, columns.node_names), "name"))
         type_name = columns.type_name(wrapped[-1])
         if type_name:
             label += [Span("  " if label else ""), Span(type_name, "type")]
         if len(wrapped) > 1:
             label.append(Span(" in " + ", ".join(columns.type_name(wrapper) for wrapper in wrapped[:-1]), "dim"))
-        if not label:  # a node that is only the front of some names
+        if not label:  # a node that is only a prefix of names
             label.append(Span(quote(columns.node_names[node]) if node else "(empty)", "name"))
         note: list[Span] = []
         if len(members) > 1:
@@ -248,7 +249,7 @@ def _footer(tree: "Tree", counts: Counts, distinct_facts: Collection[Facts]) -> 
     footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
     if counts.unknown:
         footer.append(
-            (Span(f"{plural(counts.unknown, 'leaf', 'leaves')} without a shape until the first forward", "warn"),)
+            (Span(f"{plural(counts.unknown, 'leaf', 'leaves')} without a shape until the first forward pass", "warn"),)
         )
     footer += [(Span(line, "warn"),) for line in _out_of_reach(tree)]
     footer += [(Span(str(undone), "warn"),) for undone in tree.undone[:2]]
@@ -260,14 +261,14 @@ def _footer(tree: "Tree", counts: Counts, distinct_facts: Collection[Facts]) -> 
 
 
 def _out_of_reach(tree: "Tree") -> list[str]:
-    """What verbs refuse to read, a line for each reason."""
+    """Parts that cannot be read, one line per reason."""
     columns = tree.columns
     by_reason: dict[str, list[str]] = {}
     for node, reason in tree.unlisted().items():
         by_reason.setdefault(reason, []).append(columns.node_text(node) or "this")
     for row, reason in tree.not_understood().items():
         by_reason.setdefault(reason, []).append(columns.row_text(row))
-    return [f"not understood: {listed(paths, 3)}: {reason}" for reason, paths in by_reason.items()]
+    return [f"cannot read {listed(paths, 3)}: {reason}" for reason, paths in by_reason.items()]
 
 
 def to_table(tree: "Tree") -> TableRows:
@@ -284,7 +285,7 @@ def to_table(tree: "Tree") -> TableRows:
 
 
 def to_json(tree: "Tree") -> dict[str, Any]:
-    """Everything that the walk found: counts, nodes, leaves with all their names, plain values."""
+    """Everything that the walk found: counts, nodes, leaves with all their names, and plain values."""
     texts = _PathTexts(tree)
     columns = tree.columns
     return {
@@ -304,7 +305,7 @@ def to_json(tree: "Tree") -> dict[str, Any]:
 
 
 class _PathTexts:
-    """Paths as text, each made from that of the node above: else deep trees would cost the square of their depth."""
+    """Paths as text, each made from the one above; otherwise deep trees would take quadratic time."""
 
     def __init__(self, tree: "Tree") -> None:
         self.columns = tree.columns

@@ -1,1 +1,1 @@
-"""`lw.check`: a linter for parameters. Its rules are in `rules`, and read what `evidence` gathers."""
+"""`lw.check`: a linter for parameters. The rules are in `rules`; they read the facts that `evidence` collects."""

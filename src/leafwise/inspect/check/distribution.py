@@ -1,4 +1,4 @@
-"""Which distribution values come from, judged by their moments and their histogram by powers of two."""
+"""Which distribution values come from, judged by their moments and their power-of-two histogram."""
 
 import math
 from typing import NamedTuple
@@ -6,12 +6,12 @@ from typing import NamedTuple
 from leafwise.core.capabilities.filling import Draw
 from leafwise.inspect.stats.rows import Row
 
-_CUT = math.erf(2 / math.sqrt(2))  # a normal distribution that ends at two standard deviations
-_CHANCE = math.log(1e6) / 2  # one sample in a million is further from its distribution than is allowed
+_CUT = math.erf(2 / math.sqrt(2))  # share of a normal distribution within two standard deviations
+_CHANCE = math.log(1e6) / 2  # one correct sample in a million exceeds the allowed distance by chance
 
 
 class UsualInitializer(NamedTuple):
-    """A usual initializer, and the standard deviation that it gives a layer with certain fans."""
+    """A usual initializer, and its standard deviation for a layer with given fans."""
 
     name: str
     std: float
@@ -29,12 +29,12 @@ def usual_initializers(fan_in: float, fan_out: float) -> list[UsualInitializer]:
 
 
 def nearest_initializer(std: float, fan_in: float, fan_out: float) -> UsualInitializer:
-    """The usual initializer whose standard deviation is nearest, by ratio."""
+    """The usual initializer with the nearest standard deviation, by ratio."""
     return min(usual_initializers(fan_in, fan_out), key=lambda usual: abs(math.log(usual.std / std)))
 
 
 def distribution_name(row: Row) -> str:
-    """The name of the distribution that fits values best, at their own mean and standard deviation.
+    """The name of the distribution that fits best among those with the mean and standard deviation of the values.
 
     >>> import torch, leafwise as lw
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -45,7 +45,7 @@ def distribution_name(row: Row) -> str:
     """
     if row.min == row.max:
         return "constant"
-    cut_std = 0.8796256610342398  # of a normal distribution that was cut at two standard deviations
+    cut_std = 0.8796256610342398  # of a standard normal distribution truncated at two standard deviations
     draws = {
         "normal": Draw("normal", 1.0, row.std, row.mean),
         "truncated normal": Draw("normal", _CUT, row.std / cut_std, row.mean),
@@ -55,12 +55,12 @@ def distribution_name(row: Row) -> str:
 
 
 def mean_and_std(draw: Draw) -> tuple[float, float]:
-    """Mean and standard deviation of what is drawn."""
+    """Mean and standard deviation of the drawn values."""
     if draw.shape == "uniform":
         return draw.shift, draw.scale / math.sqrt(3)
     if draw.narrow >= 1:
         return draw.shift, draw.scale
-    # The variance of a normal distribution that is cut at ±c; c is where the distribution function is ½ + ½ narrow.
+    # The variance of a normal distribution truncated at ±c, where the distribution function at c is ½ + ½ narrow.
     low, high = 0.0, 40.0
     for _ in range(100):
         middle = (low + high) / 2
@@ -70,8 +70,8 @@ def mean_and_std(draw: Draw) -> tuple[float, float]:
 
 
 def histogram_distance(row: Row, draw: Draw, zeros: float = 0.0) -> float:
-    """The share of values that would have to move to other bins for the histogram to be that of the distribution, of
-    which the share `zeros` are zeros."""
+    """The share of values that would have to move to other bins for the histogram to match the distribution. A share
+    `zeros` of the expected values is zero."""
     histogram = row.histogram
     assert histogram is not None
     finite = row.finite
@@ -86,8 +86,8 @@ def histogram_distance(row: Row, draw: Draw, zeros: float = 0.0) -> float:
 
 
 def deviates(row: Row, draw: Draw, zeros: float = 0.0) -> bool:
-    """Whether values deviate from a distribution, of which the share `zeros` are zeros, by more than chance and
-    rounding explain."""
+    """Whether values deviate from a distribution by more than chance and rounding explain. A share `zeros` of the
+    expected values is zero."""
     if not draw.scale:
         return not (row.min == row.max and math.isclose(row.min, draw.shift, rel_tol=0.01, abs_tol=1e-30))
     n = row.finite

@@ -1,7 +1,7 @@
-"""Rows and columns of a matrix: which are zero, and which are duplicates or nearly so.
+"""Rows and columns of a matrix: which are zero, and which are duplicates or near-duplicates.
 
-A line is a row or a column. A few numbers of each line tell almost all lines apart. Only where lines agree in those is
-the whole matrix read, a band at a time; so a matrix without duplicates costs next to nothing.
+A line is a row or a column. A few numbers of each line suffice to distinguish almost all lines. The whole matrix is
+read, one band at a time, only if some lines agree in these numbers, so a matrix without duplicates costs very little.
 """
 
 import math
@@ -15,34 +15,35 @@ from leafwise.core.dtypes import WORDS
 from leafwise.core.reader import Reader
 from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf
 
-SHORT = 8  # a line of fewer numbers may equal another by chance
-NEAR = 1e-3  # lines are nearly the same if their distance is below so much of their length
+SHORT = 8  # lines with fewer numbers may be equal by chance
+NEAR = 1e-3  # lines are nearly equal if their distance is below this share of their norm
 
 Bands = Iterator[tuple[int, Any]]
 
-_SAMPLED = 16  # numbers of each line
-_CELL = 300 * NEAR  # how wide the cells are by which near ones are found, as a share of the length of a line
+_SAMPLED = 16  # numbers read from each line at first
+_CELL = 300 * NEAR  # width of the grid cells used to find near lines, as a share of the norm of a line
 _COORDINATES = 8
-_LEAST = 2.0**-120  # a line of smaller numbers is taken for one of these
-_SHIFTS = np.array([0.0, 0.31, 0.67], np.float32)  # what lies on two sides of a wall in one grid does not in another
+_LEAST = 2.0**-120  # smaller norms are treated as this one
+# Of several grids: lines that a cell boundary separates in one share a cell in another.
+_SHIFTS = np.array([0.0, 0.31, 0.67], np.float32)
 _SEED = 20_240_229
 _ONTO = np.random.default_rng(_SEED).standard_normal((_SAMPLED, _COORDINATES))
 _ODD = np.random.default_rng(_SEED).integers(1, 1 << 29, _COORDINATES + 1, np.int32) * 2 + 1
-_AT_ONCE = 1 << 16  # lines whose numbers are looked at together
-_MOST_PAIRS = 10_000  # that are compared by their projections
-MOST_MEASURED = 20  # of them, that are read in full
+_AT_ONCE = 1 << 16  # lines per batch
+_MOST_PAIRS = 10_000  # pairs compared by their projections
+MOST_MEASURED = 20  # pairs read in full
 
 
 class Duplicates(NamedTuple):
-    """Lines that are the same bit by bit, in groups; and pairs that are nearly the same, each with the distance
-    relative to the length."""
+    """Groups of lines that are equal bit by bit; and pairs of nearly equal lines, each with their distance relative to
+    the norm."""
 
     same: list[list[int]]
     near: list[tuple[int, int, float]]
 
 
 def zero_lines(leaf: LeafEvidence, axis: int, of: ValuesOf = "value") -> Any:
-    """For each place along an axis, whether all is zero there."""
+    """For each index along an axis, whether all values there are zero."""
     has_nonzero = np.zeros(leaf.shape[axis], bool)
     for start, band in leaf.bands(of):
         nonzero = band != 0
@@ -55,7 +56,7 @@ def zero_lines(leaf: LeafEvidence, axis: int, of: ValuesOf = "value") -> Any:
 
 
 def same_rows(bands: Bands, baseline: Bands) -> list[int]:
-    """The rows of two arrays of one shape and dtype that are the same, bit by bit."""
+    """The rows in which two arrays of the same shape and dtype are equal bit by bit."""
     same: list[int] = []
     for (start, band), (_, before) in zip(bands, baseline, strict=True):
         bits, bits_before = (_lines(np.ascontiguousarray(array), 0).view(np.uint8) for array in (band, before))
@@ -64,7 +65,7 @@ def same_rows(bands: Bands, baseline: Bands) -> list[int]:
 
 
 def duplicate_rows(leaf: LeafEvidence, axis: int) -> Duplicates:
-    """Which lines along an axis, 0 or 1, are the same, or nearly."""
+    """Which lines along an axis, 0 or 1, are equal or nearly equal."""
     shape = leaf.shape
     length = prod(shape) // shape[axis]
     few = -(-_SAMPLED // max(prod(shape[2:]), 1))
@@ -77,7 +78,7 @@ def duplicate_rows(leaf: LeafEvidence, axis: int) -> Duplicates:
     fingerprints, projected, lengths = _full_lines(leaf, axis, suspects, length, scale)
     same = _same(suspects, fingerprints, lengths)
     if length < SHORT:
-        # Short lines may be the same by chance; but hardly all of them.
+        # Some short lines may be equal by chance, but hardly all of them.
         return Duplicates(same if sum(map(len, same)) == shape[axis] and len(same) == 1 else [], [])
     copies = [np.searchsorted(suspects, line) for group in same for line in group[1:]]
     distinct = np.setdiff1d(np.arange(len(suspects)), copies)
@@ -93,8 +94,8 @@ def _scale(leaf: LeafEvidence) -> float:
 
 
 def _doubles(array: Any, scale: float) -> Any:
-    """Numbers in double precision, scaled; zeros for what is not finite."""
-    with np.errstate(invalid="ignore"):  # for a float8 that is NaN
+    """Numbers in double precision, scaled; those that are not finite become zero."""
+    with np.errstate(invalid="ignore"):  # NaN in float8
         numbers = np.asarray(array, np.float64) * scale
     return np.where(np.isfinite(numbers), numbers, 0)
 
@@ -105,8 +106,8 @@ def _lines(array: Any, axis: int) -> Any:
 
 
 def _suspects(count: int, numbers_of: Callable[[Any], Any]) -> Any:
-    """The lines that have another line near them, by a few of their numbers; and perhaps some that have none. There may
-    be millions, so that little is kept of each, and their numbers are asked for in batches."""
+    """The lines that have another line near them, judged by a few of their numbers, and perhaps a few others. There may
+    be millions of lines, so little is kept of each, and their numbers are read in batches."""
     if count < 2:
         return np.array([], int)
     words = np.empty((len(_SHIFTS), count), np.int32)
@@ -115,7 +116,7 @@ def _suspects(count: int, numbers_of: Callable[[Any], Any]) -> Any:
     suspects = []
     for cells in words:
         ordered = np.sort(cells)
-        if not (ordered[1:] == ordered[:-1]).any():  # as mostly, and much faster than to find out where
+        if not (ordered[1:] == ordered[:-1]).any():  # the usual case, and much faster than finding out where
             continue
         order = np.argsort(cells)
         ordered = cells[order]
@@ -123,7 +124,7 @@ def _suspects(count: int, numbers_of: Callable[[Any], Any]) -> Any:
         for start in range(0, len(places), _AT_ONCE):
             batch = places[start : start + _AT_ONCE]
             lines, neighbors = order[batch], order[batch + 1]
-            # Lines that are far apart in their numbers share a cell by chance.
+            # Lines with very different numbers may share a cell by chance.
             numbers = numbers_of(lines)
             near = np.square(numbers - numbers_of(neighbors)).sum(1) <= np.square(_CELL) * np.square(numbers).sum(1)
             suspects += [lines[near], neighbors[near]]
@@ -131,9 +132,9 @@ def _suspects(count: int, numbers_of: Callable[[Any], Any]) -> Any:
 
 
 def _cells(numbers: Any) -> Any:
-    """For each line, the cell that it lies in, as a word, in each of several grids."""
-    # Each line is scaled by its own power of two, so that small lines are not all in one cell; and located by numbers
-    # that depend on the whole sample, of which most may be zero.
+    """For each line and each of several grids, the cell that contains the line, as an integer."""
+    # Each line is scaled by its own power of two, so that small lines do not all share one cell. The coordinates mix
+    # the whole sample, since most of its numbers may be zero.
     size = np.maximum(np.linalg.norm(numbers, axis=1), _LEAST)
     measure = np.frexp(size * np.exp2(_SHIFTS)[:, None])[1]
     mixed = (numbers @ _ONTO[: numbers.shape[1]]).astype(np.float32)
@@ -143,7 +144,7 @@ def _cells(numbers: Any) -> Any:
 
 
 def _full_lines(leaf: LeafEvidence, axis: int, suspects: Any, length: int, scale: float) -> tuple[Any, Any, Any]:
-    """Of each suspect a fingerprint of its bits, a projection to a few numbers that keeps distances, and its length."""
+    """For each suspect: a fingerprint of its bits, a projection that preserves distances, and its norm."""
     random = np.random.default_rng(_SEED)
     fingerprints = np.zeros(len(suspects), np.uint64)
     projected = np.zeros((len(suspects), _SAMPLED))
@@ -158,7 +159,7 @@ def _full_lines(leaf: LeafEvidence, axis: int, suspects: Any, length: int, scale
                 continue
             lines, where = _lines(band, 0)[suspects[first:last] - start], slice(first, last)
         else:
-            # A band has a part of every column; the results are added up.
+            # A band contains a part of every column, so the results are summed over bands.
             lines, where = _lines(band, 1)[suspects], slice(None)
             onto = random.standard_normal((lines.shape[1], _SAMPLED))
             weights = _weights(random, lines.shape[1])
@@ -180,7 +181,7 @@ def _fingerprints(lines: Any, weights: Any) -> Any:
 
 
 def _same(suspects: Any, fingerprints: Any, lengths: Any) -> list[list[int]]:
-    """Groups of lines that are the same; without lines of zeros, which another rule reports."""
+    """Groups of equal lines, except lines of zeros, which another rule reports."""
     groups: dict[int, list[int]] = {}
     for line, fingerprint, size in zip(suspects.tolist(), fingerprints.tolist(), lengths.tolist(), strict=True):
         if size:
@@ -189,7 +190,7 @@ def _same(suspects: Any, fingerprints: Any, lengths: Any) -> list[list[int]]:
 
 
 def _near_pairs(suspects: Any, projected: Any, lengths: Any) -> list[tuple[int, int]]:
-    """Pairs of lines that are near by their projections."""
+    """Pairs of lines whose projections are near each other."""
     close = _suspects(len(projected), projected.__getitem__)
     pairs = []
     for first, second in _neighbors(projected[close]):
@@ -202,14 +203,14 @@ def _near_pairs(suspects: Any, projected: Any, lengths: Any) -> list[tuple[int, 
 
 
 def _distance(read: Reader, axis: int, scale: float, first: int, second: int) -> float:
-    """The distance of two lines relative to the longer, by all of their numbers."""
+    """The distance of two lines, computed from all their numbers, relative to the larger norm."""
     boxes = [(*[slice(None)] * axis, slice(line, line + 1)) for line in (first, second)]
     a, b = (_doubles(read(box), scale) for box in boxes)
     return float(np.linalg.norm(a - b) / (max(np.linalg.norm(a), np.linalg.norm(b)) or 1))
 
 
 def _neighbors(projected: Any) -> Iterator[tuple[int, int]]:
-    """Pairs that may be near: each line with those that follow it by the first coordinate, as long as they are near."""
+    """Pairs that may be near: lines sorted by their first coordinate, each with the next ones within reach."""
     order = np.argsort(projected[:, 0])
     reach = 4 * NEAR * np.linalg.norm(projected, axis=1)
     count = 0

@@ -1,4 +1,4 @@
-"""What the rules of `lw.check` judge by: the leaves of one walk and, once a rule asks, statistics from one pass."""
+"""The facts that the rules of `lw.check` use: the leaves of one walk and, on demand, statistics from one pass."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from leafwise.errors import QueryError, WalkError
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
 from leafwise.inspect.check.optimizer_coverage import OptimizerCoverage
 from leafwise.inspect.diff.changes import Change
-from leafwise.inspect.diff.difference import diff
+from leafwise.inspect.diff.difference import RENAME_HINT, diff
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats, stats
 from leafwise.iterate.init_jobs import declared_distributions
@@ -22,12 +22,12 @@ from leafwise.share.equal import equal_leaves
 if TYPE_CHECKING:
     from leafwise.inspect.check.duplicate_rows import Duplicates
 
-_THREADS, _LARGE = 2, 1 << 20  # for leaves that have more bytes
+_THREADS, _LARGE = 2, 1 << 20  # threads are used if the mean size of the matrices is above this many bytes
 
 
 class Evidence:
-    """One walk of a tree and what is known of its leaves. Whatever costs a pass over values is computed when the first
-    rule asks for it, and kept for the others."""
+    """One walk of a tree, and what is known about its leaves. Anything that needs a pass over the values is computed
+    when the first rule asks for it, and cached for the others."""
 
     def __init__(
         self, t: Tree, optimizer: Any = None, init: Any = None, baseline: Tree | None = None, progress: bool = False
@@ -61,7 +61,7 @@ class Evidence:
         return {columns.row_text(row): leaf for leaf in self.leaves for row in columns.rows_of(leaf.number)}
 
     def float_leaves(self, *, kind: str | None = None) -> Iterator[tuple[LeafEvidence, Row]]:
-        """The leaves of floating point that have statistics, with these."""
+        """The floating-point leaves that have statistics, each with its statistics."""
         for leaf in self.leaves:
             if leaf.is_float and (kind is None or leaf.kind == kind) and leaf.stats is not None and leaf.stats.count:
                 yield leaf, leaf.stats
@@ -70,17 +70,18 @@ class Evidence:
 
     @cached_property
     def stats(self) -> Stats | None:
-        """None where no leaf has a shape yet."""
+        """The statistics of all values; None if no leaf has a shape yet."""
         if self.leaves and all(leaf.spec.shape is None for leaf in self.leaves):
             return None
         try:
             return stats(self.tree, progress=self._progress)
         except WalkError as error:
-            raise WalkError(f"{error}; rules that need no values can be selected: select=['LW3', …]") from error
+            raise WalkError(f"{error}; to run only rules that need no values: select=['LW4']") from error
 
     @property
     def skipped(self) -> dict[str, str]:
-        """What was not looked at, each with the reason; as far as rules asked for it."""
+        """The leaves and gradients that were not measured or compared, each with the reason, as far as rules needed
+        them."""
         computed = self.__dict__
         reasons: dict[str, str] = {} if computed.get("stats") is None else dict(computed["stats"].skipped)
         reasons |= {f"gradient of {path}": reason for path, reason in computed.get("grad_skipped", {}).items()}
@@ -89,12 +90,12 @@ class Evidence:
 
     @cached_property
     def value_stats(self) -> dict[int, Row]:
-        """The statistics of values, by the number of the leaf."""
+        """The statistics of the values, by the number of the leaf."""
         return {} if self.stats is None else self.stats.by_leaf()
 
     @cached_property
     def gradients(self) -> dict[int, Any]:
-        """The gradients that there are, by the number of the leaf."""
+        """The existing gradients, by the number of the leaf."""
         columns = self.columns
         leaves = [leaf.number for leaf in self.leaves]
         values = [columns.current(leaf) for leaf in leaves]
@@ -106,7 +107,7 @@ class Evidence:
 
     @cached_property
     def grad_stats(self) -> dict[int, Row]:
-        """The statistics of gradients, by the number of the leaf."""
+        """The statistics of the gradients, by the number of the leaf."""
         self.grad_skipped: dict[str, str] = {}
         if not self.gradients:
             return {}
@@ -121,13 +122,14 @@ class Evidence:
 
     @cached_property
     def duplicate_rows(self) -> "list[tuple[LeafEvidence, int, Duplicates]]":
-        """Each matrix and axis with duplicate lines, and which these are."""
+        """The matrices with duplicate lines: each with the axis and the duplicates."""
         from leafwise.inspect.check.duplicate_rows import duplicate_rows
 
         parameters = self.float_leaves(kind="parameter")
         fit = (leaf for leaf, row in parameters if row.finite == row.count and row.min < row.max)
         places = [(leaf, axis) for leaf in fit if leaf.is_matrix for axis in (0, 1)]
-        # Large matrices in files mostly wait for mapped memory, which threads can do together; small ones are Python.
+        # Large matrices in files mostly wait for mapped memory, which threads can do in parallel; for small ones Python
+        # itself is the bottleneck.
         large = sum(leaf.spec.nbytes for leaf, _ in places) > _LARGE * len(places)
         with ThreadPoolExecutor(_THREADS if large else 1) as threads:
             results = (threads.map if large else map)(lambda place: duplicate_rows(*place), places)
@@ -135,9 +137,9 @@ class Evidence:
 
     @cached_property
     def equal_leaves(self) -> list[tuple[LeafEvidence, dict[LeafEvidence, bool]]]:
-        """Leaves with their bitwise copies that are not tied to them; each copy with whether it is transposed.
-        Constants are left out. Only leaves whose counts, extremes and histograms agree, which do not depend on the
-        order of values, are compared bit by bit."""
+        """Leaves with their untied bitwise copies; for each copy, whether it is transposed. Constants are left out.
+        Leaves are compared bit by bit only if their counts, extremes and histograms agree, which do not depend on the
+        order of the values."""
         by_stats: dict[object, list[LeafEvidence]] = {}
         for leaf, row in self.float_leaves():
             if row.min < row.max and row.count > 2:
@@ -152,7 +154,7 @@ class Evidence:
         ]
 
     def value_kinds(self, first: LeafEvidence, second: LeafEvidence) -> frozenset[str]:
-        """How the values of two leaves compare, as kinds of change of `lw.diff`."""
+        """How the values of two leaves compare, as kinds of `lw.diff`."""
         from leafwise.inspect.value_comparison import compare_values
 
         [verdict] = compare_values([(first.held, second.held)], lambda count: None)
@@ -160,14 +162,14 @@ class Evidence:
 
     @cached_property
     def tables_and_heads(self) -> list[tuple[LeafEvidence, LeafEvidence]]:
-        """Embeddings, each with a layer whose weight has the same shape, so that the two may be meant to be tied."""
+        """Pairs of an embedding and a linear weight of the same shape, which may be meant to be tied."""
         tables = [leaf for leaf in self.leaves if "embedding.table" in leaf.roles]
         heads = [leaf for leaf in self.leaves if leaf.role == "linear.weight" and "embedding.table" not in leaf.roles]
         return [(table, head) for table in tables for head in heads if table.shape == head.shape]
 
     @cached_property
     def declared(self) -> "list[tuple[int, str, Distribution]]":
-        """What `init=` says of leaves: the number of the leaf, the rule, and how the rule draws values."""
+        """The declarations of `init=`: the number of the leaf, the rule, and the distribution."""
         if self.init is None:
             return []
         declarations = declared_distributions(self.tree, self.init)
@@ -185,7 +187,7 @@ class Evidence:
             differences = diff(self.baseline, self.tree, progress=self._progress)
         except QueryError as error:
             raise QueryError(
-                f"against=: {str(error).partition('; give')[0]}; give the same model, as it was"
+                f"against=: {str(error).partition(f'; {RENAME_HINT}')[0]}; give the same model as it was before"
             ) from error
         changes = {}
         for change in differences:
@@ -193,12 +195,13 @@ class Evidence:
             if change.is_plain or "removed" in kinds:
                 continue
             if kinds & {"added", "reshaped", "unknown"}:
-                why = "has it not" if "added" in kinds else "has it in another shape" if "reshaped" in kinds else ""
-                self.not_compared[path] = f"against= {why}" if why else change.notes[-1]
+                missing, reshaped = "added" in kinds, "reshaped" in kinds
+                reason = "not in against=" if missing else "another shape in against=" if reshaped else change.notes[-1]
+                self.not_compared[path] = reason
             else:
                 changes[path] = change
         if not changes:
-            raise QueryError("against= has no leaf that could be compared; give the same model, as it was")
+            raise QueryError("no leaf can be compared with against=; give the same model as it was before")
         return changes
 
     def baseline_bands(self, leaf: LeafEvidence) -> Iterator[tuple[int, Any]]:

@@ -1,4 +1,4 @@
-"""The result of `lw.check`: findings, as of a linter."""
+"""The result of `lw.check`: a sequence of findings."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,8 +12,8 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 
 class Finding(NamedTuple):
-    """Something that a rule tripped over: the code of the rule, how bad it is, where, and in one line the figure and
-    what to do. The path is empty where it concerns no place in the tree."""
+    """A problem that a rule found: the code of the rule, the level, the path, and a one-line message with the figures
+    and what to do. The path is empty if the finding does not concern a single path."""
 
     code: str
     level: Level
@@ -21,18 +21,18 @@ class Finding(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return escape(f"{self.path or '(whole)'}: {self.level} {self.code}: {self.message}")
+        return escape(f"{self.path or '(whole tree)'}: {self.level} {self.code}: {self.message}")
 
 
 class Findings(Table, Sequence[Finding], kind="findings"):
-    """What `lw.check` found: a sequence of `Finding`, the worst first; prints as a table.
+    """What `lw.check` found: a sequence of `Finding`, the worst first. Prints as a table.
 
-    `ok` is whether there is nothing worse than a note. `checked` is how many leaves were looked at, `rules` the codes
-    of the rules, and `skipped` says of which leaves there were no values to look at, and why.
+    `ok` is True if there is nothing worse than a note. `checked` is the number of leaves that were checked, `rules` has
+    the codes of the rules that ran, and `skipped` maps the leaves whose values could not be checked to the reason.
     """
 
     def __init__(self, findings: list[Finding], checked: int, rules: tuple[str, ...], skipped: dict[str, str]) -> None:
-        # By level and code; within these, in the order of the tree.
+        # Sorted by level and code; findings of one code stay in the order of the tree.
         self._findings = sorted(findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
         self.checked, self.rules, self.skipped = checked, rules, skipped
 
@@ -63,16 +63,16 @@ class Findings(Table, Sequence[Finding], kind="findings"):
 
     @property
     def ok(self) -> bool:
-        """Whether there is nothing worse than a note."""
+        """Whether there are no errors and no warnings."""
         return not (self.errors or self.warnings)
 
     @property
     def codes(self) -> dict[str, int]:
-        """How often each code was found."""
+        """How many findings each code has."""
         return dict(Counter(finding.code for finding in self._findings))
 
     def of(self, what: str) -> list[Finding]:
-        """The findings of a level, or of a code, or of all codes that begin so.
+        """The findings of one level, one code, or all codes with a prefix.
 
         >>> import torch, leafwise as lw
         >>> net = torch.nn.Linear(8, 8)

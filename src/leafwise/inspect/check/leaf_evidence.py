@@ -15,12 +15,12 @@ from leafwise.inspect.stats.rows import Row
 if TYPE_CHECKING:
     from leafwise.inspect.check.evidence import Evidence
 
-ValuesOf = Literal["value", "grad", "state"]  # state: what an optimizer keeps for it
+ValuesOf = Literal["value", "grad", "state"]  # "state" is what an optimizer keeps for the leaf
 
 
 class LeafEvidence:
-    """What rules can ask about a leaf: its facts, its role, and the statistics of its values and of its gradient, which
-    are computed for the whole tree when the first rule asks."""
+    """What rules can ask about a leaf: its facts, its role, and the statistics of its values and its gradient, which
+    are computed for the whole tree when the first rule asks for them."""
 
     __slots__ = ("_evidence", "axes", "kind", "number", "path", "persistent", "role", "roles", "spec")
 
@@ -39,7 +39,7 @@ class LeafEvidence:
 
     @property
     def held(self) -> NamedArray:
-        """Its array, for comparing it with another."""
+        """Its array, for comparing it with that of another leaf."""
         value = self._evidence.columns.current(self.number)
         return NamedArray(self.number, self._evidence.columns.home(value), value, self.spec, self.path)
 
@@ -49,12 +49,12 @@ class LeafEvidence:
 
     @property
     def stats(self) -> Row | None:
-        """The statistics of its values; None where there are none."""
+        """The statistics of its values; None if there are none."""
         return self._evidence.value_stats.get(self.number)
 
     @property
     def grad_stats(self) -> Row | None:
-        """The statistics of its gradient; None where there are none."""
+        """The statistics of its gradient; None if there are none."""
         return self._evidence.grad_stats.get(self.number)
 
     @property
@@ -63,56 +63,56 @@ class LeafEvidence:
 
     @property
     def is_float(self) -> bool:
-        # What is quantized goes by the name of its blocks, and stands for numbers.
+        # A quantized dtype is named after its blocks; its values are floating-point numbers.
         return not self.spec.dtype.startswith(("int", "uint", "bool", "complex"))
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it is not trained, so that its values are as somebody set them."""
+        """Whether it is known not to be trained."""
         return self.spec.trainable is False
 
     @property
     def has_nonzero_grad(self) -> bool:
-        """Whether it has a gradient that would change it; one without statistics counts as nonzero."""
+        """Whether it has a nonzero gradient; a gradient without statistics counts as nonzero."""
         return self.has_grad and (self.grad_stats is None or self.grad_stats.zeros < self.grad_stats.count)
 
     @property
     def padding_row(self) -> int | None:
-        """The row of an embedding that stands for padding, and is never trained."""
+        """The padding row of an embedding, which is never trained."""
         columns = self._evidence.columns
         index = getattr(columns.node_objects[columns.row_nodes[self.number]], "padding_idx", None)
         return index % self.shape[0] if isinstance(index, int) and self.shape else None
 
     @property
     def is_weight(self) -> bool:
-        """Whether it leads from inputs to outputs, under all of its names; most files do not say."""
+        """Whether it maps inputs to outputs under all of its names; not known for most files."""
         axes = self.axes or ()
         return "out" in axes and any(axis.startswith("in") for axis in axes) and "embedding.table" not in self.roles
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it is a parameter with several rows and columns, whatever it is for."""
+        """Whether it is a floating-point parameter with several rows and columns, whatever its role."""
         shape = self.shape
         return self.kind == "parameter" and self.is_float and len(shape) > 1 and shape[0] > 1 and prod(shape[1:]) > 1
 
     @property
     def out_axis(self) -> int:
-        """The axis along which its units are; the first, where nobody says."""
+        """The axis of its units; the first one if it is not known."""
         return self.axes.index("out") if self.axes and "out" in self.axes else 0
 
-    @property
-    def reinitialize_hint(self) -> str:
-        """What to type to give this leaf alone new initial values."""
+    def reinitialize_hint(self, purpose: str) -> str:
+        """What to type to give only this leaf new initial values, after a few words that say what for."""
         if self._evidence.tree.is_file:
-            return "initialize it in the model that this was saved from"
+            return f"{purpose}, initialize it in the model this file was saved from"
         if self.is_frozen:
-            return "it is frozen, and may be meant so"
+            return "it is frozen, so this may be intended"
         init = 'init="kaiming_normal"' if self.is_weight else 'init="normal", std=0.02'
-        return f"lw.initialize(lw.tree(model).select({self.path_literal}), [lw.Rule({self.path_literal}, {init})])"
+        path = self.path_literal
+        return f"{purpose}: lw.initialize(lw.tree(model).select({path}), [lw.Rule({path}, {init})])"
 
     @property
     def path_literal(self) -> str:
-        """Its path as a string literal of Python."""
+        """Its path as a Python string literal."""
         return spelled(self.path)
 
     def reader(self) -> Reader:
@@ -121,7 +121,7 @@ class LeafEvidence:
         return reader(held.home, held.value)
 
     def bands(self, of: ValuesOf = "value") -> Iterator[tuple[int, Any]]:
-        """Its values as NumPy arrays, some rows at a time, each with the number of its first row."""
+        """Its values as NumPy arrays of a few rows each, with the index of their first row."""
         evidence = self._evidence
         if of == "value":
             value = evidence.columns.current(self.number)

@@ -21,13 +21,14 @@ def check(
     ignore: Any = None,
     progress: bool = False,
 ) -> Findings:
-    """Looks for what is wrong with the parameters of a model, a file, or whatever `lw.tree` takes.
+    """Looks for problems in the parameters of a model, a file, or anything else that `lw.tree` accepts.
 
-    A finding has a `code`, a `level` ("error", "warning", "note"), a `path` and a `message` with the figure and what to
-    do. `optimizer=`, one or several, is looked at too: its state, and what it steps. `init=` declares initial values,
-    as the rules of `lw.initialize` do (`True`: those that PyTorch's layers begin with), and finds what is not
-    distributed so. `against=` is the same model before training, or its file: what did not change is found. `select=`
-    and `ignore=` take codes, or fronts of codes such as "LW3".
+    Each finding has a `code`, a `level` ("error", "warning" or "note"), a `path`, and a `message` with the figures and
+    what to do. `optimizer=` is one optimizer or several: their state is checked too, and which leaves they step.
+    `init=` declares initial values, like the rules of `lw.initialize` (`True`: the defaults of PyTorch's layers), and
+    leaves that are distributed differently are reported. `against=` is the same model before training, or its
+    checkpoint: leaves that have not changed are reported. `select=` and `ignore=` take codes or prefixes of codes, such
+    as "LW3".
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16))
@@ -36,8 +37,8 @@ def check(
     ...     net[2].bias[0] = float("nan")
     >>> for finding in lw.check(net):
     ...     print(finding)
-    2.bias: error LW101: 1 NaN of 16 values; load the last checkpoint without them
-    0.weight: warning LW110: 1 of 16 units is all zero: 3; cut them out, or initialize them again
+    2.bias: error LW101: 1 NaN among 16 values; load the last checkpoint without them
+    0.weight: warning LW110: 1 of 16 units is all zero: 3; prune or reinitialize it
     """
     rules = selected_rules(select, ignore)
     with ExitStack() as files:

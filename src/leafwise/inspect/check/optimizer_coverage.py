@@ -1,4 +1,4 @@
-"""Which leaves the optimizers step, what else they step, and the state they keep."""
+"""Which leaves the optimizers step, what else they step, and the state that they keep."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,9 @@ class OptimizerCoverage:
         self._evidence, self.columns = evidence, evidence.columns
         self.passed = _as_list(optimizer)
         if self.passed and evidence.tree.is_file:
-            raise WalkError("optimizer= steps the parameters of a live model, and this is a file; give the model")
+            raise WalkError(
+                "cannot check optimizer= against a file, since it steps the parameters of a live model; give the model"
+            )
         self.optimizers = self.passed or self._in_tree()
 
     def __bool__(self) -> bool:
@@ -42,7 +44,7 @@ class OptimizerCoverage:
 
     @cached_property
     def problems(self) -> list[HeldWrongly]:
-        """What is stepped twice, or is stepped and not in the tree."""
+        """Parameters that are stepped twice, or that are stepped but not in the tree."""
         if self.columns.node_objects[0] in self.optimizers:
             return []  # the tree of an optimizer alone has no parameters to compare with
         tree = self._evidence.tree
@@ -68,7 +70,7 @@ class OptimizerCoverage:
 
     @cached_property
     def specs_outside_tree(self) -> list[Spec]:
-        """The specs of arrays that the optimizers step and that are not in the tree."""
+        """The specs of arrays that the optimizers step but that are not in the tree."""
         in_tree = set(map(id, self.columns.row_values))
         values = (value for optimizer in self.optimizers for _, value in self._stepped_by(optimizer))
         return [self.columns.home(value).spec(value) for value in values if id(value) not in in_tree]
@@ -94,8 +96,8 @@ class OptimizerCoverage:
         return {node: columns.node_text(node) for node in columns.children(0) if node not in stepped}
 
     def state_of(self, leaf: LeafEvidence) -> Any:
-        """State of an optimizer for a leaf that is zero wherever no step has changed the leaf; None where there is no
-        such state."""
+        """Optimizer state of a leaf that is zero wherever no step has changed the leaf; None if there is no such
+        state."""
         value = self.columns.row_values[leaf.number]
         states = (self._stepping(optimizer).reached(optimizer, value) for optimizer in self.optimizers)
         return next((state for state in states if state is not None), None)
@@ -108,8 +110,8 @@ class OptimizerCoverage:
 
     @cached_property
     def state_stats(self) -> list[tuple[str, Row]]:
-        """The statistics of the state of the optimizers passed as `optimizer=`, with paths as if these were in the
-        tree."""
+        """The statistics of the state of the optimizers passed as `optimizer=`, with paths as if the optimizers were in
+        the tree."""
         root, rows = self.columns.node_objects[self._evidence.tree.root], []
         for number, optimizer in enumerate(self.passed):
             name = f"optimizer{number or ''}"

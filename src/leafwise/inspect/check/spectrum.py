@@ -1,4 +1,4 @@
-"""The leading singular values of a matrix that may be too large to hold: by a randomised projection."""
+"""The leading singular values of a matrix that may not fit in memory, by a randomized projection."""
 
 from collections.abc import Iterator
 from math import prod
@@ -8,14 +8,13 @@ import numpy as np
 
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
 
-_EXTRA = 8  # directions besides those asked for, which make the leading ones more exact
-_ROUNDS = 2  # of power iteration, which separates the leading ones from the rest
+_EXTRA = 8  # extra directions, which make the leading ones more accurate
+_ROUNDS = 2  # rounds of power iteration, which separate the leading directions from the rest
 _SEED = 20_240_229
 
 
 def leading_share(leaf: LeafEvidence, count: int, scale: float) -> float:
-    """The share of the sum of squares that so many of the largest singular values have. Values are divided by `scale`
-    first."""
+    """The share of the `count` largest singular values in the sum of squares. Values are divided by `scale` first."""
     width = prod(leaf.shape[1:])
     directions = np.random.default_rng(_SEED).standard_normal((width, min(count + _EXTRA, width)), np.float32)
     for _ in range(_ROUNDS):
@@ -26,8 +25,8 @@ def leading_share(leaf: LeafEvidence, count: int, scale: float) -> float:
 
 
 def orthogonality_error(leaf: LeafEvidence, gain: float) -> float:
-    """How far a matrix times its transpose is from the identity times the square of a gain: along one random direction,
-    relative to it. Of the two products, the smaller one is meant."""
+    """How far a matrix times its transpose is from the identity times the square of a gain: the relative error along
+    one random direction. The smaller of the two products is used."""
     random = np.random.default_rng(_SEED)
     high, wide = leaf.shape[0], prod(leaf.shape[1:])
     direction = random.standard_normal((wide if wide <= high else high, 1), np.float32)
@@ -49,7 +48,7 @@ def _rows(leaf: LeafEvidence, scale: float) -> Iterator[Any]:
 
 
 def _gram(leaf: LeafEvidence, directions: Any, scale: float) -> Any:
-    """The transpose of the matrix times the matrix times directions."""
+    """The transpose of the matrix, times the matrix, times the directions."""
     total = np.zeros_like(directions)
     for rows in _rows(leaf, scale):
         total += rows.T @ (rows @ directions)

@@ -7,18 +7,18 @@ from leafwise.core.comparison import Comparison
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
 
-# The kinds of change, the weightiest first: `Change.kind` is the first that applies.
+# The kinds of change, the most important first: `Change.kind` is the first one that applies.
 KINDS = (
     "removed", "added", "unknown", "changed", "reshaped", "transposed", "cast", "untied", "tied", "renamed", "same",
 )  # fmt: skip
 
 
 class Change(NamedTuple):
-    """What became of a leaf, or of a plain value: every kind of change that it went through, the weightiest first.
+    """How a leaf or a plain value changed: all kinds of change that apply, the most important first.
 
-    `path` is where it stands in the first tree, or in the second where it was added there; `other` is where it stands
-    in the second, where that is elsewhere. `comparison` says how far the values are apart, where they were compared;
-    `values` are both plain values. `notes` say more.
+    `path` is its path in the first tree, or in the second if it was added there; `other` is its path in the second tree
+    if that differs. `comparison` says how much the values differ, if they were compared; for plain values, `values` has
+    both. `notes` are further remarks.
     """
 
     kinds: tuple[str, ...]
@@ -34,7 +34,7 @@ class Change(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The weightiest kind."""
+        """The most important kind."""
         return self.kinds[0]
 
     @property
@@ -61,10 +61,10 @@ class Change(NamedTuple):
 
 
 def nonfinite_text(comparison: Comparison) -> str:
-    """How many of the changed values are not finite; the figures leave these out."""
-    return f"{comparison.nonfinite_changed:,} of those that changed not finite"
+    """How many of the changed values are not finite; the figures do not include them."""
+    return f"{comparison.nonfinite_changed:,} of the changed values not finite"
 
 
 def in_order(kinds: "Set[str]") -> tuple[str, ...]:
-    """Kinds, the weightiest first."""
+    """Kinds, the most important first."""
     return tuple(kind for kind in KINDS if kind in kinds)

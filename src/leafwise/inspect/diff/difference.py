@@ -1,4 +1,4 @@
-"""`lw.diff`: what two trees have in common, and what not."""
+"""`lw.diff`: how two trees differ."""
 
 import os
 from collections import Counter
@@ -20,15 +20,15 @@ from leafwise.core.verbs import opened
 from leafwise.errors import PathError, QueryError, WalkError
 from leafwise.inspect.diff.changes import KINDS, Change, in_order
 
-RENAME_HINT = "give rename= what they are called in b"
+RENAME_HINT = "pass rename= to map names of a to names of b"
 
 
 class Diff(Table, Sequence[Change], kind="diff"):
-    """What became of every leaf, in the order of the first tree, and then what was added; see `lw.diff`.
+    """How every leaf changed, in the order of the first tree, followed by the added leaves; see `lw.diff`.
 
-    `same` says whether nothing differs. `d["2.weight"]` is the change of a leaf, `d.of("changed")` all changes of a
-    kind, `counts` how many there are of each. `names` are what both trees are called. `notes` list what does not
-    count as a difference, `proposals` are renames that might be meant.
+    `same` is True if nothing differs. `d["2.weight"]` is the change of one leaf, `d.of("changed")` are all changes of a
+    kind, and `counts` has the number of each kind. `names` are the names of the two trees. `notes` list what does not
+    count as a difference, and `proposals` are renames that may be intended.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Diff(Table, Sequence[Change], kind="diff"):
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """How many leaves and plain values there are of each kind; one that is of several counts in each."""
+        """The number of leaves and plain values of each kind; one with several kinds counts for each."""
         counts = Counter(kind for change in self._changes for kind in change.kinds)
         return {kind: counts[kind] for kind in KINDS if kind in counts}
 
@@ -60,7 +60,7 @@ class Diff(Table, Sequence[Change], kind="diff"):
         (['c'], ['a'])
         """
         if kind not in KINDS:
-            raise QueryError(f"there is no kind of change called {kind!r}; there are {', '.join(KINDS)}")
+            raise QueryError(f"{kind!r} is not a kind of change; the kinds are {', '.join(KINDS)}")
         return [change for change in self._changes if kind in change.kinds]
 
     @cached_property
@@ -78,7 +78,7 @@ class Diff(Table, Sequence[Change], kind="diff"):
         if not isinstance(key, str):
             return self._changes[key]
         if key not in self._by_path:
-            raise PathError(f'nothing was compared under "{key}"')
+            raise PathError(f'"{key}" is not a leaf or plain value of either tree')
         return self._by_path[key]
 
     def __contains__(self, key: object) -> bool:
@@ -94,23 +94,24 @@ class Diff(Table, Sequence[Change], kind="diff"):
         return len(self._changes)
 
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
-        """The outline as plain text, `width` columns wide. `depth` is the number of path entries that get lines of
-        their own; `full` shows every leaf, also those that are the same."""
+        """The outline as plain text, `width` columns wide. `depth` is the number of path entries down to which it
+        opens; `full` shows every leaf, including unchanged ones."""
         return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))
 
 
 def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: bool = False) -> Diff:
-    """What differs between two models, files, folders, URLs, containers or Trees, leaf by leaf.
+    """Compares two models, files, folders, URLs, containers or Trees, leaf by leaf.
 
-    First by structure, from headers: leaves `added`, `removed`, `reshaped`, `tied`, `untied`. Then by values, a piece
-    at a time: `same` in every bit; `changed`, with the relative L2 norm of the difference, the cosine, the largest
-    difference and the share of elements that changed; `cast`, equal but for the dtype; `transposed`; and `renamed`, the
-    same values under another name. `unknown` are leaves without values, and objects that do not say whether they are
-    equal. `values=False` leaves it at the structure.
+    The structure is compared first, from headers alone: leaves that are `added`, `removed`, `reshaped`, `tied` or
+    `untied`. Then the values, a piece at a time: `same` means equal in every bit; `changed` comes with the relative L2
+    norm of the difference, the cosine, the largest difference and the share of elements that changed; `cast` leaves are
+    equal except for the dtype; then there are `transposed` leaves, and `renamed` ones, which have the same values under
+    another name. `unknown` are leaves without values, and objects that cannot be compared. `values=False` compares only
+    the structure.
 
-    `rename` gives names of `a` those that they have in `b`: a mapping of names or of their fronts, a list of
-    `(pattern, replacement)`, a function, or `"auto"`, which takes what is proposed and certain. Well-known prefixes,
-    as of a wrapper, do not count as differences. A shared leaf is compared once.
+    `rename` maps names of `a` to names of `b`: a mapping of names or prefixes, a list of `(pattern, replacement)`, a
+    function, or `"auto"`, which applies the proposals that are certain. Well-known prefixes, such as those of wrappers,
+    do not count as differences. A tied leaf is compared once.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(2, 2)
@@ -129,7 +130,7 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
 
 
 def _tree_name(x: Any, t: Tree) -> str:
-    """What a tree is called: the name of its file, or of its type."""
+    """The name of a tree: that of its file or its type."""
     if isinstance(x, str | os.PathLike):
         return os.path.basename(shown_url(os.fspath(x)).rstrip("/")) or os.fspath(x)
     root = t.columns.node_objects[0]
@@ -156,12 +157,12 @@ def _compared(a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: boo
         pairing.proposals = [
             proposal for proposal in pairing.proposals if left.issuperset(old for old, _ in proposal.pairs)
         ]
-    notes = [*leaves.notes, *(f"rename: {rule!r} fits no name" for rule in pairing.idle), *_metadata_notes(a, b)]
+    notes = [*leaves.notes, *(f"rename: {rule!r} matches no name" for rule in pairing.idle), *_metadata_notes(a, b)]
     return Diff(changes, names, values, pairing, notes)
 
 
 class _LeafComparison:
-    """The leaves of both sides that belong together, and what became of each."""
+    """The pairs of leaves of both sides, and how each pair compares."""
 
     def __init__(self, pairing: Pairing) -> None:
         self.source, self.target = pairing.source, pairing.target
@@ -211,7 +212,7 @@ class _LeafComparison:
         self.pairs += self.renamed
 
     def changes(self) -> list[Change]:
-        """In the order of the first tree, then what was added."""
+        """All changes, in the order of the first tree, followed by the added leaves."""
         by_row: dict[int, Change] = {}
         for pair, (kinds, comparison, reason) in zip(self.pairs, self.verdicts, strict=True):
             path, other = self.source.text(pair.source), self.target.text(pair.target)
@@ -236,7 +237,7 @@ class _LeafComparison:
         return changes
 
 
-# What shapes and dtypes alone say of two leaves.
+# The verdict on two leaves by shapes and dtypes alone.
 _BY_STRUCTURE = {
     (shape, dtype): (frozenset(filter(None, (shape, dtype))) or frozenset({"same"}), None, "")
     for shape in ("", "unknown", "reshaped")
@@ -250,11 +251,11 @@ def _in_order(kinds: frozenset[str]) -> tuple[str, ...]:
 
 
 def _plain_changes(plain: PlainPairs) -> list[Change]:
-    """Plain values that differ; those that are the same too, so that they are counted."""
+    """The changes of plain values, including unchanged ones, so that they are counted."""
     changes = []
     for (path, value), (other_path, partner) in plain.pairs:
         kind = "same" if _same_parameters(path, value, partner) else compare_plain(value, partner)
-        notes = (f"{type(value).__name__} objects do not say whether they are equal",) if kind == "unknown" else ()
+        notes = (f"{type(value).__name__} objects cannot be compared",) if kind == "unknown" else ()
         place = other_path if other_path != path else None
         changes.append(Change((kind,), path, place, values=(value, partner), notes=notes))
     changes += [Change(("removed",), path, values=(value, None)) for path, value in plain.removed]
@@ -263,8 +264,8 @@ def _plain_changes(plain: PlainPairs) -> list[Change]:
 
 
 def _same_parameters(path: str, value: Any, partner: Any) -> bool:
-    """Whether the parameters of a group of an optimizer are named on one side, and numbered in order on the other, as
-    its state dict does: numbers say nothing but which comes after which."""
+    """Whether the parameters of an optimizer group are named on one side and numbered consecutively on the other, as in
+    its state dict, where the numbers only give the order."""
     if not path.endswith(".params") or not (isinstance(value, list) and isinstance(partner, list)):
         return False
     names, numbers = (value, partner) if value and isinstance(value[0], str) else (partner, value)
@@ -278,7 +279,7 @@ def _same_parameters(path: str, value: Any, partner: Any) -> bool:
 
 
 def _check_unchanged(arrays: list[NamedArray]) -> None:
-    """Raises where a file was written to while it was compared."""
+    """Raises if a file was written to while it was compared."""
     by_home: dict[Any, list[Any]] = {}
     for array in arrays:
         by_home.setdefault(array.home, []).append(array.value)
@@ -305,10 +306,10 @@ def _nothing_in_common(pairing: Pairing) -> QueryError:
 
 
 def _metadata_notes(a: Tree, b: Tree) -> list[str]:
-    """Metadata of files is not a difference, but it is mentioned."""
+    """A note if the metadata of two files differs, which does not count as a difference."""
     metadata, partner = (getattr(t.columns.node_objects[0], "metadata", None) if t.is_file else None for t in (a, b))
     if not isinstance(metadata, dict) or not isinstance(partner, dict) or metadata == partner:
         return []
     keys = [str(key) for key in {**metadata, **partner} if metadata.get(key) != partner.get(key)]
     listed = ", ".join(keys[:4]) + (", …" if len(keys) > 4 else "")
-    return [f"metadata of the files differs: {listed}"]
+    return [f"the metadata of the files differs: {listed}"]

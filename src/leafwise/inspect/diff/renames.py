@@ -1,4 +1,4 @@
-"""Leaves that have another name in the second tree: found by statistics of their values, and proven bit by bit."""
+"""Leaves that have another name in the second tree: found by their statistics, and confirmed bit by bit."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -7,11 +7,11 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.moments import Moments
 from leafwise.core.pairing import NamedArray
 
-# Says of each pair whether its values are the same, transposed or not.
+# Returns for each pair whether its values are the same, possibly transposed.
 Prove = Callable[[list[tuple[NamedArray, NamedArray]]], list[bool]]
 Pairs = list[tuple[NamedArray, NamedArray]]
 
-_TRIES = 16  # how often leaves with the same statistics are paired anew
+_TRIES = 16  # how often leaves with the same statistics are paired again in another order
 
 
 class _Measured(NamedTuple):
@@ -21,20 +21,20 @@ class _Measured(NamedTuple):
     moments: Moments
 
 
-# What is left on either side.
+# The unpaired leaves of the two sides.
 Unpaired = tuple[list[_Measured], list[_Measured]]
 
 
 def find_renamed(
     removed: list[NamedArray], added: list[NamedArray], prove: Prove, count: Callable[[int], None]
 ) -> Pairs:
-    """Pairs of removed and added leaves that hold the same values; no leaf twice. Where several hold the same, as zero
-    biases do, those next to leaves that are already paired belong together, then those of one name or order. `count` is
-    called with the number of bytes that were read."""
+    """Pairs of removed and added leaves with the same values; each leaf is in at most one pair. If several leaves have
+    the same values, such as zero biases, those next to leaves that are already paired belong together, then those with
+    the same last name, then by order. `count` is called with the number of bytes read."""
     left = _measured(*_candidates(removed, added), count)
     renamed: Pairs = []
     new_ancestors: dict[str, str] = {}  # the nodes above renamed leaves: the new name by the old one
-    # First by everything that is known, which depends on how values lie in memory; then by what does not.
+    # First by all statistics, whose last digits depend on the memory layout; then by those that do not depend on it.
     for key in (_by_all_moments, _by_order_free_moments):
         groups = _groups(left, key)
         unique = [(a[0].held, b[0].held) for a, b in groups if len(a) == len(b) == 1]
@@ -52,7 +52,8 @@ def find_renamed(
 
 
 def _try_rotations(left: Unpaired, prove: Prove, new_ancestors: dict[str, str]) -> Pairs:
-    """Pairs among leaves with the same statistics that are not all the same: each is tried with one after another."""
+    """Pairs among leaves with the same statistics but not the same values: each is tried with several others in
+    turn."""
     renamed: Pairs = []
     for _ in range(min(max(map(len, left)), _TRIES)):
         first, second = left
@@ -68,7 +69,7 @@ def _try_rotations(left: Unpaired, prove: Prove, new_ancestors: dict[str, str]) 
 
 
 def _candidates(removed: list[NamedArray], added: list[NamedArray]) -> tuple[list[NamedArray], list[NamedArray]]:
-    """Those that have values, and a dtype and a shape, transposed or not, that also occur on the other side."""
+    """The leaves with values whose dtype and shape, possibly transposed, also occur on the other side."""
     readable = [
         [
             held
@@ -107,7 +108,7 @@ def _by_all_moments(leaf: _Measured) -> object:
 
 
 def _by_order_free_moments(leaf: _Measured) -> object:
-    """What does not depend on the order of values, and is exact everywhere."""
+    """The statistics that are exact and do not depend on the order of the values."""
     return _dtype_and_shape(leaf.held), repr(leaf.moments.order_free())
 
 
@@ -126,7 +127,7 @@ def _without(left: Unpaired, renamed: Pairs) -> Unpaired:
 
 
 def _keep_proven(pairs: Pairs, prove: Prove, new_ancestors: dict[str, str]) -> Pairs:
-    """The pairs that hold the same values; the nodes above them belong together, too."""
+    """The pairs with the same values; also records that the nodes above them correspond."""
     kept = [pair for pair, holds in zip(pairs, prove(pairs), strict=True) if holds] if pairs else []
     for old, new in kept:
         for old_ancestor, new_ancestor in zip(_ancestors(old.name), _ancestors(new.name), strict=False):
@@ -146,10 +147,10 @@ def _ancestors(name: str) -> Iterator[str]:
 
 
 def _choose_pairs(removed: list[_Measured], added: list[_Measured], new_ancestors: dict[str, str]) -> Pairs:
-    """Pairs of leaves that all hold the same."""
+    """Pairs of leaves among those that all have the same values."""
     free: dict[
         tuple[str, str], dict[int, NamedArray]
-    ] = {}  # by a node and the last name, or "" for any name, then by row
+    ] = {}  # by node and last entry of the name ("" for any), then by row
     for new in (leaf.held for leaf in added):
         last = new.name.rpartition(".")[2]
         for node in (*_ancestors(new.name), ""):
@@ -174,8 +175,8 @@ def _choose_pairs(removed: list[_Measured], added: list[_Measured], new_ancestor
         last = old.name.rpartition(".")[2]
         if not take(old, nodes, last) and not take(old, nodes[:1], ""):
             later.append(old)
-    # The rest, which are below no node that is known, are paired only if there are equally many on both sides: anything
-    # else would be a guess. A leaf of several names may be several leaves on the other side.
+    # The rest, which are not below any renamed node, are paired only if there are equally many on both sides; otherwise
+    # it would be a guess. A leaf with several names may be several leaves on the other side.
     rest = free.get(("", ""), {}).values()
     if len(later) == len(rest) or sum(old.leaf_names for old in later) == sum(new.leaf_names for new in rest):
         for old in later:

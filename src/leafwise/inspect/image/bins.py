@@ -1,5 +1,4 @@
-"""Values that share a cell of a picture: the largest in magnitude of them, so that no outlier is lost; and how cells
-are put together."""
+"""Binning the values of a picture: each cell keeps its value of the largest magnitude, so that no outlier is lost."""
 
 from typing import Any
 
@@ -7,20 +6,20 @@ import numpy as np
 
 
 class Bins:
-    """A matrix in cells of several rows and columns, of which each keeps what is largest in magnitude.
+    """A matrix binned into cells of several rows and columns; each cell keeps the value of the largest magnitude.
 
-    With `front`, many matrices of one shape, which these axes count.
+    `leading` are the axes before the last two, for many matrices of the same shape.
     """
 
-    def __init__(self, rows: int, columns: int, down: int, across: int, front: tuple[int, ...] = ()) -> None:
+    def __init__(self, rows: int, columns: int, down: int, across: int, leading: tuple[int, ...] = ()) -> None:
         self.down, self.across = down, across
-        shape = *front, -(-rows // down), -(-columns // across)
+        shape = *leading, -(-rows // down), -(-columns // across)
         self._most, self._least = np.full(shape, -np.inf), np.full(shape, np.inf)
 
-    def add(self, row: int, column: int, part: Any, front: tuple[slice, ...] = ()) -> None:
+    def add(self, row: int, column: int, part: Any, leading: tuple[slice, ...] = ()) -> None:
         down, up = _starts(row, part.shape[-2], self.down)
         across, right = _starts(column, part.shape[-1], self.across)
-        touched = *front, slice(up, up + len(down)), slice(right, right + len(across))
+        touched = *leading, slice(up, up + len(down)), slice(right, right + len(across))
         for extremes, choose in ((self._most, np.maximum), (self._least, np.minimum)):
             reduced = part
             if self.across > 1:
@@ -30,29 +29,30 @@ class Bins:
             choose(extremes[touched], reduced, out=extremes[touched])
 
     def cells(self) -> Any:
-        """What is not a number goes first, then what is infinite; of two with one magnitude, the positive."""
+        """The binned cells. NaN takes precedence, then infinity; of two values with the same magnitude, the
+        positive."""
         return np.where(self._most >= -self._least, self._most, self._least)
 
     def notes(self) -> tuple[str, ...]:
-        """What the caption says of the bins; nothing where each cell is one value."""
+        """What the caption says about the bins; empty if each cell is one value."""
         if self.down * self.across == 1:
             return ()
         return (largest_of(self.down, self.across),)
 
 
 def largest_of(down: int, across: int) -> str:
-    return f"each cell the largest in magnitude of {down:,}×{across:,}"
+    return f"each cell shows the largest magnitude of {down:,}×{across:,}"
 
 
 def _starts(first: int, count: int, step: int) -> tuple[Any, int]:
-    """Where bins begin in a part that begins at `first`, and the number of the bin that it begins in."""
+    """Where bins start in a part that starts at `first`, and the number of its first bin."""
     number = first // step
     begins = np.arange(number, (first + count - 1) // step + 1) * step - first
     return np.maximum(begins, 0), number
 
 
 def binned(cells: Any, down: int, across: int) -> Any:
-    """Cells put together, so many rows and columns of them in one."""
+    """Cells binned further: `down` rows and `across` columns become one cell."""
     rows, columns = cells.shape
     bins = Bins(rows, columns, down, across)
     bins.add(0, 0, cells)
@@ -60,8 +60,8 @@ def binned(cells: Any, down: int, across: int) -> Any:
 
 
 def bin_sizes(rows: int, columns: int, most_down: int, most_across: int, keep: int) -> tuple[int, int]:
-    """How many rows and columns share a cell: as few as can be, and as many of one as of the other unless that would
-    leave less than `keep` cells."""
+    """How many rows and columns share a cell: as few as possible, and the same number of both unless fewer than `keep`
+    cells would be left along one side."""
     needed = -(-rows // most_down), -(-columns // most_across)
     both = max(needed)
     down, across = (max(own, min(both, count // keep)) for own, count in zip(needed, (rows, columns), strict=True))
@@ -69,13 +69,14 @@ def bin_sizes(rows: int, columns: int, most_down: int, most_across: int, keep: i
 
 
 def side(count: int, gaps: tuple[int, ...], zoom: int, gap: int) -> int:
-    """How many pixels a side has."""
+    """The length of a side in pixels."""
     return count * zoom + gap * sum((count - 1) // every for every in gaps)
 
 
 def gaps(levels: int, zoom: int) -> tuple[int, int]:
-    """How many pixels the narrowest gap has, down and across. Rows have but one kind, as wide as the widest of columns;
-    with three kinds of these (filters in 3-D) all are narrower, so that the picture is not mostly gaps."""
+    """The width of the narrowest gap in pixels, down and across. Rows have a single kind of gap, as wide as the widest
+    between columns. With three kinds between columns (3-D filters) all are narrower, so that the picture is not mostly
+    gaps."""
     if levels < 3:
         gap = max(1, round(zoom / 3))
         return gap * levels, gap
@@ -83,7 +84,7 @@ def gaps(levels: int, zoom: int) -> tuple[int, int]:
 
 
 def wrapped(blocks: Any, across: int) -> Any:
-    """Blocks of one size in rows of so many; what is missing at the end is zero."""
+    """Blocks of one size laid out in rows of `across` blocks; the end of the last row is filled with zeros."""
     count, rows, columns = blocks.shape
     down = -(-count // across)
     padded = np.zeros((down * across, rows, columns))
@@ -92,13 +93,14 @@ def wrapped(blocks: Any, across: int) -> Any:
 
 
 def norm_of(part: Any, axes: int | tuple[int, ...]) -> Any:
-    """Euclidean norms along axes; the largest value is taken out first, so that no square is too large or too small."""
+    """Euclidean norms along axes; values are divided by the largest first, so that squares neither over- nor
+    underflow."""
     most = np.abs(part).max(axes, keepdims=True)
     scale = np.where((most > 0) & np.isfinite(most), most, 1)
-    with np.errstate(invalid="ignore", over="ignore"):  # where something is not finite, so is the norm
+    with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite make the norm not finite
         return np.sqrt(np.square(part / scale).sum(axes)) * scale.squeeze(axes)
 
 
 def joint_norm(first: Any, second: Any) -> Any:
-    """The norm of a vector from the norms of its two parts: infinite where a part is, unless one is not a number."""
+    """The norm of a vector from the norms of its two parts: NaN if a part is NaN, else infinite if a part is."""
     return np.where(np.isnan(first) | np.isnan(second), np.nan, np.hypot(first, second))

@@ -1,7 +1,7 @@
-"""What a picture of a leaf shows: a grid of numbers, made of the values in one pass, a band at a time.
+"""The grid of numbers that a picture of a leaf shows, computed from the values in one pass, a band at a time.
 
-Nothing here knows of colors. A grid holds no more cells than a picture has pixels, however large the leaf is; where
-several values share a cell, it holds the one of the largest magnitude, so that no outlier is lost.
+Colors are chosen elsewhere. A grid never has more cells than a picture has pixels, however large the leaf is; if
+several values share a cell, it keeps the one with the largest magnitude, so that no outlier is lost.
 """
 
 import math
@@ -14,20 +14,20 @@ import numpy as np
 from leafwise.core.reader import Reader
 from leafwise.inspect.image.bins import Bins, bin_sizes, gaps, joint_norm, largest_of, norm_of, side, wrapped
 
-BAND = 1 << 20  # how many values pass through memory at a time
+BAND = 1 << 20  # number of values in memory at a time
 _KEEP = 256  # cells that the shorter side of a matrix keeps when the longer one is binned
-_FEW = 4  # inputs of a filter that stand side by side, so that filters can be wrapped
-_TILE = 16  # cells that a side of a filter keeps when filters are binned; with fewer, each is one cell
+_FEW = 4  # filters with at most this many inputs are laid out side by side and wrapped into rows
+_TILE = 16  # cells that a side of a binned filter has at least; otherwise each filter becomes one cell
 _SPACE = ("d", "h", "w")
 
 
 class Grid(NamedTuple):
-    """Cells in rows and columns, and how they belong together.
+    """Cells in rows and columns, and how they are grouped.
 
-    `down` and `across` say after how many rows and columns there is a gap; each number divides the next, and the gap
-    is wider where several do. `units` are the blocks between the widest gaps where these run on from row to row, as
-    text does; without gaps, the cells. What is left of the last row is empty. `notes` say what a cell stands for,
-    `dead` what is zero throughout.
+    `down` and `across` say after how many rows and columns there is a gap; each number divides the next, and a gap is
+    wider where several coincide. If the blocks between the widest gaps (without gaps, the cells) are wrapped from row
+    to row like text, `units` is their number, and the end of the last row is empty. `notes` say what a cell shows, and
+    `dead` what is all zero.
     """
 
     cells: Any
@@ -41,7 +41,7 @@ class Grid(NamedTuple):
 
     @property
     def unit(self) -> tuple[int, int]:
-        """The rows and columns of a block."""
+        """The number of rows and columns of a block."""
         return (self.down[-1] if self.down else 1), (self.across[-1] if self.across else 1)
 
     def empty(self) -> Any:
@@ -54,7 +54,7 @@ class Grid(NamedTuple):
         return empty
 
     def first(self, down: int, across: int) -> "Grid":
-        """As many blocks as fit into so many, the first ones; wrapped anew where they run on."""
+        """The first blocks, at most `down` by `across` of them; wrapped again if they are wrapped."""
         rows, columns = self.unit
         if self.units is None:
             return self._replace(cells=self.cells[: down * rows, : across * columns])
@@ -65,16 +65,16 @@ class Grid(NamedTuple):
 
 
 class _BandReader:
-    """The values of an array as doubles, a band at a time; counts what is not finite on the way."""
+    """The values of an array as doubles, a band at a time; also counts NaN and infinite values."""
 
     def __init__(self, shape: tuple[int, ...], read: Reader) -> None:
         self.shape, self._read = shape, read
         self.nan = self.infinite = 0
 
     def bands(self) -> Iterator[tuple[tuple[slice, ...], Any]]:
-        """Parts that are runs in C order, each with the range that it takes of every axis."""
+        """Contiguous parts in C order, each with its range along every axis."""
         for box in _boxes(self.shape, BAND):
-            with np.errstate(invalid="ignore"):  # for a float8 that is NaN
+            with np.errstate(invalid="ignore"):  # NaN in float8
                 part = np.asarray(self._read(box)).astype(np.float64)
             wrong = part[~np.isfinite(part)]
             missing = int(np.isnan(wrong).sum())
@@ -83,7 +83,7 @@ class _BandReader:
             yield box, part
 
     def rows(self, axis: int) -> Iterator[tuple[int, int, Any]]:
-        """The values as parts of a matrix, each with its first row and column: an axis down, the rest across."""
+        """The values as parts of a matrix (one axis down, the rest across), each with its first row and column."""
         axes_across = [number for number in range(len(self.shape)) if number != axis]
         for box, part in self.bands():
             column = 0
@@ -93,18 +93,18 @@ class _BandReader:
 
 
 def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
-    """An array cut along its first axes into runs of at most so many values."""
+    """Ranges that cut an array along its first axes into contiguous runs of at most `most` values."""
     axis = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= most)
     step = most // max(1, math.prod(shape[axis + 1 :]))
     rest = [slice(0, size) for size in shape[axis + 1 :]]
-    for front in product(*map(range, shape[:axis])):
+    for leading in product(*map(range, shape[:axis])):
         for start in range(0, shape[axis], step):
             run = slice(start, min(start + step, shape[axis]))
-            yield (*(slice(number, number + 1) for number in front), run, *rest)
+            yield (*(slice(number, number + 1) for number in leading), run, *rest)
 
 
 def by_groups(shape: tuple[int, ...], groups: int, read: Reader) -> tuple[tuple[int, ...], Reader]:
-    """What is (in, out of a group, …) as (out, in of a group, …), which is what a filter has; read a part at a time."""
+    """Shape and reader of a weight (in, out per group, …) as filters (out, in per group, …), read a part at a time."""
     ins, outs = shape[0] // groups, shape[1]
 
     def of_group(number: int, box: tuple[slice, ...]) -> Any:
@@ -123,7 +123,7 @@ def by_groups(shape: tuple[int, ...], groups: int, read: Reader) -> tuple[tuple[
 
 
 def style_of(role: str | None, axes: tuple[str, ...] | None, shape: tuple[int, ...]) -> str:
-    """How a leaf is drawn unless somebody says otherwise."""
+    """The default style of a leaf."""
     if sum(size > 1 for size in shape) <= 1:
         return "strip"
     if role == "embedding.table":
@@ -135,7 +135,7 @@ def style_of(role: str | None, axes: tuple[str, ...] | None, shape: tuple[int, .
 
 
 def grid_of(style: str, shape: tuple[int, ...], axes: tuple[str, ...] | None, size: int, read: Reader) -> Grid:
-    """The grid of an array; no side longer than `size`."""
+    """The grid of an array, with no side longer than `size`."""
     values = _BandReader(shape, read)
     if style == "strip":
         grid = _strip(values, size)
@@ -148,13 +148,13 @@ def grid_of(style: str, shape: tuple[int, ...], axes: tuple[str, ...] | None, si
 
 
 def _axis_down(shape: tuple[int, ...], axes: tuple[str, ...] | None) -> int:
-    """The axis of the outputs; where nobody says, the first that is one, as of a table in a batch of 1."""
+    """The axis of the outputs; if it is not known, the first axis with more than one element."""
     named = [axes.index(name) for name in ("out", "vocab") if name in axes] if axes else []
     return (named or [axis for axis, size in enumerate(shape) if size > 1] or [0])[0]
 
 
 def _places(axes: tuple[str, ...] | None, count: int) -> list[int]:
-    """Where the axes of filters are: out, in, then those in space."""
+    """The positions of the axes of filters: out, in, then the spatial ones."""
     if axes and {"out", "in"} <= set(axes):
         space = [axes.index(name) for name in _SPACE if name in axes]
         if len(space) + 2 == count:
@@ -163,7 +163,7 @@ def _places(axes: tuple[str, ...] | None, count: int) -> list[int]:
 
 
 def _strip(values: _BandReader, size: int) -> Grid:
-    """All values in their order, as one row."""
+    """All values in order, as one row."""
     count = math.prod(values.shape)
     shared = -(-count // size)
     bins = Bins(1, count, 1, shared)
@@ -173,7 +173,7 @@ def _strip(values: _BandReader, size: int) -> Grid:
         at += part.size
     notes = [_plural(count, "value")]
     if shared > 1:
-        notes.append(f"each cell the largest in magnitude of {shared:,}")
+        notes.append(f"each cell shows the largest magnitude of {shared:,}")
     return Grid(bins.cells(), tuple(notes))
 
 
@@ -190,13 +190,13 @@ def _matrix(values: _BandReader, axis: int, axes: tuple[str, ...] | None, size: 
     notes = [f"{_plural(rows, 'row')}, {_plural(columns, 'column')}"]
     if sum(extent > 1 for extent in values.shape) > 2:
         axis_name = f"'{axes[axis]}'" if axes else f"axis {axis}"
-        notes[0] += f" ({axis_name} down, the others across, flattened)"
+        notes[0] += f" ({axis_name} down, the other axes flattened across)"
     dead = _dead("row", live_rows) + _dead("column", live_columns) if live_rows.any() else ("all zero",)
     return Grid(bins.cells(), (*notes, *bins.notes()), dead=dead)
 
 
 def _norms(values: _BandReader, axis: int, size: int) -> Grid:
-    """One cell for each row, by its norm, in reading order."""
+    """One cell per row, showing its norm, in reading order."""
     norms = np.zeros(values.shape[axis])
     finite = np.ones(len(norms), bool)
     for row, _, part in values.rows(axis):
@@ -206,11 +206,11 @@ def _norms(values: _BandReader, axis: int, size: int) -> Grid:
     shared = -(-len(norms) // (size * size))
     binned = np.maximum.reduceat(norms, np.arange(0, len(norms), shared))
     across = math.ceil(math.sqrt(len(binned)))
-    notes = [f"the norm of each of {_plural(len(norms), 'row')}, in reading order, {across:,} across"]
+    notes = [f"norms of {_plural(len(norms), 'row')}, in reading order, {across:,} per line"]
     if shared > 1:
-        notes.append(f"each cell the largest of {shared:,}")
+        notes.append(f"each cell shows the largest of {shared:,}")
     cells = wrapped(binned.reshape(-1, 1, 1), across)
-    overflown = int((np.isinf(norms) & finite).sum())  # norms of finite values, which are not counted elsewhere
+    overflown = int((np.isinf(norms) & finite).sum())  # norms of finite values, not counted elsewhere
     return Grid(cells, tuple(notes), units=len(binned), dead=_dead("row", norms != 0), infinite=overflown)
 
 
@@ -221,7 +221,7 @@ def _filters(values: _BandReader, places: list[int], size: int) -> Grid:
     notes = [f"{_plural(outs, 'filter')} of {shape}" + (f", {ins:,} inputs each" if ins > 1 else "")]
     per_row = _filters_across(outs, ins, depth, high, wide) if ins <= _FEW else None
     tiles = -(-outs // (per_row or 1)), (per_row or 1) * ins * depth
-    levels = [1, depth] + [ins * depth] * bool(per_row)  # after how many tiles there is a gap
+    levels = [1, depth] + [ins * depth] * bool(per_row)  # a gap follows after this many tiles
     bins = _tile_bins((high, wide), tiles, levels, size)
     if bins is None:
         return _filter_norms(values, places, size, notes)
@@ -240,7 +240,7 @@ def _filters(values: _BandReader, places: list[int], size: int) -> Grid:
 
 
 def _tile_bins(tile: tuple[int, int], tiles: tuple[int, int], levels: list[int], size: int) -> tuple[int, int] | None:
-    """How many rows and columns of a tile share a cell, so that all tiles fit; None where too little would be left."""
+    """How many rows and columns of a tile share a cell so that all tiles fit; None if too few cells would be left."""
     down, across = gaps(len(set(levels)), 1)
     between = side(tiles[0], (1,), 0, down), side(tiles[1], tuple(set(levels)), 0, across)
     high, wide = ((size - taken) // count for taken, count in zip(between, tiles, strict=True))
@@ -252,10 +252,10 @@ def _tile_bins(tile: tuple[int, int], tiles: tuple[int, int], levels: list[int],
 def _tiles(
     values: _BandReader, places: list[int], tile: tuple[int, int, int], bins: tuple[int, int]
 ) -> tuple[Any, tuple[str, ...]]:
-    """Each filter and input as slices of rows and columns, and which filters are all zero."""
+    """The slices of each filter and input as binned matrices, and a note on filters that are all zero."""
     outs, ins = (values.shape[place] for place in places[:2])
     depth, high, wide = tile
-    binned = Bins(high, wide, *bins, front=(outs, ins, depth))
+    binned = Bins(high, wide, *bins, leading=(outs, ins, depth))
     live = np.zeros(outs, bool)
     for box, part in values.bands():
         inside = part.transpose(places)
@@ -268,14 +268,14 @@ def _tiles(
 
 
 def _filters_across(outs: int, ins: int, depth: int, high: int, wide: int) -> int:
-    """How many filters make a row, so that all of them are about a square; where that can be, without a rest."""
+    """The number of filters per row that makes the whole about square, with full rows if possible."""
     square = min(float(outs), math.sqrt(outs * (high + 1) / (ins * depth * wide + 1)))
     even = [count for count in range(outs, 0, -1) if not outs % count and 2 / 3 <= count / square <= 3 / 2]
     return min(even, key=lambda count: round(abs(math.log(count / square)), 1)) if even else max(1, round(square))
 
 
 def _filter_norms(values: _BandReader, places: list[int], size: int, notes: list[str]) -> Grid:
-    """Filters that are too many to be drawn: each is one value, its norm."""
+    """The norms of filters, one cell each, if there are too many to draw."""
     outs, ins = (values.shape[place] for place in places[:2])
     norms = np.zeros((outs, ins))
     finite = np.ones((outs, ins), bool)
@@ -287,13 +287,13 @@ def _filter_norms(values: _BandReader, places: list[int], size: int, notes: list
         finite[place] &= np.isfinite(inside).all(space)
     bins = Bins(outs, ins, *bin_sizes(outs, ins, size, size, _KEEP))
     bins.add(0, 0, norms)
-    notes = [*notes, "too many to draw: each as one cell, its norm, filters down, inputs across"]
+    notes = [*notes, "too many to draw: each cell shows the norm of one, filters down, inputs across"]
     overflown = int((np.isinf(norms) & finite).sum())
     return Grid(bins.cells(), (*notes, *bins.notes()), dead=_dead("filter", norms.any(1)), infinite=overflown)
 
 
 def _dead(noun: str, live: Any) -> tuple[str, ...]:
-    """Says which are all zero, if any: in a cell with others they would not show."""
+    """A note on the ones that are all zero, if any, since they may share a cell with others and not be visible."""
     dead = np.flatnonzero(~live)
     if not dead.size:
         return ()

@@ -1,4 +1,4 @@
-"""A leaf as a picture, and where it goes."""
+"""The result of `lw.image`: a leaf as a picture."""
 
 import math
 import os
@@ -15,18 +15,18 @@ from leafwise.errors import FileError, QueryError
 if TYPE_CHECKING:
     from leafwise.inspect.image.grids import Grid
 
-_GOAL = 512  # pixels that a small picture is enlarged to, by a whole factor
+_GOAL = 512  # small pictures are enlarged to about this many pixels, by a whole factor
 _MOST_ZOOM = 32
 _STRIP = 24  # the height of a strip in pixels
-_SHORT = 48  # pixels that the short side has at least, or a fourth of the long one
+_SHORT = 48  # the short side has at least this many pixels, or a fourth of the long side
 
 
 class Image(Result, kind="image"):
     """A leaf as a picture; see `lw.image`.
 
-    `cells` are the numbers that are drawn, as a NumPy array, `limit` is the value at the ends of the scale, `width` and
-    `height` count pixels, `caption` says what is to be seen. `png()` gives the bytes of a PNG, `save(path)` writes
-    them; it prints as text, in color where that can be shown, and a notebook shows it.
+    `cells` are the drawn numbers, as a NumPy array; `limit` is the value at the ends of the scale; `width` and `height`
+    are in pixels; `caption` describes the picture. `png()` returns the bytes of a PNG, and `save(path)` writes them. It
+    prints as text, in color if the terminal supports it, and a notebook displays it.
     """
 
     def __init__(self, facts: dict[str, Any], grid: "Grid", limit: float | None) -> None:
@@ -36,29 +36,29 @@ class Image(Result, kind="image"):
         self.of: str = facts["of"]
         self.style: str = facts["style"]
         self._size: int = facts["size"]
-        self.grid = grid  # the cells, and where there are gaps between them
+        self.grid = grid  # the cells, and the gaps between them
         largest = float(abs(grid.cells).max(initial=0, where=_finite(grid.cells)))
         self.limit = largest if limit is None else limit
-        self.beyond = int((_finite(grid.cells) & (abs(grid.cells) > self.limit)).sum())  # cells outside of the scale
+        self.beyond = int((_finite(grid.cells) & (abs(grid.cells) > self.limit)).sum())  # cells outside the scale
 
     @property
     def cells(self) -> Any:
-        """The numbers that are drawn, row by row."""
+        """The drawn numbers, as a matrix."""
         return self.grid.cells
 
     @property
     def width(self) -> int:
-        """How many pixels the picture is wide."""
+        """The width of the picture in pixels."""
         return self._side(1, self.zoom[1], self.gaps)
 
     @property
     def height(self) -> int:
-        """How many pixels the picture is high."""
+        """The height of the picture in pixels."""
         return self._side(0, self.zoom[0], self.gaps)
 
     @property
     def zoom(self) -> tuple[int, int]:
-        """How many pixels high and wide a cell is: as many the one as the other, unless that would be a sliver."""
+        """Height and width of a cell in pixels: equal, unless the picture would be too thin to see."""
         zoom = self._even_zoom
         if self.style == "strip":
             return max(zoom, _STRIP), zoom
@@ -77,7 +77,7 @@ class Image(Result, kind="image"):
         return 1
 
     def _stretched(self, axis: int, zoom: int, least: int) -> int:
-        """The next zoom with which a side has so many pixels."""
+        """The smallest zoom, from this one on, with which a side has at least `least` pixels."""
         while self._side(axis, zoom, self.gaps) < least:
             zoom += 1
         return zoom
@@ -90,32 +90,32 @@ class Image(Result, kind="image"):
 
     @property
     def gaps(self) -> tuple[int, int]:
-        """How many pixels the narrowest gap has, down and across."""
+        """The width of the narrowest gap in pixels, down and across."""
         from leafwise.inspect.image.bins import gaps
 
         return gaps(len(self.grid.across), self._even_zoom)
 
     @property
     def caption(self) -> str:
-        """Which leaf it is, what is drawn and how, and the scale."""
+        """The leaf, how it is drawn, and the scale."""
         return escape(
             " · ".join([self.title, *self.grid.notes, *self.grid.dead, self.scale_text, *self.nonfinite_texts])
         )
 
     @property
     def title(self) -> str:
-        """Which leaf it is, with its shape and dtype: the first words of the caption."""
+        """The path of the leaf with its shape and dtype: the first words of the caption."""
         prefix = "" if self.of == "value" else "gradient of "
         return f"{prefix}{self.path} {shape_text(self.shape)} {self.dtype}".strip()
 
     @property
     def finite(self) -> Any:
-        """Which cells hold a finite number."""
+        """Which cells are finite."""
         return _finite(self.cells)
 
     @property
     def signed(self) -> bool:
-        """Whether any cell is negative, so that the scale has two arms."""
+        """Whether any cell is negative, so that the scale needs both signs."""
         return bool((self.finite & (self.cells < 0)).any())
 
     @property
@@ -127,7 +127,7 @@ class Image(Result, kind="image"):
 
     @property
     def nonfinite_texts(self) -> list[str]:
-        """How many values are NaN, and how many infinite; nothing where none are."""
+        """The numbers of NaN and infinite values; empty if there are none."""
         counts = (("NaN", self.grid.nan), ("infinite", self.grid.infinite))
         return [f"{count:,} {name}" for name, count in counts if count]
 
@@ -137,7 +137,7 @@ class Image(Result, kind="image"):
         return data
 
     def save(self, path: "str | os.PathLike[str]") -> str:
-        """Writes the picture as a PNG, whole or not at all; returns the path.
+        """Writes the picture as a PNG, completely or not at all; returns the path.
 
         >>> import os, tempfile, torch, leafwise as lw
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -188,19 +188,19 @@ class Image(Result, kind="image"):
 
 
 def must_be_png(path: "str | os.PathLike[str]") -> str:
-    """The path, where it is that of a PNG."""
+    """The path as a string, if a PNG can be written to it."""
     try:
         text = os.fsdecode(path)
     except TypeError as error:
-        raise QueryError(f"a picture is written to a path such as 'filters.png', not {path!r}") from error
+        raise QueryError(f"save() takes a path such as 'filters.png', not {path!r}") from error
     try:
         os.fsencode(text)
     except UnicodeEncodeError as error:
-        raise FileError(f"cannot write {text!r}: the name cannot be that of a file") from error
+        raise FileError(f"cannot write {text!r}: it is not a valid file name") from error
     if "\0" in text:
-        raise FileError(f"cannot write {text!r}: the name of a file has no null character")
+        raise FileError(f"cannot write {text!r}: a file name cannot contain a null character")
     if not text.lower().endswith(".png"):
-        raise QueryError(f"pictures are written as PNG: {text!r} should end in .png")
+        raise QueryError(f"cannot write {text!r}: pictures are saved as PNG; use a name that ends in .png")
     return text
 
 

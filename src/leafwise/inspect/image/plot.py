@@ -36,13 +36,13 @@ def image(
     size: int | None = None,
     style: Style | None = None,
 ) -> Image:
-    """Draws the values of a leaf, or with `of="grad"` its gradient: blue is negative, red positive, zero nearly white.
+    """Draws the values of a leaf, or its gradient with `of="grad"`: negative is blue, positive red, zero nearly white.
 
-    `source` is a leaf, an array, or whatever `lw.tree` takes, with the path of a leaf in it. Convolutions are drawn as
-    a grid of `filters`, embeddings by the `norms` of their rows, vectors as a `strip`, everything else as a `matrix`;
-    `style` says otherwise. `limit` is the value at the ends of the scale, by default the largest magnitude. No side has
-    more than `size` pixels; where values share one, it shows the one of the largest magnitude. Files and what is on a
-    GPU are read in bands.
+    `source` is a leaf, an array, or anything that `lw.tree` accepts together with the path of a leaf. Convolutions are
+    drawn as a grid of `filters`, embeddings by the `norms` of their rows, vectors as a `strip`, and everything else as
+    a `matrix`; `style` overrides this. `limit` is the value at the ends of the color scale, by default the largest
+    magnitude. No side is longer than `size` pixels; if several values share a pixel, it shows the one with the largest
+    magnitude. Files and arrays on a GPU are read in bands.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 5), torch.nn.Linear(8, 4))
@@ -55,7 +55,7 @@ def image(
     check_options(of, limit, size, style)
     is_array = _is_array(source)
     if (is_array or isinstance(source, Leaf)) and path is not None:
-        raise QueryError(f"a path leads to a leaf in a tree, and this is a {type(source).__name__}; leave it out")
+        raise QueryError(f"cannot look up a path in a {type(source).__name__}; leave the path out")
     whole = Tree(source.columns) if isinstance(source, Leaf) else [source] if is_array else source
     with opened(whole, "image") as t:
         leaf = source if isinstance(source, Leaf) else _leaf_in(t, path)
@@ -66,7 +66,7 @@ def image(
 
 
 def check_options(of: Any, limit: Any, size: Any, style: Any, spelling: str = "{}=") -> None:
-    """Raises where an option is not valid; `spelling` is how the caller writes the names of options."""
+    """Raises if an option is not valid; `spelling` is how the caller spells option names."""
     if of not in ("value", "grad"):
         raise QueryError(f'{spelling.format("of")} is "value" or "grad", not {of!r}')
     if limit is not None and not _is_limit(limit):
@@ -93,12 +93,12 @@ def _is_limit(limit: Any) -> bool:
     is_number = isinstance(limit, Real) and not isinstance(limit, bool)
     try:
         return is_number and 0 < float(limit) < math.inf
-    except OverflowError:  # a whole number that no float can hold
+    except OverflowError:  # an integer too large for a float
         return False
 
 
 def _short(number: Any) -> str:
-    """As it was given, unless that is thousands of digits, which Python does not even print."""
+    """The number as it was given, or its size if it has too many digits to print."""
     is_long = type(number) is int and number.bit_length() > 128
     return f"a number of {number.bit_length():,} bits" if is_long else repr(number)
 
@@ -113,16 +113,16 @@ def _leaf_in(t: Tree, path: Any) -> Leaf:
     if isinstance(place, Leaf):
         return place
     if not isinstance(place, Tree):
-        raise PathError(f"{spelled(str(path))} is a plain value, and no leaf")
+        raise PathError(f"cannot draw {spelled(str(path))}: it is a plain value, not a leaf")
     if path is None and len(place) == 1:
         return next(iter(place))
     names = [spelled(str(name)) for name, _ in place.items()]
     if path is None:
         raise QueryError(
-            f"say which leaf to draw, by its path: {listed(names, 3)}" if names else "there is no leaf here"
+            f"give the path of the leaf to draw: {listed(names, 3)}" if names else "there is no leaf to draw"
         )
-    below = f"below it: {listed(names, 3)}" if names else "it has none"
-    raise PathError(f"{spelled(str(path))} is a node and no leaf; {below}")
+    below = f"give the path of a leaf: {listed(names, 3)}" if names else "there is no leaf below it"
+    raise PathError(f"cannot draw {spelled(str(path))}: it is a node, not a leaf; {below}")
 
 
 def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None, style: str | None) -> Image:
@@ -134,7 +134,7 @@ def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None
     axes, groups = leaf.axes, _groups(leaf, shape)
     if style == "filters" and not 3 <= len(shape) <= 5:
         raise QueryError(
-            f"filters have from 3 to 5 axes (out, in, and those in space), and {_subject(name)} is "
+            f"the filters style needs 3 to 5 axes (out, in and one to three in space), but {_subject(name)} is "
             f"{shape_text(shape)}; choose another style"
         )
     size = size or (_FILTERS_SIZE if style == "filters" else _SIZE)
@@ -148,17 +148,19 @@ def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise WalkError(f"could not look at the values of {_subject(name)}: {reason}") from error
+        raise WalkError(f"cannot read the values of {_subject(name)}: {reason}") from error
     if not groups and style != "strip":
-        grid = grid._replace(notes=(f"{grid.notes[0]} (as of one group: nothing says how many)", *grid.notes[1:]))
+        grid = grid._replace(
+            notes=(f"{grid.notes[0]} (drawn as one group, as their number is not known)", *grid.notes[1:])
+        )
     facts = {"path": name, "shape": shape, "dtype": spec.dtype, "of": of, "style": style, "size": size}
     return Image(facts, grid, limit)
 
 
 def _groups(leaf: Leaf, shape: tuple[int, ...]) -> int:
-    """Into how many groups inputs and outputs are split where the axes do not show it; 0 where nobody says."""
+    """The number of groups of a convolution whose axes do not show it; 0 if it is not known."""
     if leaf.role != "conv_transpose.weight" or not leaf.axes or leaf.axes[:2] != ("in", "out"):
-        return 1  # elsewhere inputs are those of a group, and outputs all there are
+        return 1  # other layers store the inputs of one group and all outputs
     columns = leaf.columns
     groups = getattr(columns.node_objects[columns.row_nodes[leaf.row]], "groups", 0)
     is_count = type(groups) is int and groups > 0 and len(shape) == len(leaf.axes) and shape[0] % groups == 0
@@ -166,7 +168,7 @@ def _groups(leaf: Leaf, shape: tuple[int, ...]) -> int:
 
 
 def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
-    """The array that is drawn, and its home; raises where it cannot be a picture."""
+    """The array to draw, and its home; raises if it cannot be drawn."""
     columns = leaf.columns
     array = columns.current(leaf.row)
     home = columns.home(array)
@@ -175,7 +177,7 @@ def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
         if array is None:
             is_file = leaf.device == "file"
             raise WalkError(
-                "a file holds no gradients; leave out of="
+                "a file contains no gradients; leave out of="
                 if is_file
                 else f'{_subject(name)} has no gradient; call lw.image(…, of="grad") after backward()'
             )
@@ -183,25 +185,25 @@ def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
     if reason := _no_picture(home, array):
         if "sparse" in str(getattr(array, "layout", "")):
             reason = _if_sparse(name, of)
-        raise WalkError(f"there is no picture of {_subject(name)}: {reason}")
+        raise WalkError(f"cannot draw {_subject(name)}: {reason}")
     return home, array
 
 
 def _if_sparse(name: str, of: str) -> str:
     subject = "its gradient is" if of == "grad" else "it is"
     if not name:
-        return f"{subject} sparse; lw.image(array{'.grad' * (of == 'grad')}.to_dense()) draws it"
-    return f"{subject} sparse; lw.image(leaf.{of}.to_dense()) draws it, with leaf = lw.tree(…)[{spelled(name)}]"
+        return f"{subject} sparse; use lw.image(array{'.grad' * (of == 'grad')}.to_dense())"
+    return f"{subject} sparse; use lw.image(leaf.{of}.to_dense()) with leaf = lw.tree(…)[{spelled(name)}]"
 
 
 def _no_picture(home: Home, array: Any) -> str:
     shape, dtype, *_ = home.spec(array)
     if shape == ():
-        return "it is a scalar, one value; leaf.numpy() gives it"
+        return "it is a scalar; leaf.numpy() returns its value"
     if shape is not None and 0 in shape:
-        return f"it is empty, of shape {shape_text(shape)}"
+        return f"it is empty (shape {shape_text(shape)})"
     if "complex" in dtype:
-        return f"{dtype} has no scale about zero; draw its real or its imaginary part"
+        return f"its dtype is {dtype}; draw its real or imaginary part instead"
     return home.capability(Measuring).cannot_measure(array)
 
 

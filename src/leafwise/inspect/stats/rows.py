@@ -1,4 +1,4 @@
-"""A row of statistics: of a leaf, or of many as one."""
+"""A row of statistics: of one leaf, or of several leaves combined."""
 
 import math
 from numbers import Real
@@ -11,7 +11,7 @@ from leafwise.core.path import escape
 from leafwise.errors import QueryError
 
 _VALUES = attrgetter(*FIELDS)
-# The floats that `outside` knows: all that are cast to, whose numbers the bins of a histogram reach. The widest first.
+# The dtypes that `outside` supports: stored floats within the range of the histogram bins; the widest first.
 _RANGES = {
     dtype.name: dtype.range
     for dtype in sorted(DTYPES.values(), key=lambda dtype: (-dtype.bits, dtype.name))
@@ -21,10 +21,11 @@ _RANGES = {
 
 
 class Outside(NamedTuple):
-    """How many values would not survive in another dtype: `overflow` would be infinite, `subnormal` keep fewer digits,
-    `vanish` be zero. As bins are powers of two, this is exact but for three: if the largest value overflows, so do all
-    in the bin of the dtype's largest number; what is exactly half its smallest number is `subnormal`, though it would
-    vanish; and below 2**-126 nothing is told apart, and all is `subnormal`."""
+    """How many values another dtype could not represent: `overflow` would become infinite, `subnormal` would lose
+    digits, `vanish` would become zero. Since the bins are powers of two, there are three inaccuracies: if the largest
+    value overflows, all values in the bin of the dtype's largest number count as overflowing; a value of exactly half
+    the smallest number counts as `subnormal`, though it would vanish; and values below 2**-126 share one bin and all
+    count as `subnormal`."""
 
     overflow: int
     subnormal: int
@@ -32,7 +33,7 @@ class Outside(NamedTuple):
 
 
 class Row(Moments):
-    """Statistics of one leaf, or of many as one, which have no path, dtype and shape; see `lw.stats`."""
+    """Statistics of one leaf, or of several combined, which have no path, dtype or shape; see `lw.stats`."""
 
     __slots__ = ("dtype", "path", "shape")
 
@@ -45,9 +46,9 @@ class Row(Moments):
         self.shape = shape
 
     def quantile(self, q: float) -> float:
-        """The magnitude that this share of the values does not exceed, read from the histogram: within the bin of the
-        value that is there, so right up to a factor of two, and exact where that is zero or the largest. Of magnitudes
-        below 2**-126 or from 2**128 on no more is known than that.
+        """The magnitude that a share `q` of the values does not exceed, estimated from the histogram. It is in the same
+        bin as the exact value, so it is right up to a factor of two, and exact for zeros and for the largest value.
+        Magnitudes below 2**-126 share one bin, and so do those from 2**128 on.
 
         >>> import torch, leafwise as lw
         >>> row = lw.stats({"w": torch.tensor([0.0, 0.5, -3.0, 100.0])})["w"]
@@ -56,7 +57,7 @@ class Row(Moments):
         """
         number: Any = q
         if not isinstance(number, Real) or not 0 <= float(number) <= 1:
-            raise QueryError(f"a quantile is between 0 and 1, not {q!r}")
+            raise QueryError(f"quantile() takes a number between 0 and 1, not {q!r}")
         histogram = self._histogram("quantile")
         wanted = q * self.finite
         passed = float(self.zeros)
@@ -68,7 +69,7 @@ class Row(Moments):
             return 0.0
         for exponent, count in enumerate(histogram.counts, histogram.lowest):
             if count and wanted <= passed + count:
-                # Where in the bin, as if all values in it were equally likely.
+                # The position within the bin, as if its values were evenly distributed.
                 share = max(wanted - passed - 0.5, 0) / count
                 low, high = 2.0**exponent, min(2.0 ** (exponent + 1), float(self.absmax))
                 return low + share * (max(high, low) - low)
@@ -85,19 +86,19 @@ class Row(Moments):
         """
         name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
         if name not in _RANGES:
-            raise QueryError(f"outside() knows the floating dtypes {', '.join(_RANGES)}, not {dtype!r}")
+            raise QueryError(f"outside() supports the dtypes {', '.join(_RANGES)}, not {dtype!r}")
         histogram = self._histogram("outside")
         floats = _RANGES[name]
         normal = floats.smallest_normal
-        assert normal is not None  # as _RANGES has only those
+        assert normal is not None  # since _RANGES has only such dtypes
         smallest = normal - floats.fraction_bits
-        # Values in the last bin that fits may be rounded to infinity, if the largest of all is.
+        # If the largest value is rounded to infinity, the bin of the largest finite number counts as overflowing.
         partly = floats.largest_exponent + (not self.finite or self.absmax < floats.overflows_from)
         counts = [0, 0, 0]
         for exponent, count in enumerate(histogram.counts, histogram.lowest):
             if exponent >= partly:
                 counts[0] += count
-            elif exponent < smallest - 1:  # just below the smallest, they are rounded up
+            elif exponent < smallest - 1:  # values in the bin below the smallest number are rounded up to it
                 counts[2] += count
             elif exponent < normal:
                 counts[1] += count
@@ -105,15 +106,15 @@ class Row(Moments):
 
     def _histogram(self, method: str) -> Histogram:
         if self.histogram is None:
-            raise QueryError(f"{method}() needs the histogram; leave out histogram=False")
+            raise QueryError(f"{method}() needs the histogram; call lw.stats without histogram=False")
         return self.histogram
 
     def numbers(self) -> dict[str, Any]:
-        """The dtype, and all statistics but the histogram, by name."""
+        """The dtype and all statistics except the histogram, by name."""
         return {"dtype": self.dtype, **self.statistics()}
 
     def _key(self) -> tuple[Any, ...]:
-        # nan is nothing's equal, and here it is.
+        # Two NaN are equal here.
         return self.path, self.dtype, self.shape, *(None if value != value else value for value in _VALUES(self))
 
     def __eq__(self, other: object) -> bool:

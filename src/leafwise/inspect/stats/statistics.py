@@ -1,4 +1,4 @@
-"""`lw.stats`: one look at every value of a tree."""
+"""`lw.stats`: statistics of every leaf of a tree, in one pass."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -22,11 +22,11 @@ from leafwise.share.places import nothing_matches
 
 
 class Stats(Table, Mapping[str, Row], kind="stats"):
-    """Statistics by path; prints as a table. See `lw.stats`.
+    """Statistics by path. Prints as a table. See `lw.stats`.
 
-    `s["2.weight"]` is the row of a leaf, under any of its names, `s["2"]` the table of a part, in which places may be
-    named as seen from there. `total` is all of it as one row, each shared leaf once. `skipped` says of what there are
-    no statistics, and why.
+    `s["2.weight"]` is the row of a leaf, under any of its names; `s["2"]` is the table of a part, which also accepts
+    paths relative to it. `total` is one row for all leaves, each tied leaf counted once. `skipped` maps the leaves
+    without statistics to the reason.
     """
 
     def __init__(self, t: Tree, of: str, waiting: "_Waiting", skipped: dict[int, str]) -> None:
@@ -35,13 +35,13 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
 
     @cached_property
     def _rows(self) -> dict[str, int]:
-        """The row of the tree of each leaf with statistics, by its path."""
+        """The tree row of each leaf with statistics, by its path."""
         columns, moments = self.tree.columns, self._waiting.moments
         return {columns.row_text(row): row for row in self.tree.first_rows if columns.ties.get(row, row) in moments}
 
     @cached_property
     def _of_leaf(self) -> dict[int, int]:
-        """For each leaf with statistics, the row that it is told under."""
+        """The tree row under which each leaf with statistics is listed."""
         ties = self.tree.columns.ties
         return {ties.get(row, row): row for row in self._rows.values()}
 
@@ -59,17 +59,17 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
         row = self._rows.get(path) if isinstance(path, str) else None
         if row is not None:
             return self._row(row)
-        place = self.tree[path]  # under another of its names, or as seen from the part that this is
+        place = self.tree[path]  # another name of the leaf, or a path relative to this part
         if isinstance(place, Tree):
             return Stats(place, self.of, self._waiting, self._skipped)
         if not isinstance(place, Leaf):
-            raise PathError(f'"{path}" is a plain value, of which there are no statistics')
+            raise PathError(f'"{path}" is a plain value; only leaves have statistics')
         columns, leaf = self.tree.columns, place.number
         if columns.row_op(place.row).slices is not None:
             whole = columns.row_text(leaf)
-            raise PathError(f'"{path}" is a part of {whole}; statistics are of whole leaves, "{whole}" here')
+            raise PathError(f'"{path}" is a slice of {whole}, and only whole leaves have statistics; use "{whole}"')
         if leaf in self._skipped:
-            raise PathError(f'there are no statistics of "{path}": {self._skipped[leaf]}')
+            raise PathError(f'"{path}" has no statistics: {self._skipped[leaf]}')
         return self._row(self._of_leaf.get(leaf, place.row))
 
     def __contains__(self, path: object) -> bool:
@@ -108,7 +108,7 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
         return Stats(self.tree.select(where), self.of, self._waiting, self._skipped)
 
     def fold(self, where: Any) -> Row:
-        """The leaves that match a query as one row, as if they were one array.
+        """One row for all leaves that match a query, as if they were one array.
 
         >>> import torch, leafwise as lw
         >>> s = lw.stats({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([6.0])})
@@ -120,18 +120,18 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
             raise nothing_matches(self.tree, where)
         if not part:
             path, reason = next(iter(part.skipped.items()))
-            raise PathError(f"there are no statistics of what {where!r} matches; {path}: {reason}")
+            raise PathError(f"none of the leaves that match {where!r} has statistics; {path}: {reason}")
         return part.total
 
     @cached_property
     def total(self) -> Row:
-        """All of it as one row."""
+        """One row for all leaves."""
         ties, moments = self.tree.columns.ties, self._waiting.moments
         return Row(together([moments[ties.get(row, row)] for row in self._rows.values()]))
 
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
-        """The table as plain text, `width` columns wide. `depth` is the number of path entries that get a line of
-        their own; `full` shows every leaf."""
+        """The table as plain text, `width` columns wide. `depth` is the number of path entries down to which parts get
+        their own line; `full` shows every leaf."""
         return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))
 
 
@@ -139,15 +139,15 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
 def stats(
     source: Any, of: Literal["value", "grad"] = "value", histogram: bool = True, *, progress: bool = False
 ) -> Stats:
-    """Looks once at every value of a model, an optimizer's state, a container, a file, a folder or a URL.
+    """Computes statistics of a model, optimizer state, a container, a file, a folder or a URL, in one pass.
 
-    Of each leaf, and of all of it, there are: `count`, `nan`, `posinf`, `neginf`, `zeros`, `subnormals`; and of the
-    finite values `min`, `max`, `mean`, `std` (of these very values: divided by their number), `l1`, `l2`, `absmax`,
-    and, unless `histogram=False`, how many have which magnitude. `of="grad"` looks at gradients. A shared leaf counts
-    once. Leaves without values, or of a dtype that nobody knows, are listed in `.skipped`.
+    For each leaf and for the total: `count`, `nan`, `posinf`, `neginf`, `zeros`, `subnormals`; and over the finite
+    values `min`, `max`, `mean`, `std` (the population standard deviation), `l1`, `l2`, `absmax` and, unless
+    `histogram=False`, a histogram of magnitudes. `of="grad"` measures gradients instead of values. A tied leaf counts
+    once. Leaves without values, or with an unsupported dtype, are listed in `.skipped`.
 
-    Files are read in pieces; `progress` shows a bar for that. On a GPU the call returns at once, and the first look at
-    a number waits. The same values give the same bits, whatever the number of threads.
+    Files are read in pieces; `progress` shows a progress bar. On a GPU the call returns immediately, and reading the
+    first result waits for the computation. The same values give the same bits, whatever the number of threads.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(2, 2)
@@ -187,7 +187,7 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
         raise _nothing_to_see(t, leaves, skipped, of)
     seen = [leaf for leaf in leaves if leaf not in skipped]
     waiting = _Waiting(columns, {leaf: spec for leaf, (spec, _, _) in zip(seen, columns.facts(seen), strict=True)})
-    with bar(sum(spec.nbytes for spec in waiting.specs.values()), "looking", progress) as count:
+    with bar(sum(spec.nbytes for spec in waiting.specs.values()), "measuring", progress) as count:
         for batch in batches:
             measured = [
                 pair for pair in zip(batch.rows, batch.values, strict=True) if not skipped or pair[0] not in skipped
@@ -200,15 +200,15 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
 def _nothing_to_see(t: Tree, leaves: list[int], skipped: dict[int, str], of: str) -> WalkError:
     columns = t.columns
     if of == "grad" and t.is_file:
-        return WalkError("a file holds no gradients; leave out of=")
+        return WalkError("a file contains no gradients; leave out of=")
     if of == "grad" and set(skipped.values()) == {"it has no gradient"}:
         return WalkError('no leaf has a gradient; call lw.stats(model, of="grad") after backward()')
     first = columns.row_text(leaves[0])
-    return WalkError(f"no leaf has values to look at; {first}: {skipped[leaves[0]]}")
+    return WalkError(f"no leaf has values to measure; {first}: {skipped[leaves[0]]}")
 
 
 class _Waiting:
-    """The moments of leaves, some of which may still be on their way; and what the leaves were when they were asked."""
+    """The moments of the leaves, some of which may still be computed; and the specs of the leaves when it began."""
 
     def __init__(self, columns: Columns, specs: dict[int, Spec]) -> None:
         self._columns, self.specs = columns, specs
@@ -253,4 +253,4 @@ class _Waiting:
     def _failed(self, leaves: Sequence[int], error: Exception) -> WalkError:
         names = listed([self._columns.row_text(leaf) for leaf in leaves], 3)
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return WalkError(f"could not look at the values of {names}: {reason}")
+        return WalkError(f"cannot measure {names}: {reason}")

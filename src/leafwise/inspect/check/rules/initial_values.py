@@ -1,4 +1,4 @@
-"""Rules about initial values: their scale, and whether they are what was declared."""
+"""Rules about initial values: whether their scale is usual, and whether they are distributed as declared."""
 
 import math
 from typing import NamedTuple
@@ -12,20 +12,19 @@ from leafwise.inspect.check.rules.registry import Reports, report, rule, warning
 from leafwise.inspect.stats.rows import Row
 from leafwise.iterate.initializers import InitializerError, Orthogonal, Padded, fans
 
-_HINT = "lw.initialize(model, rules) draws it so, and all others anew"
-_NOT_ORTHOGONAL = 0.05  # from the identity; in bfloat16, rounding makes a hundredth
-# How many times what the nearest of the usual initializers gives: what is far, and what is surely wrong. The latter
-# also of siblings: those of trained models differ by ten to thirty times, of some fresh ones by fifty.
+_NOT_ORTHOGONAL = 0.05  # distance from the identity; rounding to bfloat16 alone gives 0.01
+# Ratios of a standard deviation to that of the nearest usual initializer: too small, too large, and surely wrong. The
+# last one is also applied to siblings, which differ by 10 to 30 times in trained models and by 50 in some fresh ones.
 _SMALL, _LARGE, _HUGE = 1 / 50, 8.0, 100.0
-_SIBLINGS = 2  # that there must be, for them to say what is usual
+_SIBLINGS = 2  # siblings needed to know what is usual
 
 
 @rule("LW201", "scale")
 def scale(evidence: Evidence) -> Reports:
     """A weight much larger or smaller than the usual initializers make it for its fan-in and fan-out: activations would
-    explode, or vanish. Not of what is frozen, or a byte each and scaled elsewhere. A warning when it is a hundred times
-    too large, or a hundred times as large as its siblings, the weights of the same role in layers of the same type;
-    otherwise noted: models that are only ever loaded begin with anything."""
+    explode or vanish. Skips frozen weights and weights of one byte per value, which are scaled elsewhere. A warning if
+    it is 100 times too large, or 100 times as large as its siblings (weights of the same role in layers of the same
+    type). Otherwise only a note, since models that are always loaded from a checkpoint may start with any values."""
     parameters = evidence.float_leaves(kind="parameter")
     weights = [weight for leaf, row in parameters if (weight := _weight(evidence, leaf, row))]
     outliers = _sibling_outliers(weights)
@@ -44,13 +43,13 @@ def scale(evidence: Evidence) -> Reports:
             level,
             leaf,
             f"std {row.std:.3g} is {siblings}{factor} that of {near.name} "
-            f"({near.std:.3g}), the nearest of the usual for fan-in {fan_in:,} and fan-out {fan_out:,}; its shape is "
-            f"{distribution_name(row)}; {leaf.reinitialize_hint}",
+            f"({near.std:.3g}), the closest usual initializer for fan-in {fan_in:,} and fan-out {fan_out:,}; the "
+            f"distribution looks {distribution_name(row)}; {leaf.reinitialize_hint('to draw it again')}",
         )
 
 
 class _Weight(NamedTuple):
-    """A weight with its fans, and what its siblings have in common."""
+    """A weight with its fan-in and fan-out, and the kind (role and layer type) that it shares with its siblings."""
 
     leaf: LeafEvidence
     row: Row
@@ -59,8 +58,8 @@ class _Weight(NamedTuple):
     kind: tuple[str | None, str]
 
     def scales(self) -> tuple[float, float, float]:
-        """Its scale as it is, which is alike where all layers begin with the same deviation; for its fan-in, and for
-        both fans, which are alike where that depends on them."""
+        """Three measures of its scale: the standard deviation itself, the same among siblings that all start with one
+        standard deviation; and relative to fan-in and to both fans, the same where initial values depend on these."""
         std = self.row.std
         return std, std * math.sqrt(self.fan_in), std * math.sqrt(self.fan_in + self.fan_out)
 
@@ -74,8 +73,8 @@ def _weight(evidence: Evidence, leaf: LeafEvidence, row: Row) -> _Weight | None:
 
 
 def _sibling_outliers(weights: list[_Weight]) -> dict[int, str]:
-    """For each weight that is a hundred times larger than its siblings by every measure: text that says so, by the
-    number of the leaf."""
+    """For each weight that is 100 times larger than its siblings by every measure, a text that says so; by the number
+    of the leaf."""
     kinds: dict[tuple[str | None, str], list[_Weight]] = {}
     for weight in weights:
         kinds.setdefault(weight.kind, []).append(weight)
@@ -90,21 +89,21 @@ def _sibling_outliers(weights: list[_Weight]) -> dict[int, str]:
             times = min(scale / median for scale, median in zip(scales, medians, strict=True))
             if times > _HUGE:
                 outliers[weight.leaf.number] = (
-                    f"{times:.3g} × that of its siblings (the median of {len(siblings) - 1:,} other {role} of {owner} "
-                    f"is {medians[0]:.3g}), and "
+                    f"{times:.3g} × that of its siblings (median {medians[0]:.3g} of {len(siblings) - 1:,} other "
+                    f"{role} leaves in {owner} layers) and "
                 )
     return outliers
 
 
 def _median_without(ordered: list[float], number: float) -> float:
-    """The median of all numbers but this; of two in the middle the larger, so that a single outlier among few does not
-    make the rest look small."""
+    """The median of all numbers except this one. With two numbers in the middle it is the larger, so that a single
+    outlier among few numbers does not make the rest look small."""
     middle = (len(ordered) - 1) // 2
     return ordered[middle + 1] if number <= ordered[middle] else ordered[middle]
 
 
 def _fans(leaf: LeafEvidence) -> tuple[int, int] | None:
-    """How many numbers go into an output, and come out of an input; None where nobody says."""
+    """Fan-in and fan-out of a weight; None if they are not known."""
     try:
         fan_in, fan_out = fans(leaf.handle) if leaf.is_weight else (0, 0)
     except InitializerError:
@@ -114,36 +113,43 @@ def _fans(leaf: LeafEvidence) -> tuple[int, int] | None:
 
 @rule("LW202", "not as declared")
 def not_as_declared(evidence: Evidence) -> Reports:
-    """Values that are not from the distribution that `init=` declares: by their mean, their deviation, or the shape of
-    their histogram."""
+    """Values that do not follow the distribution that `init=` declares, judged by their mean, standard deviation and
+    histogram."""
+    hint = (
+        "initialize it in the model this file was saved from"
+        if evidence.tree.is_file
+        else "lw.initialize(model, rules) draws it as declared, and all other leaves again"
+    )
     for number, rule_text, drawn in evidence.declared:
         leaf = evidence.by_number[number]
         row = leaf.stats
         if row is None or not row.finite:
             continue
         if isinstance(drawn, Orthogonal):
-            if reason := _not_orthogonal(leaf, row, drawn):
-                yield warning(leaf, f"{reason} by {rule_text}; {_HINT}")
+            if reason := _not_orthogonal(leaf, row, drawn, rule_text):
+                yield warning(leaf, f"{reason}; {hint}")
             continue
         draw, zeros = (drawn.draw, 1 / leaf.shape[0]) if isinstance(drawn, Padded) else (drawn, 0.0)
         if deviates(row, draw, zeros):
             mean, std = mean_and_std(draw)
             yield warning(
                 leaf,
-                f"mean {row.mean:.3g}, std {row.std:.3g}, {distribution_name(row)}; declared is {_draw_name(draw)} "
-                f"with mean {mean:.3g}, std {std:.3g} by {rule_text}; {_HINT}",
+                f"looks {distribution_name(row)} with mean {row.mean:.3g}, std {row.std:.3g}, but {rule_text} declares "
+                f"{_draw_name(draw)} with mean {mean:.3g}, std {std:.3g}; {hint}",
             )
 
 
-def _not_orthogonal(leaf: LeafEvidence, row: Row, drawn: Orthogonal) -> str:
-    """Why a matrix has no orthogonal rows or columns; empty where it has."""
+def _not_orthogonal(leaf: LeafEvidence, row: Row, drawn: Orthogonal, rule_text: str) -> str:
+    """Why the rows or columns of a matrix are not orthogonal as declared; empty if they are."""
     from leafwise.inspect.check.spectrum import orthogonality_error
 
     expected = abs(drawn.gain) * math.sqrt(min(leaf.shape[0], math.prod(leaf.shape[1:])))
     if not math.isclose(row.l2, expected, rel_tol=0.02):
-        return f"its norm is {row.l2:.4g}; declared is orthogonal with norm {expected:.4g}"
+        return f"its norm is {row.l2:.4g}, but {rule_text} declares an orthogonal matrix with norm {expected:.4g}"
     error = orthogonality_error(leaf, drawn.gain)
-    return f"it is {error:.2g} off being orthogonal, which is declared" if error > _NOT_ORTHOGONAL else ""
+    if error <= _NOT_ORTHOGONAL:
+        return ""
+    return f"it is not orthogonal (relative error {error:.2g}), but {rule_text} declares an orthogonal matrix"
 
 
 def _draw_name(draw: Draw) -> str:

@@ -1,4 +1,4 @@
-"""Rules about precision: what would not survive another dtype, mixed dtypes, and shapes that are not known yet."""
+"""Rules about precision and shape: values lost in a cast, mixed dtypes, and shapes that are not known yet."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ from leafwise.inspect.check.rules.registry import Reports, note, report, rule, w
 from leafwise.inspect.stats.rows import Row
 
 _FLOAT16, _FLOAT8 = "float16", "float8_e4m3fn"
-_VANISHING = 0.01  # of the values of a leaf, in float16
-_VANISHING_IN_FLOAT8 = 0.25  # healthy weights lose some percent without a scale
+_VANISHING = 0.01  # share of the values of a leaf that may become zero in float16
+_VANISHING_IN_FLOAT8 = 0.25  # healthy weights lose a few percent if cast without a scale
 
 
 @rule("LW501", "overflows in float16")
 def overflows(evidence: Evidence) -> Reports:
-    """Parameters with values that float16 has no room for. Only noted: who does not cast does not mind."""
+    """Parameters with values too large for float16. Only a note, since it matters only if you cast them."""
     for leaf, row in _shrinking(evidence, _FLOAT16):
         if over := row.outside(_FLOAT16).overflow:
             yield note(
@@ -28,7 +28,7 @@ def overflows(evidence: Evidence) -> Reports:
 
 @rule("LW502", "underflows in float16")
 def underflows(evidence: Evidence) -> Reports:
-    """Parameters of which more than a hundredth would be zero in float16."""
+    """Parameters of which more than 1 % of the values would become zero in float16."""
     for leaf, row in _shrinking(evidence, _FLOAT16):
         vanish = row.outside(_FLOAT16).vanish
         if vanish > _VANISHING * row.finite:
@@ -37,21 +37,21 @@ def underflows(evidence: Evidence) -> Reports:
 
 @rule("LW503", "does not fit float8")
 def does_not_fit_float8(evidence: Evidence) -> Reports:
-    """Weights of which some would be infinite in float8_e4m3fn, or more than a quarter zero, if cast without a
-    scale."""
+    """Matrices with values too large for float8_e4m3fn, or of which more than a quarter would become zero, if cast
+    without a scale."""
     for leaf, row in _shrinking(evidence, _FLOAT8):
         outside = row.outside(_FLOAT8)
         if outside.overflow or outside.vanish > _VANISHING_IN_FLOAT8 * row.finite:
             losses = ", ".join(
-                f"{_share(count, row)} would be {fate}"
-                for count, fate in ((outside.overflow, "beyond its largest"), (outside.vanish, "zero"))
+                f"{_share(count, row)} would {fate}"
+                for count, fate in ((outside.overflow, "overflow"), (outside.vanish, "be zero"))
                 if count
             )
-            yield note(leaf, f"{losses} in {_FLOAT8}; scale them before the cast: its range is 2^-9 to 448")
+            yield note(leaf, f"{losses} in {_FLOAT8}; scale them before the cast, since its range is 2^-9 to 448")
 
 
 def _shrinking(evidence: Evidence, dtype: str) -> Iterator[tuple[LeafEvidence, Row]]:
-    """Parameters that a cast would make smaller, and that hold more than zeros; for bytes, only matrices."""
+    """Parameters that the cast would shrink and that are not all zero; for float8, only matrices without a scale."""
     nbytes = 2 if dtype == _FLOAT16 else 1
     for leaf, row in evidence.float_leaves(kind="parameter"):
         shrinks = leaf.spec.nbytes > nbytes * leaf.spec.size or leaf.spec.dtype == "bfloat16"
@@ -60,7 +60,7 @@ def _shrinking(evidence: Evidence, dtype: str) -> Iterator[tuple[LeafEvidence, R
 
 
 def _is_scaled(evidence: Evidence, leaf: LeafEvidence) -> bool:
-    """Whether it stands beside values of a byte each, whose scale it may be."""
+    """Whether the same node also has a leaf of one byte per value, whose scale this leaf may be."""
     columns = evidence.columns
     beside = columns.facts(columns.own_rows(columns.row_nodes[leaf.number]))
     return any(0 < facts.spec.nbytes <= facts.spec.size for facts in beside)
@@ -72,7 +72,7 @@ def _share(count: int, row: Row) -> str:
 
 @rule("LW511", "mixed dtypes")
 def mixed_dtypes(evidence: Evidence) -> Reports:
-    """Parameters of one layer with different floating dtypes."""
+    """Parameters of one layer with different floating-point dtypes."""
     layers: dict[int, list[LeafEvidence]] = {}
     for leaf in evidence.leaves:
         if leaf.kind == "parameter" and is_float(leaf.spec.dtype) and leaf.role is not None:
@@ -80,18 +80,17 @@ def mixed_dtypes(evidence: Evidence) -> Reports:
                 layers.setdefault(evidence.columns.row_nodes[row], []).append(leaf)
     for leaves in layers.values():
         dtypes = {leaf.spec.dtype: leaf.path for leaf in leaves}
-        # Values of a byte each have their scales beside them, in another dtype.
+        # Weights of one byte per value have scales of another dtype in the same layer.
         if len(dtypes) > 1 and all(leaf.spec.nbytes > leaf.spec.size for leaf in leaves):
             names = ", ".join(f"{path.rpartition('.')[2]} {dtype}" for dtype, path in dtypes.items())
-            yield warning(leaves[0], f"one layer in several dtypes: {names}; cast the whole layer to one of them")
+            yield warning(leaves[0], f"this layer has several dtypes: {names}; cast the whole layer to one of them")
 
 
 @rule("LW512", "no shape yet")
 def no_shape_yet(evidence: Evidence) -> Reports:
-    """Parameters of a lazy layer that has seen no input. An error where an optimizer has it already."""
+    """Parameters of a lazy layer that has not seen any input yet. An error if an optimizer already has them."""
     for leaf in evidence.leaves:
         if leaf.spec.shape is None and not leaf.spec.size and leaf.kind != "state":
             level: Level = "error" if evidence.coverage and evidence.coverage.steps(leaf) else "note"
-            yield report(
-                level, leaf, "it has no shape yet, as of a lazy layer; run one forward, then make the optimizer"
-            )
+            message = "its shape is not known yet (lazy layer); run one forward pass before you make the optimizer"
+            yield report(level, leaf, message)

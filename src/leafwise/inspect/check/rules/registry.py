@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Report(NamedTuple):
-    """What a rule reports: a `Finding` without the code, which the rule adds."""
+    """A finding of a rule function, without the code, which `CheckRule` adds."""
 
     level: Level
     path: str
@@ -47,8 +47,7 @@ _FILES = ("values", "units", "initial_values", "sharing", "training", "precision
 
 
 class CheckRule(NamedTuple):
-    """A rule: its code, its name, and what it looks for. One that is `opt_in` runs only where its exact code is
-    selected."""
+    """A rule: its code, its name, and what it looks for. An `opt_in` rule runs only if its exact code is selected."""
 
     code: str
     name: str
@@ -64,7 +63,7 @@ _RULES: dict[str, CheckRule] = {}
 
 
 def rule(code: str, name: str, *, opt_in: bool = False) -> "Callable[[CheckFunction], CheckFunction]":
-    """Makes a function a rule; its docstring says what it is about."""
+    """Registers a function as a rule; its docstring is the description that `leafwise check --rules` shows."""
 
     def register(function: "CheckFunction") -> "CheckFunction":
         assert code not in _RULES, code
@@ -83,7 +82,7 @@ def all_rules() -> dict[str, CheckRule]:
 
 
 def selected_rules(select: Any, ignore: Any) -> list[CheckRule]:
-    """The rules that `select` and `ignore` leave: codes, or fronts of codes such as "LW3"."""
+    """The rules that remain after `select` and `ignore`, which take codes or prefixes of codes such as "LW3"."""
     rules = all_rules()
     wanted = None if select is None else _codes(select, rules, "select")
     unwanted = _codes(() if ignore is None else ignore, rules, "ignore")
@@ -99,16 +98,16 @@ def _is_wanted(rule: CheckRule, wanted: list[str] | None) -> bool:
 def _codes(argument: Any, rules: Iterable[str], option: str) -> list[str]:
     items = [argument] if isinstance(argument, str) else argument
     if not isinstance(items, Iterable):
-        raise QueryError(f'{option}= takes codes of rules, such as ["LW101", "LW3"], not {argument!r}')
-    # A string may hold several codes, as on a command line.
+        raise QueryError(f'{option}= takes rule codes or their prefixes, such as ["LW101", "LW3"], not {argument!r}')
+    # A string may contain several codes, as on the command line.
     codes = [
         code for item in items for code in (re.split(r"[,\s]+", item) if isinstance(item, str) else [item]) if code
     ]
     if not codes and option == "select":
-        raise QueryError("select= names no rule; leave it out for all of them")
+        raise QueryError("select= is empty; name at least one rule, or leave it out to run all of them")
     for code in codes:
         if not isinstance(code, str) or not any(known.startswith(code) for known in rules):
             near = get_close_matches(str(code), rules, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(rules)}"
+            hint = f"did you mean {near[0]!r}?" if near else f"the codes are {', '.join(rules)}"
             raise QueryError(f"{option}=: no rule has the code {code!r}; {hint}")
     return codes

@@ -1,4 +1,4 @@
-"""Rules about sharing: ties that came undone or are split, and what looks as if it should be one."""
+"""Rules about sharing: ties that are undone or split, and leaves that look as if they should be tied."""
 
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Level
@@ -8,7 +8,7 @@ from leafwise.inspect.check.rules.registry import Reports, error, report, rule, 
 
 @rule("LW301", "tie undone")
 def tie_undone(evidence: Evidence) -> Reports:
-    """A tie that was declared, by `lw.tie` or `lw.keep_ties`, and holds no longer."""
+    """A tie that `lw.tie` or `lw.keep_ties` declared and that no longer holds."""
     for undone in evidence.tree.undone:
         if not _split(evidence, str(undone.path), str(undone.source)):
             yield error(str(undone.path), f"{undone}; {undone.repair()}")
@@ -16,21 +16,23 @@ def tie_undone(evidence: Evidence) -> Reports:
 
 @rule("LW302", "tie split")
 def tie_split(evidence: Evidence) -> Reports:
-    """A tie whose names are on different devices, or have different dtypes: a declared one, or a table and a head that
-    hold the same numbers."""
+    """A tie whose names are on different devices or have different dtypes: a declared tie, or an embedding and a head
+    with the same values."""
     declared = set()
     for undone in evidence.tree.undone:
         if split := _split(evidence, str(undone.path), str(undone.source)):
             declared.add(str(undone.path))
-            yield error(str(undone.path), f"declared tied to {undone.source}, and split: {split}; {undone.repair()}")
+            yield error(str(undone.path), f"declared tied to {undone.source}, but they have {split}; {undone.repair()}")
     for table, head in evidence.tables_and_heads:
         split = _placement_difference(table, head)
         if split and head.path not in declared and evidence.value_kinds(table, head) & {"same", "cast"}:
-            yield warning(
-                head.path,
-                f"the same numbers as {table.path}, and split: {split}; put both on one device in one dtype, then "
-                f"lw.tie(model, {head.path_literal}, to={table.path_literal})",
+            hint = (
+                "cast one of them, and tie them in the model this file was saved from"
+                if evidence.tree.is_file
+                else "put both on one device in one dtype, then "
+                f"lw.tie(model, {head.path_literal}, to={table.path_literal})"
             )
+            yield warning(head.path, f"has the same values as {table.path}, but they have {split}; {hint}")
 
 
 def _split(evidence: Evidence, path: str, source: str) -> str:
@@ -39,25 +41,26 @@ def _split(evidence: Evidence, path: str, source: str) -> str:
 
 
 def _placement_difference(first: LeafEvidence, second: LeafEvidence) -> str:
-    pairs = ((first.spec.device, second.spec.device), (first.spec.dtype, second.spec.dtype))
-    return ", ".join(f"{a} and {b}" for a, b in pairs if a != b)
+    pairs = (("devices", first.spec.device, second.spec.device), ("dtypes", first.spec.dtype, second.spec.dtype))
+    return " and ".join(f"different {what} ({a} and {b})" for what, a, b in pairs if a != b)
 
 
 @rule("LW303", "equal, not tied")
 def equal_untied(evidence: Evidence) -> Reports:
-    """Leaves that hold the same bits, perhaps transposed, and are not tied. A warning for a table and a head of one
-    shape; otherwise noted, since layers that are copies of each other begin so."""
+    """Leaves with the same bits, possibly transposed, that are not tied. A warning for an embedding and a head of the
+    same shape; otherwise only a note, since layers that are copies of each other start that way."""
     pairs = {(table.number, head.number) for table, head in evidence.tables_and_heads}
     for first, copies in evidence.equal_leaves:
         for copy, transposed in copies.items():
             level: Level = "warning" if {(first.number, copy.number), (copy.number, first.number)} & pairs else "note"
-            message = f"the same {first.spec.size:,} values as {first.path}{', transposed' * transposed}, and not tied"
+            values = f"{first.spec.size:,} values as {first.path}{', transposed' * transposed}"
+            message = f"has the same {values}, but is not tied to it"
             yield report(level, copy, message + _tie_hint(evidence, first, copy, ", transpose=True" * transposed))
 
 
 @rule("LW304", "shared memory, separate gradients")
 def shared_memory(evidence: Evidence) -> Reports:
-    """Distinct parameters over one memory, each with a gradient of its own: a step of one is a step of both."""
+    """Distinct parameters in the same memory, each with its own gradient: a step of one changes both."""
     for shared in evidence.tree.shared_memory:
         if "separate" not in shared.reason:
             continue
@@ -65,13 +68,13 @@ def shared_memory(evidence: Evidence) -> Reports:
         for leaf in rest:
             same = first.shape == leaf.shape and "same" in evidence.value_kinds(first, leaf)
             hint = (
-                _tie_hint(evidence, first, leaf, "") if same else "; make one of them a view of the other: see lw.tie"
+                _tie_hint(evidence, first, leaf, "") if same else "; tie one of them as a view of the other, see lw.tie"
             )
-            yield warning(leaf, f"lies over the memory of {first.path}, with a gradient of its own{hint}")
+            yield warning(leaf, f"shares the memory of {first.path}, but has its own gradient{hint}")
 
 
 def _tie_hint(evidence: Evidence, first: LeafEvidence, second: LeafEvidence, options: str) -> str:
-    """What to type to tie two leaves; empty where that is impossible."""
+    """What to type to tie two leaves; empty if they cannot be tied here."""
     if evidence.tree.is_file or {first.kind, second.kind} != {"parameter"}:
         return ""
-    return f"; if they should be one: lw.tie(model, {second.path_literal}, to={first.path_literal}{options})"
+    return f"; if they should be tied: lw.tie(model, {second.path_literal}, to={first.path_literal}{options})"

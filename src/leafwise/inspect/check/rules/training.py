@@ -1,4 +1,4 @@
-"""Rules about training: gradients that are missing or not wanted, and what the optimizer steps."""
+"""Rules about training: missing and unwanted gradients, and the leaves that the optimizer steps."""
 
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.rules.registry import Reports, error, note, report, rule, warning
@@ -6,34 +6,37 @@ from leafwise.inspect.check.rules.registry import Reports, error, note, report, 
 
 @rule("LW401", "gradient missing")
 def gradient_missing(evidence: Evidence) -> Reports:
-    """A trainable leaf without a gradient, where others have one. Only noted: parts of a model may sit out a batch."""
+    """A trainable leaf without a gradient while others have one. Only a note, since a batch may not use every part of a
+    model."""
     if not evidence.gradients:
         return
+    count = len(evidence.gradients)
+    others = f"{count:,} other leaves have one" if count > 1 else "another leaf has one"
     for leaf in evidence.leaves:
         if leaf.kind == "parameter" and leaf.spec.trainable and not leaf.has_grad and leaf.spec.size:
             yield note(
                 leaf,
-                f"trainable, and without a gradient where {len(evidence.gradients):,} others have one; is it used by "
-                f"forward(), or was it detached? If it is meant, lw.freeze(model, {leaf.path_literal})",
+                f"trainable, but has no gradient, while {others}; is it used in forward(), or was it detached? If this "
+                f"is intended: lw.freeze(model, {leaf.path_literal})",
             )
 
 
 @rule("LW402", "gradient on a frozen leaf")
 def gradient_on_frozen(evidence: Evidence) -> Reports:
-    """A frozen leaf that still has a gradient: an optimizer that has it would step it."""
+    """A frozen leaf that still has a gradient: an optimizer that contains the leaf would step it."""
     for leaf in evidence.leaves:
         if leaf.kind == "parameter" and leaf.spec.trainable is False and leaf.has_nonzero_grad:
             yield warning(
                 leaf,
-                "frozen, and has a gradient from before, which an optimizer would step; set .grad = None, "
-                "or zero_grad() after freezing",
+                "frozen, but still has a gradient from before, so an optimizer would step it; set .grad = None, or "
+                "call zero_grad() after freezing",
             )
 
 
 @rule("LW411", "not in the optimizer")
 def not_in_optimizer(evidence: Evidence) -> Reports:
-    """A trainable leaf that no optimizer steps. Only noted where one steps an array of its shape in another precision,
-    and of a whole model in a dict of several, as an average is."""
+    """A trainable leaf that no optimizer steps. Only a note if an optimizer steps an array of the same shape in another
+    precision, or if none steps any leaf of one model in a dict of several, such as an average."""
     unstepped_parts: dict[str, int] = {}
     for leaf in evidence.leaves if evidence.coverage else ():
         if leaf.kind != "parameter" or not leaf.spec.trainable or evidence.coverage.steps(leaf):
@@ -44,53 +47,56 @@ def not_in_optimizer(evidence: Evidence) -> Reports:
         elif any(
             spec.shape == leaf.shape and spec.dtype != leaf.spec.dtype for spec in evidence.coverage.specs_outside_tree
         ):
-            yield note(leaf, "trainable, and stepped, if at all, as a copy in another precision; write that back to it")
+            message = (
+                "trainable, but not in the optimizer, which has an array of the same shape in another precision; if "
+                "that is its copy, write it back to this leaf after each step"
+            )
+            yield note(leaf, message)
         else:
             yield warning(
                 leaf,
-                "trainable, and no optimizer steps it; lw.groups(model) lists every leaf, or "
-                f"lw.freeze(model, {leaf.path_literal}) if that is meant",
+                "trainable, but not in the optimizer; make the optimizer from lw.groups(model), which has every "
+                f"trainable leaf. If this is intended: lw.freeze(model, {leaf.path_literal})",
             )
     for part, count in unstepped_parts.items():
-        yield note(
-            part, f"no optimizer steps any of its {count:,} trainable leaves; right for an average of another model"
-        )
+        leaves = f"any of its {count:,} trainable leaves" if count > 1 else "its only trainable leaf"
+        yield note(part, f"no optimizer steps {leaves}; expected for an average of another model")
 
 
 @rule("LW412", "in the optimizer twice")
 def in_optimizer_twice(evidence: Evidence) -> Reports:
-    """A leaf that the optimizer steps more than once a step, or two over one memory. Noted where several optimizers
-    have it: they may take turns."""
+    """A leaf that an optimizer steps more than once per step, or two leaves in the same memory that are both stepped.
+    Only a note if several optimizers step it, since they may take turns."""
     for problem in evidence.coverage.problems:
         if problem.problem in ("twice", "shared memory"):
             yield error(problem.path, problem.message)
     for leaf in evidence.leaves:
         if (count := evidence.coverage.optimizer_count(leaf)) > 1:
-            yield note(leaf, f"{count} optimizers step it; right where they take turns")
+            yield note(leaf, f"{count} optimizers step it; fine if they take turns")
 
 
 @rule("LW413", "frozen, in the optimizer")
 def frozen_in_optimizer(evidence: Evidence) -> Reports:
-    """A frozen leaf that the optimizer has. Noted, since it steps nothing without a gradient; a warning where there is
+    """A frozen leaf in the optimizer. Only a note, since leaves without a gradient are not stepped; a warning if it has
     one."""
     for leaf in evidence.leaves if evidence.coverage else ():
         if leaf.kind == "parameter" and leaf.spec.trainable is False and evidence.coverage.steps(leaf):
             yield report(
                 "warning" if leaf.has_nonzero_grad else "note",
                 leaf,
-                "frozen, and in the optimizer"
-                + (", which steps it by its old gradient" if leaf.has_nonzero_grad else "")
-                + "; make the optimizer from lw.groups(model), which leaves it out",
+                "frozen, but in the optimizer"
+                + (", which would step it with its old gradient" if leaf.has_nonzero_grad else "")
+                + "; make the optimizer from lw.groups(model), which leaves out frozen leaves",
             )
 
 
 @rule("LW414", "stale in the optimizer")
 def stale_in_optimizer(evidence: Evidence) -> Reports:
-    """What the optimizer steps although the model has it no longer: an error where a leaf of its shape is not stepped.
-    Otherwise noted, since an optimizer may step more than one model, and what is in none."""
+    """A parameter that is in the optimizer but no longer in the model. An error if a leaf of the same shape, which may
+    have replaced it, is not in the optimizer. Otherwise only a note, since an optimizer may also step other models."""
     for problem in evidence.coverage.problems:
         if problem.problem == "stale" and problem.like:
             yield error(problem.path, problem.message)
         elif problem.problem == "stale":
-            message = f"{problem.place} is in the optimizer, and not in what is checked; right if it belongs elsewhere"
+            message = f"{problem.place} is in the optimizer but not among the checked leaves; fine if used elsewhere"
             yield note(problem.path, message)

@@ -1,4 +1,4 @@
-"""Rules about units: rows and columns that are zero, alike, or never touched; and matrices of low rank."""
+"""Rules about units: rows and columns that are zero, duplicated or never trained; and matrices of low rank."""
 
 from math import prod
 
@@ -8,17 +8,17 @@ from leafwise.inspect.check.rules.registry import Reports, note, report, rule, w
 from leafwise.inspect.stats.rows import Row
 
 _NEARLY_ALL = 0.9  # of the units
-_LEAST = 64  # a matrix with fewer rows or columns has no rank to lose
-_LEADING = 8  # of so many singular values, one is called leading
+_LEAST = 64  # rows and columns; the rank of smaller matrices is not checked
+_LEADING = 8  # one in this many singular values counts as leading
 _MOST_LEADING = 128
-_COLLAPSED = 0.99  # of the sum of squares in the leading ones
+_COLLAPSED = 0.99  # share of the sum of squares in the leading singular values
 
 
 @rule("LW110", "dead units")
 def dead_units(evidence: Evidence) -> Reports:
-    """Outputs of a layer whose weights are all zero: they say the same whatever comes in. Only noted where the layer is
-    frozen, where they are the last ones or at least half, as after padding and pruning, and where nobody says which
-    axis is `out`."""
+    """Output units of a layer whose weights are all zero, so that they ignore the input. Only a note if the layer is
+    frozen, if they are the last units or at least half of them (as after padding or pruning), or if it is not known
+    which axis is `out`."""
     for leaf, row in evidence.float_leaves(kind="parameter"):
         if not (leaf.is_matrix or leaf.is_weight) or row.zeros == row.count or "embedding.table" in leaf.roles:
             continue
@@ -29,26 +29,25 @@ def dead_units(evidence: Evidence) -> Reports:
             yield report(
                 "warning" if leaf.is_weight and not looks_intended else "note",
                 leaf,
-                f"{_count_of(len(dead), size, noun)} all zero: {_first_few(dead)}; cut them out, or "
-                "initialize them again",
+                f"{_count_of(dead, size, noun)} all zero: {_first_few(dead)}; prune or reinitialize {_them(dead)}",
             )
 
 
 @rule("LW111", "unused inputs")
 def unused_inputs(evidence: Evidence) -> Reports:
-    """Inputs of a layer whose weights are all zero: what comes in there is not used."""
+    """Inputs of a layer whose weights are all zero, so that the layer ignores them."""
     for leaf, row in evidence.float_leaves(kind="parameter"):
         if not leaf.is_matrix or not leaf.is_weight or row.zeros == row.count:
             continue
         if unused := _zero_lines(leaf, row, 1 - leaf.out_axis):
             size = leaf.shape[1 - leaf.out_axis]
-            yield note(leaf, f"{_count_of(len(unused), size, 'input')} unused: {_first_few(unused)}")
+            yield note(leaf, f"{_count_of(unused, size, 'input')} unused (all weights are zero): {_first_few(unused)}")
 
 
 @rule("LW112", "dead units in the gradient")
 def dead_in_gradient(evidence: Evidence) -> Reports:
-    """Outputs of a layer with a gradient of zeros, where others have some: behind a ReLU that never fires, say. Only
-    noted: one batch is not all data."""
+    """Output units whose gradient is all zero while that of others is not, for example behind a ReLU that never fires.
+    Only a note, since one batch is not all the data."""
     has_nonzero_grads = any(row.zeros < row.count for row in evidence.grad_stats.values())
     for leaf in evidence.leaves:
         row = leaf.grad_stats if leaf.has_grad and leaf.is_weight else None
@@ -57,38 +56,41 @@ def dead_in_gradient(evidence: Evidence) -> Reports:
         size = leaf.shape[leaf.out_axis]
         if row.zeros == row.count and has_nonzero_grads:
             yield note(
-                leaf, f"its gradient is all zero, of all {size:,} units, where others have some; does it take part?"
+                leaf,
+                f"its gradient is zero for all {size:,} units, while other leaves have nonzero gradients; does the "
+                "loss depend on it?",
             )
         elif row.zeros < row.count and (dead := _zero_lines(leaf, row, leaf.out_axis, "grad")):
             yield note(
                 leaf,
-                f"{_count_of(len(dead), size, 'unit')} without gradient: {_first_few(dead)}; if that lasts for many "
-                "batches, they are dead: initialize them again, or lower the learning rate",
+                f"{_count_of(dead, size, 'unit', 'has', 'have')} a zero gradient: {_first_few(dead)}; if that lasts "
+                f"for many batches, reinitialize {_them(dead)} or lower the learning rate",
             )
 
 
 @rule("LW113", "rows alike")
 def duplicate_rows(evidence: Evidence) -> Reports:
-    """Rows or columns of a weight that are the same, bit by bit. A warning where nearly all units are one: symmetry
-    that was never broken. Otherwise noted, since some layers begin with copies, and so where the layer is frozen."""
+    """Rows or columns of a weight that are equal bit by bit. A warning if nearly all units of a layer are copies of
+    one, since the symmetry between them was never broken. Otherwise only a note, since some layers start with copies;
+    also if the layer is frozen."""
     for leaf, axis, duplicates in evidence.duplicate_rows:
         same = duplicates.same
         if not same:
             continue
         size, noun = leaf.shape[axis], _line_noun(leaf, axis)
-        copies = sum(len(group) - 1 for group in same)
+        copies = [line for group in same for line in group[1:]]
         unbroken = noun == "unit" and max(map(len, same)) > _NEARLY_ALL * size and not leaf.is_frozen
         yield report(
             "warning" if unbroken else "note",
             leaf,
-            f"{_count_of(copies, size, noun)} {'a copy' if copies == 1 else 'copies'} of another, such as "
-            f"{_first_few(same[0])}; what is alike stays alike: initialize it from different numbers",
+            f"{_count_of(copies, size, noun)} {'a copy' if len(copies) == 1 else 'copies'} of another, such as "
+            f"{_first_few(same[0])}; copies tend to stay equal in training: initialize them with different values",
         )
 
 
 @rule("LW114", "rows nearly alike")
 def near_duplicate_rows(evidence: Evidence) -> Reports:
-    """Rows or columns of a weight that differ by less than a thousandth of their length. Only noted: copies may be
+    """Rows or columns of a weight that differ by less than a thousandth of their norm. Only a note, since copies may be
     meant to drift apart."""
     from leafwise.inspect.check.duplicate_rows import MOST_MEASURED
 
@@ -101,41 +103,41 @@ def near_duplicate_rows(evidence: Evidence) -> Reports:
             pairs = f"{least}{len(near):,} pairs of {noun}s are" if len(near) > 1 else f"two {noun}s are"
             yield note(
                 leaf,
-                f"{pairs} nearly the same: {first} and {second} differ by {distance:.1e} of their length; merge them, "
-                "or initialize one again",
+                f"{pairs} nearly equal: {first} and {second} differ by {distance:.1e} of their norm; merge them or "
+                "reinitialize one",
             )
 
 
 @rule("LW115", "untouched rows of an embedding")
 def untouched_rows(evidence: Evidence) -> Reports:
-    """Rows of an embedding that training did not touch: as `against=` tells, or else the state of the optimizer, or the
-    gradient. Only noted: rare words are rare."""
+    """Rows of an embedding that training has not changed, judged by `against=`, or else by the optimizer state, or else
+    by the gradient. Only a note, since rare tokens may not have occurred yet."""
     from leafwise.inspect.check.duplicate_rows import same_rows
 
     for leaf in evidence.leaves:
-        if leaf.roles != {"embedding.table"}:  # as a head, too, every row has a gradient
+        if leaf.roles != {"embedding.table"}:  # if tied to a head, every row gets a gradient
             continue
         if leaf.path in evidence.changes and evidence.changes[leaf.path].kinds == ("changed",):
-            untouched, source = same_rows(leaf.bands(), evidence.baseline_bands(leaf)), "training has not"
+            untouched, source = same_rows(leaf.bands(), evidence.baseline_bands(leaf)), "training has not changed"
         elif evidence.coverage.state_of(leaf) is not None:
-            untouched, source = _zero_lines(leaf, None, 0, "state"), "no step of the optimizer has"
+            untouched, source = _zero_lines(leaf, None, 0, "state"), "no optimizer step has changed"
         elif leaf.has_grad and leaf.grad_stats is not None:
-            untouched, source = _zero_lines(leaf, leaf.grad_stats, 0, "grad"), "the gradient has not"
+            untouched, source = _zero_lines(leaf, leaf.grad_stats, 0, "grad"), "the gradient is zero for"
         else:
             continue
         untouched = [row for row in untouched if row != leaf.padding_row]
         if untouched:
             yield note(
                 leaf,
-                f"{_count_of(len(untouched), leaf.shape[0], 'row')} untouched: {_first_few(untouched)}; {source} "
-                "reached them so far. Leave such rows out of the vocabulary, or train longer",
+                f"{_count_of(untouched, leaf.shape[0], 'row')} untouched: {_first_few(untouched)}; {source} "
+                f"{_them(untouched)}; train longer, or remove rare tokens from the vocabulary",
             )
 
 
 @rule("LW116", "low rank", opt_in=True)
 def low_rank(evidence: Evidence) -> Reports:
-    """A matrix of which an eighth of the singular values, or 128 of them, have 99 % of the squares. Runs only if its
-    code is selected, since it multiplies every matrix."""
+    """A matrix whose leading singular values (an eighth of them, at most 128) make up more than 99 % of the sum of
+    squares. Runs only if its exact code is selected, since it has to multiply every matrix."""
     from leafwise.inspect.check.spectrum import leading_share
 
     for leaf, row in evidence.float_leaves(kind="parameter"):
@@ -147,13 +149,13 @@ def low_rank(evidence: Evidence) -> Reports:
         if share > _COLLAPSED:
             yield warning(
                 leaf,
-                f"{count:,} of {min(shape):,} singular values hold {min(share, 1):.1%} of the squares; its rank has "
-                "collapsed: factorise it, or look at what it was trained with",
+                f"{count:,} of {min(shape):,} singular values make up {min(share, 1):.1%} of the sum of squares: its "
+                "rank has collapsed; factorize it, or check how it was trained",
             )
 
 
 def _zero_lines(leaf: LeafEvidence, row: Row | None, axis: int, of: ValuesOf = "value") -> list[int]:
-    """The places along an axis where all is zero. Mostly there are too few zeros for even one."""
+    """The indices along an axis at which all values are zero. Skips the search if there are too few zeros for one."""
     from leafwise.inspect.check.duplicate_rows import zero_lines
 
     if row is not None and row.zeros < row.count // max(leaf.shape[axis], 1):
@@ -169,8 +171,13 @@ def _line_noun(leaf: LeafEvidence, axis: int) -> str:
     return "row" if axis == 0 else "column"
 
 
-def _count_of(count: int, size: int, noun: str) -> str:
-    return f"{count:,} of {size:,} {noun}s {'is' if count == 1 else 'are'}"
+def _count_of(lines: list[int], size: int, noun: str, singular: str = "is", plural: str = "are") -> str:
+    """How many lines, and a verb: "1 of 16 units is"."""
+    return f"{len(lines):,} of {size:,} {noun}s {singular if len(lines) == 1 else plural}"
+
+
+def _them(lines: list[int]) -> str:
+    return "it" if len(lines) == 1 else "them"
 
 
 def _first_few(numbers: list[int]) -> str:
