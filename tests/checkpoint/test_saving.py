@@ -234,7 +234,7 @@ def test_a_container_that_holds_itself_is_not_saved(tmp_path: Path) -> None:
     deep: list[Any] = [torch.ones(1)]
     deep.append(deep)
     for value, place in ((circle, "again.up.0"), ({"deep": deep}, "deep.1")):
-        with pytest.raises(lw.WalkError, match=rf"cannot save {place}: it is (the root|deep), which holds it"):
+        with pytest.raises(lw.WalkError, match=rf"cannot save {place}: it is (the root|deep), which contains it"):
             lw.save(value, tmp_path / "a.safetensors")
     shared = nn.Linear(2, 2)
     lw.save({"a": shared, "b": {"c": shared}}, tmp_path / "a.safetensors")  # twice, and no circle
@@ -393,6 +393,6 @@ def test_a_forked_child_does_not_wait_for_a_save_that_is_not_its_own(tmp_path: P
     saving = lw.save({"a": torch.ones(10)}, tmp_path / "a.safetensors", background=True)
     saving.wait()
     saving._process -= 1  # as in a child
-    with pytest.raises(lw.FileError, match=r"from which this one was forked"):
+    with pytest.raises(lw.FileError, match=r"from which this process was forked"):
         saving.wait()
     assert not saving.done

@@ -79,7 +79,7 @@ def test_the_constructor_computes_what_no_checkpoint_holds(tmp_path: Path) -> No
 
 def test_a_buffer_that_is_random_is_not_made_up(tmp_path: Path) -> None:
     path = lw.save(built(Drawing), tmp_path / "a.safetensors")
-    with pytest.raises(lw.LoadError, match=r"noise is a buffer on meta that no checkpoint holds"):
+    with pytest.raises(lw.LoadError, match=r"noise is a non-persistent buffer on meta: checkpoints do not store it"):
         lw.load(built(Drawing, meta=True), path)
     target = lw.load(built(Drawing, meta=True), path, allow={"missing"})
     assert target.noise.is_meta

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.optimizer_states import OptimizerStates
-from leafwise.checkpoint.plan import Feed, MustAgree, Plan, RestoredTie
+from leafwise.checkpoint.plan import Feed, MustAgree, Plan, RestoredTie, the_source
 from leafwise.checkpoint.source_values import SourceValues
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.rebuilding import Rebuilding
@@ -75,8 +75,8 @@ class Load:
             self.optimizers.restore(self.exchanged)
         except Exception as error:  # of somebody's set_extra_state or load_state_dict
             raise LoadError(
-                f"the values are loaded, and then {type(error).__name__} was raised: {error}; the model is changed, "
-                "and what comes after values (ties, states, plain values) may not all be",
+                f"{type(error).__name__} after the values were loaded: {error}; the model is changed, but ties, "
+                "optimizer states and plain values may be incomplete",
                 self.plan,
             ) from error
 
@@ -90,8 +90,8 @@ class Load:
             if not (self._same(first, order, second, op) if op.is_told else self._agree_in_memory(must)):
                 first_name, second_name = (self.source.columns.row_text(row) for row in (first, second))
                 problems.append(
-                    f"{name} is tied in the target, and the source holds two different values for it, {first_name} and "
-                    f'{second_name}; untie it first: lw.untie(model, "{name}")'
+                    f"{name} is tied in the model, but {the_source(self.plan.source)} has two different values for it, "
+                    f'{first_name} and {second_name}; untie it first: lw.untie(model, "{name}")'
                 )
         if problems:
             raise LoadError(["cannot load; nothing was changed", *(f"  {problem}" for problem in problems)], self.plan)
@@ -350,10 +350,10 @@ def check_overlaps(loads: list[Load]) -> None:
             continue
         names = listed(list(dict.fromkeys(target.feed.name for _, target, _ in met)), 6)
         if len(met) == 1:
-            why = "several of its elements lie in one place; give it memory of its own, with .clone() for instance"
+            why = "several of its elements share memory; give it memory of its own (.clone() or .copy())"
             raise LoadError(f"cannot load {names}: {why}; nothing was changed", met[0][0].plan)
         raise LoadError(
-            f"cannot load: {names} lie over one memory in the target, and the source holds values for them that differ "
-            "where they meet; nothing was changed",
+            f"cannot load {names}: they overlap in memory in the model, but the source has different values for the "
+            "elements that they share; nothing was changed",
             met[0][0].plan,
         )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from leafwise.checkpoint.load_steps import Load, check_overlaps
 from leafwise.checkpoint.multiple_sources import check_parts, plans_for_parts, put_together
-from leafwise.checkpoint.plan import ALLOWABLE, Plan
+from leafwise.checkpoint.plan import Plan, allow_advice
 from leafwise.checkpoint.planner import is_several, make_plan, opened
 from leafwise.core.progress import bar
 from leafwise.core.tree import Tree, tree
@@ -106,7 +106,7 @@ def _interruption_explained() -> Iterator[None]:
         raise
 
 
-_LISTED = 40  # of what is wrong, in the message; the plan has all of it
+_LISTED = 40  # problems of each kind in the message; the plan has all of them
 
 
 def _refusal(plan: Plan) -> list[str]:
@@ -116,15 +116,15 @@ def _refusal(plan: Plan) -> list[str]:
     counts = ", ".join(f"{len(messages):,} {kind}" for kind, messages in by_kind.items() if kind != "nothing")
     lines = [f"cannot load{f' ({counts})' if counts else ''}; nothing was changed"]
     for kind, messages in by_kind.items():
-        lines += [f"  {message}" for message in messages[:_LISTED]]
+        label = "" if kind == "nothing" else f"{kind}: "
+        lines += [f"  {label}{message}" for message in messages[:_LISTED]]
         if len(messages) > _LISTED:
             lines.append(f"  … and {len(messages) - _LISTED:,} more {kind}")
     lines += [f"  note: {note}" for note in plan.notes]
-    allowable = [repr(kind) for kind in by_kind if kind in ALLOWABLE]
-    if allowable and len(allowable) == len(by_kind):
-        lines.append(f"  allow={{{', '.join(allowable)}}} loads the rest")
+    if advice := allow_advice(plan):
+        lines.append(f"  {advice}")
     if plan.renames and not plan.applied:
-        lines.append('  rename="auto" applies the renames that are certain; lw.plan lists them')
+        lines.append('  to apply the renames that are certain, pass rename="auto"; lw.plan lists them')
     if not all(proposal.certain for proposal in plan.proposals):
-        lines.append("  other renames are not certain; lw.plan lists what could be what: give rename= what is right")
+        lines.append("  some renames are possible but not certain; lw.plan lists them: pass the right ones as rename=")
     return lines

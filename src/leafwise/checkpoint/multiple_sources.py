@@ -21,7 +21,7 @@ def plans_for_parts(
     for name, path in sources.items():
         part = t[name] if isinstance(name, str) and name in t else None
         if not isinstance(part, Tree):
-            raise QueryError(f"there is no {name!r} in the target to load {path!r} into")
+            raise QueryError(f"cannot load {path!r}: there is no {name!r} in the model")
         s = open_source(path)
         plan = planned(part, s)
         inner = s[name] if not plan.holds and name in s else None
@@ -42,7 +42,7 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
         value.key for value in PlainValues(t).items if value.node not in inside and not _is_part(columns, value, plans)
     ]
     for name in left:
-        plans[0].add("missing", name, f"none of the files is for {name}")
+        plans[0].add("missing", name, f"{name} is in the model, but no file was given for it")
     filled: dict[int, tuple[Plan, Feed]] = {}
     for plan in plans:
         for feed in plan.feeds:
@@ -56,7 +56,7 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
                 plan.add(
                     "unsupported",
                     feed.name,
-                    f"{' and '.join(names)} are one leaf, and two files have different values for it",
+                    f"{' and '.join(names)} are the same leaf, but two files have different values for it",
                 )
 
 

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.plain_values import can_be_made
-from leafwise.checkpoint.plan import Plan
+from leafwise.checkpoint.plan import Plan, the_source
 from leafwise.checkpoint.saved_optimizers import OptimizerFronts, SavedOptimizers, below, seen_from
 from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
 from leafwise.core.columns import Columns
@@ -91,16 +91,17 @@ def _planned_own(
     """The state dict of an optimizer that writes its own, all of it or nothing: what its parts mean it alone knows."""
     columns, node, path = plan.target.columns, planned.node, planned.path
     who, kind = path or "the optimizer", type(columns.node_objects[node]).__qualname__
+    where = the_source(plan.source)
     if front is None:
-        plan.add("missing", who, f"no optimizer in the source for {path or 'this one'}")
+        plan.add("missing", who, _missing_message(path, where))
         return planned
     saved = source.types.get(front.removesuffix("."))
     if saved is None and source.is_own_file:
-        message = f"{who} was saved by an earlier leafwise, which did not save all that a {kind} keeps"
+        message = f"{who} was saved by an earlier version of leafwise, which did not save all of the state of {kind}"
         plan.add("unsupported", who, message)
         return planned
     if saved is not None and saved.type != kind:
-        plan.add("unsupported", who, f"{who} is a {kind}, and in the source a {saved.type}, which keeps other things")
+        plan.add("unsupported", who, f"{who} is {kind} in the model but {saved.type} in {where}")
         return planned
     listed: list[str] = next((value for name, value in columns.own_scalars.get(node, ()) if name == PARAMETERS), [])
     ours = [seen_from(plan.target.path.names, name) for name in listed]
@@ -109,15 +110,17 @@ def _planned_own(
         theirs = [seen_from(plan.source.path.names, str(name)) for name in saved_names]
         renamed = [pairing.new_name(name) for name in theirs]
         if ours != renamed and not all(name.isdecimal() for name in (*ours, *theirs)):
-            message = f"{who} has other parameters than in the source, or another order; a {kind} only numbers them"
+            message = (
+                f"the parameters of {who} differ from those in {where}, or are in another order; {kind} knows its "
+                "parameters by their position only"
+            )
             plan.add("unsupported", who, message)
             return planned
     types = below(source.types, front)
     unknown = {kind.type for kind in types.values() if not can_be_made(kind)}
     if unknown:
-        plan.add(
-            "unsupported", who, f"{who} of the source holds a {', '.join(sorted(unknown))}, which cannot be made again"
-        )
+        names = ", ".join(sorted(unknown))
+        plan.add("unsupported", who, f"{who} contains a {names} in {where}, which leafwise cannot rebuild")
         return planned
     values = {key: value for key, value in below(source.whole_values, front).items() if key != PARAMETERS}
     planned.own = OwnState(below(source.rows, front), values, types)
@@ -133,7 +136,7 @@ def _planned(
     groups = source.groups(source_front) if source_front is not None else []
     who = path or "the optimizer"
     if not groups or source_front is None:
-        plan.add("missing", who, f"no optimizer in the source for {path or 'this one'}")
+        plan.add("missing", who, _missing_message(path, the_source(plan.source)))
         return planned
     saved = source.types.get(source_front.removesuffix("."))
     planned.whole = saved is not None and saved.type == target.type
@@ -145,13 +148,17 @@ def _planned(
     for place in target.places:
         if place not in planned.reset:
             name = target.names[place]
-            message = f"{who} of the source does not step {name}: no state for it"
+            message = f"{name} is a parameter of {who} in the model but not in {the_source(plan.source)}"
             plan.add("missing", f"{front}state.{name}", message)
     _plan_global_state(planned, source_front, source, places)
     _plan_states(plan, planned, source_front, source, places)
     _check_states(plan, planned, target, source, pairing, places)
     _plan_options(plan, planned, source_front, source, groups, places, target)
     return planned
+
+
+def _missing_message(path: str, where: str) -> str:
+    return f"{path} is in the model but not in {where}" if path else f"there is no optimizer in {where}"
 
 
 def _places(
@@ -169,7 +176,7 @@ def _places(
     are_numbers = [all(name.isdecimal() for name in side) for side in (names, by_name)]
     if any(are_numbers):
         if not all(are_numbers):
-            plan.notes.append(f"{who}: parameters are numbered on one side; taken in their order")
+            plan.notes.append(f"{who}: one side only numbers its parameters, so they are matched by position")
         return dict(zip(names, [*target.places, *[None] * len(names)], strict=False))
     columns = plan.target.columns
     places: dict[str, Place | None] = {}
@@ -216,7 +223,7 @@ def _group_nodes(columns: Columns, node: int) -> list[int]:
     groups = next((child for child in columns.children(node) if columns.node_names[child] == "param_groups"), None)
     if groups is None:
         name = columns.node_text(node) or "the optimizer"
-        raise WalkError(f"{name} has no node param_groups, which optimizers must show: see the capability Stepping")
+        raise WalkError(f"cannot plan {name}: it has no node param_groups; see the capability Stepping")
     return list(columns.children(groups))
 
 
@@ -269,7 +276,7 @@ def _plan_states(
         parameter, key = (rest, "") if rest in places else _split(rest, places)
         place = places.get(parameter)
         if place is not None and not can_be_made(node_type):
-            message = f"{name} of the source is a {node_type.type}, which cannot be made again"
+            message = f"{name} is a {node_type.type} in {the_source(plan.source)}, which leafwise cannot rebuild"
             plan.add("unsupported", name, message)
         elif place is not None:
             planned.types.setdefault(place, {})[key] = node_type
@@ -277,7 +284,8 @@ def _plan_states(
         plan.add(
             "unexpected",
             name,
-            f"the source has state for {parameter}, which {planned.path or 'the optimizer'} does not step",
+            f"{the_source(plan.source)} has state for {parameter}, which is not a parameter of "
+            f"{planned.path or 'the optimizer'} in the model",
         )
 
 
@@ -302,7 +310,7 @@ def _check_states(
             planned.reset.discard(place)
             planned.states.pop(place, None)
             planned.values.pop(place, None)
-            plan.notes.append(f"{ours} keeps its values, and its state")
+            plan.notes.append(f"{ours} keeps its values and its optimizer state")
             continue
         fed = [feeds[leaf] for leaf in _filled_by(source, name, pairing) if leaf in feeds]
         feed = next((feed for feed in fed if target.by_identity.get(id(columns.current(feed.row))) == place), None)
@@ -317,7 +325,10 @@ def _check_states(
             if turned == spec.shape:
                 alike.append((key, fact.spec.dtype))
             elif not planned.whole:  # an optimizer that knows itself may keep what it likes
-                message = f"{key} of {ours} is {shape_text(turned)}, and {ours} is {shape_text(spec.shape)}"
+                message = (
+                    f"{key} of {ours} is {shape_text(turned)} in {the_source(plan.source)}, but {ours} is "
+                    f"{shape_text(spec.shape)} in the model"
+                )
                 plan.add("shape", f"{planned.path}.state.{ours}.{key}", message)
         if order is not None:
             planned.turns[place] = [key for key, _ in alike], order
@@ -364,7 +375,8 @@ def _plan_options(
         same = by_members.get(frozenset((number, at) for at in range(len(names))))
         if same is None:
             plan.notes.append(
-                f"{front}param_groups.{number} has other parameters than any group of the source, and keeps its options"
+                f"{front}param_groups.{number} keeps its options: no group in {the_source(plan.source)} has the same "
+                "parameters"
             )
             continue
         begin = f"{front}param_groups.{same}."
@@ -372,7 +384,7 @@ def _plan_options(
         planned.option_types[number] = below(source.types, begin)
         for key, kind in planned.option_types[number].items():
             if not can_be_made(kind):
-                message = f"{begin}{key} of the source is a {kind.type}, which cannot be made again"
+                message = f"{begin}{key} is a {kind.type} in {the_source(plan.source)}, which leafwise cannot rebuild"
                 plan.add("unsupported", f"{begin}{key}", message)
         for flat, taken in ((source.values, planned.options), (source.rows, planned.option_rows)):
             for name, value in flat.items():
@@ -385,8 +397,11 @@ def _plan_options(
                     and key not in _OF_SCHEDULERS
                     and not takes_all
                 ):
-                    message = f"the source has the option {key}, which {planned.path or 'the optimizer'} does not have"
-                    plan.add("unexpected", name, f"{message}; is it another kind of optimizer?")
+                    message = (
+                        f"{the_source(plan.source)} has the option {key}, which {planned.path or 'the optimizer'} does "
+                        "not have in the model; was it saved from another kind of optimizer?"
+                    )
+                    plan.add("unexpected", name, message)
                     continue
                 taken.setdefault(number, {})[key] = value
 

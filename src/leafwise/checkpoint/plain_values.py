@@ -125,7 +125,7 @@ def _is_plain(columns: Columns, node: int) -> bool:
     try:
         encoded(value)
     except TooDeepError as error:
-        raise WalkError(f"{columns.node_text(node)} cannot be saved or loaded as a plain value: {error}") from error
+        raise WalkError(f"cannot save or load {columns.node_text(node)}: {error}") from error
     except (TypeError, ValueError):
         return False
     return True

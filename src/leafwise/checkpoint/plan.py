@@ -1,4 +1,4 @@
-"""What a plan says: where each leaf gets its values, and all that speaks against it."""
+"""A plan: where each leaf gets its values, and every problem with loading it."""
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ ALLOWABLE = ("missing", "unexpected", "shape")
 
 
 class Problem(NamedTuple):
-    """Something that keeps a plan from holding, unless it is allowed."""
+    """A reason not to load, unless its kind is allowed."""
 
     kind: Kind
     name: str
@@ -52,6 +52,11 @@ class RestoredTie(NamedTuple):
 
     request: TieRequest
     rows: tuple[int, int] | None
+
+
+def the_source(source: Tree) -> str:
+    """What messages call a source: "the checkpoint" if it is a file, a folder or a URL."""
+    return "the checkpoint" if source.is_file else "the source"
 
 
 def _foreign(t: Tree) -> dict[int, str]:
@@ -122,3 +127,12 @@ class Plan(Shown, kind="plan"):
     def text(self, *, full: bool = False) -> str:
         """The table as plain text; `full` leaves out nothing."""
         return self.render_text(full=full)
+
+
+def allow_advice(plan: Plan) -> str:
+    """How to load what can be loaded, where every problem may be allowed; otherwise empty."""
+    kinds = list(dict.fromkeys(problem.kind for problem in plan.problems))
+    if not kinds or not set(kinds) <= set(ALLOWABLE):
+        return ""
+    listed = ", ".join(f'"{kind}"' for kind in kinds)
+    return f"to load the rest, pass allow={{{listed}}}"

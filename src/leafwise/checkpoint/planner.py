@@ -8,7 +8,7 @@ from typing import Any, Literal
 from leafwise.checkpoint.leaf_plan import plan_leaves
 from leafwise.checkpoint.optimizer_plan import plan_optimizers
 from leafwise.checkpoint.plain_values import PlainValue, PlainValues
-from leafwise.checkpoint.plan import ALLOWABLE, Plan, Problem
+from leafwise.checkpoint.plan import ALLOWABLE, Plan, Problem, the_source
 from leafwise.checkpoint.restored_ties import plan_ties
 from leafwise.checkpoint.saved_optimizers import OptimizerFronts
 from leafwise.core.capabilities.rebuilding import Rebuilding
@@ -106,17 +106,18 @@ def _pair(plan: Plan, optimizers: OptimizerFronts, rename: Any) -> Pairing:
     plan.prefixes, plan.proposals, plan.applied = pairing.prefixes, pairing.proposals, pairing.applied
     if is_auto(rename) and plan.proposals:
         plan.notes.append(_not_applied_note(plan))
-    plan.notes += [f"rename: {rule!r} fits no name of the source" for rule in pairing.idle]
+    plan.notes += [f"rename: {rule!r} matches no name in {the_source(plan.source)}" for rule in pairing.idle]
     if pairing.left_out:
         count = len(pairing.left_out)
-        plan.notes.append(f"rename left out {count:,} {'leaf' if count == 1 else 'leaves'} of the source")
+        leaves = "1 leaf" if count == 1 else f"{count:,} leaves"
+        plan.notes.append(f"rename leaves out {leaves} of {the_source(plan.source)}")
     return pairing
 
 
 def _not_applied_note(plan: Plan) -> str:
     count = sum(len(proposal.pairs) for proposal in plan.proposals)
     names = "1 rename is" if count == 1 else f"{count:,} renames are"
-    return f'{names} not certain, and rename="auto" did not apply {"it" if count == 1 else "them"}'
+    return f'{names} not certain, so rename="auto" did not apply {"it" if count == 1 else "them"}'
 
 
 # -- plain values ------------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
             continue
         new = new_name(key)
         if new in given:
-            raise QueryError(f"rename= would call two values {new!r}")
+            raise QueryError(f"rename= gives two values the same name, {new!r}")
         if new is not None:
             # Not the very list that the source has.
             given[new] = plain.value if plan.source.is_file else deepcopy(plain.value)
@@ -154,9 +155,9 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
             plan.scalars[node, name] = _with_parts(now, {parts[part]: value for part, value in inside.items()})
         elif inside:
             taken.update(front + part for part in inside)
-            plan.add("missing", key, _in_pieces_message(key, now, list(inside), is_in_pieces(key)))
+            plan.add("missing", key, _in_pieces_message(plan, key, now, list(inside), is_in_pieces(key)))
         else:
-            plan.add("missing", key, f"no value in the source for {key}")
+            plan.add("missing", key, f"{key} is in the model but not in {the_source(plan.source)}")
     _refuse_irreplaceable(plan, wanted)
     _refuse_contradictions(plan, wanted)
     _tell_unused(plan, [key for key in given if key not in taken])
@@ -172,9 +173,9 @@ def _refuse_irreplaceable(plan: Plan, wanted: dict[str, PlainValue]) -> None:
             if reason and identical(plan.scalars[node, name], now):
                 del plan.scalars[node, name]
             elif reason:
-                plan.add(
-                    "unsupported", key, f"{key} is {now!r}, and in the source {plan.scalars[node, name]!r}; {reason}"
-                )
+                new = plan.scalars[node, name]
+                message = f"{key} is {now!r} in the model but {new!r} in {the_source(plan.source)}; {reason}"
+                plan.add("unsupported", key, message)
 
 
 def _refuse_contradictions(plan: Plan, wanted: dict[str, PlainValue]) -> None:
@@ -187,7 +188,10 @@ def _refuse_contradictions(plan: Plan, wanted: dict[str, PlainValue]) -> None:
         value = plan.scalars[node, name]
         first_key, first_value = first.setdefault((id(columns.node_objects[node]), name), (key, value))
         if first_key != key and not identical(value, first_value):
-            message = f"{first_key} and {key} are one place in the target, and the source has two values for it"
+            message = (
+                f"{first_key} and {key} are the same value in the model, but {the_source(plan.source)} has different "
+                "values for them"
+            )
             plan.add("unsupported", key, message)
 
 
@@ -198,14 +202,15 @@ def _in_pieces(source: Tree, new_name: Renaming, values: PlainValues) -> Callabl
     return lambda container: any(key == container or key.startswith(f"{container}.") for key in new_keys)
 
 
-def _in_pieces_message(key: str, now: Any, parts: list[str], is_known: bool) -> str:
+def _in_pieces_message(plan: Plan, key: str, now: Any, parts: list[str], is_known: bool) -> str:
     names = ", ".join(f"{key}.{part}" for part in parts[:3]) + (", …" if len(parts) > 3 else "")
     reason = (
-        "because it held arrays, or was of a type that a file cannot make; the target needs one like it"
+        "because it contained arrays or is of a type that leafwise cannot rebuild; the model needs a container of the "
+        "same kind"
         if is_known
-        else "and nothing says what it was; the target needs a value with just these pieces"
+        else "and its type is not known; the model needs a container with exactly these parts"
     )
-    return f"{key} is in pieces in the source ({names}), {reason}, and has {now!r:.60}"
+    return f"{key} is stored in parts in {the_source(plan.source)} ({names}), {reason}, but has {now!r:.60}"
 
 
 Steps = tuple[Any, ...]
@@ -245,13 +250,12 @@ def _tell_unused(plan: Plan, unused: list[str]) -> None:
         key for key in unused if isinstance(root, list | tuple) or any(key.startswith(f"{front}.") for front in holding)
     ]
     for key in lost:
-        plan.add("unexpected", key, f"the source has a value {key}, which the target has no place for")
+        plan.add("unexpected", key, f"the value {key} is in {the_source(plan.source)} but not in the model")
     unused = [key for key in unused if key not in set(lost)] if lost else unused
     if unused:
         names = ", ".join(unused[:4]) + (", …" if len(unused) > 4 else "")
-        plan.notes.append(
-            f"{len(unused):,} plain value{'s' if len(unused) > 1 else ''} of the source not used: {names}"
-        )
+        count = "1 plain value" if len(unused) == 1 else f"{len(unused):,} plain values"
+        plan.notes.append(f"{count} of {the_source(plan.source)} not used: {names}")
 
 
 def _must_be_whole(columns: Columns, node: int) -> bool:
@@ -283,8 +287,8 @@ def _plan_unsaved(plan: Plan) -> None:
     for row in left:
         name = columns.row_text(row)
         message = (
-            f"{name} is a buffer on meta that no checkpoint holds, and leafwise does not know how to compute it; give "
-            "it values before you load, or allow it to be missing and give it values afterwards"
+            f"{name} is a non-persistent buffer on meta: checkpoints do not store it, and leafwise does not know how "
+            'to compute it; give it values before you load, or pass allow={"missing"} and give it values afterwards'
         )
         plan.add("missing", name, message)
 
@@ -292,7 +296,8 @@ def _plan_unsaved(plan: Plan) -> None:
 def _refuse_foreign(plan: Plan) -> None:
     """What leafwise does not understand, a problem for each reason: leaves that would get values, or give them, and
     nodes that keep what is theirs where no walk finds it."""
-    for t, side, foreign in ((plan.target, "", plan.foreign), (plan.source, " of the source", plan.foreign_sources)):
+    in_source = f" in {the_source(plan.source)}"
+    for t, side, foreign in ((plan.target, "", plan.foreign), (plan.source, in_source, plan.foreign_sources)):
         # What is foreign is refused already, and its state dict may need all processes.
         for node, reason in t.unlisted(saved=not foreign).items():
             plan.refused.setdefault((reason, side), []).append(t.columns.node_text(node) or "the model")
@@ -306,7 +311,8 @@ def _conclude(plan: Plan, wanted: bool) -> None:
     unsupported = any(problem.kind == "unsupported" for problem in plan.problems)  # which says it all
     if not (plan.feeds or plan.scalars or restored or unsupported) and wanted:
         reasons = "".join(f"; {reason}" for reason in {*plan.foreign.values(), *plan.foreign_sources.values()})
-        plan.problems.append(Problem("nothing", "", f"nothing in the source fits anything in the target{reasons}"))
+        message = f"nothing in {the_source(plan.source)} matches anything in the model{reasons}"
+        plan.problems.append(Problem("nothing", "", message))
         plan.notes += _hints(plan)
     elif plan.problems:
         plan.notes += _hints(plan)
@@ -320,8 +326,10 @@ def _hints(plan: Plan) -> list[str]:
     theirs = {prefix.source.partition(".")[0] for prefix in plan.prefixes if prefix.source}
     for top in theirs & tops.keys():
         if len(tops) > 1:
+            opening = "lw.open(path)" if plan.source.is_file else "lw.tree(source)"
+            names = ", ".join(list(tops)[:5])
             return [
-                f'the source holds {", ".join(list(tops)[:5])}; load one of them: lw.load(model, lw.open(…)["{top}"])'
+                f'{the_source(plan.source)} contains {names}; to load one of them: lw.load(model, {opening}["{top}"])'
             ]
     return []
 

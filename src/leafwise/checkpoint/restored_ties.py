@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from leafwise.checkpoint.leaf_plan import is_same_leaf
-from leafwise.checkpoint.plan import Plan, RestoredTie
+from leafwise.checkpoint.plan import Plan, RestoredTie, the_source
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.columns import Columns
 from leafwise.core.memory import Op
@@ -52,29 +52,28 @@ class _TiePlanner:
         if not columns.home(columns.node_objects[columns.row_nodes[target]]).in_place:
             return
         name, to = pairing.target.name_of[target], pairing.target.name_of[base]
+        tied = f"{name} is tied to {to}{op.describe()} in {the_source(self._plan.source)}"
         if self._is_stepped(target):
             self._plan.add(
                 "tie",
                 name,
-                f"{name} would come back tied to {to}{op.describe()}, and the optimizer steps it by itself; load the "
-                'model first and make the optimizer after that, or give ties="ignore"',
+                f"{tied}, but the optimizer steps it as a parameter of its own; load the model first and create the "
+                'optimizer after that, or pass ties="ignore"',
             )
             return
         owners = [columns.node_objects[columns.row_nodes[place]] for place in (target, base_leaf)]
         homes = {columns.home(owner).name for owner in owners}
         if len(homes) > 1:
-            self._plan.notes.append(f"{name} is tied to {to} in the source, and stays by itself: they live apart here")
+            self._plan.notes.append(f"{tied}, but not here: {' and '.join(sorted(homes))} cannot share an array")
             return
         request = TieRequest(target, base_leaf, op)
         try:
             check_tie_requests(columns, [request], "source")
         except Unsupported as error:  # as containers are
-            self._plan.notes.append(
-                f"{name} is tied to {to}{op.describe()} in the source, and stays by itself: {error}"
-            )
+            self._plan.notes.append(f"{tied}, but not here: {error}")
             return
         except Error as error:
-            message = f'a tie of the source cannot come back: {error}; ties="ignore" loads without it'
+            message = f'{tied}, and this tie cannot be restored: {error}; pass ties="ignore" to load without it'
             self._plan.add("tie", name, message)
             return
         self._plan.restored_ties.append(RestoredTie(request, rows))

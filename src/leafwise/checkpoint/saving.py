@@ -108,7 +108,7 @@ def _target(path: Any) -> str:
         raise FileError(f"lw.save takes a path, not {path!r}")
     if is_url(name):
         raise FileError(
-            f"lw.save writes to this machine, and {shown_file(name)} is elsewhere; save, then copy it there"
+            f"cannot save to {shown_file(name)}: lw.save writes to local files only; save to a file, then upload it"
         )
     if os.path.isdir(name):
         name = os.path.join(name, "model.safetensors")  # the name under which others look for it
@@ -116,7 +116,7 @@ def _target(path: Any) -> str:
         raise FileError(f"cannot write {shown_file(name)}: there is no such folder")
     target = name.removesuffix(INDEX)
     if target.endswith(INDEX) or not os.path.basename(target):
-        raise FileError(f"cannot write {shown_file(name)}: a name that ends in {INDEX} is that of an index of shards")
+        raise FileError(f"cannot write {shown_file(name)}: names that end in {INDEX} are for the index of shards")
     return target
 
 
@@ -136,29 +136,29 @@ def _bytes(size: int | str) -> int:
     """
     match = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?I?)B?\s*", str(size).upper())
     if isinstance(size, bool) or match is None or match[2] not in _UNITS or match[1].count(".") > 1:
-        raise QueryError(f'shard_size= takes bytes or text such as "5GB", not {size!r}')
+        raise QueryError(f'shard_size= takes a number of bytes or a string such as "5GB", not {size!r}')
     try:
         count = int(float(match[1]) * _UNITS[match[2]])
     except (ValueError, OverflowError):
         count = 0
     if count < 1:
-        raise QueryError(f"shard_size= must be a byte at least, not {size!r}")
+        raise QueryError(f"shard_size= must be at least 1 byte, not {size!r}")
     return count
 
 
 def _metadata(given: Any) -> dict[str, str]:
     if given is not None and not isinstance(given, Mapping):
-        raise QueryError(f"metadata= takes a dict of text, not {given!r}")
+        raise QueryError(f"metadata= takes a dict of strings, not {given!r}")
     metadata = {"format": "pt", **(given or {})}  # Hugging Face loads only what says this
     for key, value in metadata.items():
         if {type(key), type(value)} != {str}:
             raise QueryError(
-                f"metadata= takes text only, not {key!r}: {value!r}; numbers go into the dict that is saved"
+                f"metadata= takes strings only, not {key!r}: {value!r}; put numbers into the dict that you save"
             )
         if not _is_text(key + value):
-            raise QueryError(f"metadata= {key!a} holds half a character, which cannot be written")
+            raise QueryError(f"metadata= {key!a} contains an unpaired surrogate, which cannot be written as UTF-8")
         if key == KEY:
-            raise QueryError(f"the metadata {KEY!r} is leafwise's own; take another name")
+            raise QueryError(f"the metadata key {KEY!r} is reserved for leafwise; choose another key")
     return metadata
 
 
@@ -317,12 +317,13 @@ def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, 
             value = copied(value)  # what happens to it while it is written in the background does not show
         except (TypeError, ValueError) as error:
             raise WalkError(
-                f"cannot save {columns.scalar_path(node, name, value)}: a file has no place for {error}. Besides "
-                "arrays it holds numbers, also NumPy's, text, bytes, None, and lists, tuples, sets and dicts of those; "
-                "leave it out, or make it one of them"
+                f"cannot save {columns.scalar_path(node, name, value)}: leafwise does not save {error}. Besides arrays "
+                "it saves numbers (also NumPy's), strings, bytes, None, and lists, tuples, sets and dicts of these; "
+                "leave the value out, or convert it to one of them"
             ) from error
         if key in scalars:
-            raise WalkError(f"cannot save {columns.scalar_path(node, name, value)}: {key!r} names another value, too")
+            where = columns.scalar_path(node, name, value)
+            raise WalkError(f"cannot save {where}: another value has the name {key!r}, too; rename one of them")
         says_of_itself = of_file and key.partition(".")[0] == METADATA
         if not says_of_itself and (reason := _cannot_be_a_name(key)):
             raise WalkError(f"cannot save {escape(key) or 'a value'}: {reason}")
@@ -334,7 +335,7 @@ def _check_circles(columns: Columns, below: int) -> None:
     """What is held by what it holds, or stands there again too often to be listed, would be missing from the file."""
     for node in sorted(node for node in columns.listed_elsewhere if below < node < columns.node_ends[below]):
         first = columns.repeats[node]
-        why = "which holds it" if node < columns.node_ends[first] else "which stands there again too often to be listed"
+        why = "which contains it" if node < columns.node_ends[first] else "which is repeated too often to be listed"
         raise WalkError(f"cannot save {columns.node_text(node)}: it is {columns.node_text(first) or 'the root'}, {why}")
 
 
@@ -350,7 +351,7 @@ def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> N
         for key, kind in types.items():
             if key.startswith(front) and key != keys[node] and not can_be_made(kind):
                 raise WalkError(
-                    f"cannot save {escape(key)}: a {kind.type} in the state of an optimizer cannot be loaded"
+                    f"cannot save {escape(key)}: leafwise cannot load a {kind.type} into the state of an optimizer"
                 )
 
 
@@ -363,7 +364,7 @@ def _check(collected: _Collected) -> None:
         taken.add(array.name)
     for name, _, _ in collected.ties:
         if name in collected.scalars:
-            raise WalkError(f"cannot save {escape(name)}: there is a plain value of the same name")
+            raise WalkError(f"cannot save {escape(name)}: there is a plain value with the same name")
     _check_containers(collected)
 
 
@@ -375,27 +376,27 @@ def _check_containers(collected: _Collected) -> None:
         at = bisect_left(names, f"{front}.")
         if at < len(names) and names[at].startswith(f"{front}."):
             raise WalkError(
-                f"cannot save {escape(names[at])}: {escape(front)} is a {type(collected.scalars[front]).__name__} with "
-                "names of its own; rename one of them"
+                f"cannot save {escape(names[at])}: {escape(front)} is a {type(collected.scalars[front]).__name__}, and "
+                "the names of its items may be the same; rename one of them"
             )
 
 
 def _cannot_be_saved(array: _Array, taken: set[str]) -> str:
     if array.facts.spec.shape is None:
-        return "its shape is not known yet; run a forward first"
+        return "its shape is not known yet; run a forward pass first"
     if array.facts.spec.device == "meta":
-        return "it is on meta, and has no values; materialize the model first"
+        return "it is on meta and has no values; materialize the model first"
     if array.dtype not in CODES or array.dtype not in ITEM_BYTES:
-        return f"safetensors has no {array.dtype}; cast it first"
+        return f"safetensors cannot store {array.dtype}; cast it first"
     if array.name in taken:
-        return f"{array.name!r} is the name of something else in the file, too"
+        return f"something else in the file has the name {array.name!r}, too"
     return _cannot_be_a_name(array.name)
 
 
 def _cannot_be_a_name(name: str) -> str:
     """Why a name cannot stand in a file; empty where it can."""
     if not _is_text(name):
-        return "half a character cannot be part of a name"
+        return "its name contains an unpaired surrogate, which cannot be written as UTF-8"
     if name.partition(".")[0] == METADATA:
-        return f"a file has something else of the name {METADATA!r}; rename it"
-    return "" if all(name.split(".")) else f"{name!r} has an empty step, which no path can lead through; rename it"
+        return f"safetensors reserves the name {METADATA!r}; rename it"
+    return "" if all(name.split(".")) else f"{name!r} has an empty entry, which a path cannot contain; rename it"

@@ -1,4 +1,4 @@
-"""Renames that a plan or a diff applied, would apply, or thinks possible."""
+"""Renames that a plan or a diff applied, would apply, or considers possible."""
 
 from leafwise.core.outline import Span
 from leafwise.core.proposals import Proposal
@@ -7,7 +7,7 @@ _WIDTH = 80
 
 
 def proposal_lines(applied: list[Proposal], proposals: list[Proposal], limit: int | None) -> list[tuple[Span, ...]]:
-    """Renames that were applied, that would be, and that may be right; and which option applies them."""
+    """Renames that were applied, that would be applied, and that are possible; and the option that applies them."""
     certain = [proposal for proposal in proposals if proposal.certain]
     lines: list[str] = []
     for label, renames in (("renamed", applied), ("would rename", certain)):
@@ -20,11 +20,11 @@ def proposal_lines(applied: list[Proposal], proposals: list[Proposal], limit: in
             groups.setdefault((proposal.sources, proposal.targets), []).append(proposal)
     for group in list(groups.values())[:limit]:
         lines += _group_lines(group, limit)
-    lines += _left_out(len(groups), limit, "may be")
+    lines += _left_out(len(groups), limit, "maybe")
     if certain:
-        lines.append('rename="auto" (--auto) applies what it would rename here')
+        lines.append('rename="auto" (--auto) applies each "would rename"')
     if groups:
-        lines.append('rename="auto" does not apply what may be: give rename= (--rename) what is right')
+        lines.append('rename="auto" skips each "maybe"; pass the right ones as rename= (--rename)')
     last = len(lines) - bool(certain) - bool(groups)
     return [(Span(line, "tie" if number < last else "dim"),) for number, line in enumerate(lines)]
 
@@ -44,14 +44,14 @@ def _rename_lines(label: str, proposal: Proposal) -> list[str]:
 
 
 def _group_lines(group: list[Proposal], limit: int | None) -> list[str]:
-    """Renames of which any could be right, and which further names have the same shape."""
-    lines = [line for proposal in group[:limit] for line in _rename_lines("may be", proposal)]
-    lines += _left_out(len(group), limit, "may be")
+    """Possible renames of leaves of the same shape, and the other names with that shape."""
+    lines = [line for proposal in group[:limit] for line in _rename_lines("maybe", proposal)]
+    lines += _left_out(len(group), limit, "maybe")
     for arrow, names, side in (("→", group[0].targets, 1), ("←", group[0].sources, 0)):
         paired = {proposal.pairs[0][side] for proposal in group}
         unpaired = [name for name in names if name not in paired]
         lines += [f"  or {arrow} {name}" for name in unpaired[:limit]]
         lines += _left_out(len(unpaired), limit, f"or {arrow}")
     if len(group) > 1:
-        lines.append(f"  these {len(group):,} have one shape, and nothing says that they are not swapped")
+        lines.append(f"  these {len(group):,} have the same shape, so they could be swapped")
     return lines
