@@ -1,4 +1,4 @@
-"""Which row of the source fills which leaf of the target, and whether it fits."""
+"""Plans the leaves: which row of the source fills which leaf of the target, and whether it fits."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from leafwise.files.stored_file import StoredFile
 
 
 class _FilledLeaf(NamedTuple):
-    """A leaf of the target, the row of the source that fills it, and further names of it that have a source, too."""
+    """A leaf of the target, the row of the source that fills it, and its other names that also have a source."""
 
     leaf: int
     row: int
@@ -29,7 +29,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
     name_of, source_of = pairing.target.name_of, pairing.source_of
     leaves = _rows_of_leaves(columns, pairing.target.rows)
     fillings: list[_FilledLeaf] = []
-    unused: list[int] = []  # rows of the source that have a partner, and cannot fill it
+    unused: list[int] = []  # rows of the source that match a leaf but cannot fill it
     for (leaf, rows), facts in zip(leaves.items(), columns.facts(list(leaves)), strict=True):
         plan.leaves += 1
         if facts.kind == "parameter":
@@ -67,7 +67,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
 def _fed(
     plan: Plan, pairing: Pairing, filling: _FilledLeaf, source_facts: Facts, axes: "_Axes", cast: bool
 ) -> Feed | None:
-    """How a leaf gets its values; None, and why not in the plan, where it cannot."""
+    """How a leaf gets its values. If it cannot, adds the reason to the plan and returns None."""
     columns, theirs = plan.target.columns, plan.source.columns
     leaf, row, facts, source, order, _ = filling
     name_of, source_name = pairing.target.name_of, pairing.source.name_of[source]
@@ -106,11 +106,11 @@ def _rows_of_leaves(columns: Columns, rows: Sequence[int]) -> dict[int, list[int
 
 
 def _choose(columns: Columns, paired: list[tuple[int, int]]) -> tuple[int, int, tuple[int, ...] | None] | None:
-    """Of the names of a leaf and their sources, one that fills all of it, and how its axes are turned for that."""
+    """Chooses a name of a leaf whose source fills the whole leaf, and the order in which that takes its axes."""
     for row, source in paired:
         if columns.row_op(row) == "same":
             return row, source, None
-    for row, source in paired:  # a transposed name shows all of it, too
+    for row, source in paired:  # a transposed name also covers the whole leaf
         op = columns.row_op(row)
         if op.slices is None and op.order is not None:
             return row, source, tuple(op.order.index(axis) for axis in range(len(op.order)))
@@ -118,7 +118,7 @@ def _choose(columns: Columns, paired: list[tuple[int, int]]) -> tuple[int, int, 
 
 
 def is_same_leaf(theirs: Columns, first: int, second: int, op: Op) -> bool:
-    """Whether two rows of the source are one leaf there, seen as the target sees it."""
+    """Whether two rows are the same leaf in the source, and related by `op` as in the target."""
     if theirs.ties.get(first, first) != theirs.ties.get(second, second) or not op.is_told:
         return False
     first_op, second_op = theirs.row_op(first), theirs.row_op(second)
@@ -132,12 +132,12 @@ def _op_key(op: Op) -> tuple[str, str, object]:
 
 
 class _Axes:
-    """Lines axes up by their names, where both sides name them and give them in another order."""
+    """Matches axes by name, if both sides name them but list them in a different order."""
 
     def __init__(self, columns: Columns, theirs: Columns) -> None:
         self._columns, self._theirs = columns, theirs
         root = theirs.node_objects[0]
-        # A file that leafwise did not write says nothing of axes, and is not asked.
+        # A file that leafwise did not write has no names of axes.
         self._silent = isinstance(root, StoredFile) and root.record is None
 
     def turn(self, row: int, source: int, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -219,7 +219,7 @@ def _plan_unused(plan: Plan, pairing: Pairing, unused: list[int]) -> None:
     if not left:
         return
     leaf = pairing.source.leaf
-    # A further name of a leaf that is taken, all of it, is not a loss.
+    # Another name of a leaf that is loaded completely is not unexpected.
     taken = {leaf(row) for row in pairing.target_of if theirs.row_op(row).slices is None}
     taken -= {leaf(row) for row in unused}
     left = [row for row in left if leaf(row) not in taken]

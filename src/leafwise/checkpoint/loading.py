@@ -1,7 +1,7 @@
-"""`lw.load`: a plan that holds, applied; otherwise an error that lists all that is wrong, and no change.
+"""`lw.load`: applies a plan without problems, or raises an error that lists every problem and changes nothing.
 
-Everything that can fail comes first: the plan, checksums, values that must agree, memory for what has none. Then values
-are written where they belong, so that optimizers keep their parameters.
+Everything that can fail comes first: the plan, checksums, values that must be equal, memory for leaves that have none.
+Then values are written in place, so that optimizers keep their parameters.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,15 +31,15 @@ def load(
 ) -> Any:
     """Loads a file, a folder, a URL, another live model or a Tree into a model. Returns the model.
 
-    `source` may be a dict of files, folders, URLs or Trees of such: each is loaded into what the model, a dict too, has
-    under its name, from what the file has under this name if it holds several things. All of them fit, or none is
-    loaded; what no file is for is missing.
-
-    Every leaf of the model must get a value and every leaf of the source must be taken; otherwise `LoadError` lists all
-    that is wrong and nothing is changed. See `lw.plan` for `rename`, `allow` and `cast`. Ties of the source come back,
-    also into a model that was not tied, unless `ties="ignore"`. Values are written in place; a model on meta gets
-    memory, leaf by leaf, straight from the file. Checksums are compared where the source has some, unless
+    Every leaf of the model must get a value, and every leaf of the source must be used; otherwise `LoadError` lists
+    every problem, and nothing is changed. See `lw.plan` for `rename`, `allow` and `cast`. Ties of the source are
+    restored, even if the model was not tied, unless `ties="ignore"`. Values are written in place; a model on meta gets
+    its memory leaf by leaf, straight from the file. If the source has checksums, they are verified, unless
     `verify=False`.
+
+    `source` may also be a dict of files, folders, URLs or opened files: each is loaded into the part of the model with
+    the same name. If a file contains several things, the one with this name is loaded. Either all files are loaded, or
+    none is. Parts without a file are missing.
 
     >>> import tempfile, torch, leafwise as lw
     >>> old, new = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
@@ -94,7 +94,7 @@ def _opened(source: Any, verify: bool, opened_here: ExitStack) -> Tree:
 
 @contextmanager
 def _interruption_explained() -> Iterator[None]:
-    """Makes Ctrl-C, and anything else that stops a load without being an error, say what it leaves behind."""
+    """Adds to Ctrl-C, and to other exceptions that are not errors, that the model is partly changed."""
     explanation = "interrupted while lw.load was writing: the model is partly changed; load it again before you use it"
     try:
         yield

@@ -15,8 +15,8 @@ from leafwise.files.arrays import same_values
 def plans_for_parts(
     t: Tree, sources: Any, planned: Callable[[Tree, Tree], Plan], open_source: Callable[[Any], Tree]
 ) -> list[Plan]:
-    """Plans for the parts of the target that a dict of files names. Where a file does not fit as a whole, because it
-    holds several things, the part of the same name is taken."""
+    """Plans for the parts of the target that have a file. If a file does not fit as a whole because it contains several
+    things, its part with the same name is used."""
     plans = []
     for name, path in sources.items():
         part = t[name] if isinstance(name, str) and name in t else None
@@ -33,7 +33,8 @@ def plans_for_parts(
 
 
 def check_parts(t: Tree, plans: list[Plan]) -> None:
-    """Files for parts must fill the whole target, or be allowed not to; and no leaf twice, with different values."""
+    """Adds problems for leaves that no file was given for, and for leaves that would get different values from two
+    files."""
     columns = t.columns
     parts = [range(plan.target.root, columns.node_ends[plan.target.root]) for plan in plans]
     inside = {node for part in parts for node in part}
@@ -61,7 +62,7 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
 
 
 def _is_part(columns: Columns, value: PlainValue, plans: list[Plan]) -> bool:
-    """Whether a plain value is all that a plan is for."""
+    """Whether a plain value is the whole target of a plan."""
     return any(columns.node_objects[plan.target.root] is value.value for plan in plans)
 
 
@@ -75,7 +76,7 @@ def _same_feeds(*feeds: tuple[Plan, Feed]) -> bool:
 
 
 def put_together(t: Tree, parts: list[tuple[int, Any]]) -> Any:
-    """What was given, with its parts, by their nodes, as they are now."""
+    """The whole target, with its loaded parts, given by node, put in."""
     changes: dict[int, dict[str, Any]] = {}
     for node, new in parts:
         changes.setdefault(t.columns.node_parents[node], {})[t.columns.node_names[node]] = new

@@ -1,4 +1,4 @@
-"""`lw.verify`: every checksum of a file, compared."""
+"""`lw.verify`: verifies every checksum of a file."""
 
 import os
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ from leafwise.files.stored_file import StoredFile
 
 
 class Verified(NamedTuple):
-    """What was compared, all of it right: leaves and bytes with checksums; how many leaves have none, and the formats
-    that these are stored in; shards that are bound to their index, which says what each of them holds, and shards that
-    are not."""
+    """What `lw.verify` found in a file without damage: the number of `leaves` and `bytes` that match their checksums;
+    the number of `unchecked` leaves, which have no checksum, and their formats; the number of shards that are `bound`
+    to an index, which records what each shard contains, and of those that are `unbound`."""
 
     leaves: int
     bytes: int
@@ -25,12 +25,12 @@ class Verified(NamedTuple):
 
 
 def verify(path: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> Verified:
-    """Compares every checksum of a file, a folder or a URL. Raises `ChecksumError` with all that is damaged.
+    """Verifies every checksum of a file, a folder or a URL. Raises `ChecksumError`, which lists the damaged leaves.
 
     `lw.save` writes checksums, and so do NumPy (`.npz`) and PyTorch (`.pt`), whose files are zip files. Other formats
-    have none, and prove nothing: their leaves are counted as unchecked. So are those of a `.pt` file that was written
-    after `torch.serialization.set_crc32_options(False)`. Shards whose index does not say what they hold may be of
-    different saves: they are counted as unbound.
+    have none, so their leaves are counted as unchecked. So are the leaves of a `.pt` file that was written after
+    `torch.serialization.set_crc32_options(False)`. If an index does not record what its shards contain, they could be
+    from different saves: they are counted as unbound.
 
     >>> import tempfile, torch, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
