@@ -175,7 +175,7 @@ def test_a_tie_comes_back_into_a_model_that_was_not_tied(saved: tuple[Tied, str]
     assert same(apart, model)
 
 
-def test_difference_is_judged_in_the_source(tmp_path: Path) -> None:
+def test_values_for_a_tie_are_compared_in_the_source_and_not_in_the_target(tmp_path: Path) -> None:
     state = untied_state(Tied())
     state["head.weight"] = torch.randn(10, 4)
     tied = Tied()
@@ -188,8 +188,8 @@ def test_difference_is_judged_in_the_source(tmp_path: Path) -> None:
     state["head.weight"] = state["embed.weight"].clone()
     assert lw.load(tied, state).head.weight is tied.embed.weight
     equal = lw.load(Tied(tied=False), state)
-    assert equal.head.weight is not equal.embed.weight  # nothing says that they are tied
-    # Recorded as tied, written twice, and changed by somebody since: no tie is made.
+    assert equal.head.weight is not equal.embed.weight  # not recorded as tied
+    # Recorded as tied and written twice, but changed since by another program: no tie is made.
     from safetensors.torch import load_file, save_file
 
     path = Path(lw.save(Tied(), tmp_path / "a.safetensors", ties="copy"))
@@ -334,7 +334,7 @@ def test_kept_ties_of_a_model_on_meta_survive_a_load(saved: tuple[Tied, str]) ->
     assert torch.equal(target.head.weight, model.head.weight)
 
 
-def test_lazy_layers_take_their_shapes() -> None:
+def test_lazy_layers_get_their_shapes_from_the_source() -> None:
     target = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
     source = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
     lw.load(target, source)
@@ -378,7 +378,7 @@ def test_views_of_the_memory_see_what_was_loaded() -> None:
     assert flat.tolist() == [1.0] * 4 + [2.0] * 8
 
 
-def test_axes_are_lined_up_by_name(tmp_path: Path) -> None:
+def test_axes_are_matched_by_name(tmp_path: Path) -> None:
     from transformers.pytorch_utils import Conv1D
 
     conv = Conv1D(3, 5)
@@ -396,7 +396,7 @@ def test_axes_are_lined_up_by_name(tmp_path: Path) -> None:
         lw.load(nn.Linear(5, 3), plain)
 
 
-def test_axes_are_lined_up_by_the_name_that_matched() -> None:
+def test_axes_are_matched_by_the_role_of_the_name_that_matched() -> None:
     target = nn.Module()
     target.c = nn.Conv2d(4, 4, 3, bias=False)
     target.d = nn.ConvTranspose2d(4, 4, 3, bias=False)
@@ -501,7 +501,7 @@ def test_a_disk_that_fails_in_the_middle_says_so(tmp_path: Path, monkeypatch: py
 
         def read_into(self, file: int, start: int, view: memoryview) -> int:
             self.reads += 1
-            if self.reads > 2:  # the first two compare the checksums
+            if self.reads > 2:  # the first two verify checksums
                 raise OSError(5, "Input/output error")
             return super().read_into(file, start, view)
 
@@ -519,7 +519,7 @@ def test_an_interrupted_load_says_that_the_model_is_partly_changed(
     for stop in (KeyboardInterrupt, SystemExit):
 
         def interrupted(work: Any, *args: Any, stop: type[BaseException] = stop) -> int:
-            if list(work):  # what is prepared may have nothing to fill
+            if list(work):  # the preparation may have nothing to fill
                 raise stop
             return 0
 

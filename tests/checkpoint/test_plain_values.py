@@ -135,13 +135,13 @@ Point = namedtuple("Point", "x y")
 
 
 class Config(dict):  # type: ignore[type-arg]
-    """A dict of somebody's own making."""
+    """A custom subclass of dict."""
 
 
 @pytest.mark.parametrize(
     "value", [[Point(1, 2)], Config(a=1, b=[2]), MappingProxyType({"a": 1}), defaultdict(lambda: 3, a=1)]
 )
-def test_types_that_a_file_cannot_make_come_back_into_one_of_their_own(value: Any, tmp_path: Path) -> None:
+def test_types_that_leafwise_cannot_rebuild_are_loaded_into_an_existing_container(value: Any, tmp_path: Path) -> None:
     path = lw.save({"w": torch.ones(2), "x": value}, tmp_path / "a.safetensors")
     loaded = lw.load({"w": torch.zeros(2), "x": value}, path)
     assert type(loaded["x"]) is type(value)
@@ -152,7 +152,7 @@ def test_types_that_a_file_cannot_make_come_back_into_one_of_their_own(value: An
         assert "x is stored in parts in the checkpoint" in plan.problems[0].message
 
 
-def test_a_value_that_a_container_of_the_target_has_no_place_for_is_a_problem(tmp_path: Path) -> None:
+def test_a_value_that_a_container_of_the_target_has_no_entry_for_is_a_problem(tmp_path: Path) -> None:
     path = lw.save({"part": {"w": torch.ones(2), "a": 1, "b": 2}, "epoch": 3}, tmp_path / "a.safetensors")
     target = {"part": {"w": torch.zeros(2), "a": 0}}
     plan = lw.plan(target, path)
@@ -196,7 +196,7 @@ def test_values_nested_too_deeply_or_in_themselves_are_refused(tmp_path: Path) -
 
 
 def test_files_of_earlier_versions_load_into_a_value_with_the_same_pieces(tmp_path: Path) -> None:
-    # As leafwise wrote them before: each piece under a name of its own.
+    # As earlier versions of leafwise wrote them: each part under its own name.
     path = lw.save({"w": torch.ones(1), "x.0.loss": 1.5, "x.1.loss": 2.5, "x.1.n": [1, 2]}, tmp_path / "a.safetensors")
     target = {"w": torch.zeros(1), "x": [{"loss": 0.0}, {"loss": 0.0, "n": []}]}
     assert lw.load(target, path)["x"] == [{"loss": 1.5}, {"loss": 2.5, "n": [1, 2]}]

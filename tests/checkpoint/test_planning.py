@@ -76,7 +76,7 @@ def test_a_prefix_of_all_names_is_seen_before_any_is_matched() -> None:
 
 
 @pytest.mark.parametrize("name", [".a", "..a", "a.", "a..b", ".", ""])
-def test_names_with_empty_steps_match_only_themselves(name: str, tmp_path: Path) -> None:
+def test_names_with_empty_entries_match_only_themselves(name: str, tmp_path: Path) -> None:
     save_file({name: torch.ones(2)}, tmp_path / "a.safetensors")
     for other in ({"a": torch.zeros(2)}, {"a": {"b": torch.zeros(2)}}):
         with pytest.raises(lw.LoadError, match="missing"):
@@ -112,7 +112,7 @@ def test_a_plan_reads_no_values_and_changes_nothing(tmp_path: Path) -> None:
     path = Path(lw.save(Tied(), tmp_path / "a.safetensors"))
     with path.open("r+b") as file:
         file.seek(-4, 2)
-        file.write(b"\xff\xff\xff\xff")  # damaged: nobody looks
+        file.write(b"\xff\xff\xff\xff")  # damaged, but the plan reads no values
     model = Tied()
     before = model.body.weight.detach().clone()
     plan = lw.plan(model, path)
@@ -121,7 +121,7 @@ def test_a_plan_reads_no_values_and_changes_nothing(tmp_path: Path) -> None:
     assert torch.equal(model.body.weight, before)
     with torch.device("meta"):
         plan = lw.plan(Tied(), Tied())
-    assert [problem.name for problem in plan.problems] == ["scratch"]  # on meta, and no checkpoint holds it
+    assert [problem.name for problem in plan.problems] == ["scratch"]  # a non-persistent buffer on meta
 
 
 def test_the_table_and_the_data_say_the_same() -> None:
@@ -266,7 +266,7 @@ def test_a_tied_leaf_needs_one_name_only() -> None:
         assert loaded["head"].weight is loaded["embed"].weight
 
 
-def test_the_kind_of_number_tells_leaves_apart() -> None:
+def test_leaves_with_different_kinds_of_numbers_are_not_matched() -> None:
     model, source = nn.Module(), nn.Module()
     model.register_buffer("steps", torch.zeros(3, dtype=torch.int64))
     model.scale = nn.Parameter(torch.zeros(3))

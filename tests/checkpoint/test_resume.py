@@ -207,7 +207,7 @@ def test_a_grad_scaler_comes_back(tmp_path: Path) -> None:
     assert other.state_dict() == scaler.state_dict()
 
 
-def test_state_of_a_type_that_cannot_be_made_again_is_refused_when_it_is_saved(tmp_path: Path) -> None:
+def test_state_of_a_type_that_cannot_be_rebuilt_is_refused_when_it_is_saved(tmp_path: Path) -> None:
     model = regression()
     optimizer = O.SGD(model.parameters(), lr=0.1)
     pair = namedtuple("pair", "mean count")
@@ -255,7 +255,7 @@ def test_containers_in_a_state_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def kept_and_found(state: dict[Any, Any], folder: Path) -> tuple[Any, Any]:
-    """What an optimizer keeps of a parameter, and what a fresh one has of it after a load."""
+    """The state of a parameter in an optimizer, and in a new optimizer after a load."""
     model, other = regression(), regression()
     optimizer, fresh = O.SGD(model.parameters(), lr=0.1), O.SGD(other.parameters(), lr=0.1)
     optimizer.state[model[0].weight] = state

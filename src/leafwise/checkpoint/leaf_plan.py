@@ -106,7 +106,7 @@ def _rows_of_leaves(columns: Columns, rows: Sequence[int]) -> dict[int, list[int
 
 
 def _choose(columns: Columns, paired: list[tuple[int, int]]) -> tuple[int, int, tuple[int, ...] | None] | None:
-    """Chooses a name of a leaf whose source fills the whole leaf, and the order in which that takes its axes."""
+    """Chooses a name of a leaf whose source fills the whole leaf, and the order in which to take its axes."""
     for row, source in paired:
         if columns.row_op(row) == "same":
             return row, source, None

@@ -76,7 +76,7 @@ def _same_feeds(*feeds: tuple[Plan, Feed]) -> bool:
 
 
 def put_together(t: Tree, parts: list[tuple[int, Any]]) -> Any:
-    """The whole target, with its loaded parts, given by node, put in."""
+    """The whole target, with the loaded parts, given by node, put back into it."""
     changes: dict[int, dict[str, Any]] = {}
     for node, new in parts:
         changes.setdefault(t.columns.node_parents[node], {})[t.columns.node_names[node]] = new

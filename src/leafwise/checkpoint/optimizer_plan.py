@@ -229,7 +229,7 @@ def _group_nodes(columns: Columns, node: int) -> list[int]:
 
 
 def _groups(t: Tree, node: int) -> list[list[str]]:
-    """The names of the parameters of each group, as the walk lists them, seen from the tree."""
+    """The names of the parameters of each group, as the walk lists them, relative to the tree."""
     columns = t.columns
     groups = []
     for group in _group_nodes(columns, node):

@@ -313,9 +313,8 @@ def _conclude(plan: Plan, wanted: bool) -> None:
     """Adds a problem if nothing matches, and hints if there are problems. `wanted`: whether there is anything to
     fill."""
     restored = any(optimizer.states or optimizer.options for optimizer in plan.optimizers)
-    unsupported = any(
-        problem.kind == "unsupported" for problem in plan.problems
-    )  # these say why
+    # An unsupported leaf already explains why nothing matches.
+    unsupported = any(problem.kind == "unsupported" for problem in plan.problems)
     if not (plan.feeds or plan.scalars or restored or unsupported) and wanted:
         reasons = "".join(f"; {reason}" for reason in {*plan.foreign.values(), *plan.foreign_sources.values()})
         message = f"nothing in {the_source(plan.source)} matches anything in the model{reasons}"
