@@ -310,14 +310,14 @@ def _refuse_foreign(plan: Plan) -> None:
 
 
 def _conclude(plan: Plan, wanted: bool) -> None:
-    """Adds a problem if nothing matches, and hints if there are problems. `wanted`: whether there is anything to
+    """Adds a problem if nothing can be loaded, and hints if there are problems. `wanted`: whether there is anything to
     fill."""
     restored = any(optimizer.states or optimizer.options for optimizer in plan.optimizers)
-    # An unsupported leaf already explains why nothing matches.
+    # An unsupported leaf already explains why nothing can be loaded.
     unsupported = any(problem.kind == "unsupported" for problem in plan.problems)
     if not (plan.feeds or plan.scalars or restored or unsupported) and wanted:
         reasons = "".join(f"; {reason}" for reason in {*plan.foreign.values(), *plan.foreign_sources.values()})
-        message = f"nothing in {the_source(plan.source)} matches anything in the model{reasons}"
+        message = f"nothing in {the_source(plan.source)} can be loaded into the model{reasons}"
         plan.problems.append(Problem("nothing", "", message))
         plan.notes += _hints(plan)
     elif plan.problems:
