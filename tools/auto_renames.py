@@ -26,9 +26,9 @@ import leafwise as lw
 OUTCOMES = {
     "as it is": "load as they are",
     "exact": 'load with `rename="auto"`, every value right',
-    "WRONG": "load, but a value is wrong",
-    "stored otherwise": "refused: values are stored fused, split or transposed, so renames are not enough",
-    "not certain": "refused: renames would be enough, but the names do not show which",
+    "WRONG": "load with a wrong value",
+    "stored otherwise": "refused: values are stored fused, split or transposed, so no rename is right",
+    "not certain": "refused: a rename would work, but the names do not show which one",
 }
 
 

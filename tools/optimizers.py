@@ -254,7 +254,7 @@ def _version(library: str) -> str:
 def _shortened(why: str) -> str:
     what = why.partition(": ")[2].partition(". Besides")[0]
     where = why.partition(":")[0].rpartition(".")[2]
-    return f"{what.replace('a file has no place for', f'`{where}` is or contains a')}" if "no place" in what else what
+    return what.replace("leafwise does not save", f"`{where}` is or contains a")
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Models and runs that the tests of checkpoints have in common."""
+"""Models and runs that the tests of checkpoints share."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Tied(nn.Module):
-    """An embedding, a body with buffers, and a head that is the embedding."""
+    """An embedding, a body with buffers, and a head that is tied to the embedding."""
 
     def __init__(self, tied: bool = True, width: int = 4) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def train(run: dict[str, Any], steps: int) -> list[float]:
 
 
 def bits(model: nn.Module) -> dict[str, bytes]:
-    """Every value of a model, to tell whether anything changed."""
+    """Every value of a model, to check whether anything changed."""
     return {name: value.detach().reshape(-1).view(torch.uint8).numpy().tobytes() for name, value in _values(model)}
 
 

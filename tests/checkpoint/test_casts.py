@@ -1,4 +1,4 @@
-"""Save, convert and load cast by one rule, and values are right where source and target share memory."""
+"""Save, convert and load cast by the same rules, and values are right even if source and target share memory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -153,7 +153,7 @@ def test_the_imaginary_part_counts() -> None:
             lw.load(target, source, cast=True)
         assert target["a"][0] == 1
     assert torch.isfinite(lw.load(target, source, cast="saturate")["a"]).all()
-    with pytest.raises(lw.LoadError, match="another kind of number"):
+    with pytest.raises(lw.LoadError, match="leafwise does not cast one kind of number to another"):
         lw.load({"a": torch.ones(1)}, source, cast="saturate")
 
 
@@ -195,11 +195,11 @@ def test_python_numbers_keep_all_their_digits() -> None:
         assert array.tolist() == [0.1, 1e300]
 
 
-# -- memory that is shared -----------------------------------------------------------------------------------------
+# -- shared memory -------------------------------------------------------------------------------------------------
 
 
 def over_itself() -> list[tuple[Any, Any]]:
-    """Arrays of three by three whose elements lie over one another, with what shows their memory."""
+    """3×3 arrays whose elements overlap in memory, and a view of all of that memory."""
     base = torch.zeros(5)
     array = np.zeros(5, np.float32)
     windows = np.lib.stride_tricks.as_strided(array, (3, 3), (4, 4))
@@ -208,10 +208,10 @@ def over_itself() -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_target_that_lies_over_itself_takes_only_values_that_agree(number: int) -> None:
+def test_a_target_whose_elements_share_memory_needs_equal_values_for_them(number: int) -> None:
     target, memory = over_itself()[number]
     different = torch.arange(9.0).reshape(3, 3)
-    with pytest.raises(lw.LoadError, match=r"cannot load w: several of its elements lie in one place.*nothing was"):
+    with pytest.raises(lw.LoadError, match=r"cannot load w: several of its elements share memory.*nothing was"):
         lw.load({"w": target}, {"w": different})
     assert not memory.any()
     fitting = torch.arange(3.0).expand(3, 3) if number == 2 else torch.arange(5.0).as_strided((3, 3), (1, 1))
@@ -237,24 +237,24 @@ def test_columns_of_one_matrix_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -
     assert base[0].tolist() == [0, 1, 2, 0, 1, 2]
 
 
-def test_leaves_of_two_homes_over_one_memory_must_agree() -> None:
+def test_leaves_of_two_homes_that_share_memory_need_equal_values() -> None:
     array = np.zeros(6, np.float32)
     target = {"a": torch.from_numpy(array[:4]), "b": array[2:]}
-    with pytest.raises(lw.LoadError, match=r"a, b lie over one memory.*nothing was changed"):
+    with pytest.raises(lw.LoadError, match=r"cannot load a, b: they overlap in memory.*nothing was changed"):
         lw.load(target, {"a": torch.ones(4), "b": torch.zeros(4)})
     assert not array.any()
     lw.load(target, {"a": torch.tensor([1.0, 2, 3, 4]), "b": torch.tensor([3.0, 4, 5, 6])})
     assert array.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_leaves_of_two_files_over_one_memory_must_agree(tmp_path: Path) -> None:
+def test_leaves_that_share_memory_need_equal_values_in_two_files(tmp_path: Path) -> None:
     base = torch.zeros(6)
     target = {"x": {"a": base[:4]}, "y": {"b": base[2:]}}
     files = {
         "x": lw.save({"a": torch.ones(4)}, tmp_path / "x.safetensors"),
         "y": lw.save({"b": torch.full((4,), 2.0)}, tmp_path / "y.safetensors"),
     }
-    with pytest.raises(lw.LoadError, match=r"lie over one memory.*nothing was changed"):
+    with pytest.raises(lw.LoadError, match=r"they overlap in memory.*nothing was changed"):
         lw.load(target, files)
     assert not base.any()
 
@@ -262,13 +262,13 @@ def test_leaves_of_two_files_over_one_memory_must_agree(tmp_path: Path) -> None:
 def test_a_leaf_and_its_conjugate_are_not_one_value() -> None:
     base = torch.zeros(2, dtype=torch.complex64)
     same = torch.full((2,), 1 + 2j, dtype=torch.complex64)
-    with pytest.raises(lw.LoadError, match=r"lie over one memory.*nothing was changed"):
+    with pytest.raises(lw.LoadError, match=r"they overlap in memory.*nothing was changed"):
         lw.load({"a": base, "b": base.conj()}, {"a": same, "b": same.clone()}, ties="ignore")
     assert not base.any()
 
 
 def shared() -> list[tuple[str, Any, Any]]:
-    """Targets, and sources that lie in the memory of the targets, otherwise."""
+    """Targets, and sources that share their memory but see it differently."""
     found: list[tuple[str, Any, Any]] = []
     base = torch.arange(12.0)
     found.append(("shifted", {"w": base[:8]}, {"w": base[4:]}))
@@ -309,10 +309,10 @@ def test_the_weights_of_one_model_can_be_swapped_by_a_rename() -> None:
     assert torch.equal(net[1].weight, first)
 
 
-def test_overlapping_targets_need_values_that_agree() -> None:
+def test_overlapping_targets_need_equal_values() -> None:
     source = buffers(a=torch.ones(6), b=torch.full((6,), 2.0))
     memory = torch.zeros(10)
-    with pytest.raises(lw.LoadError, match=r"a, b lie over one memory"):
+    with pytest.raises(lw.LoadError, match=r"cannot load a, b: they overlap in memory"):
         lw.load(buffers(a=memory[:6], b=memory[4:]), source)
     assert not memory.any()
     lw.load(buffers(a=memory[:6], b=memory[4:]), buffers(a=torch.ones(6), b=torch.ones(6)))
@@ -320,7 +320,7 @@ def test_overlapping_targets_need_values_that_agree() -> None:
 
 
 class Windows(nn.Module):
-    """A buffer, and a view of it that no index gives: one row, twice."""
+    """A buffer, and a view that no index can express: one of its rows, twice."""
 
     def __init__(self, shared: bool, start: float) -> None:
         super().__init__()
@@ -329,12 +329,12 @@ class Windows(nn.Module):
         self.register_buffer("rows", base.as_strided((2, 2), (0, 1)) if shared else torch.zeros(2, 2))
 
 
-def test_a_view_that_no_index_gives_is_not_taken_for_the_whole() -> None:
+def test_a_view_that_no_index_can_express_is_not_mistaken_for_the_whole() -> None:
     source = Windows(True, 1)
     target = lw.load(Windows(False, 0), source)
     assert target.base.tolist() == [[1, 2], [3, 4]]
     assert target.rows.tolist() == [[1, 2], [1, 2]]
-    # In the target, what both names show must agree.
+    # In the target, the values of both names must be equal.
     target = lw.load(Windows(True, 0), source)
     assert target.rows.tolist() == [[1, 2], [1, 2]]
     for rows in ([[1.0, 2], [3, 4]], [[3.0, 4], [3, 4]]):

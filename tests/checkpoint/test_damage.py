@@ -28,7 +28,7 @@ def flipped(data: bytes, byte: int, bit: int) -> bytes:
 
 
 def check(path: Path, target: Path, name_of: dict[int, str]) -> None:
-    """Flips bits of a file that belongs to the checkpoint `target`; `name_of` tells which leaf a byte belongs to."""
+    """Flips bits of a file that belongs to the checkpoint `target`; `name_of` returns the leaf that a byte is in."""
     model = Tied()
     before = bits(model)
     whole = path.read_bytes()
@@ -45,7 +45,7 @@ def check(path: Path, target: Path, name_of: dict[int, str]) -> None:
                 if byte >= header:
                     assert name_of[byte] in message, (byte, bit, message)
                 elif byte >= 8:
-                    # The very byte; or where the header went wrong because of it.
+                    # The flipped byte, or the place where the header became invalid because of it.
                     assert re.search(r"at byte [\d,]+", message), (byte, bit, message)
                     at = int(re.search(r"at byte ([\d,]+)", message)[1].replace(",", ""))  # type: ignore[index]
                     assert at == byte or "version" in message, (byte, bit, message)
@@ -81,7 +81,7 @@ def test_a_flipped_bit_in_shards_or_their_index_is_found(tmp_path: Path) -> None
         check(shard, index, leaves_by_byte(shard))
 
 
-def test_a_large_header_tells_the_very_byte(tmp_path: Path) -> None:
+def test_damage_in_a_large_header_is_reported_with_its_byte(tmp_path: Path) -> None:
     path = Path(
         lw.save({f"some.long.name.{number}": torch.ones(1) for number in range(300)}, tmp_path / "a.safetensors")
     )

@@ -26,7 +26,7 @@ TIMES = 10 if os.environ.get("LEAFWISE_FAULTS") == "long" else 1
 
 
 def checkpoint(generation: int) -> dict[str, Any]:
-    """Every value tells the generation, so that a mixture shows."""
+    """Every value is the number of the generation, so that a mixture is visible."""
     return {
         "a": np.full((30, 4), generation),
         "b.c": np.full(50, generation),
@@ -36,7 +36,7 @@ def checkpoint(generation: int) -> dict[str, Any]:
 
 
 def generation(path: Path) -> int:
-    """The generation that a checkpoint holds; raises where it is not whole."""
+    """The generation that a checkpoint contains; raises if it is not complete."""
     lw.verify(path)
     with lw.open(path) as t:
         found = {int(value) for leaf in t for value in leaf.numpy().reshape(-1)} | {t["n"]}
@@ -67,11 +67,11 @@ def test_a_crash_after_any_call_of_a_save_leaves_the_old_or_the_new(
         path = folder / "model.safetensors"
         lw.save(checkpoint(1), path, **before)
         save_again(path, after, stop_at, power, monkeypatch)
-        # By its name, as it is loaded; and by the folder, where both ways of saving may lie side by side.
+        # Open it by name and by folder; the folder may contain both a single file and shards.
         found.add(generation(path))
         assert generation(path) in (1, 2)
         assert generation(folder) in (1, 2)
-        # The next save puts everything right, and leaves nothing behind.
+        # The next save repairs everything and leaves nothing behind.
         lw.save(checkpoint(3), path, **after)
         assert generation(path) == generation(folder) == 3
         assert sorted(os.listdir(folder)) == tidy(folder), os.listdir(folder)
@@ -83,7 +83,7 @@ def save_again(path: Path, options: dict[str, Any], stop_at: int, power: bool, p
 
 
 def tidy(folder: Path) -> list[str]:
-    """What a folder with one whole checkpoint holds: the file, or the index and its shards."""
+    """The files in a folder with one complete checkpoint: a single file, or the index and its shards."""
     if (folder / "model.safetensors").exists():
         return ["model.safetensors"]
     shards = {leaf for leaf in os.listdir(folder) if "-of-" in leaf}
@@ -115,7 +115,7 @@ def test_every_call_that_fails_is_reported_and_leaves_nothing_behind(
         assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
         lw.save(checkpoint(1), path, **options)
         assert sorted(os.listdir(tmp_path)) == tidy(tmp_path)
-    # Only to remove what was there before may fail without a word: what was asked for is done by then.
+    # Only the removal of old files may fail silently: by then, the save itself is done.
     assert told >= steps - 4
 
 
@@ -138,7 +138,7 @@ def script(text: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("limited", [[], ["by the limit"]], ids=["mounted", "limited"])
 def test_a_full_disk_is_an_error_and_leaves_the_old_file(limited: list[str], tmp_path: Path) -> None:
-    """A real one, of one megabyte; where nobody may mount one, the system's own limit on the size of files."""
+    """A real disk of one megabyte; if mounting is not allowed, a limit on the size of files instead."""
     text = """
     folder = Path(sys.argv[1])
     told = "No space left on device"
@@ -229,7 +229,7 @@ def test_a_reader_sees_whole_files_while_a_writer_saves(options: dict[str, Any],
             lw.save(checkpoint(number), path, **options)
     seen = []
     try:
-        while len(seen) < times or len(set(seen)) <= 10:  # however slowly the writer comes along
+        while len(seen) < times or len(set(seen)) <= 10:  # however slow the writer is
             seen.append(generation(path))
     finally:
         os.kill(child, signal.SIGKILL)
@@ -299,7 +299,7 @@ def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(
     (tmp_path / "model-00001-of-00002.safetensors").write_bytes(b"of somebody else")
     another = Output(str(tmp_path / "other.safetensors"))
     another.close()
-    # What other programs call their unfinished files, and leafwise did before.
+    # Names of unfinished files of other programs, and of earlier versions of leafwise.
     strangers = [".model.safetensors.1-00000000.part", ".model.safetensors.part", ".model.safetensors.Xy12.part"]
     for name in strangers:
         (tmp_path / name).write_bytes(b"of somebody else")

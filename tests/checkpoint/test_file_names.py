@@ -1,4 +1,4 @@
-"""A checkpoint can be saved under any name that the system takes, and no file of another program is removed."""
+"""A checkpoint can be saved under any name that the system accepts, and no file of another program is removed."""
 
 import errno
 import json
@@ -31,7 +31,7 @@ def generation(path: Any) -> int:
 
 
 def must_take(folder: Path, name: str) -> None:
-    """Skips where the file system does not take a name, as those of some systems that want UTF-8."""
+    """Skips the test if the file system does not accept a name, for instance because it requires UTF-8."""
     try:
         (folder / name).touch()
         (folder / name).unlink()
@@ -87,7 +87,7 @@ def test_names_as_long_as_the_system_allows_are_taken_for_one_file(tmp_path: Pat
         assert len(os.fsencode(name)) == 255 == os.pathconf(tmp_path, "PC_NAME_MAX")
         for number in (1, 2):
             assert generation(lw.save(state(number), tmp_path / name)) == number
-        # In shards, the name of the index is longer; that is said before anything is written, and the old file stays.
+        # The name of an index is longer. The error comes before anything is written, and the old file stays.
         before = sorted(os.listdir(tmp_path))
         with pytest.raises(lw.FileError, match=r"in shards: .*\.index\.json.* would be longer than the 255 bytes"):
             lw.save(state(3), tmp_path / name, **SHARDED)
@@ -102,7 +102,7 @@ def test_names_that_would_be_opened_as_an_index_are_refused(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     for name in (".index.json", str(tmp_path / ".index.json"), "m.index.json.index.json"):
         for options in (SINGLE, SHARDED):
-            with pytest.raises(lw.FileError, match=r"is that of an index of shards"):
+            with pytest.raises(lw.FileError, match=r"names that end in .* are for the index of shards"):
                 lw.save(state(1), name, **options)
     assert os.listdir(tmp_path) == []
 
@@ -122,7 +122,7 @@ def test_convert_writes_files_with_long_names(tmp_path: Path, capsys: pytest.Cap
         assert lw.open(target)["a"].numpy().tolist() == [1, 1, 1]
 
 
-# -- what is not ours, and what is ---------------------------------------------------------------------------
+# -- files of other programs ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [SINGLE, SHARDED], ids=["one file", "shards"])
@@ -130,7 +130,7 @@ def test_unfinished_files_of_other_programs_are_left_alone(options: dict[str, An
     theirs = [
         ".model.safetensors.part",
         ".model.safetensors.download.part",
-        ".model.safetensors.123-0a1b2c3d.part",  # as leafwise called its own before
+        ".model.safetensors.123-0a1b2c3d.part",  # the form that leafwise used before
         ".model.safetensors.index.json.123-0a1b2c3d.part",
         ".leafwise-.part",
         ".leafwise-model.safetensors.part",
@@ -159,7 +159,7 @@ def test_what_a_killed_save_left_is_removed_whatever_the_name(tmp_path: Path) ->
         assert os.listdir(folder) == [name]
 
 
-# -- indexes of others in the folder -------------------------------------------------------------------------
+# -- other indexes in the folder -----------------------------------------------------------------------------
 
 FOREIGN = {
     "empty": b"",
@@ -214,7 +214,7 @@ def test_shards_with_signs_that_are_replaced_now_are_removed_and_copies_of_shard
     lw.save(state(1), path, **SHARDED)
     shards = [name for name in os.listdir(tmp_path) if "-of-" in name]
     assert all(name.startswith("12_30-") for name in shards)
-    # As they were called before.
+    # The names that earlier versions used.
     for name in shards:
         (tmp_path / name.replace("12_30", "12:30")).write_bytes(b"of an earlier save")
         (tmp_path / f"my-{name}").write_bytes(b"a copy")
@@ -228,7 +228,7 @@ def test_an_index_that_may_not_be_read_keeps_the_shards(tmp_path: Path, monkeypa
     (tmp_path / "copy.index.json").write_bytes(b"{}")
     opened = checkpoint_writer.local.disk.open
 
-    def forbidden(name: str, *options: Any) -> Any:  # as chmod does for everybody but root
+    def forbidden(name: str, *options: Any) -> Any:  # as chmod does for everybody except root
         if name.endswith("copy.index.json"):
             raise PermissionError(errno.EACCES, "not allowed", name)
         return opened(name, *options)
@@ -256,7 +256,7 @@ def test_a_result_that_cannot_be_opened_replaces_nothing(
     path = tmp_path / "model.safetensors"
     lw.save(state(1), path, **before)
     files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    if wrong == "header":  # what stands in the file is not what was meant to be there
+    if wrong == "header":  # the file does not contain what it should
         fill = Output.fill
         monkeypatch.setattr(Output, "fill", lambda self, data, start: fill(self, data[:-9] + b"?" + data[-8:], start))
     elif wrong == "index":

@@ -20,7 +20,7 @@ from leafwise.files.disk import Disk
 
 
 class Net(nn.Module):
-    """Large and small leaves, a buffer that does not lie in C order, and a tie."""
+    """Large and small leaves, a buffer that is not in C order, and a tie."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def test_memory_that_changes_between_a_checksum_and_a_write_is_saved_with_a_righ
     assert {"sum", "write"} <= set(happened)
     assert lw.verify(path).leaves == 1
     with lw.open(path) as t:
-        # What was read first was read before anybody changed it.
+        # The part that was read first was read before it changed.
         assert t["a"].numpy()[0] == 0
 
 
@@ -170,5 +170,5 @@ def test_a_file_that_changes_while_it_is_converted_to_npz_gives_right_checksums(
     monkeypatch.setattr(zipfile, "crc32", changing)
     main(["convert", str(tmp_path / "a.npy"), str(tmp_path / "b.npz")])
     monkeypatch.undo()
-    for value in np.load(tmp_path / "b.npz").values():  # np.load compares
+    for value in np.load(tmp_path / "b.npz").values():  # np.load verifies the CRC
         assert len(value) == 100_000

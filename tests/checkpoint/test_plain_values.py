@@ -135,13 +135,13 @@ Point = namedtuple("Point", "x y")
 
 
 class Config(dict):  # type: ignore[type-arg]
-    """A dict of somebody's own making."""
+    """A custom subclass of dict."""
 
 
 @pytest.mark.parametrize(
     "value", [[Point(1, 2)], Config(a=1, b=[2]), MappingProxyType({"a": 1}), defaultdict(lambda: 3, a=1)]
 )
-def test_types_that_a_file_cannot_make_come_back_into_one_of_their_own(value: Any, tmp_path: Path) -> None:
+def test_types_that_leafwise_cannot_rebuild_are_loaded_into_an_existing_container(value: Any, tmp_path: Path) -> None:
     path = lw.save({"w": torch.ones(2), "x": value}, tmp_path / "a.safetensors")
     loaded = lw.load({"w": torch.zeros(2), "x": value}, path)
     assert type(loaded["x"]) is type(value)
@@ -149,15 +149,15 @@ def test_types_that_a_file_cannot_make_come_back_into_one_of_their_own(value: An
     for target in (None, [], {}, {"a": 0}):
         plan = lw.plan({"w": torch.zeros(2), "x": target}, path)
         assert not plan.holds
-        assert "x is in pieces in the source" in plan.problems[0].message
+        assert "x is stored in parts in the checkpoint" in plan.problems[0].message
 
 
-def test_a_value_that_a_container_of_the_target_has_no_place_for_is_a_problem(tmp_path: Path) -> None:
+def test_a_value_that_a_container_of_the_target_has_no_entry_for_is_a_problem(tmp_path: Path) -> None:
     path = lw.save({"part": {"w": torch.ones(2), "a": 1, "b": 2}, "epoch": 3}, tmp_path / "a.safetensors")
     target = {"part": {"w": torch.zeros(2), "a": 0}}
     plan = lw.plan(target, path)
     assert [problem.name for problem in plan.problems] == ["part.b"]
-    assert plan.notes == ["1 plain value of the source not used: epoch"]
+    assert plan.notes == ["1 plain value of the checkpoint not used: epoch"]
     assert lw.load(target, path, allow={"unexpected"})["part"]["a"] == 1
 
 
@@ -171,7 +171,7 @@ def test_arrays_do_not_come_back_into_a_plain_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "cause"),
     [
-        ({"a": {1, object()}}, "cannot save x.a: a file has no place for object"),
+        ({"a": {1, object()}}, "cannot save x.a: leafwise does not save object"),
         (type("Number", (int,), {})(5), "Number"),
     ],
 )
@@ -189,19 +189,21 @@ def test_values_nested_too_deeply_or_in_themselves_are_refused(tmp_path: Path) -
     loop: list[Any] = [1]
     loop.append(loop)
     for value in ([deep, [deep]], [[deep]] and [[[deep]]], loop):
-        with pytest.raises(lw.WalkError, match=r"as a plain value: more than 100|save x.1: it is x, which holds it"):
+        with pytest.raises(
+            lw.WalkError, match=r"cannot save or load x.*: more than 100|x.1: it is x, which contains it"
+        ):
             lw.save({"w": torch.ones(1), "x": value}, tmp_path / "b.safetensors")
 
 
 def test_files_of_earlier_versions_load_into_a_value_with_the_same_pieces(tmp_path: Path) -> None:
-    # As leafwise wrote them before: each piece under a name of its own.
+    # As earlier versions of leafwise wrote them: each part under its own name.
     path = lw.save({"w": torch.ones(1), "x.0.loss": 1.5, "x.1.loss": 2.5, "x.1.n": [1, 2]}, tmp_path / "a.safetensors")
     target = {"w": torch.zeros(1), "x": [{"loss": 0.0}, {"loss": 0.0, "n": []}]}
     assert lw.load(target, path)["x"] == [{"loss": 1.5}, {"loss": 2.5, "n": [1, 2]}]
     for value in ([], None, [{"loss": 0.0}]):
         plan = lw.plan({"w": torch.zeros(1), "x": value}, path)
         assert [problem.kind for problem in plan.problems] == ["missing"]
-        assert "in pieces in the source (x.0.loss, x.1.loss, x.1.n)" in plan.problems[0].message
+        assert "stored in parts in the checkpoint (x.0.loss, x.1.loss, x.1.n)" in plan.problems[0].message
 
 
 def test_nan_and_signed_zero_are_kept(tmp_path: Path) -> None:
@@ -214,7 +216,7 @@ def test_nan_and_signed_zero_are_kept(tmp_path: Path) -> None:
     "value", [np.str_(""), np.bytes_(b""), np.str_("a\0"), "\ud83d\ude00", np.longlong(1), deque([np.array(1.5)])]
 )
 def test_what_would_be_read_as_something_else_is_refused(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(lw.WalkError, match=r"cannot save x(\.0)?: a file has no place for"):
+    with pytest.raises(lw.WalkError, match=r"cannot save x(\.0)?: leafwise does not save"):
         lw.save({"w": torch.ones(2), "x": [value]}, tmp_path / "a.safetensors")
     assert not list(tmp_path.iterdir())
 
@@ -239,7 +241,7 @@ def test_values_that_change_while_a_save_is_written_are_saved_as_they_were(tmp_p
 def test_one_list_in_two_places_cannot_hold_two_values(tmp_path: Path) -> None:
     path = lw.save({"a": [torch.ones(2), 1], "b": [torch.ones(2), 2]}, tmp_path / "a.safetensors")
     shared: list[Any] = [torch.zeros(2), None]
-    with pytest.raises(lw.LoadError, match=r"a\.1 and b\.1 are one place in the target"):
+    with pytest.raises(lw.LoadError, match=r"a\.1 and b\.1 are the same value in the model"):
         lw.load({"a": shared, "b": shared}, path)
     same = lw.save({"a": [torch.ones(2), 1], "b": [torch.ones(2), 1]}, tmp_path / "b.safetensors")
     assert lw.load({"a": shared, "b": shared}, same)["b"][1] == 1
@@ -247,13 +249,13 @@ def test_one_list_in_two_places_cannot_hold_two_values(tmp_path: Path) -> None:
 
 def test_a_rename_that_gives_two_values_one_name_is_an_error(tmp_path: Path) -> None:
     path = lw.save({"w": torch.ones(2), "a": 1, "b": 2}, tmp_path / "a.safetensors")
-    with pytest.raises(lw.QueryError, match="rename= would call two values 'b'"):
+    with pytest.raises(lw.QueryError, match="rename= gives two values the same name, 'b'"):
         lw.load({"w": torch.zeros(2), "b": 0}, path, rename={"a": "b"})
 
 
 def test_a_list_that_was_longer_is_not_cut(tmp_path: Path) -> None:
     path = lw.save([torch.ones(2), 1, 2], tmp_path / "a.safetensors")
-    with pytest.raises(lw.LoadError, match="the source has a value 2, which the target has no place for"):
+    with pytest.raises(lw.LoadError, match="unexpected: the value 2 is in the checkpoint but not in the model"):
         lw.load([torch.zeros(2), 9], path)
 
 

@@ -1,4 +1,4 @@
-"""A leaf that `rename="auto"` fills gets its own values, or the plan does not hold."""
+"""With `rename="auto"`, every leaf gets the right values, or the load is refused."""
 
 import re
 from itertools import count
@@ -69,8 +69,8 @@ def models(draw: Any, depth: int = 3) -> Shapes:
 
 @st.composite
 def renamings(draw: Any) -> tuple[Shapes, dict[str, str]]:
-    """A model, and by each name the one that a checkpoint has for it: with a front, a step put in, and other steps in
-    the place of some, each changed throughout; in another order."""
+    """A model, and a mapping of its names to those in a checkpoint: with a prefix, an inserted entry, some entries
+    replaced throughout, and in another order."""
     model = draw(models())
     changed = draw(st.dictionaries(st.sampled_from(STEPS), st.sampled_from(FRESH), max_size=8))
     if len(set(changed.values())) < len(changed):
@@ -87,7 +87,7 @@ def renamings(draw: Any) -> tuple[Shapes, dict[str, str]]:
 
 
 def built(shapes: Shapes) -> nn.Module:
-    """A model with parameters of these names, each with a value of its own."""
+    """A model with parameters of these names, each with a different value."""
     root, numbers = nn.Module(), count(1)
     for name, shape in shapes.items():
         *steps, last = name.split(".")
@@ -101,7 +101,7 @@ def built(shapes: Shapes) -> nn.Module:
 
 
 def loaded(shapes: Shapes, source: dict[str, torch.Tensor], plan: Any) -> dict[str, torch.Tensor]:
-    """What a load makes of a model of zeros, where the plan leaves out what it does not fill."""
+    """A model of zeros after a load that allows leaves to be missing or unexpected."""
     model = built(shapes)
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
@@ -142,7 +142,7 @@ def test_keys_and_values_are_not_swapped_because_their_shapes_would_fit() -> Non
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(models(), st.permutations(["q", "k", "v", "o"]), st.sampled_from(["", "module.", "net.backbone.", "a."]))
 def test_names_that_were_swapped_are_not_swapped_back(shapes: Shapes, swapped: list[str], front: str) -> None:
-    """What the checkpoint calls q is loaded as q, also where it holds the values of another."""
+    """The leaf that the checkpoint calls q is loaded as q, even if it contains the values of another leaf."""
     swap = dict(zip(["q", "k", "v", "o"], swapped, strict=True))
     source = {
         front + ".".join(swap.get(step, step) for step in name.split(".")): value

@@ -56,7 +56,7 @@ def test_the_tree_of_the_file_is_the_tree_of_the_model(tmp_path: Path) -> None:
     ]
     norms = lw.where(role="norm.*")
     assert rest.select(norms).counts.leaves == live.select(norms).counts.leaves > 2
-    assert rest.counts.buffers == live.counts.buffers - 3  # without the scratch that no checkpoint holds
+    assert rest.counts.buffers == live.counts.buffers - 3  # without the non-persistent scratch
     assert "scratch" not in rest
 
 
@@ -234,10 +234,10 @@ def test_a_container_that_holds_itself_is_not_saved(tmp_path: Path) -> None:
     deep: list[Any] = [torch.ones(1)]
     deep.append(deep)
     for value, place in ((circle, "again.up.0"), ({"deep": deep}, "deep.1")):
-        with pytest.raises(lw.WalkError, match=rf"cannot save {place}: it is (the root|deep), which holds it"):
+        with pytest.raises(lw.WalkError, match=rf"cannot save {place}: it is (the root|deep), which contains it"):
             lw.save(value, tmp_path / "a.safetensors")
     shared = nn.Linear(2, 2)
-    lw.save({"a": shared, "b": {"c": shared}}, tmp_path / "a.safetensors")  # twice, and no circle
+    lw.save({"a": shared, "b": {"c": shared}}, tmp_path / "a.safetensors")  # twice, but not a cycle
     assert len(lw.ties(lw.open(tmp_path / "a.safetensors"))) == 2
 
 
@@ -332,7 +332,7 @@ def test_saves_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_a_save_takes_a_bounded_amount_of_memory(tmp_path: Path) -> None:
-    """In a process of its own: what a save takes beyond the model, also where it must copy."""
+    """Measures, in a separate process, the memory that a save needs beyond the model, even if it must copy."""
     script = """
 import sys, numpy, torch, leafwise as lw
 def peak():
@@ -393,6 +393,6 @@ def test_a_forked_child_does_not_wait_for_a_save_that_is_not_its_own(tmp_path: P
     saving = lw.save({"a": torch.ones(10)}, tmp_path / "a.safetensors", background=True)
     saving.wait()
     saving._process -= 1  # as in a child
-    with pytest.raises(lw.FileError, match=r"from which this one was forked"):
+    with pytest.raises(lw.FileError, match=r"from which this process was forked"):
         saving.wait()
     assert not saving.done

@@ -28,7 +28,7 @@ def state(generation: int) -> dict[str, torch.Tensor]:
 
 
 def saved(folder: Path, generation: int) -> tuple[Path, list[Path]]:
-    """A checkpoint of three shards: its index, and they."""
+    """A checkpoint of three shards: its index and the shards."""
     folder.mkdir(exist_ok=True)
     index = Path(lw.save(state(generation), folder / "model.safetensors", shard_size=200))
     return index, sorted(folder.glob("*-of-*"))
@@ -48,7 +48,7 @@ def test_an_index_binds_its_shards(tmp_path: Path, capsys: pytest.CaptureFixture
         assert lw.verify(way) == (3, 600, 0, (), 3, 0)
     assert main(["verify", str(index)]) == 0
     assert "3 leaves, 600 B, 3 shards bound to the index, ok" in capsys.readouterr().out
-    # Others see the index that they know.
+    # Other readers see a normal index.
     said = json.loads(index.read_text("utf-8"))
     assert {name: load_file(tmp_path / shard)[name][0] for name, shard in said["weight_map"].items()} == dict.fromkeys(
         "abc", 1.0
@@ -86,7 +86,7 @@ def test_a_shard_that_was_replaced_is_refused(kind: str, which: int, tmp_path: P
             with pytest.raises(lw.ChecksumError, match=r"is not the shard that the index was written with") as caught:
                 verb(way)
             assert shards[which].name in str(caught.value)
-    # Who wants what is there, whatever it is, gets it.
+    # With verify=False, the shards are read as they are.
     target = state(0)
     lw.load(target, index, verify=False)
     assert sum(bool((target[name] == 2).all()) for name in "abc") >= 2
@@ -95,7 +95,7 @@ def test_a_shard_that_was_replaced_is_refused(kind: str, which: int, tmp_path: P
 def test_old_and_new_shards_do_not_mix(tmp_path: Path) -> None:
     _, older = saved(tmp_path / "old", 1)
     index, shards = saved(tmp_path / "new", 2)
-    for old, new in zip(older, shards, strict=True):  # all of them: the index is the one that is new
+    for old, new in zip(older, shards, strict=True):  # all of them: only the index is new
         shutil.copy(old, new)
     with pytest.raises(lw.ChecksumError, match=r"another save"):
         lw.open(index)
@@ -122,10 +122,10 @@ def test_indexes_from_before_and_those_of_others_are_unbound(
         "ok": False, "leaves": 3, "bytes": 148, "unchecked": 0, "without_checksums": [], "bound": 0,
         "unbound": 2,
     }  # fmt: skip
-    # To save it again binds them.
+    # Saving it again binds them.
     bound = lw.save(lw.open(BEFORE), tmp_path / "model.safetensors", shard_size=100)
     assert lw.verify(bound) == (3, 148, 0, (), 2, 0)
-    # Hugging Face's own index, and shards that have none.
+    # An index by Hugging Face, and shards without an index.
     index, _ = saved(tmp_path / "theirs", 1)
     said = json.loads(index.read_text("utf-8"))
     del said["leafwise"]

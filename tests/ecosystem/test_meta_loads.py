@@ -79,7 +79,7 @@ def test_buffers_that_are_not_in_the_checkpoint_are_computed_by_the_constructor(
 
 def test_a_random_buffer_is_not_invented(tmp_path: Path) -> None:
     path = lw.save(built(Drawing), tmp_path / "a.safetensors")
-    with pytest.raises(lw.LoadError, match=r"noise is a buffer on meta that no checkpoint holds"):
+    with pytest.raises(lw.LoadError, match=r"noise is a non-persistent buffer on meta: checkpoints do not store it"):
         lw.load(built(Drawing, meta=True), path)
     target = lw.load(built(Drawing, meta=True), path, allow={"missing"})
     assert target.noise.is_meta

@@ -1,1 +1,1 @@
-"""Checkpoints: planned, loaded, saved and verified, on the same walk as everything else."""
+"""Planning, loading, saving and verifying checkpoints."""

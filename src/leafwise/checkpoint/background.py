@@ -1,4 +1,4 @@
-"""Saves that go on in a thread of their own."""
+"""Saves that run in a background thread."""
 
 import atexit
 import os
@@ -11,7 +11,7 @@ from leafwise.errors import FileError
 
 
 class BackgroundSave:
-    """A save that goes on while you do: `wait()` returns the path when it is written, or raises what went wrong.
+    """A save that runs in the background: `wait()` returns the path once the file is written, or raises the error.
 
     >>> import tempfile, torch, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -26,7 +26,7 @@ class BackgroundSave:
         self._result = path
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(work,), name="leafwise save")
-        with _unfinished_lock:  # nobody waits for a thread that has not begun, and one that cannot begin is not listed
+        with _unfinished_lock:  # list the save only once its thread has started
             self._thread.start()
             _unfinished.append(self)
 
@@ -40,14 +40,15 @@ class BackgroundSave:
 
     @property
     def done(self) -> bool:
-        """Whether it has come to an end, good or bad."""
+        """Whether the save has finished or failed."""
         return not self._thread.is_alive() and self._process == os.getpid()
 
     def wait(self) -> str:
-        """Waits for the end; returns the path that was written, or raises what went wrong."""
+        """Waits until the save is done; returns the path that was written, or raises the error."""
         if self._process != os.getpid():
             raise FileError(
-                f"{self.path!r} is saved by process {self._process}, from which this one was forked; wait there"
+                f"cannot wait for {self.path!r}: it is being saved by process {self._process}, from which this process "
+                "was forked; call wait() there"
             )
         self._thread.join()
         _forget(self)
@@ -60,7 +61,7 @@ class BackgroundSave:
         return escape(f"<Saving {self.path!r}: {state}>")
 
 
-_unfinished: list[BackgroundSave] = []  # what is being written, or went wrong without anybody having been told
+_unfinished: list[BackgroundSave] = []  # still running, or failed without anyone having seen the error
 _unfinished_lock = threading.Lock()
 
 
@@ -71,7 +72,7 @@ def _forget(saving: BackgroundSave) -> None:
 
 
 def finish_saves() -> None:
-    """Waits for what is still being written, so that saves keep their order, and raises what went wrong there."""
+    """Waits for saves that are still running, so that saves keep their order, and raises their errors."""
     with _unfinished_lock:
         waiting = list(_unfinished)
     for saving in waiting:
@@ -79,15 +80,15 @@ def finish_saves() -> None:
 
 
 @atexit.register
-def _tell_at_exit() -> None:
-    # The interpreter has waited for the threads.
+def _report_at_exit() -> None:
+    # The interpreter has already waited for the threads.
     for saving in _unfinished:
         if saving._error is not None:
             print(escape(f"leafwise: {saving.path!r} was not saved: {saving._error}"), file=sys.stderr)
 
 
 def _after_fork() -> None:
-    # The threads are not there, and the lock may have been held by one.
+    # A forked process has none of the threads, and one of them may have held the lock.
     global _unfinished_lock
     _unfinished.clear()
     _unfinished_lock = threading.Lock()

@@ -1,9 +1,9 @@
-"""Which row of the source fills which leaf of the target, and whether it fits."""
+"""Plans the leaves: which row of the source fills which leaf of the target, and whether it fits."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from leafwise.checkpoint.plan import Feed, MustAgree, Plan
+from leafwise.checkpoint.plan import Feed, MustAgree, Plan, the_source
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_castable, number_kind
 from leafwise.core.leaf import Leaf, shape_text
@@ -14,7 +14,7 @@ from leafwise.files.stored_file import StoredFile
 
 
 class _FilledLeaf(NamedTuple):
-    """A leaf of the target, the row of the source that fills it, and further names of it that have a source, too."""
+    """A leaf of the target, the row of the source that fills it, and its other names that also have a source."""
 
     leaf: int
     row: int
@@ -29,7 +29,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
     name_of, source_of = pairing.target.name_of, pairing.source_of
     leaves = _rows_of_leaves(columns, pairing.target.rows)
     fillings: list[_FilledLeaf] = []
-    unused: list[int] = []  # rows of the source that have a partner, and cannot fill it
+    unused: list[int] = []  # rows of the source that match a leaf but cannot fill it
     for (leaf, rows), facts in zip(leaves.items(), columns.facts(list(leaves)), strict=True):
         plan.leaves += 1
         if facts.kind == "parameter":
@@ -67,7 +67,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
 def _fed(
     plan: Plan, pairing: Pairing, filling: _FilledLeaf, source_facts: Facts, axes: "_Axes", cast: bool
 ) -> Feed | None:
-    """How a leaf gets its values; None, and why not in the plan, where it cannot."""
+    """How a leaf gets its values. If it cannot, adds the reason to the plan and returns None."""
     columns, theirs = plan.target.columns, plan.source.columns
     leaf, row, facts, source, order, _ = filling
     name_of, source_name = pairing.target.name_of, pairing.source.name_of[source]
@@ -76,20 +76,21 @@ def _fed(
         plan.refused.setdefault((reason, ""), []).append(name)
         return None
     if reason := plan.foreign_sources.get(theirs.ties.get(source, source)):
-        plan.refused.setdefault((reason, " of the source"), []).append(source_name)
+        plan.refused.setdefault((reason, f" in {the_source(plan.source)}"), []).append(source_name)
         return None
     shape, source_shape = facts.spec.shape, source_facts.spec.shape
     order = order or axes.turn(row, source, source_shape)
     if source_shape is not None and order is not None:
         source_shape = tuple(source_shape[axis] for axis in order)
     if shape is not None and source_shape != shape:
-        plan.add("shape", name, _shape_message(name, shape, source_name, source_shape, order))
+        message = _shape_message(name, shape, source_name, source_shape, order, the_source(plan.source))
+        plan.add("shape", name, message)
         return None
     how = _how(columns, theirs, leaf, source, name, source_name, order)
     if source_facts.spec.dtype != facts.spec.dtype:
         same_kind = number_kind(source_facts.spec.dtype) == number_kind(facts.spec.dtype)
         if not (cast and same_kind and is_castable(facts.spec.dtype)):
-            plan.add("dtype", name, _dtype_message(name, facts, source_facts, cast))
+            plan.add("dtype", name, _dtype_message(name, facts, source_facts, the_source(plan.source)))
             return None
         how = (*how, "cast")
     return Feed(leaf, name, source, order, how)
@@ -105,11 +106,11 @@ def _rows_of_leaves(columns: Columns, rows: Sequence[int]) -> dict[int, list[int
 
 
 def _choose(columns: Columns, paired: list[tuple[int, int]]) -> tuple[int, int, tuple[int, ...] | None] | None:
-    """Of the names of a leaf and their sources, one that fills all of it, and how its axes are turned for that."""
+    """Chooses a name of a leaf whose source fills the whole leaf, and the order in which to take its axes."""
     for row, source in paired:
         if columns.row_op(row) == "same":
             return row, source, None
-    for row, source in paired:  # a transposed name shows all of it, too
+    for row, source in paired:  # a transposed name also covers the whole leaf
         op = columns.row_op(row)
         if op.slices is None and op.order is not None:
             return row, source, tuple(op.order.index(axis) for axis in range(len(op.order)))
@@ -117,7 +118,7 @@ def _choose(columns: Columns, paired: list[tuple[int, int]]) -> tuple[int, int, 
 
 
 def is_same_leaf(theirs: Columns, first: int, second: int, op: Op) -> bool:
-    """Whether two rows of the source are one leaf there, seen as the target sees it."""
+    """Whether two rows are the same leaf in the source, and related by `op` as in the target."""
     if theirs.ties.get(first, first) != theirs.ties.get(second, second) or not op.is_told:
         return False
     first_op, second_op = theirs.row_op(first), theirs.row_op(second)
@@ -131,12 +132,12 @@ def _op_key(op: Op) -> tuple[str, str, object]:
 
 
 class _Axes:
-    """Lines axes up by their names, where both sides name them and give them in another order."""
+    """Matches axes by name, if both sides name them but list them in a different order."""
 
     def __init__(self, columns: Columns, theirs: Columns) -> None:
         self._columns, self._theirs = columns, theirs
         root = theirs.node_objects[0]
-        # A file that leafwise did not write says nothing of axes, and is not asked.
+        # A file that leafwise did not write has no names of axes.
         self._silent = isinstance(root, StoredFile) and root.record is None
 
     def turn(self, row: int, source: int, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -176,32 +177,40 @@ def _with_facts(name: str, facts: Facts) -> str:
 
 
 def _missing_message(name: str, facts: Facts, source: Tree, parts: list[str]) -> str:
+    described, where = _with_facts(name, facts), the_source(source)
     if parts:
-        return (
-            f"nothing in the source for all of {_with_facts(name, facts)}, only for parts of it: {', '.join(parts[:4])}"
-        )
+        return f"{described} is in the model, but {where} has only parts of it: {', '.join(parts[:4])}"
     value = source[name] if name in source else None  # noqa: SIM401  a Tree has no get
     if value is not None and not isinstance(value, Leaf | Tree):
-        return f"{_with_facts(name, facts)} needs an array, and in the source it is a {type(value).__name__}"
-    return f"nothing in the source for {_with_facts(name, facts)}"
+        return f"{described} is an array in the model but a {type(value).__name__} in {where}"
+    return f"{described} is in the model but not in {where}"
 
 
 def _shape_message(
-    name: str, wanted: tuple[int, ...], source_name: str, shape: tuple[int, ...] | None, order: tuple[int, ...] | None
+    name: str,
+    wanted: tuple[int, ...],
+    source_name: str,
+    shape: tuple[int, ...] | None,
+    order: tuple[int, ...] | None,
+    where: str,
 ) -> str:
-    hint = "; it is the transpose" if shape is not None and wanted == shape[::-1] and len(wanted) == 2 else ""
-    source = "it" if source_name == name else source_name
-    turned = ", with its axes lined up by name" if order is not None else ""
-    return f"{name} is {shape_text(wanted)}, and in the source {source} is {shape_text(shape)}{turned}{hint}"
+    details = [] if source_name == name else [source_name]
+    if order is not None:
+        details.append("with its axes reordered by name")
+    if shape is not None and wanted == shape[::-1] and len(wanted) == 2:
+        details.append("transposed")
+    described = f" ({', '.join(details)})" if details else ""
+    return f"{name} is {shape_text(wanted)} in the model but {shape_text(shape)} in {where}{described}"
 
 
-def _dtype_message(name: str, ours: Facts, theirs: Facts, cast: bool) -> str:
-    repair = "; that is another kind of number, and is not cast" if cast else "; cast=True allows it"
-    if number_kind(ours.spec.dtype) == number_kind(theirs.spec.dtype) and not is_castable(ours.spec.dtype):
-        repair = f"; leafwise does not cast to {ours.spec.dtype}"
-    elif not cast and number_kind(ours.spec.dtype) != number_kind(theirs.spec.dtype):
-        repair = "; that is another kind of number"
-    return f"{name} is {ours.spec.dtype}, and in the source {theirs.spec.dtype}{repair}"
+def _dtype_message(name: str, ours: Facts, theirs: Facts, where: str) -> str:
+    if number_kind(ours.spec.dtype) != number_kind(theirs.spec.dtype):
+        repair = "leafwise does not cast one kind of number to another"
+    elif not is_castable(ours.spec.dtype):
+        repair = f"leafwise does not cast to {ours.spec.dtype}"
+    else:
+        repair = "pass cast=True to cast it"
+    return f"{name} is {ours.spec.dtype} in the model but {theirs.spec.dtype} in {where}; {repair}"
 
 
 def _plan_unused(plan: Plan, pairing: Pairing, unused: list[int]) -> None:
@@ -210,10 +219,10 @@ def _plan_unused(plan: Plan, pairing: Pairing, unused: list[int]) -> None:
     if not left:
         return
     leaf = pairing.source.leaf
-    # A further name of a leaf that is taken, all of it, is not a loss.
+    # Another name of a leaf that is loaded completely is not unexpected.
     taken = {leaf(row) for row in pairing.target_of if theirs.row_op(row).slices is None}
     taken -= {leaf(row) for row in unused}
     left = [row for row in left if leaf(row) not in taken]
     for row, facts in zip(left, theirs.facts(left), strict=True):
         name = pairing.source.name_of[row]
-        plan.add("unexpected", name, f"the source has {_with_facts(name, facts)}, which is not in the target")
+        plan.add("unexpected", name, f"{_with_facts(name, facts)} is in {the_source(plan.source)} but not in the model")

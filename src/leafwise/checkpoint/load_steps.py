@@ -1,10 +1,10 @@
-"""One load, step by step: all that can fail first, and then the changes."""
+"""The steps of a load: first everything that can fail, then the changes."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.optimizer_states import OptimizerStates
-from leafwise.checkpoint.plan import Feed, MustAgree, Plan, RestoredTie
+from leafwise.checkpoint.plan import Feed, MustAgree, Plan, RestoredTie, the_source
 from leafwise.checkpoint.source_values import SourceValues
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.rebuilding import Rebuilding
@@ -28,27 +28,27 @@ class LoadTarget(NamedTuple):
     feed: Feed
     home: Home
     value: Any
-    fresh: bool  # memory of its own, that takes its place later
+    fresh: bool  # whether `value` is new memory that will replace the current array
 
 
 class Load:
-    """One load, step by step."""
+    """One load: `prepare` does everything that can fail, `apply` changes the model."""
 
     def __init__(self, plan: Plan, verify: bool, progress: Callable[[int], None]) -> None:
         self.plan, self.verify, self.progress = plan, verify, progress
         self.columns: Columns = plan.target.columns
         self.source = SourceValues(plan, verify)
-        self.fresh: dict[tuple[int, str], Any] = {}  # by owner and name, what takes the place of what is there
-        self.exchanged: dict[int, Any] = {}  # by the identity of an array without memory, the one that has some
-        self.staged: dict[int, Any] = {}  # by the row of the target, what came from another machine
+        self.fresh: dict[tuple[int, str], Any] = {}  # by owner and name, arrays that replace the current ones
+        self.exchanged: dict[int, Any] = {}  # by the id of an array without memory, its replacement
+        self.staged: dict[int, Any] = {}  # by the row of the target, source values that were copied first
         self.optimizers = OptimizerStates(plan, self.source, verify, progress)
-        self.ties: list[TieRequest] = []  # that are to be made
+        self.ties: list[TieRequest] = []  # ties to make
         self.in_place: list[LoadTarget] = []
-        self.locations: list[tuple[object, Memory] | None] = []  # where each of those lies
+        self.locations: list[tuple[object, Memory] | None] = []  # the memory of each array in `in_place`
         self.root = self.columns.node_objects[plan.target.root]
 
     def prepare(self) -> None:
-        """All that can fail, before anything changes."""
+        """Does everything that can fail, before anything changes."""
         self.ties = self._agreed_ties()
         targets = self._targets({self.columns.ties.get(request.target, request.target) for request in self.ties})
         self._fill_fresh(targets)
@@ -60,11 +60,11 @@ class Load:
         self.source.check_unchanged()
 
     def apply(self, exchanged: dict[int, Any]) -> None:
-        """Changes the model. `exchanged` are all arrays that got memory, by the identity of those that had none."""
+        """Changes the model. `exchanged` maps the id of each array without memory to its replacement."""
         self.exchanged = exchanged
         try:
             self._write(self.in_place)
-            self.source.check_unchanged()  # what was compared is what was copied
+            self.source.check_unchanged()  # the values that were copied are those that were verified
         except Exception as error:
             raise LoadError(f"{error}; the model is partly changed", self.plan) from error
         try:
@@ -73,25 +73,25 @@ class Load:
             self._replace()
             self._after_load()
             self.optimizers.restore(self.exchanged)
-        except Exception as error:  # of somebody's set_extra_state or load_state_dict
+        except Exception as error:  # raised by a custom set_extra_state or load_state_dict
             raise LoadError(
-                f"the values are loaded, and then {type(error).__name__} was raised: {error}; the model is changed, "
-                "and what comes after values (ties, states, plain values) may not all be",
+                f"{type(error).__name__} after the values were loaded: {error}; the model is changed, but ties, "
+                "optimizer states and plain values may be incomplete",
                 self.plan,
             ) from error
 
-    # -- what must be right before anything changes -------------------------------------------------------
+    # -- checks before anything changes -------------------------------------------------------------------
 
     def _agreed_ties(self) -> list[TieRequest]:
-        """Raises where a tied target would get two values; gives the ties that are to be made."""
+        """The ties to make. Raises if a tied leaf would get two different values."""
         problems = []
         for must in self.plan.must_agree:
             name, first, order, second, op, _ = must
             if not (self._same(first, order, second, op) if op.is_told else self._agree_in_memory(must)):
                 first_name, second_name = (self.source.columns.row_text(row) for row in (first, second))
                 problems.append(
-                    f"{name} is tied in the target, and the source holds two different values for it, {first_name} and "
-                    f'{second_name}; untie it first: lw.untie(model, "{name}")'
+                    f"{name} is tied in the model, but {the_source(self.plan.source)} has two different values for it, "
+                    f'{first_name} and {second_name}; untie it first: lw.untie(model, "{name}")'
                 )
         if problems:
             raise LoadError(["cannot load; nothing was changed", *(f"  {problem}" for problem in problems)], self.plan)
@@ -109,7 +109,7 @@ class Load:
         return same_values(whole if op.order is None else whole.transpose(op.order), seen)
 
     def _agree_in_memory(self, must: MustAgree) -> bool:
-        """Whether both values could be written to where their names lie in the target, neither over the other."""
+        """Whether both values could be written to the memory of their names without overwriting each other."""
         arrays = [self.source.array(must.first), self.source.array(must.second)]
         if must.order is not None:
             arrays[0] = arrays[0].transpose(must.order)
@@ -127,7 +127,7 @@ class Load:
     # -- where values go ---------------------------------------------------------------------------------
 
     def _targets(self, tied_later: set[int]) -> list[LoadTarget]:
-        """The arrays to fill. A leaf without memory, or of a home where nothing is written in place, gets a new one."""
+        """The arrays to fill: new ones for leaves without memory, and for homes that do not write in place."""
         targets = []
         source_facts = self.source.columns.facts([feed.source for feed in self.plan.feeds])
         for feed, facts in zip(self.plan.feeds, source_facts, strict=True):
@@ -135,7 +135,7 @@ class Load:
             if reason := self.source.columns.home(source_value).cannot_read(source_value):
                 raise LoadError(f"cannot load {feed.name} from this source: {reason}; nothing was changed", self.plan)
             if feed.row in tied_later:
-                continue  # it becomes another name of a leaf that is filled
+                continue  # it will be tied to a leaf that is filled
             value = self.columns.current(feed.row)
             home = self.columns.home(value)
             spec = home.spec(value)
@@ -154,7 +154,7 @@ class Load:
             raise LoadError(f"cannot load {name}: {error}; nothing was changed", self.plan) from error
 
     def _read_request(self, target: LoadTarget) -> ReadRequest | None:
-        """The bytes of the file that are just the bytes of the array."""
+        """A request to read bytes of the file straight into the array; None if they need a conversion."""
         value = self.source.current(target.feed.source)
         if target.feed.order is not None or "cast" in target.feed.how or not isinstance(value, Stored):
             return None
@@ -165,7 +165,7 @@ class Load:
         return ReadRequest(storage, start, view, target.feed.name) if len(view) == stop - start else None
 
     def _fill_fresh(self, targets: list[LoadTarget]) -> None:
-        """Fills memory that nobody sees yet, and compares checksums on the way."""
+        """Fills new arrays, which are not in the model yet, and verifies checksums on the way."""
         requests, others = [], []
         for target in targets:
             if target.fresh:
@@ -192,7 +192,7 @@ class Load:
         self.fresh[id(owner), self.columns.row_names[row]] = new
 
     def cast_array(self, target: LoadTarget) -> Any:
-        """The values of the source as the target wants them."""
+        """The values of the source, with the axes and the dtype of the target."""
         array = self._turned_array(target)
         dtype = target.home.spec(target.value).dtype
         return cast_to(array, dtype, self.plan.saturate) if "cast" in target.feed.how else array
@@ -204,8 +204,8 @@ class Load:
         return array if target.feed.order is None else array.transpose(target.feed.order)
 
     def _stage(self, targets: list[LoadTarget]) -> None:
-        """Copies two kinds of source values before anything changes: those on another machine, because a download may
-        fail, and those in memory that this load overwrites."""
+        """Copies source values that may not be available later: those on another machine, because a download may fail,
+        and those in memory that this load overwrites."""
         requests = []
         self.locations = [target.home.capability(Loading).location(target.value) for target in targets]
         shared = self._in_written_memory(targets)
@@ -225,7 +225,7 @@ class Load:
         reader.fill(requests, self.verify, self.progress)
 
     def _in_written_memory(self, targets: list[LoadTarget]) -> set[int]:
-        """The rows of a live source that lie where values will be written, or may do."""
+        """The rows of a live source whose memory will be overwritten, or might be."""
         rows = {target.feed.source for target in targets}
         live = [row for row in rows if not isinstance(self.source.current(row), Stored)]
         places = [
@@ -242,14 +242,14 @@ class Load:
         return unknown | {known[number][0] for number in numbers if number >= 0}
 
     def _check_casts(self, targets: list[LoadTarget]) -> None:
-        """A cast may round; it must not make other numbers of them."""
+        """Raises if a value does not fit into its new dtype. A cast may only round."""
         for target in targets:
             if "cast" in target.feed.how:
                 dtype = target.home.spec(target.value).dtype
                 self.source.check_cast(self._turned_array(target), dtype, target.feed.name)
 
     def _verify(self, targets: list[LoadTarget]) -> None:
-        """Compares the checksums of the sources of these targets."""
+        """Verifies the checksums of the source values of these targets."""
         self.source.verify((target.feed.source, target.feed.name) for target in targets)
 
     # -- writing -----------------------------------------------------------------------------------------
@@ -273,21 +273,22 @@ class Load:
             target.home.write(target.value, self.cast_array(target))
 
     def _after_load(self) -> None:
-        """Has modules that read state dicts in ways of their own, or with hooks, do so."""
+        """Calls the load hooks of modules, and their own ways to read a state dict."""
         below = range(self.plan.target.root, self.columns.node_ends[self.plan.target.root])
         objects = list({id(obj): obj for obj in (self.columns.node_objects[node] for node in below)}.values())
         for home in self.columns.homes_of(objects):
             home.capability(Loading).after_load(objects)
 
     def _replace(self) -> None:
-        """Puts new arrays and plain values in their places."""
+        """Replaces arrays and plain values by the new ones."""
         self.root = rebuilt(self.columns, self.plan.target.root, self._changes())
 
     def _changes(self) -> dict[int, dict[str, Any]]:
-        """For each node, what takes the place of what it holds, by name."""
+        """For each node, the new arrays and plain values by name."""
         columns = self.columns
         changes: dict[int, dict[str, Any]] = {}
-        tied = {columns.ties.get(request.target, request.target): request for request in self.ties}  # since the walk
+        # By leaf, ties that were made after the walk.
+        tied = {columns.ties.get(request.target, request.target): request for request in self.ties}
         for row in self.plan.target.rows if self.fresh else ():
             new = self._new_at(row, tied)
             if new is not None:
@@ -301,7 +302,7 @@ class Load:
         return changes
 
     def _new_at(self, row: int, tied: dict[int, TieRequest]) -> Any:
-        """The new array that stands at a row from now on; None where what is there stays."""
+        """The new array for a row; None if the current one stays."""
         columns = self.columns
         leaf = columns.ties.get(row, row)
         if leaf in tied:
@@ -313,11 +314,11 @@ class Load:
         if new is None or columns.row_op(row) == "same":
             return new
         home = columns.home(new)
-        # A view of what is replaced sees what takes its place, unless it cannot.
+        # Homes that do not write in place get a view of the new array; elsewhere the current view stays.
         return None if home.in_place else home.capability(Viewing).seen_through(new, columns.row_op(row))
 
     def _handed_back(self) -> dict[int, Any]:
-        """Arrays that were filled below a node that shows copies of what it has, and takes them back."""
+        """Arrays that were filled below nodes that show copies of their state and must be given them back."""
         columns = self.columns
         taking = set(columns.nodes_where(lambda home, obj: home.capability(Rebuilding).shows_copies(obj)))
         arrays = {}
@@ -335,7 +336,8 @@ def _turned(shape: tuple[int, ...], feed: Feed) -> tuple[int, ...]:
 
 
 def check_overlaps(loads: list[Load]) -> None:
-    """Elements that lie in one place, of one leaf or of several that are not tied, must get values that agree there."""
+    """Raises if elements that share memory, within one leaf or across leaves that are not tied, would get different
+    values."""
     located = [
         (load, target, place)
         for load in loads
@@ -350,10 +352,10 @@ def check_overlaps(loads: list[Load]) -> None:
             continue
         names = listed(list(dict.fromkeys(target.feed.name for _, target, _ in met)), 6)
         if len(met) == 1:
-            why = "several of its elements lie in one place; give it memory of its own, with .clone() for instance"
+            why = "several of its elements share memory; give it memory of its own (.clone() or .copy())"
             raise LoadError(f"cannot load {names}: {why}; nothing was changed", met[0][0].plan)
         raise LoadError(
-            f"cannot load: {names} lie over one memory in the target, and the source holds values for them that differ "
-            "where they meet; nothing was changed",
+            f"cannot load {names}: they overlap in memory in the model, but the source has different values for the "
+            "elements that they share; nothing was changed",
             met[0][0].plan,
         )

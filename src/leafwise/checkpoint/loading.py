@@ -1,7 +1,7 @@
-"""`lw.load`: a plan that holds, applied; otherwise an error that lists all that is wrong, and no change.
+"""`lw.load`: applies a plan without problems, or raises an error that lists every problem and changes nothing.
 
-Everything that can fail comes first: the plan, checksums, values that must agree, memory for what has none. Then values
-are written where they belong, so that optimizers keep their parameters.
+Everything that can fail comes first: the plan, checksums, values that must be equal, memory for leaves that have none.
+Then values are written in place, so that optimizers keep their parameters.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from leafwise.checkpoint.load_steps import Load, check_overlaps
 from leafwise.checkpoint.multiple_sources import check_parts, plans_for_parts, put_together
-from leafwise.checkpoint.plan import ALLOWABLE, Plan
+from leafwise.checkpoint.plan import Plan, allow_advice
 from leafwise.checkpoint.planner import is_several, make_plan
 from leafwise.core.progress import bar
 from leafwise.core.tree import Tree
@@ -58,15 +58,15 @@ def load(
 ) -> Any:
     """Loads a file, a folder, a URL, another live model or a Tree into a model. Returns the model.
 
-    `source` may be a dict of files, folders, URLs or Trees of such: each is loaded into what the model, a dict too, has
-    under its name, from what the file has under this name if it holds several things. All of them fit, or none is
-    loaded; what no file is for is missing.
-
-    Every leaf of the model must get a value and every leaf of the source must be taken; otherwise `LoadError` lists all
-    that is wrong and nothing is changed. See `lw.plan` for `rename`, `allow` and `cast`. Ties of the source come back,
-    also into a model that was not tied, unless `ties="ignore"`. Values are written in place; a model on meta gets
-    memory, leaf by leaf, straight from the file. Checksums are compared where the source has some, unless
+    Every leaf of the model must get a value, and every leaf of the source must be used; otherwise `LoadError` lists
+    every problem, and nothing is changed. See `lw.plan` for `rename`, `allow` and `cast`. Ties of the source are
+    restored, even if the model was not tied, unless `ties="ignore"`. Values are written in place; a model on meta gets
+    its memory leaf by leaf, straight from the file. If the source has checksums, they are verified, unless
     `verify=False`.
+
+    `source` may also be a dict of files, folders, URLs or opened files: each is loaded into the part of the model with
+    the same name. If a file contains several things, the one with this name is loaded. Either all files are loaded, or
+    none is. Parts without a file are missing.
 
     >>> import tempfile, torch, leafwise as lw
     >>> old, new = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
@@ -118,7 +118,7 @@ def load(
 
 @contextmanager
 def _interruption_explained() -> Iterator[None]:
-    """Makes Ctrl-C, and anything else that stops a load without being an error, say what it leaves behind."""
+    """Adds to Ctrl-C, and to other exceptions that are not errors, that the model is partly changed."""
     explanation = "interrupted while lw.load was writing: the model is partly changed; load it again before you use it"
     try:
         yield
@@ -130,7 +130,7 @@ def _interruption_explained() -> Iterator[None]:
         raise
 
 
-_LISTED = 40  # of what is wrong, in the message; the plan has all of it
+_LISTED = 40  # problems of each kind in the message; the plan has all of them
 
 
 def _refusal(plan: Plan) -> list[str]:
@@ -140,15 +140,15 @@ def _refusal(plan: Plan) -> list[str]:
     counts = ", ".join(f"{len(messages):,} {kind}" for kind, messages in by_kind.items() if kind != "nothing")
     lines = [f"cannot load{f' ({counts})' if counts else ''}; nothing was changed"]
     for kind, messages in by_kind.items():
-        lines += [f"  {message}" for message in messages[:_LISTED]]
+        label = "" if kind == "nothing" else f"{kind}: "
+        lines += [f"  {label}{message}" for message in messages[:_LISTED]]
         if len(messages) > _LISTED:
             lines.append(f"  … and {len(messages) - _LISTED:,} more {kind}")
     lines += [f"  note: {note}" for note in plan.notes]
-    allowable = [repr(kind) for kind in by_kind if kind in ALLOWABLE]
-    if allowable and len(allowable) == len(by_kind):
-        lines.append(f"  allow={{{', '.join(allowable)}}} loads the rest")
+    if advice := allow_advice(plan):
+        lines.append(f"  {advice}")
     if plan.renames and not plan.applied:
-        lines.append('  rename="auto" applies the renames that are certain; lw.plan lists them')
+        lines.append('  to apply the renames that are certain, pass rename="auto"; lw.plan lists them')
     if not all(proposal.certain for proposal in plan.proposals):
-        lines.append("  other renames are not certain; lw.plan lists what could be what: give rename= what is right")
+        lines.append("  some renames are possible but not certain; lw.plan lists them: pass the right ones as rename=")
     return lines

@@ -15,13 +15,13 @@ from leafwise.files.arrays import same_values
 def plans_for_parts(
     t: Tree, sources: Any, planned: Callable[[Tree, Tree], Plan], open_source: Callable[[Any], Tree]
 ) -> list[Plan]:
-    """Plans for the parts of the target that a dict of files names. Where a file does not fit as a whole, because it
-    holds several things, the part of the same name is taken."""
+    """Plans for the parts of the target that have a file. If a file does not fit as a whole because it contains several
+    things, its part with the same name is used."""
     plans = []
     for name, path in sources.items():
         part = t[name] if isinstance(name, str) and name in t else None
         if not isinstance(part, Tree):
-            raise QueryError(f"there is no {name!r} in the target to load {path!r} into")
+            raise QueryError(f"cannot load {path!r}: there is no {name!r} in the model")
         s = open_source(path)
         plan = planned(part, s)
         inner = s[name] if not plan.holds and name in s else None
@@ -33,7 +33,8 @@ def plans_for_parts(
 
 
 def check_parts(t: Tree, plans: list[Plan]) -> None:
-    """Files for parts must fill the whole target, or be allowed not to; and no leaf twice, with different values."""
+    """Adds problems for leaves that no file was given for, and for leaves that would get different values from two
+    files."""
     columns = t.columns
     parts = [range(plan.target.root, columns.node_ends[plan.target.root]) for plan in plans]
     inside = {node for part in parts for node in part}
@@ -42,7 +43,7 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
         value.key for value in PlainValues(t).items if value.node not in inside and not _is_part(columns, value, plans)
     ]
     for name in left:
-        plans[0].add("missing", name, f"none of the files is for {name}")
+        plans[0].add("missing", name, f"{name} is in the model, but no file was given for it")
     filled: dict[int, tuple[Plan, Feed]] = {}
     for plan in plans:
         for feed in plan.feeds:
@@ -56,12 +57,12 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
                 plan.add(
                     "unsupported",
                     feed.name,
-                    f"{' and '.join(names)} are one leaf, and two files have different values for it",
+                    f"{' and '.join(names)} are the same leaf, but two files have different values for it",
                 )
 
 
 def _is_part(columns: Columns, value: PlainValue, plans: list[Plan]) -> bool:
-    """Whether a plain value is all that a plan is for."""
+    """Whether a plain value is the whole target of a plan."""
     return any(columns.node_objects[plan.target.root] is value.value for plan in plans)
 
 
@@ -75,7 +76,7 @@ def _same_feeds(*feeds: tuple[Plan, Feed]) -> bool:
 
 
 def put_together(t: Tree, parts: list[tuple[int, Any]]) -> Any:
-    """What was given, with its parts, by their nodes, as they are now."""
+    """The whole target, with the loaded parts, given by node, put back into it."""
     changes: dict[int, dict[str, Any]] = {}
     for node, new in parts:
         changes.setdefault(t.columns.node_parents[node], {})[t.columns.node_names[node]] = new

@@ -1,9 +1,9 @@
-"""The state of an optimizer by the names of its parameters, whatever their order and their groups."""
+"""Plans the state of optimizers: matched by the names of parameters, whatever their order and their groups."""
 
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.plain_values import can_be_made
-from leafwise.checkpoint.plan import Plan
+from leafwise.checkpoint.plan import Plan, the_source
 from leafwise.checkpoint.saved_optimizers import OptimizerFronts, SavedOptimizers, below, seen_from
 from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
 from leafwise.core.columns import Columns
@@ -16,36 +16,36 @@ from leafwise.files.record import NodeType
 Place = tuple[int, int]  # the group, and the position in it
 Order = tuple[int, ...]
 
-# Options that schedulers add to groups, which a new optimizer may not have yet.
+# Options that schedulers add to groups; a new optimizer may not have them yet.
 _OF_SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"})
-# What tells one optimizer from another.
+# Options that identify the kind of optimizer; they are not loaded into another kind.
 _NOT_TAKEN = frozenset({"decoupled_weight_decay"})
 
 
 class OptimizerPlan:
-    """What an optimizer gets: for each of its parameters the rows and plain values of its state in the source, by their
-    keys; and for groups with the same parameters as one of the source, its options."""
+    """What an optimizer gets: for each of its parameters, the rows and plain values of its state in the source, by key;
+    and options for the groups that have the same parameters as a group of the source."""
 
     def __init__(self, node: int, path: str) -> None:
         self.node, self.path = node, path
-        self.reset: set[Place] = set()  # the parameters whose state becomes that of the source, also where it has none
+        self.reset: set[Place] = set()  # parameters whose state is replaced, even if the source has none
         self.states: dict[Place, dict[str, int]] = {}
         self.values: dict[Place, dict[str, Any]] = {}
         self.options: dict[int, dict[str, Any]] = {}
         self.option_rows: dict[int, dict[str, int]] = {}
         self.option_types: dict[int, dict[str, NodeType]] = {}
-        self.casts: dict[Place, dict[str, str]] = {}  # the dtype that state gets whose parameter is cast
-        self.turns: dict[Place, tuple[list[str], Order]] = {}  # state that is turned with its parameter
-        self.types: dict[Place, dict[str, NodeType]] = {}  # what containers in a state were
-        self.knows_types = False  # whether the source says so at all
-        self.whole = False  # whether options of groups are all that they shall have
+        self.casts: dict[Place, dict[str, str]] = {}  # the new dtype of state whose parameter is cast
+        self.turns: dict[Place, tuple[list[str], Order]] = {}  # state that is transposed along with its parameter
+        self.types: dict[Place, dict[str, NodeType]] = {}  # the types of containers in a state
+        self.knows_types = False  # whether the source records them
+        self.whole = False  # whether groups get exactly the options of the source
         self.more = OwnState({}, {}, {})  # state that belongs to no parameter
-        self.own: OwnState | None = None  # of an optimizer that writes its own state dict
+        self.own: OwnState | None = None  # for an optimizer that writes its own state dict
 
 
 class OwnState(NamedTuple):
-    """State that nobody but the optimizer knows the meaning of: rows and plain values of the source by key, and what
-    containers were."""
+    """State that only the optimizer itself understands: rows and plain values of the source by key, and the types of
+    containers."""
 
     rows: dict[str, int]
     values: dict[str, Any]
@@ -80,78 +80,86 @@ def plan_optimizers(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -
         stepping = columns.home(optimizer).capability(Stepping)
         make = _planned_own if stepping.keeps_own_state(optimizer) else _planned
         path = paths[node]
-        source_front = optimizers.source_of.get(f"{path}." if path else "")
-        planned.append(make(plan, OptimizerPlan(node, path), source_front, source, pairing))
+        source_prefix = optimizers.source_of.get(f"{path}." if path else "")
+        planned.append(make(plan, OptimizerPlan(node, path), source_prefix, source, pairing))
     return planned
 
 
 def _planned_own(
-    plan: Plan, planned: OptimizerPlan, front: str | None, source: SavedOptimizers, pairing: Pairing
+    plan: Plan, planned: OptimizerPlan, prefix: str | None, source: SavedOptimizers, pairing: Pairing
 ) -> OptimizerPlan:
-    """The state dict of an optimizer that writes its own, all of it or nothing: what its parts mean it alone knows."""
+    """Plans the state dict of an optimizer that writes its own: all of it or nothing, because only the optimizer knows
+    what its parts mean."""
     columns, node, path = plan.target.columns, planned.node, planned.path
     who, kind = path or "the optimizer", type(columns.node_objects[node]).__qualname__
-    if front is None:
-        plan.add("missing", who, f"no optimizer in the source for {path or 'this one'}")
+    where = the_source(plan.source)
+    if prefix is None:
+        plan.add("missing", who, _missing_message(path, where))
         return planned
-    saved = source.types.get(front.removesuffix("."))
+    saved = source.types.get(prefix.removesuffix("."))
     if saved is None and source.is_own_file:
-        message = f"{who} was saved by an earlier leafwise, which did not save all that a {kind} keeps"
+        message = f"{who} was saved by an earlier version of leafwise, which did not save all of the state of {kind}"
         plan.add("unsupported", who, message)
         return planned
     if saved is not None and saved.type != kind:
-        plan.add("unsupported", who, f"{who} is a {kind}, and in the source a {saved.type}, which keeps other things")
+        plan.add("unsupported", who, f"{who} is {kind} in the model but {saved.type} in {where}")
         return planned
     listed: list[str] = next((value for name, value in columns.own_scalars.get(node, ()) if name == PARAMETERS), [])
     ours = [seen_from(plan.target.path.names, name) for name in listed]
-    saved_names = source.whole_values.get(f"{front}{PARAMETERS}")
+    saved_names = source.whole_values.get(f"{prefix}{PARAMETERS}")
     if saved_names is not None:
         theirs = [seen_from(plan.source.path.names, str(name)) for name in saved_names]
         renamed = [pairing.new_name(name) for name in theirs]
         if ours != renamed and not all(name.isdecimal() for name in (*ours, *theirs)):
-            message = f"{who} has other parameters than in the source, or another order; a {kind} only numbers them"
+            message = (
+                f"the parameters of {who} differ from those in {where}, or are in another order; {kind} knows its "
+                "parameters by their position only"
+            )
             plan.add("unsupported", who, message)
             return planned
-    types = below(source.types, front)
+    types = below(source.types, prefix)
     unknown = {kind.type for kind in types.values() if not can_be_made(kind)}
     if unknown:
-        plan.add(
-            "unsupported", who, f"{who} of the source holds a {', '.join(sorted(unknown))}, which cannot be made again"
-        )
+        names = ", ".join(sorted(unknown))
+        plan.add("unsupported", who, f"{who} contains a {names} in {where}, which leafwise cannot rebuild")
         return planned
-    values = {key: value for key, value in below(source.whole_values, front).items() if key != PARAMETERS}
-    planned.own = OwnState(below(source.rows, front), values, types)
+    values = {key: value for key, value in below(source.whole_values, prefix).items() if key != PARAMETERS}
+    planned.own = OwnState(below(source.rows, prefix), values, types)
     return planned
 
 
 def _planned(
-    plan: Plan, planned: OptimizerPlan, source_front: str | None, source: SavedOptimizers, pairing: Pairing
+    plan: Plan, planned: OptimizerPlan, source_prefix: str | None, source: SavedOptimizers, pairing: Pairing
 ) -> OptimizerPlan:
     path = planned.path
-    front = f"{path}." if path else ""
+    prefix = f"{path}." if path else ""
     target = _TargetOptimizer(plan, planned.node)
-    groups = source.groups(source_front) if source_front is not None else []
+    groups = source.groups(source_prefix) if source_prefix is not None else []
     who = path or "the optimizer"
-    if not groups or source_front is None:
-        plan.add("missing", who, f"no optimizer in the source for {path or 'this one'}")
+    if not groups or source_prefix is None:
+        plan.add("missing", who, _missing_message(path, the_source(plan.source)))
         return planned
-    saved = source.types.get(source_front.removesuffix("."))
+    saved = source.types.get(source_prefix.removesuffix("."))
     planned.whole = saved is not None and saved.type == target.type
     planned.knows_types = saved is not None or not source.is_own_file
-    places = _places_by_names(target, groups, source.names_beside_numbers(source_front))
+    places = _places_by_names(target, groups, source.names_beside_numbers(source_prefix))
     if places is None:
         places = _places(plan, who, target, groups, source, pairing)
     planned.reset = {place for place in places.values() if place is not None}
     for place in target.places:
         if place not in planned.reset:
             name = target.names[place]
-            message = f"{who} of the source does not step {name}: no state for it"
-            plan.add("missing", f"{front}state.{name}", message)
-    _plan_global_state(planned, source_front, source, places)
-    _plan_states(plan, planned, source_front, source, places)
+            message = f"{name} is a parameter of {who} in the model but not in {the_source(plan.source)}"
+            plan.add("missing", f"{prefix}state.{name}", message)
+    _plan_global_state(planned, source_prefix, source, places)
+    _plan_states(plan, planned, source_prefix, source, places)
     _check_states(plan, planned, target, source, pairing, places)
-    _plan_options(plan, planned, source_front, source, groups, places, target)
+    _plan_options(plan, planned, source_prefix, source, groups, places, target)
     return planned
+
+
+def _missing_message(path: str, where: str) -> str:
+    return f"{path} is in the model but not in {where}" if path else f"there is no optimizer in {where}"
 
 
 def _places(
@@ -162,14 +170,14 @@ def _places(
     source: SavedOptimizers,
     pairing: Pairing,
 ) -> dict[str, Place | None]:
-    """For each parameter that the source names, where it stands in the target: by the leaf that it fills there,
-    whatever either calls it; or by order where one of the two only numbers them, as PyTorch does."""
+    """For each parameter of the source, its place in the target: found by the leaf that it fills, whatever its name, or
+    by position if one side only numbers its parameters, as PyTorch does."""
     names = [name for group in groups for name in group]
     by_name = {name: place for place, name in target.names.items()}
     are_numbers = [all(name.isdecimal() for name in side) for side in (names, by_name)]
     if any(are_numbers):
         if not all(are_numbers):
-            plan.notes.append(f"{who}: parameters are numbered on one side; taken in their order")
+            plan.notes.append(f"{who}: one side only numbers its parameters, so they are matched by position")
         return dict(zip(names, [*target.places, *[None] * len(names)], strict=False))
     columns = plan.target.columns
     places: dict[str, Place | None] = {}
@@ -186,8 +194,8 @@ def _places(
 def _places_by_names(
     target: _TargetOptimizer, groups: list[list[str]], names_of_groups: list[list[str] | None]
 ) -> dict[str, Place | None] | None:
-    """Where numbered parameters stand in the target, by the names that PyTorch writes beside the numbers if an
-    optimizer was made with them; None where it wrote none, or they do not single out parameters of the target."""
+    """The places of numbered parameters in the target, by the names that PyTorch stores beside the numbers if the
+    optimizer was created with names. None if there are no names, or if they are ambiguous."""
     if not all(number.isdecimal() for numbers in groups for number in numbers):
         return None
     places: dict[str, Place | None] = {}
@@ -203,7 +211,7 @@ def _places_by_names(
 
 
 def _filled_by(source: SavedOptimizers, name: str, pairing: Pairing) -> list[int]:
-    """The leaves of the target that a leaf of the source fills, under whichever of its names."""
+    """The leaves of the target that a leaf of the source fills, under any of its names."""
     row = source.rows.get(name)
     if row is None:
         return []
@@ -216,12 +224,12 @@ def _group_nodes(columns: Columns, node: int) -> list[int]:
     groups = next((child for child in columns.children(node) if columns.node_names[child] == "param_groups"), None)
     if groups is None:
         name = columns.node_text(node) or "the optimizer"
-        raise WalkError(f"{name} has no node param_groups, which optimizers must show: see the capability Stepping")
+        raise WalkError(f"cannot plan {name}: it has no node param_groups; see the capability Stepping")
     return list(columns.children(groups))
 
 
 def _groups(t: Tree, node: int) -> list[list[str]]:
-    """The names of the parameters of each group, as the walk lists them, seen from the tree."""
+    """The names of the parameters of each group, as the walk lists them, relative to the tree."""
     columns = t.columns
     groups = []
     for group in _group_nodes(columns, node):
@@ -231,25 +239,25 @@ def _groups(t: Tree, node: int) -> list[list[str]]:
 
 
 def _plan_global_state(
-    planned: OptimizerPlan, front: str, source: SavedOptimizers, places: dict[str, Place | None]
+    planned: OptimizerPlan, prefix: str, source: SavedOptimizers, places: dict[str, Place | None]
 ) -> None:
-    """State that belongs to no parameter. leafwise keeps it by itself; a state dict of PyTorch, which numbers
-    parameters, among the states of these."""
-    begin = f"{front}{GLOBAL_STATE}."
+    """Plans state that belongs to no parameter. leafwise stores it separately; a state dict of PyTorch, which numbers
+    parameters, has it among their states."""
+    begin = f"{prefix}{GLOBAL_STATE}."
     planned.more = OwnState(*(below(flat, begin) for flat in (source.rows, source.whole_values, source.types)))
     whole = source.whole_values.get(begin.removesuffix("."))
     if isinstance(whole, dict):
         planned.more.values.update(whole)
     if all(name.isdecimal() for name in places):
         for flat, taken in ((source.rows, planned.more.rows), (source.values, planned.more.values)):
-            states = below(flat, f"{front}state.")
+            states = below(flat, f"{prefix}state.")
             taken.update({key: value for key, value in states.items() if not key.partition(".")[0].isdecimal()})
 
 
 def _plan_states(
-    plan: Plan, planned: OptimizerPlan, front: str, source: SavedOptimizers, places: dict[str, Place | None]
+    plan: Plan, planned: OptimizerPlan, prefix: str, source: SavedOptimizers, places: dict[str, Place | None]
 ) -> None:
-    begin = f"{front}state."
+    begin = f"{prefix}state."
     unknown: dict[str, str] = {}
     for kind in (source.rows, source.values):
         for name in kind:
@@ -269,7 +277,7 @@ def _plan_states(
         parameter, key = (rest, "") if rest in places else _split(rest, places)
         place = places.get(parameter)
         if place is not None and not can_be_made(node_type):
-            message = f"{name} of the source is a {node_type.type}, which cannot be made again"
+            message = f"{name} is a {node_type.type} in {the_source(plan.source)}, which leafwise cannot rebuild"
             plan.add("unsupported", name, message)
         elif place is not None:
             planned.types.setdefault(place, {})[key] = node_type
@@ -277,7 +285,8 @@ def _plan_states(
         plan.add(
             "unexpected",
             name,
-            f"the source has state for {parameter}, which {planned.path or 'the optimizer'} does not step",
+            f"{the_source(plan.source)} has state for {parameter}, which is not a parameter of "
+            f"{planned.path or 'the optimizer'} in the model",
         )
 
 
@@ -289,8 +298,8 @@ def _check_states(
     pairing: Pairing,
     places: dict[str, Place | None],
 ) -> None:
-    """State must fit its parameter. A parameter that keeps its values, because its shape differs, keeps its state;
-    where it is cast or turned, so is the state that is like it."""
+    """Checks that state fits its parameter. A parameter that keeps its values, because its shape differs, also keeps
+    its state. If a parameter is cast or transposed, so is state of the same shape."""
     columns, theirs = plan.target.columns, plan.source.columns
     kept = {problem.name for problem in (*plan.allowed, *plan.problems) if problem.kind in ("shape", "dtype")}
     feeds = {feed.row: feed for feed in plan.feeds}
@@ -302,7 +311,7 @@ def _check_states(
             planned.reset.discard(place)
             planned.states.pop(place, None)
             planned.values.pop(place, None)
-            plan.notes.append(f"{ours} keeps its values, and its state")
+            plan.notes.append(f"{ours} keeps its values and its optimizer state")
             continue
         fed = [feeds[leaf] for leaf in _filled_by(source, name, pairing) if leaf in feeds]
         feed = next((feed for feed in fed if target.by_identity.get(id(columns.current(feed.row))) == place), None)
@@ -316,8 +325,11 @@ def _check_states(
             turned = shape if order is None or len(order) != len(shape) else tuple(shape[axis] for axis in order)
             if turned == spec.shape:
                 alike.append((key, fact.spec.dtype))
-            elif not planned.whole:  # an optimizer that knows itself may keep what it likes
-                message = f"{key} of {ours} is {shape_text(turned)}, and {ours} is {shape_text(spec.shape)}"
+            elif not planned.whole:  # the same kind of optimizer may have state of any shape
+                message = (
+                    f"{key} of {ours} is {shape_text(turned)} in {the_source(plan.source)}, but {ours} is "
+                    f"{shape_text(spec.shape)} in the model"
+                )
                 plan.add("shape", f"{planned.path}.state.{ours}.{key}", message)
         if order is not None:
             planned.turns[place] = [key for key, _ in alike], order
@@ -327,7 +339,7 @@ def _check_states(
 
 
 def _composed(first: Order | None, second: Order | None) -> Order | None:
-    """The order of axes that comes of one after the other.
+    """The order of axes that results from applying one after the other.
 
     >>> _composed((1, 0), (1, 0)), _composed(None, (1, 0)), _composed((2, 0, 1), (2, 0, 1))
     (None, (1, 0), (1, 2, 0))
@@ -339,7 +351,7 @@ def _composed(first: Order | None, second: Order | None) -> Order | None:
 
 
 def _split(rest: str, places: dict[str, Place | None]) -> tuple[str, str]:
-    """The name of a parameter, and the key of its state after it."""
+    """Splits a name into a parameter and a key of its state."""
     parameter, dot, key = rest.rpartition(".")
     while dot:
         if parameter in places:
@@ -352,27 +364,28 @@ def _split(rest: str, places: dict[str, Place | None]) -> tuple[str, str]:
 def _plan_options(
     plan: Plan,
     planned: OptimizerPlan,
-    front: str,
+    prefix: str,
     source: SavedOptimizers,
     groups: list[list[str]],
     places: dict[str, Place | None],
     target: _TargetOptimizer,
 ) -> None:
     by_members = {frozenset(places[name] for name in names): number for number, names in enumerate(groups)}
-    takes_all = planned.whole or _has_all_options(plan, planned, front, source)
+    takes_all = planned.whole or _has_all_options(plan, planned, prefix, source)
     for number, names in enumerate(target.groups):
         same = by_members.get(frozenset((number, at) for at in range(len(names))))
         if same is None:
             plan.notes.append(
-                f"{front}param_groups.{number} has other parameters than any group of the source, and keeps its options"
+                f"{prefix}param_groups.{number} keeps its options: no group in {the_source(plan.source)} has the same "
+                "parameters"
             )
             continue
-        begin = f"{front}param_groups.{same}."
+        begin = f"{prefix}param_groups.{same}."
         known = _options(plan.target, planned.node, number)
         planned.option_types[number] = below(source.types, begin)
         for key, kind in planned.option_types[number].items():
             if not can_be_made(kind):
-                message = f"{begin}{key} of the source is a {kind.type}, which cannot be made again"
+                message = f"{begin}{key} is a {kind.type} in {the_source(plan.source)}, which leafwise cannot rebuild"
                 plan.add("unsupported", f"{begin}{key}", message)
         for flat, taken in ((source.values, planned.options), (source.rows, planned.option_rows)):
             for name, value in flat.items():
@@ -385,16 +398,19 @@ def _plan_options(
                     and key not in _OF_SCHEDULERS
                     and not takes_all
                 ):
-                    message = f"the source has the option {key}, which {planned.path or 'the optimizer'} does not have"
-                    plan.add("unexpected", name, f"{message}; is it another kind of optimizer?")
+                    message = (
+                        f"{the_source(plan.source)} has the option {key}, which {planned.path or 'the optimizer'} does "
+                        "not have in the model; was it saved from another kind of optimizer?"
+                    )
+                    plan.add("unexpected", name, message)
                     continue
                 taken.setdefault(number, {})[key] = value
 
 
-def _has_all_options(plan: Plan, planned: OptimizerPlan, front: str, source: SavedOptimizers) -> bool:
-    """Whether the first group of the source has every option that the target's has; then it is of the same kind, and
-    what it has more are values that change as it steps. For sources that do not say what kind it was."""
-    begin = f"{front}param_groups.0."
+def _has_all_options(plan: Plan, planned: OptimizerPlan, prefix: str, source: SavedOptimizers) -> bool:
+    """Whether the first group of the source has every option of the target's first group. Then the optimizer must be of
+    the same kind, and further options are values that change as it steps. For sources that do not record the kind."""
+    begin = f"{prefix}param_groups.0."
     given = {name[len(begin) :].partition(".")[0] for name in (*source.values, *source.rows) if name.startswith(begin)}
     return bool(given) and _options(plan.target, planned.node, 0) <= given
 
@@ -409,7 +425,7 @@ def _options(t: Tree, node: int, number: int) -> set[str]:
 
 
 def nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """State with dotted keys as it was: dicts in dicts, and lists where the keys count up from nothing.
+    """Nested state from dotted keys: dicts in dicts, and lists where the keys count up from 0.
 
     >>> nested({"step": 1, "old_dirs.0": 2, "old_dirs.1": 3})
     {'step': 1, 'old_dirs': [2, 3]}

@@ -1,4 +1,4 @@
-"""The states of optimizers: read from the source, and given to the optimizers of the target."""
+"""Reads the states of optimizers from the source, and gives them to the optimizers of the target."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,8 +18,8 @@ State = dict[str, Any]
 
 
 class _ReadStates(NamedTuple):
-    """What one optimizer gets: the state of each parameter, the options of each group, and what only the optimizer
-    itself knows the meaning of."""
+    """What one optimizer gets: the state of each parameter, the options of each group, and state that only the
+    optimizer itself understands."""
 
     plan: OptimizerPlan
     by_place: dict[Place, State]
@@ -28,15 +28,15 @@ class _ReadStates(NamedTuple):
 
 
 class OptimizerStates:
-    """All states of a load. Everything that can fail is in `read`."""
+    """The optimizer states of a load. Everything that can fail is in `read`."""
 
     def __init__(self, plan: Plan, source: SourceValues, verify: bool, progress: Callable[[int], None]) -> None:
         self._plan, self._source, self._verify, self._progress = plan, source, verify, progress
         self._read: list[_ReadStates] = []
-        self._requests: list[ReadRequest] = []  # what is read from files, all at once
+        self._requests: list[ReadRequest] = []  # reads from files, done all at once
 
     def read(self) -> None:
-        """Reads states into memory of their own, and compares checksums on the way."""
+        """Reads states into new memory, and verifies checksums on the way."""
         for planned in self._plan.optimizers:
             own = self._arrays((planned.own or planned.more).rows)
             states = {place: self._arrays(rows) for place, rows in planned.states.items()}
@@ -69,7 +69,7 @@ class OptimizerStates:
         return arrays
 
     def _lay_out(self, state: State, rows: dict[str, int]) -> None:
-        """Gives arrays the order of axes in memory that they had when they were saved."""
+        """Gives arrays the memory layout that they had when they were saved."""
         columns = self._source.columns
         root = columns.node_objects[0]
         orders = root.record.orders if isinstance(root, StoredFile) and root.record is not None else {}
@@ -91,8 +91,8 @@ class OptimizerStates:
                 by_place[place][key] = cast_to(by_place[place][key], dtype, self._plan.saturate)
 
     def restore(self, exchanged: dict[int, Any]) -> None:
-        """Gives optimizers their states. `exchanged` are the arrays that got memory, by the identity of those that had
-        none: optimizers step these from now on."""
+        """Gives optimizers their states. `exchanged` maps the id of each array without memory to its replacement, which
+        the optimizers step from now on."""
         columns = self._plan.target.columns
         for planned, by_place, options, own in self._read:
             optimizer = columns.node_objects[planned.node]

@@ -1,7 +1,7 @@
-"""Plain values of a tree, each as large as it can be: a list of dicts of numbers is one value.
+"""The plain values of a tree. A list of dicts of numbers is one plain value.
 
-A container that holds nothing but plain values is saved and loaded as one value, so that it comes back as it was. A
-container that also holds arrays is taken apart; what it was is recorded under the key that leads to it.
+A container of plain values only is saved and loaded as one value, so that it is restored unchanged. A container that
+also contains arrays is saved in parts, and its type is recorded under its key.
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ from leafwise.files.stored_file import StoredFile
 
 
 class PlainValue(NamedTuple):
-    """A plain value: its key as seen from the tree, the node that holds it, its name there, and the value itself."""
+    """A plain value: its key relative to the tree, the node that it belongs to, its name there, and the value."""
 
     key: str
     node: int
@@ -27,20 +27,20 @@ class PlainValue(NamedTuple):
 
 
 class PlainValues:
-    """The plain values of a tree in the order of the walk, and the types of the containers that are none.
+    """The plain values of a tree in the order of the walk, and the types of the containers that are not plain values.
 
-    What is in `apart`, by key, is taken apart although it is plain: another tree has a node there."""
+    A container whose key is in `apart` is split into parts although it is plain: another tree has a node there."""
 
     def __init__(self, t: Tree, apart: Callable[[str], bool] = lambda key: False) -> None:
         self._tree, self._columns, self._apart = t, t.columns, apart
-        self._fronts = self._columns.node_keys(t.root)
+        self._prefixes = self._columns.node_keys(t.root)
         self._inside: set[int] = set()  # nodes that are, or are part of, a plain value
         self.items: list[PlainValue] = self._collected()
 
     def _collected(self) -> list[PlainValue]:
-        columns, fronts = self._columns, self._fronts
+        columns, prefixes = self._columns, self._prefixes
         numbered: list[tuple[int, PlainValue]] = []
-        for node, key in fronts.items():
+        for node, key in prefixes.items():
             parent = columns.node_parents[node]
             if parent in self._inside:
                 self._inside.add(node)
@@ -55,18 +55,18 @@ class PlainValues:
 
     def node_keys(self) -> set[str]:
         """The keys of all nodes that are not part of a plain value."""
-        return {key for node, key in self._fronts.items() if node not in self._inside}
+        return {key for node, key in self._prefixes.items() if node not in self._inside}
 
     def node_types(self) -> dict[str, NodeType]:
-        """What containers and optimizers are, by key; of a file, what they were when it was saved. A dict whose keys
-        are all names is not listed."""
+        """The types of containers and optimizers, by key; for a file, the types that were saved. A dict whose keys are
+        all names is not listed."""
         columns = self._columns
         root = columns.node_objects[0]
         if isinstance(root, StoredFile) and root.record is not None:
-            front = "".join(f"{name}." for name in self._tree.path.names)
-            return {key.removeprefix(front): kind for key, kind in root.record.nodes.items() if key.startswith(front)}
+            prefix = "".join(f"{name}." for name in self._tree.path.names)
+            return {key.removeprefix(prefix): kind for key, kind in root.record.nodes.items() if key.startswith(prefix)}
         types = {}
-        for node, key in self._fronts.items():
+        for node, key in self._prefixes.items():
             obj = columns.node_objects[node]
             kind = None if node in self._inside else columns.home(obj).capability(Saving).node_type(obj)
             if kind is not None:
@@ -74,7 +74,7 @@ class PlainValues:
         return types
 
 
-# Types of containers that can be made of what they held; of the others, one must be there already.
+# Types of containers that can be rebuilt from their items. For other types, the target must already have a container.
 _MAKERS: dict[str, Callable[[dict[Any, Any]], Any]] = {
     "dict": dict,
     "list": lambda items: [items[str(number)] for number in range(len(items))],
@@ -84,12 +84,12 @@ _MAKERS: dict[str, Callable[[dict[Any, Any]], Any]] = {
 
 
 def can_be_made(kind: NodeType) -> bool:
-    """Whether a container of this type can be made of what it held."""
+    """Whether a container of this type can be rebuilt from its items."""
     return kind.type in _MAKERS
 
 
 def assembled(flat: Mapping[str, Any], types: Mapping[str, NodeType]) -> Any:
-    """Containers put together again from what they held, by keys with dots, and from what they were.
+    """Rebuilds nested containers from their items, given by dotted keys, and from their types.
 
     >>> types = {"old": NodeType("list"), "by": NodeType("dict", (("7", 7),))}
     >>> assembled({"step": 1, "old.0": 2, "old.1": 3, "by.7": 4}, types)
@@ -97,27 +97,27 @@ def assembled(flat: Mapping[str, Any], types: Mapping[str, NodeType]) -> Any:
     """
     below: dict[str, dict[str, None]] = {}
     for key in (*flat, *types):
-        front = ""
+        prefix = ""
         for name in key.split("."):
-            below.setdefault(front, {})[name] = None
-            front = f"{front}.{name}" if front else name
+            below.setdefault(prefix, {})[name] = None
+            prefix = f"{prefix}.{name}" if prefix else name
 
     def made(key: str) -> Any:
         if key in flat:
             return flat[key]
         kind = types.get(key)
-        front = f"{key}." if key else ""
+        prefix = f"{key}." if key else ""
         if kind is not None and kind.keys is not None:
-            items = {original: made(front + name) for name, original in kind.keys}
+            items = {original: made(prefix + name) for name, original in kind.keys}
         else:
-            items = {name: made(front + name) for name in below.get(key, ())}
+            items = {name: made(prefix + name) for name in below.get(key, ())}
         return items if kind is None else _MAKERS[kind.type](items)
 
     return made("")
 
 
 def _is_plain(columns: Columns, node: int) -> bool:
-    """Whether a node is a container that comes back from JSON as it is, with all that it holds."""
+    """Whether a node is a container that can be stored as JSON and restored unchanged."""
     first, last = columns.row_ranges[node]
     value = columns.node_objects[node]
     if first < last or type(value) not in CONTAINERS:
@@ -125,7 +125,7 @@ def _is_plain(columns: Columns, node: int) -> bool:
     try:
         encoded(value)
     except TooDeepError as error:
-        raise WalkError(f"{columns.node_text(node)} cannot be saved or loaded as a plain value: {error}") from error
+        raise WalkError(f"cannot save or load {columns.node_text(node)}: {error}") from error
     except (TypeError, ValueError):
         return False
     return True

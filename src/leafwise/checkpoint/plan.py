@@ -1,4 +1,4 @@
-"""What a plan says: where each leaf gets its values, and all that speaks against it."""
+"""A plan: where each leaf gets its values, and every problem with loading it."""
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ ALLOWABLE = ("missing", "unexpected", "shape")
 
 
 class Problem(NamedTuple):
-    """Something that keeps a plan from holding, unless it is allowed."""
+    """A reason not to load, unless its kind is allowed."""
 
     kind: Kind
     name: str
@@ -25,7 +25,7 @@ class Problem(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """Where a target leaf gets its values: the row of the source, and in which order its axes are taken."""
+    """Where a leaf of the target gets its values: the row of the source, and the order of its axes."""
 
     row: int
     name: str
@@ -36,7 +36,7 @@ class Feed(NamedTuple):
 
 class MustAgree(NamedTuple):
     """Two rows of the source for one tied leaf of the target. Row `first`, with its axes in `order`, fills the leaf;
-    row `second`, called `name`, must equal what `op` shows of that leaf. `rows` are the two rows of the target."""
+    row `second`, for the name `name`, must equal that leaf seen through `op`. `rows` are the two rows of the target."""
 
     name: str
     first: int
@@ -47,11 +47,16 @@ class MustAgree(NamedTuple):
 
 
 class RestoredTie(NamedTuple):
-    """A tie of the source that the target lacks, and gets. `rows` are those of the source that must agree for it, where
-    it holds both names."""
+    """A tie of the source that the target does not have yet. If the source has a value for each of the two names,
+    `rows` are the rows that must be equal."""
 
     request: TieRequest
     rows: tuple[int, int] | None
+
+
+def the_source(source: Tree) -> str:
+    """What messages call a source: "the checkpoint" if it is a file, a folder or a URL."""
+    return "the checkpoint" if source.is_file else "the source"
 
 
 def _foreign(t: Tree) -> dict[int, str]:
@@ -62,9 +67,9 @@ def _foreign(t: Tree) -> dict[int, str]:
 class Plan(Table, kind="plan"):
     """What a load would do. Prints as a table; see `lw.plan`.
 
-    `holds` is whether `lw.load` would go through with it. `problems` is everything that speaks against it, `allowed`
-    what was found and is allowed. `coverage` is the share of the target's parameters that get values. `proposals` are
-    renames that would fit; of these, `rename="auto"` applies those that are `certain`, and lists them in `applied`.
+    `holds` is True if `lw.load` would succeed. `problems` lists the reasons why it would not, and `allowed` the
+    differences that `allow=` permits. `coverage` is the share of the model's parameters that get values. `proposals`
+    are possible renames; `rename="auto"` applies those that are `certain`, and lists them in `applied`.
     """
 
     def __init__(self, target: Tree, source: Tree, allow: frozenset[str]) -> None:
@@ -80,12 +85,12 @@ class Plan(Table, kind="plan"):
         self.restored_ties: list[RestoredTie] = []
         self.scalars: dict[tuple[int, str], Any] = {}
         self.optimizers: list[OptimizerPlan] = []
-        self.recomputed: dict[int, Any] = {}  # by row, values of buffers on meta that no checkpoint holds
-        # By leaf, what leafwise does not understand of either side.
+        self.recomputed: dict[int, Any] = {}  # by row, computed values of non-persistent buffers on meta
+        # By leaf, the reason why leafwise does not understand it, for each side.
         self.foreign, self.foreign_sources = _foreign(target), _foreign(source)
-        self.refused: dict[tuple[str, str], list[str]] = {}  # by reason and side, the names of what is
+        self.refused: dict[tuple[str, str], list[str]] = {}  # by reason and side, the names that are refused
         self.parameters = self.covered = self.leaves = 0
-        self.saturate = False  # whether values that a cast has no room for become the nearest that it has
+        self.saturate = False  # whether values that do not fit become the nearest that do
         self._allow = allow
 
     @property
@@ -94,27 +99,36 @@ class Plan(Table, kind="plan"):
 
     @property
     def coverage(self) -> float:
-        """The share of the target's parameters that get values from the source."""
+        """The share of the model's parameters that get values from the source."""
         return self.covered / self.parameters if self.parameters else 1.0
 
     @property
     def missing(self) -> list[str]:
-        """Leaves of the target that the source does not fill, allowed or not."""
+        """Names that are in the model but not in the source, allowed or not."""
         return self._names("missing")
 
     @property
     def unexpected(self) -> list[str]:
-        """Leaves of the source that the target does not take, allowed or not."""
+        """Names that are in the source but not in the model, allowed or not."""
         return self._names("unexpected")
 
     @property
     def renames(self) -> list[tuple[str, str]]:
-        """What `rename="auto"` applies, or has applied, as `rename=` takes it. Nothing that is not certain."""
+        """The certain renames, which `rename="auto"` applies or has applied, in the form that `rename=` accepts."""
         return as_renames(proposal for proposal in (*self.applied, *self.proposals) if proposal.certain)
 
     def _names(self, kind: str) -> list[str]:
         return [problem.name for problem in (*self.problems, *self.allowed) if problem.kind == kind]
 
     def add(self, kind: Kind, name: str, message: str) -> None:
-        """Writes down something that speaks against the plan, or that is allowed."""
+        """Adds a problem, to `allowed` if its kind is allowed."""
         (self.allowed if kind in self._allow else self.problems).append(Problem(kind, name, message))
+
+
+def allow_advice(plan: Plan) -> str:
+    """How to load what can be loaded, where every problem may be allowed; otherwise empty."""
+    kinds = list(dict.fromkeys(problem.kind for problem in plan.problems))
+    if not kinds or not set(kinds) <= set(ALLOWABLE):
+        return ""
+    listed = ", ".join(f'"{kind}"' for kind in kinds)
+    return f"to load the rest, pass allow={{{listed}}}"

@@ -1,4 +1,4 @@
-"""`lw.plan`: what a load would do, leaf by leaf, from headers alone."""
+"""`lw.plan`: what a load would do, leaf by leaf; it reads only headers."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from leafwise.checkpoint.leaf_plan import plan_leaves
 from leafwise.checkpoint.optimizer_plan import plan_optimizers
 from leafwise.checkpoint.plain_values import PlainValue, PlainValues
-from leafwise.checkpoint.plan import ALLOWABLE, Plan, Problem
+from leafwise.checkpoint.plan import ALLOWABLE, Plan, Problem, the_source
 from leafwise.checkpoint.restored_ties import plan_ties
 from leafwise.checkpoint.saved_optimizers import OptimizerFronts
 from leafwise.core.capabilities.rebuilding import Rebuilding
@@ -33,12 +33,14 @@ def plan(
     cast: Cast = False,
     ties: Literal["restore", "ignore"] = "restore",
 ) -> Plan:
-    """What `lw.load` would do with the same arguments, from headers alone. Nothing is changed, no value is read.
+    """Reports what `lw.load` would do with the same arguments. Reads only headers, and changes nothing.
 
-    `source` is a file, a folder, a URL, another live model, or a Tree. `rename` gives names of the source new ones: a
-    mapping of names or of their fronts, a list of `(pattern, replacement)`, or a function; `"auto"` takes what the plan
-    proposes where that is certain, and says so. `allow` lists what may happen: `"missing"`, `"unexpected"`, `"shape"`.
-    `cast=True` allows other precisions, where every value fits; `"saturate"` takes the nearest for those that do not.
+    `source` is a file, a folder, a URL, another live model, or a Tree. `rename` renames leaves of the source: it is a
+    mapping of names or prefixes, a list of `(pattern, replacement)`, or a function from name to name; `"auto"` applies
+    the renames that the plan proposes and that are certain. `allow` lists the differences to permit: `"missing"` (in
+    the model but not in the source), `"unexpected"` (in the source but not in the model), `"shape"`. `cast=True` casts
+    to the precision of the model if every value fits; `cast="saturate"` uses the nearest number for values that do not
+    fit.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
@@ -89,7 +91,7 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
 
 
 def _pair(plan: Plan, optimizers: OptimizerFronts, rename: Any) -> Pairing:
-    """Pairs the leaves of both sides; without the state of optimizers, which goes by the names of parameters."""
+    """Pairs the leaves of both sides, except the state of optimizers, which is matched by the names of parameters."""
     target, source = Side(plan.target, saved_rows(plan.target)), Side(plan.source, saved_rows(plan.source))
     if optimizers.nodes:
         target = Side(plan.target, [row for row in target.rows if not optimizers.has_target_row(row)])
@@ -100,17 +102,18 @@ def _pair(plan: Plan, optimizers: OptimizerFronts, rename: Any) -> Pairing:
     plan.prefixes, plan.proposals, plan.applied = pairing.prefixes, pairing.proposals, pairing.applied
     if is_auto(rename) and plan.proposals:
         plan.notes.append(_not_applied_note(plan))
-    plan.notes += [f"rename: {rule!r} fits no name of the source" for rule in pairing.idle]
+    plan.notes += [f"rename: {rule!r} matches no name in {the_source(plan.source)}" for rule in pairing.idle]
     if pairing.left_out:
         count = len(pairing.left_out)
-        plan.notes.append(f"rename left out {count:,} {'leaf' if count == 1 else 'leaves'} of the source")
+        leaves = "1 leaf" if count == 1 else f"{count:,} leaves"
+        plan.notes.append(f"rename leaves out {leaves} of {the_source(plan.source)}")
     return pairing
 
 
 def _not_applied_note(plan: Plan) -> str:
     count = sum(len(proposal.pairs) for proposal in plan.proposals)
     names = "1 rename is" if count == 1 else f"{count:,} renames are"
-    return f'{names} not certain, and rename="auto" did not apply {"it" if count == 1 else "them"}'
+    return f'{names} not certain, so rename="auto" did not apply {"it" if count == 1 else "them"}'
 
 
 # -- plain values ------------------------------------------------------------------------------------------
@@ -122,15 +125,15 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
     wanted = _values_of(plan.target, target_values, optimizers.nodes)
     nodes = target_values.node_keys()
     source_values = PlainValues(plan.source, apart=lambda key: new_name(key) in nodes)
-    given: dict[str, Any] = {}  # values of the source by the names that they get
+    given: dict[str, Any] = {}  # values of the source by their new names
     for key, plain in _values_of(plan.source, source_values).items():
         if optimizers.has_source_name(key):
             continue
         new = new_name(key)
         if new in given:
-            raise QueryError(f"rename= would call two values {new!r}")
+            raise QueryError(f"rename= gives two values the same name, {new!r}")
         if new is not None:
-            # Not the very list that the source has.
+            # A copy, so that a live source and the target do not share a list.
             given[new] = plain.value if plan.source.is_file else deepcopy(plain.value)
     source_of = match_keys(wanted, given)
     is_in_pieces = _in_pieces(plan.source, new_name, source_values)
@@ -140,24 +143,24 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
             taken.add(source_of[key])
             plan.scalars[node, name] = given[source_of[key]]
             continue
-        front = f"{key}."
-        inside = {name[len(front) :]: value for name, value in given.items() if name.startswith(front)}
+        prefix = f"{key}."
+        inside = {name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)}
         if inside and not is_in_pieces(key) and set(inside) == (parts := _parts(now)).keys():
-            # A container that is in pieces in the source, as earlier versions of leafwise saved it, and whole here.
-            taken.update(front + part for part in inside)
+            # A container that is one value here but in parts in the source, as earlier versions of leafwise saved it.
+            taken.update(prefix + part for part in inside)
             plan.scalars[node, name] = _with_parts(now, {parts[part]: value for part, value in inside.items()})
         elif inside:
-            taken.update(front + part for part in inside)
-            plan.add("missing", key, _in_pieces_message(key, now, list(inside), is_in_pieces(key)))
+            taken.update(prefix + part for part in inside)
+            plan.add("missing", key, _in_pieces_message(plan, key, now, list(inside), is_in_pieces(key)))
         else:
-            plan.add("missing", key, f"no value in the source for {key}")
+            plan.add("missing", key, f"{key} is in the model but not in {the_source(plan.source)}")
     _refuse_irreplaceable(plan, wanted)
     _refuse_contradictions(plan, wanted)
-    _tell_unused(plan, [key for key in given if key not in taken])
+    _report_unused(plan, [key for key in given if key not in taken])
 
 
 def _refuse_irreplaceable(plan: Plan, wanted: dict[str, PlainValue]) -> None:
-    """Plain values of nodes that cannot take others, unless they stay as they are."""
+    """Refuses plain values that would change but belong to nodes whose values cannot be replaced."""
     columns = plan.target.columns
     for key, (_, node, name, now) in wanted.items():
         if (node, name) in plan.scalars:
@@ -166,13 +169,13 @@ def _refuse_irreplaceable(plan: Plan, wanted: dict[str, PlainValue]) -> None:
             if reason and identical(plan.scalars[node, name], now):
                 del plan.scalars[node, name]
             elif reason:
-                plan.add(
-                    "unsupported", key, f"{key} is {now!r}, and in the source {plan.scalars[node, name]!r}; {reason}"
-                )
+                new = plan.scalars[node, name]
+                message = f"{key} is {now!r} in the model but {new!r} in {the_source(plan.source)}; {reason}"
+                plan.add("unsupported", key, message)
 
 
 def _refuse_contradictions(plan: Plan, wanted: dict[str, PlainValue]) -> None:
-    """One container that stands in two places of the target cannot hold two values."""
+    """Refuses two different values for a container that has two names in the target."""
     columns = plan.target.columns
     first: dict[tuple[int, str], tuple[str, Any]] = {}
     for key, (_, node, name, _) in wanted.items():
@@ -181,33 +184,37 @@ def _refuse_contradictions(plan: Plan, wanted: dict[str, PlainValue]) -> None:
         value = plan.scalars[node, name]
         first_key, first_value = first.setdefault((id(columns.node_objects[node]), name), (key, value))
         if first_key != key and not identical(value, first_value):
-            message = f"{first_key} and {key} are one place in the target, and the source has two values for it"
+            message = (
+                f"{first_key} and {key} are the same value in the model, but {the_source(plan.source)} has different "
+                "values for them"
+            )
             plan.add("unsupported", key, message)
 
 
 def _in_pieces(source: Tree, new_name: Renaming, values: PlainValues) -> Callable[[str], bool]:
-    """Whether the source says of a container that it holds arrays, or is of a type that no file can make."""
+    """Whether the source records that a container contains arrays, or is of a type that leafwise cannot rebuild."""
     keys = [*values.node_types(), *_names_of(source)]
     new_keys = [new for key in keys if (new := new_name(key)) is not None]
     return lambda container: any(key == container or key.startswith(f"{container}.") for key in new_keys)
 
 
-def _in_pieces_message(key: str, now: Any, parts: list[str], is_known: bool) -> str:
+def _in_pieces_message(plan: Plan, key: str, now: Any, parts: list[str], is_known: bool) -> str:
     names = ", ".join(f"{key}.{part}" for part in parts[:3]) + (", …" if len(parts) > 3 else "")
     reason = (
-        "because it held arrays, or was of a type that a file cannot make; the target needs one like it"
+        "because it contained arrays or is of a type that leafwise cannot rebuild; the model needs a container of the "
+        "same kind"
         if is_known
-        else "and nothing says what it was; the target needs a value with just these pieces"
+        else "and its type is not known; the model needs a container with exactly these parts"
     )
-    return f"{key} is in pieces in the source ({names}), {reason}, and has {now!r:.60}"
+    return f"{key} is stored in parts in {the_source(plan.source)} ({names}), {reason}, but has {now!r:.60}"
 
 
 Steps = tuple[Any, ...]
-_NEVER_IN_PIECES = frozenset({str, int, float, complex, bool, bytes, type(None)})  # of which a list is one value
+_NEVER_IN_PIECES = frozenset({str, int, float, complex, bool, bytes, type(None)})  # a list of these is one value
 
 
 def _parts(value: Any, steps: Steps = (), names: tuple[str, ...] = ()) -> dict[str, Steps]:
-    """The steps to each value inside a container, by their names joined with dots, as a walk would name them."""
+    """The keys and indices that lead to each value inside a container, by its path below the container."""
     items: Iterable[tuple[Any, Any]] = ()
     if type(value) is dict:
         items = value.items()
@@ -220,7 +227,7 @@ def _parts(value: Any, steps: Steps = (), names: tuple[str, ...] = ()) -> dict[s
 
 
 def _with_parts(value: Any, new: dict[Steps, Any], steps: Steps = ()) -> Any:
-    """A container with other values at the end of these steps."""
+    """A copy of a container with new values, given by the keys and indices that lead to them."""
     if steps in new:
         return new[steps]
     if type(value) is dict:
@@ -228,36 +235,37 @@ def _with_parts(value: Any, new: dict[Steps, Any], steps: Steps = ()) -> Any:
     return type(value)(_with_parts(item, new, (*steps, number)) for number, item in enumerate(value))
 
 
-def _tell_unused(plan: Plan, unused: list[str]) -> None:
-    """What nobody takes. A value of its own is noted; one that belongs into a container which the target has would be
-    lost from it, and is a problem."""
+def _report_unused(plan: Plan, unused: list[str]) -> None:
+    """Reports values of the source that are not used. A value inside a container that the target has would be lost, so
+    it is unexpected; other values are only noted."""
     columns = plan.target.columns
     keys = columns.node_keys(plan.target.root) if unused else {}
     holding = {key for node, key in keys.items() if key and _must_be_whole(columns, node)}
     root = columns.node_objects[plan.target.root]
     lost = [
-        key for key in unused if isinstance(root, list | tuple) or any(key.startswith(f"{front}.") for front in holding)
+        key
+        for key in unused
+        if isinstance(root, list | tuple) or any(key.startswith(f"{prefix}.") for prefix in holding)
     ]
     for key in lost:
-        plan.add("unexpected", key, f"the source has a value {key}, which the target has no place for")
+        plan.add("unexpected", key, f"the value {key} is in {the_source(plan.source)} but not in the model")
     unused = [key for key in unused if key not in set(lost)] if lost else unused
     if unused:
         names = ", ".join(unused[:4]) + (", …" if len(unused) > 4 else "")
-        plan.notes.append(
-            f"{len(unused):,} plain value{'s' if len(unused) > 1 else ''} of the source not used: {names}"
-        )
+        count = "1 plain value" if len(unused) == 1 else f"{len(unused):,} plain values"
+        plan.notes.append(f"{count} of {the_source(plan.source)} not used: {names}")
 
 
 def _must_be_whole(columns: Columns, node: int) -> bool:
-    """Whether a node of the target is something that comes back as it was saved: a container below the outermost one,
-    or something that takes back its state."""
+    """Whether a node of the target must be restored exactly as it was saved: a container below the outermost one, or an
+    object with a state dict."""
     obj = columns.node_objects[node]
     rebuilding = columns.home(obj).capability(Rebuilding)
     return rebuilding.shows_copies(obj) or rebuilding.is_container(obj)
 
 
 def _values_of(t: Tree, values: PlainValues, excluded: Iterable[int] = ()) -> dict[str, PlainValue]:
-    """The plain values of a tree by their names; but not what a file says of itself, nor those below some nodes."""
+    """The plain values of a tree by name, without the metadata of a file and without values below excluded nodes."""
     if not t.is_whole:
         return {}
     skipped = [range(node, t.columns.node_ends[node]) for node in excluded]
@@ -270,24 +278,25 @@ def _values_of(t: Tree, values: PlainValues, excluded: Iterable[int] = ()) -> di
 
 
 def _plan_unsaved(plan: Plan) -> None:
-    """Buffers that no checkpoint holds, in a model on meta."""
+    """Computes non-persistent buffers of a model on meta; those that leafwise cannot compute are missing."""
     columns = plan.target.columns
     rows = [row for row in plan.target.rows if columns.row_kinds[row] == "transient" and row not in columns.ties]
     plan.recomputed, left = recomputed(columns, rows)
     for row in left:
         name = columns.row_text(row)
         message = (
-            f"{name} is a buffer on meta that no checkpoint holds, and leafwise does not know how to compute it; give "
-            "it values before you load, or allow it to be missing and give it values afterwards"
+            f"{name} is a non-persistent buffer on meta: checkpoints do not store it, and leafwise does not know how "
+            'to compute it; give it values before you load, or pass allow={"missing"} and give it values afterwards'
         )
         plan.add("missing", name, message)
 
 
 def _refuse_foreign(plan: Plan) -> None:
-    """What leafwise does not understand, a problem for each reason: leaves that would get values, or give them, and
-    nodes that keep what is theirs where no walk finds it."""
-    for t, side, foreign in ((plan.target, "", plan.foreign), (plan.source, " of the source", plan.foreign_sources)):
-        # What is foreign is refused already, and its state dict may need all processes.
+    """Adds a problem for each reason why leafwise does not understand something on either side: leaves, and nodes with
+    parameters that the walk does not find."""
+    in_source = f" in {the_source(plan.source)}"
+    for t, side, foreign in ((plan.target, "", plan.foreign), (plan.source, in_source, plan.foreign_sources)):
+        # Leaves that are not understood are refused anyway, and their state dict may need all processes.
         for node, reason in t.unlisted(saved=not foreign).items():
             plan.refused.setdefault((reason, side), []).append(t.columns.node_text(node) or "the model")
     for (reason, side), names in plan.refused.items():
@@ -295,27 +304,32 @@ def _refuse_foreign(plan: Plan) -> None:
 
 
 def _conclude(plan: Plan, wanted: bool) -> None:
-    """`wanted` is whether the target has anything to fill."""
+    """Adds a problem if nothing can be loaded, and hints if there are problems. `wanted`: whether there is anything to
+    fill."""
     restored = any(optimizer.states or optimizer.options for optimizer in plan.optimizers)
-    unsupported = any(problem.kind == "unsupported" for problem in plan.problems)  # which says it all
+    # An unsupported leaf already explains why nothing can be loaded.
+    unsupported = any(problem.kind == "unsupported" for problem in plan.problems)
     if not (plan.feeds or plan.scalars or restored or unsupported) and wanted:
         reasons = "".join(f"; {reason}" for reason in {*plan.foreign.values(), *plan.foreign_sources.values()})
-        plan.problems.append(Problem("nothing", "", f"nothing in the source fits anything in the target{reasons}"))
+        message = f"nothing in {the_source(plan.source)} can be loaded into the model{reasons}"
+        plan.problems.append(Problem("nothing", "", message))
         plan.notes += _hints(plan)
     elif plan.problems:
         plan.notes += _hints(plan)
 
 
 def _hints(plan: Plan) -> list[str]:
-    """Where the source is a checkpoint of several things, how to name the one that is meant."""
+    """If the source contains several things, how to load one of them."""
     if not plan.unexpected:
         return []
     tops = dict.fromkeys(name.partition(".")[0] for name in _names_of(plan.source))
     theirs = {prefix.source.partition(".")[0] for prefix in plan.prefixes if prefix.source}
     for top in theirs & tops.keys():
         if len(tops) > 1:
+            opening = "lw.open(path)" if plan.source.is_file else "lw.tree(source)"
+            names = ", ".join(list(tops)[:5])
             return [
-                f'the source holds {", ".join(list(tops)[:5])}; load one of them: lw.load(model, lw.open(…)["{top}"])'
+                f'{the_source(plan.source)} contains {names}; to load one of them: lw.load(model, {opening}["{top}"])'
             ]
     return []
 

@@ -1,9 +1,9 @@
-"""Ties of the source that the target lacks, and gets."""
+"""Plans the ties of the source that the target does not have yet."""
 
 from collections.abc import Callable
 
 from leafwise.checkpoint.leaf_plan import is_same_leaf
-from leafwise.checkpoint.plan import Plan, RestoredTie
+from leafwise.checkpoint.plan import Plan, RestoredTie, the_source
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.columns import Columns
 from leafwise.core.memory import Op
@@ -15,7 +15,7 @@ from leafwise.share.tie_requests import TieRequest, check_tie_requests
 
 
 def plan_ties(plan: Plan, pairing: Pairing, optimizers: list[int]) -> None:
-    """Finds ties of the source whose names the target holds as separate leaves. `optimizers`: nodes of the target."""
+    """Finds ties of the source whose names are separate leaves in the target. `optimizers`: nodes of the target."""
     theirs = plan.source.columns
     planner = _TiePlanner(plan, pairing, optimizers)
     for leaf, rows in theirs.further_rows.items():
@@ -32,7 +32,7 @@ def plan_ties(plan: Plan, pairing: Pairing, optimizers: list[int]) -> None:
 
 
 class _TiePlanner:
-    """Enters ties into the plan, or why they cannot be."""
+    """Adds ties to the plan, or the reasons why they cannot be made."""
 
     def __init__(self, plan: Plan, pairing: Pairing, optimizers: list[int]) -> None:
         self._plan, self._pairing = plan, pairing
@@ -41,7 +41,7 @@ class _TiePlanner:
         self._is_stepped = _stepped_by(self._columns, optimizers)
 
     def request(self, row: int, base_row: int, op: Op, rows: tuple[int, int] | None) -> None:
-        """Ties what `row` of the source fills to what `base_row` fills."""
+        """Plans to tie the leaf that `row` of the source fills to the leaf that `base_row` fills."""
         columns, pairing = self._columns, self._pairing
         target, base = pairing.target_of.get(row), pairing.target_of.get(base_row)
         if target is None or base is None or columns.row_op(base) != "same" or not op.is_told:
@@ -52,50 +52,49 @@ class _TiePlanner:
         if not columns.home(columns.node_objects[columns.row_nodes[target]]).in_place:
             return
         name, to = pairing.target.name_of[target], pairing.target.name_of[base]
+        tied = f"{name} is tied to {to}{op.describe()} in {the_source(self._plan.source)}"
         if self._is_stepped(target):
             self._plan.add(
                 "tie",
                 name,
-                f"{name} would come back tied to {to}{op.describe()}, and the optimizer steps it by itself; load the "
-                'model first and make the optimizer after that, or give ties="ignore"',
+                f"{tied}, but the optimizer steps it as a parameter of its own; load the model first and create the "
+                'optimizer after that, or pass ties="ignore"',
             )
             return
         owners = [columns.node_objects[columns.row_nodes[place]] for place in (target, base_leaf)]
         homes = {columns.home(owner).name for owner in owners}
         if len(homes) > 1:
-            self._plan.notes.append(f"{name} is tied to {to} in the source, and stays by itself: they live apart here")
+            self._plan.notes.append(f"{tied}, but not here: {' and '.join(sorted(homes))} cannot share an array")
             return
         request = TieRequest(target, base_leaf, op)
         try:
             check_tie_requests(columns, [request], "source")
-        except Unsupported as error:  # as containers are
-            self._plan.notes.append(
-                f"{name} is tied to {to}{op.describe()} in the source, and stays by itself: {error}"
-            )
+        except Unsupported as error:  # containers cannot be tied, for instance
+            self._plan.notes.append(f"{tied}, but not here: {error}")
             return
         except Error as error:
-            message = f'a tie of the source cannot come back: {error}; ties="ignore" loads without it'
+            message = f'{tied}, and this tie cannot be restored: {error}; pass ties="ignore" to load without it'
             self._plan.add("tie", name, message)
             return
         self._plan.restored_ties.append(RestoredTie(request, rows))
 
 
 def _claimed(s: Tree) -> list[tuple[str, str, Op]]:
-    """The ties that a file says there are, by the names seen from the tree."""
+    """The ties that a file records, by names relative to the tree."""
     root = s.columns.node_objects[0]
     if not isinstance(root, StoredFile) or root.record is None:
         return []
-    front = ".".join(s.path.names)
-    front = f"{front}." if front else ""
+    prefix = ".".join(s.path.names)
+    prefix = f"{prefix}." if prefix else ""
     return [
-        (name.removeprefix(front), of.removeprefix(front), op)
+        (name.removeprefix(prefix), of.removeprefix(prefix), op)
         for name, of, op in root.record.ties
-        if name.startswith(front) and of.startswith(front)
+        if name.startswith(prefix) and of.startswith(prefix)
     ]
 
 
 def _stepped_by(columns: Columns, optimizers: list[int]) -> Callable[[int], bool]:
-    """Whether one of the optimizers, given by their nodes, steps what stands at a row."""
+    """A function that says whether one of the optimizers, given by node, steps the array at a row."""
     parameters: set[int] = set()
     for node in optimizers:
         optimizer = columns.node_objects[node]

@@ -1,4 +1,4 @@
-"""`lw.save`: a model, an optimizer, or a dict of those, as one checked file that replaces the old one or does not."""
+"""`lw.save`: writes a model, an optimizer, or a dict of those, with checksums, and replaces the old file atomically."""
 
 import os
 import re
@@ -31,7 +31,7 @@ from leafwise.files.record import KEY, KINDS, NodeType, TieRow
 from leafwise.files.remote import is_url
 from leafwise.files.safetensors import CODES
 
-METADATA = "__metadata__"  # under which a file says something of itself
+METADATA = "__metadata__"  # the key of the metadata of a file
 _LETTERS = {"parameter": "p", "buffer": "b", "state": "s"}
 assert set(_LETTERS.values()) == set(KINDS)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
@@ -93,15 +93,16 @@ def save(
     background: bool = False,
     progress: bool = False,
 ) -> str | BackgroundSave:
-    """Saves a model, an optimizer, or a dict of those with plain values, as safetensors that everybody reads.
+    """Saves a model, an optimizer, or a dict of models, optimizers and plain values, as a normal safetensors file.
 
-    Whatever happens meanwhile, a reader finds the old file or the new one, whole. Every leaf and the header have
-    checksums, which `lw.load` and `lw.verify` compare. A tied leaf is stored once; `ties="copy"` writes every name, for
-    readers that need them. `shard_size` (bytes, or text such as `"5GB"`) writes several files with an index, as Hugging
-    Face does. `dtype` casts parameters and buffers with a fraction; a value that does not fit is an error, and the old
-    file stays, unless `cast="saturate"` takes the nearest that does. `where` is a query that chooses leaves; `metadata`
-    is text for the header. Returns the path that was written; with `background=True`, once the values are copied, a
-    handle whose `wait()` returns it.
+    Even if the save is interrupted, the path always leads to the complete old file or the complete new one. Every leaf
+    and the header have checksums, which `lw.load` and `lw.verify` verify. A tied leaf is stored once; `ties="copy"`
+    stores it under each of its names, for readers that need them all. `shard_size` (bytes, or a string such as `"5GB"`)
+    writes several files with an index, as Hugging Face does. `dtype` casts floating-point parameters and buffers; if a
+    value does not fit, the save raises an error and the old file stays, unless `cast="saturate"`, which uses the
+    nearest number that fits. `where` is a query that selects leaves; `metadata` is a dict of strings for the header.
+    Returns the path that was written. With `background=True`, returns a handle once the values are copied; its `wait()`
+    returns the path.
 
     >>> import tempfile, torch, leafwise as lw
     >>> model = torch.nn.Linear(4, 2)
@@ -146,7 +147,7 @@ def save(
         return BackgroundSave(target, work_then_close)
 
 
-# -- what is asked for -------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------------
 
 
 def _target(path: Any) -> str:
@@ -155,15 +156,15 @@ def _target(path: Any) -> str:
         raise FileError(f"lw.save takes a path, not {path!r}")
     if is_url(name):
         raise FileError(
-            f"lw.save writes to this machine, and {shown_file(name)} is elsewhere; save, then copy it there"
+            f"cannot save to {shown_file(name)}: lw.save writes to local files only; save to a file, then upload it"
         )
     if os.path.isdir(name):
-        name = os.path.join(name, "model.safetensors")  # the name under which others look for it
+        name = os.path.join(name, "model.safetensors")  # the name that Hugging Face looks for
     elif name.endswith(("/", os.sep)):
         raise FileError(f"cannot write {shown_file(name)}: there is no such folder")
     target = name.removesuffix(INDEX)
     if target.endswith(INDEX) or not os.path.basename(target):
-        raise FileError(f"cannot write {shown_file(name)}: a name that ends in {INDEX} is that of an index of shards")
+        raise FileError(f"cannot write {shown_file(name)}: names that end in {INDEX} are for the index of shards")
     return target
 
 
@@ -176,36 +177,36 @@ def _can_be_a_path(name: str) -> bool:
 
 
 def _bytes(size: int | str) -> int:
-    """How many bytes a size means.
+    """A size as a number of bytes.
 
     >>> _bytes("5GB"), _bytes("200 MiB"), _bytes(10)
     (5000000000, 209715200, 10)
     """
     match = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?I?)B?\s*", str(size).upper())
     if isinstance(size, bool) or match is None or match[2] not in _UNITS or match[1].count(".") > 1:
-        raise QueryError(f'shard_size= takes bytes or text such as "5GB", not {size!r}')
+        raise QueryError(f'shard_size= takes a number of bytes or a string such as "5GB", not {size!r}')
     try:
         count = int(float(match[1]) * _UNITS[match[2]])
     except (ValueError, OverflowError):
         count = 0
     if count < 1:
-        raise QueryError(f"shard_size= must be a byte at least, not {size!r}")
+        raise QueryError(f"shard_size= must be at least 1 byte, not {size!r}")
     return count
 
 
 def _metadata(given: Any) -> dict[str, str]:
     if given is not None and not isinstance(given, Mapping):
-        raise QueryError(f"metadata= takes a dict of text, not {given!r}")
-    metadata = {"format": "pt", **(given or {})}  # Hugging Face loads only what says this
+        raise QueryError(f"metadata= takes a dict of strings, not {given!r}")
+    metadata = {"format": "pt", **(given or {})}  # Hugging Face does not load a file without it
     for key, value in metadata.items():
         if {type(key), type(value)} != {str}:
             raise QueryError(
-                f"metadata= takes text only, not {key!r}: {value!r}; numbers go into the dict that is saved"
+                f"metadata= takes strings only, not {key!r}: {value!r}; put numbers into the dict that you save"
             )
         if not _is_text(key + value):
-            raise QueryError(f"metadata= {key!a} holds half a character, which cannot be written")
+            raise QueryError(f"metadata= {key!a} contains an unpaired surrogate, which cannot be written as UTF-8")
         if key == KEY:
-            raise QueryError(f"the metadata {KEY!r} is leafwise's own; take another name")
+            raise QueryError(f"the metadata key {KEY!r} is reserved for leafwise; choose another key")
     return metadata
 
 
@@ -217,7 +218,7 @@ def _is_text(text: str) -> bool:
 
 
 class _Array(NamedTuple):
-    """A row that is written: its name in the file, what it is, and the dtype that it shall have."""
+    """A row to write: its name in the file, its facts, and its dtype in the file."""
 
     row: int
     name: str
@@ -226,7 +227,7 @@ class _Array(NamedTuple):
 
 
 class _Collected:
-    """What a tree has to save."""
+    """Everything of a tree that goes into the file."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -235,15 +236,15 @@ class _Collected:
         self.tie_roles: list[Any] = []
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
-        self.saturate = False  # whether what does not fit into the dtype asked for becomes the nearest that does
+        self.saturate = False  # whether values that do not fit into `dtype` become the nearest that do
 
     @property
     def values(self) -> list[Any]:
         return [self.columns.current(array.row) for array in self.arrays]
 
     def orders(self) -> dict[str, tuple[int, ...]]:
-        """Of state that does not lie in C order, how it lies: an optimizer may go on otherwise in the last bit if not.
-        Parameters and buffers are written into memory that is there."""
+        """The memory layout of optimizer state that is not in C order. With another layout, an optimizer might compute
+        different last bits after resuming. Parameters and buffers need none: they are loaded into existing memory."""
         orders = {}
         for array in self.arrays:
             if array.facts.kind == "state" and len(array.facts.spec.shape or ()) > 1:
@@ -254,14 +255,14 @@ class _Collected:
         return orders
 
     def snapshot(self) -> list[Any]:
-        """Copies of all values, so that what happens to them later does not show."""
+        """Copies of all values, so that later changes do not affect the file."""
         values = self.values
         for batch in self.columns.batches([array.row for array in self.arrays], values):
             saving = batch.home.capability(Saving)
             try:
                 copies = saving.snapshot(batch.values)
             except Error:
-                for position, value in zip(batch.positions, batch.values, strict=True):  # to tell which
+                for position, value in zip(batch.positions, batch.values, strict=True):  # to name the leaf
                     with self._named(self.arrays[position]):
                         saving.snapshot([value])
                 raise
@@ -292,7 +293,7 @@ class _Collected:
 
     @contextmanager
     def _named(self, array: _Array) -> Iterator[None]:
-        """Has errors say which leaf they are about."""
+        """Adds the name of the leaf to errors."""
         try:
             yield
         except FileError:
@@ -334,17 +335,17 @@ def _collected(t: Tree, where: Any, dtype: str | None, copies: bool) -> _Collect
 
 
 def _stored(columns: Columns, rows: list[int], copies: bool) -> tuple[list[int], dict[int, tuple[int, Op]]]:
-    """The rows that are written, and those that are not because they are another name of one that is."""
+    """The rows to write; and those that are not written, because they are other names of rows that are."""
     if not columns.ties:
         return rows, {}
     chosen = set(rows)
-    first: dict[tuple[int, object], int] = {}  # leaf and how it is seen → the row that is written for it
+    first: dict[tuple[int, object], int] = {}  # leaf and view of it → the row that is written for it
     stored: list[int] = []
     tied: dict[int, tuple[int, Op]] = {}
     for row in rows:
         leaf = columns.ties.get(row, row)
         op = columns.row_op(row)
-        # A view that cannot be told by slices and an order of axes is like no other, and is written by itself.
+        # A view that slices and an order of axes cannot describe is written separately.
         seen = (op, repr(op.slices), op.order) if op.is_told else row
         if leaf in chosen and row != leaf and op.is_told:
             tied[row] = leaf, op
@@ -367,15 +368,16 @@ def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, 
     scalars: dict[str, Any] = {}
     for key, node, name, value in values.items:
         try:
-            value = copied(value)  # what happens to it while it is written in the background does not show
+            value = copied(value)  # so that changes during a background save do not affect the file
         except (TypeError, ValueError) as error:
             raise WalkError(
-                f"cannot save {columns.scalar_path(node, name, value)}: a file has no place for {error}. Besides "
-                "arrays it holds numbers, also NumPy's, text, bytes, None, and lists, tuples, sets and dicts of those; "
-                "leave it out, or make it one of them"
+                f"cannot save {columns.scalar_path(node, name, value)}: leafwise does not save {error}. Besides arrays "
+                "it saves numbers (also NumPy's), strings, bytes, None, and lists, tuples, sets and dicts of these; "
+                "leave the value out, or convert it to one of them"
             ) from error
         if key in scalars:
-            raise WalkError(f"cannot save {columns.scalar_path(node, name, value)}: {key!r} names another value, too")
+            where = columns.scalar_path(node, name, value)
+            raise WalkError(f"cannot save {where}: another value has the name {key!r}, too; rename one of them")
         says_of_itself = of_file and key.partition(".")[0] == METADATA
         if not says_of_itself and (reason := _cannot_be_a_name(key)):
             raise WalkError(f"cannot save {escape(key) or 'a value'}: {reason}")
@@ -384,26 +386,27 @@ def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, 
 
 
 def _check_circles(columns: Columns, below: int) -> None:
-    """What is held by what it holds, or stands there again too often to be listed, would be missing from the file."""
+    """Raises for nodes that the walk does not list, because they contain themselves or are repeated too often: they
+    would be missing from the file."""
     for node in sorted(node for node in columns.listed_elsewhere if below < node < columns.node_ends[below]):
         first = columns.repeats[node]
-        why = "which holds it" if node < columns.node_ends[first] else "which stands there again too often to be listed"
+        why = "which contains it" if node < columns.node_ends[first] else "which is repeated too often to be listed"
         raise WalkError(f"cannot save {columns.node_text(node)}: it is {columns.node_text(first) or 'the root'}, {why}")
 
 
 def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> None:
-    """The state of an optimizer is made again when it is loaded, and must be of what can be made."""
+    """Raises if the state of an optimizer contains something that `lw.load` could not rebuild."""
     keys = columns.node_keys(below)
     for node in columns.nodes_where(is_optimizer, below):
-        front = f"{keys[node]}." if keys[node] else ""
+        prefix = f"{keys[node]}." if keys[node] else ""
         stepping = columns.home(columns.node_objects[node]).capability(Stepping)
         for row in range(*columns.row_ranges[node]):
             if reason := stepping.cannot_restore(columns.row_values[row]):
                 raise WalkError(f"cannot save {columns.row_text(row)}: {reason}")
         for key, kind in types.items():
-            if key.startswith(front) and key != keys[node] and not can_be_made(kind):
+            if key.startswith(prefix) and key != keys[node] and not can_be_made(kind):
                 raise WalkError(
-                    f"cannot save {escape(key)}: a {kind.type} in the state of an optimizer cannot be loaded"
+                    f"cannot save {escape(key)}: leafwise cannot load a {kind.type} into the state of an optimizer"
                 )
 
 
@@ -416,39 +419,39 @@ def _check(collected: _Collected) -> None:
         taken.add(array.name)
     for name, _, _ in collected.ties:
         if name in collected.scalars:
-            raise WalkError(f"cannot save {escape(name)}: there is a plain value of the same name")
+            raise WalkError(f"cannot save {escape(name)}: there is a plain value with the same name")
     _check_containers(collected)
 
 
 def _check_containers(collected: _Collected) -> None:
-    """A dict that is one value has names of its own, which nothing else in the file may have."""
+    """Raises if something in the file has a name below that of a container, whose items have such names, too."""
     containers = [name for name, value in collected.scalars.items() if isinstance(value, list | tuple | dict) and value]
     names = sorted([*collected.scalars, *(array.name for array in collected.arrays)]) if containers else []
-    for front in containers:
-        at = bisect_left(names, f"{front}.")
-        if at < len(names) and names[at].startswith(f"{front}."):
+    for prefix in containers:
+        at = bisect_left(names, f"{prefix}.")
+        if at < len(names) and names[at].startswith(f"{prefix}."):
             raise WalkError(
-                f"cannot save {escape(names[at])}: {escape(front)} is a {type(collected.scalars[front]).__name__} with "
-                "names of its own; rename one of them"
+                f"cannot save {escape(names[at])}: {escape(prefix)} is also a "
+                f"{type(collected.scalars[prefix]).__name__}, whose items have such names; rename one of them"
             )
 
 
 def _cannot_be_saved(array: _Array, taken: set[str]) -> str:
     if array.facts.spec.shape is None:
-        return "its shape is not known yet; run a forward first"
+        return "its shape is not known yet; run a forward pass first"
     if array.facts.spec.device == "meta":
-        return "it is on meta, and has no values; materialize the model first"
+        return "it is on meta and has no values; materialize the model first"
     if array.dtype not in CODES or array.dtype not in ITEM_BYTES:
-        return f"safetensors has no {array.dtype}; cast it first"
+        return f"safetensors cannot store {array.dtype}; cast it first"
     if array.name in taken:
-        return f"{array.name!r} is the name of something else in the file, too"
+        return f"something else in the file has the name {array.name!r}, too"
     return _cannot_be_a_name(array.name)
 
 
 def _cannot_be_a_name(name: str) -> str:
-    """Why a name cannot stand in a file; empty where it can."""
+    """Why a name cannot be used in a file; empty if it can."""
     if not _is_text(name):
-        return "half a character cannot be part of a name"
+        return "its name contains an unpaired surrogate, which cannot be written as UTF-8"
     if name.partition(".")[0] == METADATA:
-        return f"a file has something else of the name {METADATA!r}; rename it"
-    return "" if all(name.split(".")) else f"{name!r} has an empty step, which no path can lead through; rename it"
+        return f"safetensors reserves the name {METADATA!r}; rename it"
+    return "" if all(name.split(".")) else f"{name!r} has an empty entry, which a path cannot contain; rename it"

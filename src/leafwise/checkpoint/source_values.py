@@ -1,4 +1,4 @@
-"""Values of a source, on their way into a model: read, verified, and checked before they are cast."""
+"""Reads and verifies values of the source, and checks them before they are cast."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +21,7 @@ class SourceValues:
         return self.columns.current(row)
 
     def array(self, row: int) -> Any:
-        """Values as a NumPy array: read from a file, over its own memory elsewhere, if possible."""
+        """Values as a NumPy array: read from a file, or, for a live source, without a copy if possible."""
         value = self.current(row)
         try:
             return self.columns.home(value).read(value)
@@ -31,19 +31,19 @@ class SourceValues:
             ) from error
 
     def verify(self, rows: Iterable[tuple[int, str]]) -> None:
-        """Compares the checksums of what is not read yet, given by row and by the name for errors."""
+        """Verifies the checksums of values, given by row and by a name for errors."""
         if self._verify:
             values = ((name, self.current(row)) for row, name in rows)
             reader.verify_arrays([(name, value) for name, value in values if isinstance(value, Stored)])
 
     def check_cast(self, array: Any, dtype: str, name: str) -> None:
-        """A cast may round; it must not make other numbers of them."""
+        """Raises if a value does not fit into a dtype. A cast may only round."""
         reason = "" if self.plan.saturate else misfit(array, dtype)
         if reason:
             raise LoadError(f"cannot load {escape(name)}: {reason}; {SATURATE}; nothing was changed", self.plan)
 
     def check_unchanged(self) -> None:
-        """Raises where a file was written to since it was opened."""
+        """Raises if a file has changed since it was opened."""
         values = (self.current(feed.source) for feed in self.plan.feeds)
         sources = {storage.source for value in values if isinstance(value, Stored) for storage in value.storages()}
         reader.unchanged(sources)

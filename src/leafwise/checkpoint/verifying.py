@@ -1,4 +1,4 @@
-"""`lw.verify`: every checksum of a file, compared."""
+"""`lw.verify`: verifies every checksum of a file."""
 
 import os
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from leafwise.files.stored_file import StoredFile
 
 @dataclass(frozen=True, repr=False)
 class Verified(Result, kind="verified"):
-    """What `lw.verify` compared, and found to be right.
+    """What `lw.verify` found in a file without damage.
 
-    `leaves` and `bytes` have checksums that match; `unchecked` leaves have none, because their format,
-    `without_checksums`, stores none. `bound` shards are bound to an index that says what they contain; `unbound` shards
-    are not, and may be from another save. `ok` is whether all of it was checked.
+    `leaves` and `bytes` count what matches its checksums. `unchecked` leaves have no checksum; `without_checksums` are
+    the formats they are stored in. `bound` shards belong to an index that records what each shard contains; `unbound`
+    shards do not, and may be from another save. `ok` is whether everything could be checked.
     """
 
     leaves: int
@@ -36,15 +36,14 @@ class Verified(Result, kind="verified"):
         """Whether every leaf has a checksum, and every shard belongs to its index."""
         return not self.unchecked and not self.unbound
 
-
 @renamed_arguments(path="source")
 def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> Verified:
-    """Compares every checksum of a file, a folder or a URL. Raises `ChecksumError` with all that is damaged.
+    """Verifies every checksum of a file, a folder or a URL. Raises `ChecksumError`, which lists the damaged leaves.
 
     `lw.save` writes checksums, and so do NumPy (`.npz`) and PyTorch (`.pt`), whose files are zip files. Other formats
-    have none, and prove nothing: their leaves are counted as unchecked. So are those of a `.pt` file that was written
-    after `torch.serialization.set_crc32_options(False)`. Shards whose index does not say what they hold may be of
-    different saves: they are counted as unbound.
+    have none, so their leaves are counted as unchecked. So are the leaves of a `.pt` file that was written after
+    `torch.serialization.set_crc32_options(False)`. If an index does not record what its shards contain, they could be
+    from different saves: they are counted as unbound.
 
     >>> import tempfile, torch, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:

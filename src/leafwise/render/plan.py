@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from leafwise.checkpoint.plan import Feed, Plan
+from leafwise.checkpoint.plan import Feed, Plan, allow_advice
 from leafwise.core.leaf import shape_text
 from leafwise.core.outline import Doc, Line, Span
 from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
 from leafwise.render.table import TableRows
 
-_MAX_LINES = 30  # leaves, and problems of each kind, that are shown unless `full` is given
+_MAX_LINES = 30  # for leaves that get a value, and for each kind of problem, unless `full` is given
 
 
 def lower(plan: Plan, *, full: bool = False) -> Doc:
-    """One line per leaf that gets a value, with its source; below, the problems and what to do about them."""
+    """A line for each leaf that gets a value, with its source; below, the problems, and what to do about them."""
     limit = None if full else _MAX_LINES
     source_names = _source_names(plan)
     facts = plan.target.columns.facts([feed.row for feed in plan.feeds[:limit]])
@@ -51,7 +51,7 @@ def _problems(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
         for problem in problems:
             counts[problem.kind] = counts.get(problem.kind, 0) + 1
             if limit is None or counts[problem.kind] <= limit:
-                words = f"{problem.kind}{allowed}: {problem.message}"
+                words = problem.message if problem.kind == "nothing" else f"{problem.kind}{allowed}: {problem.message}"
                 footer.append((Span(words, "warn" if style == "warn" else "dim"),))
         for kind, count in counts.items():
             if limit is not None and count > limit:
@@ -65,11 +65,13 @@ def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
     footer += [(Span(note, "dim"),) for note in plan.notes]
     for restored in plan.restored_ties[:limit]:
         target, source = columns.row_text(restored.request.target), columns.row_text(restored.request.source)
-        footer.append((Span(f"tie restored: {target} = {source}{restored.request.op.describe()}", "tie"),))
+        footer.append((Span(f"restores tie: {target} = {source}{restored.request.op.describe()}", "tie"),))
     for optimizer in plan.optimizers:
         name = optimizer.path or "the optimizer"
         footer.append((Span(f"{name}: state for {plural(len(optimizer.states), 'parameter', 'parameters')}"),))
-    return footer + proposal_lines(plan.applied, plan.proposals, limit)
+    footer += proposal_lines(plan.applied, plan.proposals, limit)
+    advice = allow_advice(plan)
+    return [*footer, (Span(advice, "dim"),)] if advice else footer
 
 
 def _summary(plan: Plan) -> str:
@@ -77,7 +79,7 @@ def _summary(plan: Plan) -> str:
     leaves = f"{len(plan.feeds):,} of {plural(plan.leaves, 'leaf', 'leaves')}"
     words = f"{leaves}, {covered} of {plan.parameters:,} parameters get a value"
     if plan.holds:
-        return f"{words} · ready to load"
+        return f"{words} · can be loaded"
     kinds: dict[str, int] = {}
     for problem in plan.problems:
         kinds[problem.kind] = kinds.get(problem.kind, 0) + 1

@@ -7,7 +7,7 @@ _WIDTH = 80
 
 
 def proposal_lines(applied: list[Proposal], proposals: list[Proposal], limit: int | None) -> list[tuple[Span, ...]]:
-    """Lines for renames that were applied, would be applied, or are possible; and how to apply them."""
+    """Renames that were applied, that would be applied, and that are possible; and the option that applies them."""
     certain = [proposal for proposal in proposals if proposal.certain]
     lines: list[str] = []
     for label, renames in (("renamed", applied), ("would rename", certain)):
