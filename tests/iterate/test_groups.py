@@ -77,7 +77,7 @@ def test_rules_that_say_the_same_make_one_group() -> None:
 def test_a_rule_that_matches_nothing_is_named() -> None:
     with pytest.raises(lw.RuleError, match=r"Rule\('3\.\*', lr=1.0\).*matches nothing|Rule\('3\.\*', lr=1\)"):
         lw.groups(two_layers(), [lw.Rule("3.*", lr=1.0)])
-    with pytest.raises(lw.RuleError, match=r'"2" is a node; "2.\*\*" means the leaves below it'):
+    with pytest.raises(lw.RuleError, match=r'"2" is a node, not a leaf; write "2.\*\*" for the leaves below it'):
         lw.groups(two_layers(), [lw.Rule("2", lr=1.0)])
     with pytest.raises(lw.RuleError, match="did you mean"):
         lw.groups(two_layers(), [lw.Rule("2.wieght", lr=1.0)])

@@ -73,9 +73,9 @@ def test_uses_are_found_by_any_name_by_use_and_by_module() -> None:
     assert "head" in found
     assert len(found) == 2
     assert [str(path) for path in uses] == ["embed.weight"]
-    with pytest.raises(lw.PathError, match=r"embed.weight has no use in body; it was used by: embed call 0: embedding"):
+    with pytest.raises(lw.PathError, match=r"embed.weight was not used in body; its uses are: embed call 0: embedding"):
         found["body"]
-    with pytest.raises(lw.PathError, match=r"embed is a module; ask for one of its leaves, such as embed.weight"):
+    with pytest.raises(lw.PathError, match=r"embed is a module; index with one of its leaves, such as embed.weight"):
         uses["embed"]
     with pytest.raises(lw.PathError, match=r"nothing at"):
         uses["nothing"]
@@ -101,7 +101,7 @@ def test_a_recurrent_cell_has_a_use_for_each_step() -> None:
         model(x).sum().backward()
     assert [(use.path, use.call) for use in uses["cell.weight_hh"]] == [("cell", step) for step in range(4)]
     adds_up(uses, model)
-    with pytest.raises(lw.PathError, match=r"cell.weight_hh has 4 uses in cell"):
+    with pytest.raises(lw.PathError, match=r"cell.weight_hh was used 4 times in cell"):
         uses["cell.weight_hh"]["cell"]
 
 
