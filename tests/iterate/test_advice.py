@@ -261,5 +261,7 @@ def test_a_wish_for_one_name_of_a_shared_leaf_holds_for_the_leaf() -> None:
 
 @pytest.mark.parametrize("wishes", ["positions", None, {1, 2}, 5])
 def test_wishes_that_are_not_names_are_an_error(wishes: Any) -> None:
-    with pytest.raises(lw.RuleError, match=r"no_decay\(\) cannot ask Picky at the root .*not a set of names"):
+    with pytest.raises(
+        lw.RuleError, match=r"no_decay\(\): Picky\.no_weight_decay\(\) at \(root\) failed: .*not a set of names"
+    ):
         undecayed(Picky(wishes))

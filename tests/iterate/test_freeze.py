@@ -112,7 +112,7 @@ def test_lazy_layers_are_frozen_before_they_have_a_shape() -> None:
 def test_a_leaf_whose_memory_is_trained_under_another_parameter_is_not_frozen() -> None:
     net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     net[1].weight = nn.Parameter(net[0].weight.data)
-    with pytest.raises(lw.RuleError, match=r"cannot freeze 0\.weight: 1\.weight lies in the same memory"):
+    with pytest.raises(lw.RuleError, match=r"cannot freeze 0\.weight: 1\.weight shares its memory and is trained"):
         lw.freeze(net, "0.weight")
     assert net[0].weight.requires_grad
     lw.freeze(net, "**")
@@ -172,7 +172,7 @@ def test_an_empty_match_is_an_error() -> None:
 def test_a_buffer_that_nothing_is_known_about_is_an_error() -> None:
     net = nn.Module()
     net.register_buffer("mask", torch.ones(3))
-    with pytest.raises(lw.RuleError, match="cannot freeze mask: no parameter, and no buffer that training"):
+    with pytest.raises(lw.RuleError, match="cannot freeze mask: neither a parameter nor a buffer that training"):
         lw.freeze(net, "mask")
 
 

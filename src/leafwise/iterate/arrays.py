@@ -7,10 +7,10 @@ from leafwise.core.tree import Tree, tree
 
 
 def tree_and_arrays(model: Any) -> tuple[Tree, Callable[[int], Any]]:
-    """The tree of a model, and a function that gives the array at a row.
+    """The tree of a model, and a function that returns the array at a row.
 
-    After a walk of its own, what the walk read is current. A Tree that was passed in may be older, so its nodes are
-    asked again: their arrays may have been replaced.
+    If the model is walked here, the arrays of the walk are current. If a Tree is passed in, arrays may have been
+    replaced since, so they are read from their owners again.
     """
     t = tree(model)
     return t, t.columns.current if t is model else t.columns.row_values.__getitem__

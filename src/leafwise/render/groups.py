@@ -8,7 +8,7 @@ from leafwise.iterate.groups import GroupAccount, Groups
 from leafwise.iterate.rules import option_text
 from leafwise.render.phrases import plural
 
-_DECAY = {True: "decayed", False: "not decayed", None: "decayed as the optimizer is told"}
+_DECAY = {True: "decayed", False: "not decayed", None: "decayed by the optimizer's default"}
 
 
 def lower(groups: Groups) -> Doc:
