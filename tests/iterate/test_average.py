@@ -1,4 +1,4 @@
-"""`lw.Average`: averages of weights over steps, applied, saved and loaded."""
+"""`lw.Average`: averages of weights over steps, and how they are applied, saved and loaded."""
 
 import copy
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_ties_are_averaged_once_and_still_tied() -> None:
         assert torch.allclose(model.embed.weight, before / 2)
 
 
-def test_the_own_values_come_back_also_after_an_error() -> None:
+def test_the_models_own_values_come_back_even_after_an_error() -> None:
     net = batch_normed()
     average = lw.Average(net, 0.5)
     moved(net, 0)
@@ -162,7 +162,7 @@ def test_another_copy_of_the_model_can_be_given() -> None:
         average.update(nn.Sequential(nn.Linear(3, 4)))
 
 
-def test_a_model_that_cannot_change_is_given_anew() -> None:
+def test_a_model_that_cannot_change_is_passed_to_each_update() -> None:
     with toy.registered() as ours:
         shared = toy.matrix(2, 2)
         first = toy.Model(a=shared, b=toy.Model(c=toy.transposed(shared)))
@@ -185,7 +185,7 @@ def test_a_model_that_cannot_change_is_given_anew() -> None:
     ],
     ids=["untied", "untied by assignment", "parametrized", "added"],
 )
-def test_a_model_whose_leaves_are_others_now_is_an_error_that_names_one(change: Any) -> None:
+def test_a_model_with_other_leaves_is_an_error_that_names_one(change: Any) -> None:
     model = LanguageModel()
     average = lw.Average(model, 0.5)
     change(model)
@@ -196,7 +196,7 @@ def test_a_model_whose_leaves_are_others_now_is_an_error_that_names_one(change: 
         average.update()
 
 
-def test_buffers_that_no_checkpoint_holds_may_come_and_grow() -> None:
+def test_non_persistent_buffers_may_appear_and_grow() -> None:
     net = batch_normed()
     net.register_buffer("cache", torch.zeros(0, 2), persistent=False)
     average = lw.Average(net, 0.5)
@@ -225,7 +225,7 @@ def test_an_update_that_fails_changes_nothing() -> None:
     moved(net, 0)
     before = copy.deepcopy(average.state_dict())
     good = net[1].weight
-    net[1].weight = nn.Parameter(torch.ones(1))  # which would fit by broadcasting
+    net[1].weight = nn.Parameter(torch.ones(1))  # would fit by broadcasting
     with pytest.raises(lw.WriteError, match=r"1\.weight has the shape \(1,\), but its average has \(4,\)"):
         average.update()
     net[1].weight = good

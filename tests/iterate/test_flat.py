@@ -1,4 +1,4 @@
-"""`lw.flat`: every leaf is a view of one vector, and leaves that leave it are noticed."""
+"""`lw.flat`: every leaf is a view of one vector, and a leaf that is no longer in it is an error."""
 
 import copy
 from itertools import pairwise
@@ -36,7 +36,7 @@ def test_values_stay_and_every_leaf_is_a_live_view() -> None:
     assert (flat.values == 3).sum() == 15
 
 
-def test_slices_say_where_a_leaf_lies() -> None:
+def test_slices_give_the_position_of_a_leaf() -> None:
     model = LanguageModel()
     flat = lw.flat(model)
     for name, parameter in model.named_parameters():
@@ -93,7 +93,7 @@ def test_of_very_many_leaves_a_lost_one_is_found_in_time() -> None:
         _ = [flat.values for _ in range(24)]
 
 
-def test_check_looks_at_everything() -> None:
+def test_check_covers_every_leaf() -> None:
     model = nn.ParameterList([torch.zeros(2) for _ in range(5000)])
     flat = lw.flat(model)
     model[4000].grad = torch.ones(2)
@@ -231,7 +231,7 @@ def test_each_dtype_has_a_vector() -> None:
     assert "12 parameters" in repr(flat)
 
 
-def test_axes_keep_the_order_in_which_they_lie() -> None:
+def test_the_memory_order_of_axes_is_kept() -> None:
     model = nn.Conv2d(3, 4, 5).to(memory_format=torch.channels_last)
     before = model.weight.detach().clone()
     strides = model.weight.stride()
@@ -268,7 +268,7 @@ def test_a_model_that_moved_is_an_error(move: Any) -> None:
         flat.check()
 
 
-def test_where_it_cannot_hold_is_an_error_naming_the_leaf_and_nothing_changes() -> None:
+def test_a_leaf_that_cannot_be_flat_is_named_and_nothing_changes() -> None:
     model = net()
     model[2] = nn.Linear(5, 2, device="meta")
     pointer = model[0].weight.data_ptr()

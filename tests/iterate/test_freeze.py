@@ -1,4 +1,4 @@
-"""`lw.freeze` and `lw.thaw`: parameters and running statistics stand still, and train again."""
+"""`lw.freeze` and `lw.thaw`: parameters and running statistics stop changing, and change again."""
 
 import copy
 import logging
@@ -53,7 +53,7 @@ def test_running_statistics_stay_put_in_train_mode(again: Any) -> None:
     assert all(torch.equal(a, b) for a, b in zip(statistics(net), before, strict=True))
 
 
-def test_a_frozen_batch_norm_normalises_by_its_statistics() -> None:
+def test_a_frozen_batch_norm_normalizes_by_its_statistics() -> None:
     net = convnet()
     net(torch.randn(64, 4) * 3 + 1)
     x = torch.randn(8, 4)

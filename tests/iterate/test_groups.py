@@ -168,7 +168,7 @@ def test_a_part_of_a_model_names_its_leaves_absolutely() -> None:
 # -- frozen leaves ---------------------------------------------------------------------------------------
 
 
-def test_frozen_leaves_are_left_out_and_said_so() -> None:
+def test_frozen_leaves_are_left_out_and_listed() -> None:
     net = lw.freeze(two_layers(), "0.*")
     groups = lw.groups(net, [lw.no_decay()])
     assert groups.frozen == ["0.weight", "0.bias"]
@@ -184,7 +184,7 @@ def test_a_decay_for_a_frozen_leaf_is_an_error_naming_path_and_rule() -> None:
         match=r"Rule\('0\.\*', weight_decay=0\.1\) matches only frozen leaves: 0\.weight, 0\.bias.*lw\.thaw",
     ):
         lw.groups(net, [lw.Rule("0.*", weight_decay=0.1)])
-    # Not where others match as well, nor where there is nothing to be switched off.
+    # Not an error if trained leaves match as well, or if the rule only turns decay off.
     assert lw.groups(net, [lw.Rule("**", weight_decay=0.1)])[0]["weight_decay"] == 0.1
     lw.groups(lw.freeze(nn.Sequential(nn.Linear(3, 3, bias=False), nn.LayerNorm(3)), "1.*"), [lw.no_decay()])
 

@@ -1,4 +1,4 @@
-"""`lw.initialize`: values depend on seed, path and element alone, and follow the declared distribution."""
+"""`lw.initialize`: values depend only on seed, path and element, and follow the declared distribution."""
 
 import copy
 import math
@@ -36,7 +36,7 @@ def test_any_stretch_of_words_can_be_drawn_by_itself() -> None:
 
 
 def test_the_words_are_those_of_philox() -> None:
-    """Philox4x64-10 written out, from its published definition."""
+    """Philox4x64-10, implemented from its published definition."""
     key = GeneratorKey.of(3, "a.b")
     mask = (1 << 64) - 1
     blocks = []
@@ -76,12 +76,12 @@ def test_a_cut_normal_stays_inside_and_is_spread_as_it_should() -> None:
 
 @pytest.mark.parametrize("draw", [uniform(-1, 1), normal(0, 1)], ids=["uniform", "normal"])
 def test_numbers_pass_a_test_of_their_distribution(draw: Any) -> None:
-    """The largest distance between the found and the true distribution function, by Kolmogorov and Smirnov."""
+    """The Kolmogorov-Smirnov test: the largest distance between the empirical and the true distribution function."""
     count = 100_000
     x = np.sort(numbers(draw, words(GeneratorKey.of(1, "y"), 0, count)))
     true = (x + 1) / 2 if draw.shape == "uniform" else np.array([statistics.NormalDist().cdf(one) for one in x])
     distance = np.abs(true - (np.arange(count) + 0.5) / count).max()
-    assert distance * math.sqrt(count) < 1.95  # a thousandth of all samples lie further
+    assert distance * math.sqrt(count) < 1.95  # one sample in a thousand exceeds this
 
 
 def test_different_leaves_get_different_numbers() -> None:
@@ -138,7 +138,7 @@ def test_every_dtype_gets_the_same_numbers_rounded(dtype: torch.dtype) -> None:
 
 def test_another_home_gets_the_same_values() -> None:
     class WithRoles(toy.ToyHome):
-        """A home that stores its matrices the other way round and calls them otherwise, as Flax does."""
+        """A home with transposed matrices and other names, like Flax."""
 
         def role(self, owner: Any, name: str, value: Any, lineage: Any) -> Any:
             return ("linear.weight", ("in", "out")) if name == "kernel" else ("bias", ("out",))
@@ -163,7 +163,7 @@ def test_a_transposed_layer_of_pytorch_has_the_same_numbers_turned() -> None:
     assert torch.equal(turned["fc"].weight.T, plain["fc"].weight)
 
 
-# -- what PyTorch's layers begin with --------------------------------------------------------------------
+# -- the defaults of PyTorch's layers --------------------------------------------------------------------
 
 _LAYERS: dict[str, Any] = {
     "linear": lambda: nn.Linear(40, 60),
@@ -205,7 +205,7 @@ def test_the_default_is_the_distribution_of_the_layers_own_reset(layer: str) -> 
         if reset.unique().numel() == 1:
             assert torch.equal(mine, reset), path
             continue
-        # Several layers' worth of numbers say how wide they are; a uniform one also ends where it should.
+        # The std of several layers together must match; the bounds of a uniform distribution, too.
         many = torch.stack([lw.tree(_LAYERS[layer]())[path].value.detach() for _ in range(40)])
         own = torch.stack([lw.tree(lw.initialize(_LAYERS[layer](), seed=n))[path].value.detach() for n in range(40)])
         assert own.std().item() == pytest.approx(many.std().item(), rel=0.15), path
@@ -225,7 +225,7 @@ def test_a_layer_that_is_not_pytorchs_own_needs_a_rule() -> None:
     class RMSNorm(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight = nn.Parameter(torch.zeros(4))  # it may well add one
+            self.weight = nn.Parameter(torch.zeros(4))  # perhaps it adds one
 
     class Linear(nn.Linear):
         def reset_parameters(self) -> None:
@@ -491,7 +491,7 @@ def test_a_lazy_layer_is_filled_when_it_is_compiled() -> None:
     assert model[0].weight.unique().tolist() == [7]
 
 
-def test_a_lazy_layer_whose_callable_fails_fails_until_it_does_not() -> None:
+def test_a_lazy_layer_is_filled_once_its_callable_stops_failing() -> None:
     def fail(leaf: lw.Leaf, others: Any) -> Any:
         raise ValueError("not today")
 

@@ -70,7 +70,7 @@ def test_equal_values_need_no_choice() -> None:
     model.head.load_state_dict({"weight": model.embed.weight.detach()})
     lw.tie(model, "head.weight", to="embed.weight")
     assert names(model) == [["embed.weight", "head.weight"]]
-    lw.tie(model, "head.weight", to="embed.weight")  # once more changes nothing
+    lw.tie(model, "head.weight", to="embed.weight")  # a second call changes nothing
     assert names(model) == [["embed.weight", "head.weight"]]
 
 
@@ -185,7 +185,7 @@ def test_a_tie_to_a_view_is_the_same_view() -> None:
         lw.tie(model, "c.bias", to="b.weight", slice=0)
 
 
-def test_a_tie_on_meta_is_there_when_it_is_filled() -> None:
+def test_a_tie_made_on_meta_survives_to_empty() -> None:
     with torch.device("meta"):
         model = Autoencoder()
     lw.tie(model, "decoder.weight", to="encoder.weight", transpose=True)
@@ -214,10 +214,10 @@ def test_recurrent_layers_take_part_in_plain_ties() -> None:
         )
 
 
-# -- under what PyTorch does with modules ----------------------------------------------------------------
+# -- with PyTorch's transformations of modules ----------------------------------------------------------------
 
 
-# PyTorch's compiler reads templates of its own in the encoding of the locale, and cannot be imported without UTF-8.
+# PyTorch's compiler reads its templates in the locale's encoding, and cannot be imported unless that is UTF-8.
 @pytest.mark.skipif(codecs.lookup(locale.getencoding()).name != "utf-8", reason="torch.compile needs a UTF-8 locale")
 def test_views_work_under_compile() -> None:
     model, x = view_model()
@@ -243,7 +243,7 @@ def test_views_work_under_functional_call() -> None:
     other, _ = view_model()
     other.load_state_dict(parameters)
     torch.testing.assert_close(torch.func.functional_call(model, parameters, (x,)), other(x))
-    given = torch.randn(4, 3)  # a value of its own for the view, for this call
+    given = torch.randn(4, 3)  # a separate value for the view, in this call only
     torch.func.functional_call(model, {**parameters, "decoder.weight": given}, (x,))
     expected = nn.functional.linear(torch.relu(other.encoder(x)), given, other.decoder.bias)
     torch.testing.assert_close(
@@ -488,7 +488,7 @@ def test_a_tie_that_fails_changes_nothing() -> None:
         assert all(torch.equal(p, then) for p, then in zip(model.parameters(), before, strict=True))
 
 
-def test_what_is_tied_already_is_not_torn_away() -> None:
+def test_an_existing_tie_is_not_broken_by_another() -> None:
     model = LanguageModel()
     lw.tie(model, "head.weight", to="embed.weight", keep="source")
     other: Any = nn.ModuleDict({"lm": model, "x": nn.Embedding(10, 4)})

@@ -1,4 +1,4 @@
-"""`lw.ties`: what is shared, what was, what is equal but untied, and what the optimizer holds."""
+"""`lw.ties`: ties, lost ties, leaves that are equal but untied, and problems with the optimizer."""
 
 import json
 from pathlib import Path
