@@ -1,4 +1,4 @@
-"""Small models that the tests of this room share."""
+"""Small models for the tests in this folder."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a model says about its own training: how deep each parameter lies, and which ones are not to be decayed."""
+"""Models with methods for their own training: `group_matcher()` for depths, `no_weight_decay()` for decay."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Block(nn.Module):
 
 
 class Advised(nn.Module):
-    """Two stages of two blocks each; says its depths by whatever `matcher` is."""
+    """Two stages of two blocks each, with `matcher` as its `group_matcher()`."""
 
     matcher: ClassVar[Any] = {
         "stem": r"^stem|^token",
@@ -49,7 +49,7 @@ class Advised(nn.Module):
 
 
 def below_top(model: Any, *rules: lw.Rule) -> dict[str, int]:
-    """How many halvings each leaf has."""
+    """How many times the learning rate of each leaf is halved."""
     groups = lw.groups(model, rules or [lw.layer_decay(0.5)], lr=1.0)
     return {name: -int(torch.tensor(group["lr"]).log2()) for group in groups for name in group["param_names"]}
 
@@ -125,12 +125,12 @@ def test_what_comes_before_such_a_model_is_as_deep_as_its_stem_and_what_comes_af
     headless.backbone.head = nn.Identity()
     found = below_top(headless)
     assert (found["before.weight"], found["backbone.norm.weight"], found["after.weight"]) == (5, 1, 0)
-    # Alone, the last level has the whole rate: nothing comes after it.
+    # On its own, the last level has the full learning rate, because nothing comes after it.
     assert below_top(headless.backbone)["norm.weight"] == 0
 
 
 class Outer(Advised):
-    """Its own children say so, too; the outermost decides."""
+    """A model whose children have the method, too."""
 
     matcher: ClassVar[Any] = {"stem": r"^inner", "blocks": r"^stages\.(\d+)"}
 
@@ -216,7 +216,7 @@ def test_what_the_model_wants_without_decay_gets_none_and_the_account_says_why()
     [account] = lw.groups(model, [lw.no_decay()]).rules
     assert account.note == "2 by the model's no_weight_decay(): positions, table.weight"
     assert account.note in lw.groups(model, [lw.no_decay()]).text()
-    assert lw.groups(Picky({"norm.weight"}), [lw.no_decay()]).rules[0].note == ""  # which has none by its role
+    assert lw.groups(Picky({"norm.weight"}), [lw.no_decay()]).rules[0].note == ""  # not decayed because of its role
 
 
 def test_a_later_rule_overrides_the_wish() -> None:
@@ -261,5 +261,7 @@ def test_a_wish_for_one_name_of_a_shared_leaf_holds_for_the_leaf() -> None:
 
 @pytest.mark.parametrize("wishes", ["positions", None, {1, 2}, 5])
 def test_wishes_that_are_not_names_are_an_error(wishes: Any) -> None:
-    with pytest.raises(lw.RuleError, match=r"no_decay\(\) cannot ask Picky at the root .*not a set of names"):
+    with pytest.raises(
+        lw.RuleError, match=r"no_decay\(\): Picky\.no_weight_decay\(\) at \(root\) failed: .*not a set of names"
+    ):
         undecayed(Picky(wishes))

@@ -25,7 +25,7 @@ def built(kind: str, **options: Any) -> nn.Module:
     return model
 
 
-# The blocks of each stage, and how many levels there are: the stem, the blocks, and what comes after them.
+# The blocks of each stage, and how many levels there are: the stem, the blocks, and the rest.
 HIERARCHICAL = {
     "convnext": ({"depths": [1, 2, 3], "hidden_sizes": [8, 16, 32], "num_stages": 3}, "encoder.stages.*.layers.*", 8),
     "swin": ({"depths": [2, 1, 2], "num_heads": [1, 2, 4], "embed_dim": 8}, "encoder.layers.*.blocks.*", 7),
@@ -44,7 +44,7 @@ def test_blocks_are_counted_across_stages(kind: str) -> None:
     assert note(built(kind, **options)) == f"{levels} levels by {blocks}"
 
 
-def test_what_makes_pictures_smaller_goes_with_its_stage() -> None:
+def test_downsampling_layers_go_with_their_stage() -> None:
     found = below_top(built("convnext", depths=[1, 2, 3], hidden_sizes=[8, 16, 32], num_stages=3))
     stages = [
         [found[f"encoder.stages.{n}.layers.{m}.dwconv.weight"] for m in range(depth)]
@@ -54,13 +54,13 @@ def test_what_makes_pictures_smaller_goes_with_its_stage() -> None:
     assert found["embeddings.patch_embeddings.weight"] == 7
     assert [found[f"encoder.stages.{n}.downsampling_layer.1.weight"] for n in (1, 2)] == [5, 3]
     assert found["layernorm.weight"] == 0
-    # Of Swin, it comes last in a stage.
+    # In Swin, it comes last in a stage.
     swin = below_top(built("swin", depths=[2, 1, 2], num_heads=[1, 2, 4], embed_dim=8))
     assert [swin[f"encoder.layers.{n}.downsample.reduction.weight"] for n in (0, 1)] == [4, 3]
 
 
 class Pyramid(nn.Module):
-    """Lists beside the stages, with an entry for each."""
+    """Lists beside the stages, with an item for each stage."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ def test_a_block_with_lists_inside_is_still_a_block(kind: str, options: dict[str
 
 
 class Mixture(nn.Module):
-    """Experts hold most of each block, and the first block has none."""
+    """Experts make up most of each block, except for the first block, which has none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,14 +129,14 @@ def test_the_layers_of_a_block_are_not_blocks() -> None:
     assert note(stages) == "6 levels by layer*.*"
 
 
-def test_a_large_head_is_not_taken_for_the_blocks() -> None:
+def test_a_large_head_is_not_mistaken_for_the_blocks() -> None:
     blocks = nn.Sequential(*[nn.TransformerEncoderLayer(8, 2, 8, batch_first=True) for _ in range(3)])
     model = nn.ModuleDict({"blocks": blocks, "head": nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))})
     assert note(model) == "4 levels by blocks.*"
     assert below_top(model)["head.0.weight"] == 0
 
 
-def test_two_stacks_of_single_layers_are_not_chosen_between() -> None:
+def test_two_stacks_of_single_layers_need_a_choice() -> None:
     """As in VGG: many small convolutions, and a few large linear layers."""
     features = nn.Sequential(*[nn.Conv2d(4, 4, 3) for _ in range(5)])
     vgg = nn.ModuleDict({"features": features, "classifier": nn.Sequential(*[nn.Linear(64, 64) for _ in range(3)])})

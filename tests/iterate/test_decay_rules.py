@@ -53,7 +53,7 @@ def by_trainer(model: nn.Module) -> set[str]:
 
 
 def by_timm(model: nn.Module) -> set[str]:
-    """What timm's `param_groups_weight_decay` decays: it needs torchvision, so it is said again here."""
+    """The leaves that timm's `param_groups_weight_decay` decays. Reimplemented, because timm needs torchvision."""
     return {name for name, one in model.named_parameters() if not (one.ndim <= 1 or name.endswith(".bias"))}
 
 
@@ -74,7 +74,7 @@ def test_decay_is_that_of_timm_where_timm_is_right(kind: str) -> None:
     assert by_leafwise(model) == by_timm(model)
 
 
-# Where the Trainer is wrong: what it decays and should not, what it does not decay and should, as ends of names.
+# Where the Trainer is wrong: leaves that it wrongly decays, and leaves that it wrongly leaves out, by suffix.
 _TRAINER_WRONG: dict[str, tuple[set[str], set[str]]] = {
     # `bias` as a substring: a table of relative positions is an embedding. And tied names are counted three times.
     "t5": ({"embed_tokens.weight"}, {"relative_attention_bias.weight"}),
@@ -110,7 +110,7 @@ def test_decay_differs_from_timm_only_where_timm_is_wrong(kind: str) -> None:
 
 
 def ended(names: set[str], ends: set[str]) -> bool:
-    """Whether every name has one of the ends, and every end has a name."""
+    """Whether every name has one of the suffixes, and every suffix occurs."""
     return all(name.endswith(tuple(ends)) for name in names) and all(
         any(name.endswith(end) for name in names) for end in ends
     )
@@ -123,13 +123,13 @@ class RMSNorm(nn.Module):
 
 
 class Awkward(nn.Module):
-    """All that rules by name and by number of axes get wrong."""
+    """Leaves that rules by name or by number of axes get wrong."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(7, 4)
-        self.image_norm = nn.LayerNorm([3, 4, 4])  # a norm of three axes
-        self.ln = RMSNorm(2, 4)  # a norm of somebody's own, of two axes, with a name that says nothing
+        self.image_norm = nn.LayerNorm([3, 4, 4])  # a norm with three axes
+        self.ln = RMSNorm(2, 4)  # a custom norm with two axes and an uninformative name
         self.temperature = nn.Parameter(torch.ones(2, 1, 1))
         self.gate = nn.Parameter(torch.ones(()))
         self.bias_mlp = nn.Linear(4, 4)  # a weight with "bias" in its path

@@ -1,4 +1,4 @@
-"""`lw.flat`: every leaf is a view of one vector, and leaves that leave it are noticed."""
+"""`lw.flat`: every leaf is a view of one vector, and a leaf that is no longer in it is an error."""
 
 import copy
 from itertools import pairwise
@@ -36,7 +36,7 @@ def test_values_stay_and_every_leaf_is_a_live_view() -> None:
     assert (flat.values == 3).sum() == 15
 
 
-def test_slices_say_where_a_leaf_lies() -> None:
+def test_slices_give_the_position_of_a_leaf() -> None:
     model = LanguageModel()
     flat = lw.flat(model)
     for name, parameter in model.named_parameters():
@@ -89,11 +89,11 @@ def test_of_very_many_leaves_a_lost_one_is_found_in_time() -> None:
         found = flat.grads.sum().item()
     assert found == 2
     model[1500].data = torch.zeros(2)
-    with pytest.raises(lw.WriteError, match="1500 no longer lies"):
+    with pytest.raises(lw.WriteError, match="1500 is no longer in this vector"):
         _ = [flat.values for _ in range(24)]
 
 
-def test_check_looks_at_everything() -> None:
+def test_check_covers_every_leaf() -> None:
     model = nn.ParameterList([torch.zeros(2) for _ in range(5000)])
     flat = lw.flat(model)
     model[4000].grad = torch.ones(2)
@@ -102,7 +102,7 @@ def test_check_looks_at_everything() -> None:
     model[4000].grad = torch.full((2,), 3.0)
     assert lw.clip(flat, 1e6).total == pytest.approx(18**0.5)
     model[4000].data = torch.zeros(2)
-    with pytest.raises(lw.WriteError, match="4000 no longer lies"):
+    with pytest.raises(lw.WriteError, match="4000 is no longer in this vector"):
         flat.check()
 
 
@@ -212,7 +212,7 @@ def test_replacing_any_name_of_a_shared_leaf_is_an_error() -> None:
     ):
         flat = lw.flat(model)
         replace(model)
-        with pytest.raises(lw.WriteError, match="no longer lies"):
+        with pytest.raises(lw.WriteError, match="is no longer in this vector"):
             flat.values  # noqa: B018
 
 
@@ -226,12 +226,12 @@ def test_each_dtype_has_a_vector() -> None:
     flat = lw.flat(model)
     assert [part.values.dtype for part in flat.parts] == [torch.float32, torch.bfloat16]
     assert set(flat.parts[1].slices) == {"1.weight", "1.bias"}
-    with pytest.raises(lw.WalkError, match=r"torch\.float32, torch\.bfloat16; go through flat\.parts"):
+    with pytest.raises(lw.WalkError, match=r"torch\.float32, torch\.bfloat16; use flat\.parts"):
         flat.values  # noqa: B018
     assert "12 parameters" in repr(flat)
 
 
-def test_axes_keep_the_order_in_which_they_lie() -> None:
+def test_the_memory_order_of_axes_is_kept() -> None:
     model = nn.Conv2d(3, 4, 5).to(memory_format=torch.channels_last)
     before = model.weight.detach().clone()
     strides = model.weight.stride()
@@ -262,13 +262,13 @@ def test_a_model_that_moved_is_an_error(move: Any) -> None:
     model = net()
     flat = lw.flat(model)
     move(model)
-    with pytest.raises(lw.WriteError, match=r"weight no longer lies in this vector.*call lw\.flat\(model\) again"):
+    with pytest.raises(lw.WriteError, match=r"weight is no longer in this vector.*call lw\.flat\(model\) again"):
         flat.values  # noqa: B018
-    with pytest.raises(lw.WriteError, match="no longer lies"):
+    with pytest.raises(lw.WriteError, match="is no longer in this vector"):
         flat.check()
 
 
-def test_where_it_cannot_hold_is_an_error_naming_the_leaf_and_nothing_changes() -> None:
+def test_a_leaf_that_cannot_be_flat_is_named_and_nothing_changes() -> None:
     model = net()
     model[2] = nn.Linear(5, 2, device="meta")
     pointer = model[0].weight.data_ptr()
@@ -277,9 +277,9 @@ def test_where_it_cannot_hold_is_an_error_naming_the_leaf_and_nothing_changes() 
     assert model[0].weight.data_ptr() == pointer
     with pytest.raises(lw.WalkError, match=r"cannot flatten 0\.weight: a lazy layer"):
         lw.flat(nn.Sequential(nn.LazyLinear(3)))
-    with pytest.raises(lw.WalkError, match=r"encoder\.weight and decoder\.weight: they share memory and are not tied"):
+    with pytest.raises(lw.WalkError, match=r"encoder\.weight and decoder\.weight: they share memory but are not tied"):
         lw.flat(TransposedAutoencoder())
-    with pytest.raises(lw.WalkError, match="no leaf is trained"):
+    with pytest.raises(lw.WalkError, match="there are no trainable parameters"):
         lw.flat(lw.freeze(net(), "**"))
     quantized = nn.Linear(3, 3)
     quantized.weight.SCB = torch.ones(3)

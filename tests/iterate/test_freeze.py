@@ -1,4 +1,4 @@
-"""`lw.freeze` and `lw.thaw`: parameters and running statistics stand still, and train again."""
+"""`lw.freeze` and `lw.thaw`: parameters and running statistics stop changing, and change again."""
 
 import copy
 import logging
@@ -53,7 +53,7 @@ def test_running_statistics_stay_put_in_train_mode(again: Any) -> None:
     assert all(torch.equal(a, b) for a, b in zip(statistics(net), before, strict=True))
 
 
-def test_a_frozen_batch_norm_normalises_by_its_statistics() -> None:
+def test_a_frozen_batch_norm_normalizes_by_its_statistics() -> None:
     net = convnet()
     net(torch.randn(64, 4) * 3 + 1)
     x = torch.randn(8, 4)
@@ -112,7 +112,7 @@ def test_lazy_layers_are_frozen_before_they_have_a_shape() -> None:
 def test_a_leaf_whose_memory_is_trained_under_another_parameter_is_not_frozen() -> None:
     net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     net[1].weight = nn.Parameter(net[0].weight.data)
-    with pytest.raises(lw.RuleError, match=r"cannot freeze 0\.weight: 1\.weight lies in the same memory"):
+    with pytest.raises(lw.RuleError, match=r"cannot freeze 0\.weight: 1\.weight shares its memory and is trained"):
         lw.freeze(net, "0.weight")
     assert net[0].weight.requires_grad
     lw.freeze(net, "**")
@@ -172,7 +172,7 @@ def test_an_empty_match_is_an_error() -> None:
 def test_a_buffer_that_nothing_is_known_about_is_an_error() -> None:
     net = nn.Module()
     net.register_buffer("mask", torch.ones(3))
-    with pytest.raises(lw.RuleError, match="cannot freeze mask: no parameter, and no buffer that training"):
+    with pytest.raises(lw.RuleError, match="cannot freeze mask: neither a parameter nor a buffer that training"):
         lw.freeze(net, "mask")
 
 

@@ -1,4 +1,4 @@
-"""`lw.initialize`: values depend on seed, path and element alone, and follow the declared distribution."""
+"""`lw.initialize`: values depend only on seed, path and element, and follow the declared distribution."""
 
 import copy
 import math
@@ -36,7 +36,7 @@ def test_any_stretch_of_words_can_be_drawn_by_itself() -> None:
 
 
 def test_the_words_are_those_of_philox() -> None:
-    """Philox4x64-10 written out, from its published definition."""
+    """Philox4x64-10, implemented from its published definition."""
     key = GeneratorKey.of(3, "a.b")
     mask = (1 << 64) - 1
     blocks = []
@@ -76,12 +76,12 @@ def test_a_cut_normal_stays_inside_and_is_spread_as_it_should() -> None:
 
 @pytest.mark.parametrize("draw", [uniform(-1, 1), normal(0, 1)], ids=["uniform", "normal"])
 def test_numbers_pass_a_test_of_their_distribution(draw: Any) -> None:
-    """The largest distance between the found and the true distribution function, by Kolmogorov and Smirnov."""
+    """The Kolmogorov-Smirnov test: the largest distance between the empirical and the true distribution function."""
     count = 100_000
     x = np.sort(numbers(draw, words(GeneratorKey.of(1, "y"), 0, count)))
     true = (x + 1) / 2 if draw.shape == "uniform" else np.array([statistics.NormalDist().cdf(one) for one in x])
     distance = np.abs(true - (np.arange(count) + 0.5) / count).max()
-    assert distance * math.sqrt(count) < 1.95  # a thousandth of all samples lie further
+    assert distance * math.sqrt(count) < 1.95  # one sample in a thousand exceeds this
 
 
 def test_different_leaves_get_different_numbers() -> None:
@@ -138,7 +138,7 @@ def test_every_dtype_gets_the_same_numbers_rounded(dtype: torch.dtype) -> None:
 
 def test_another_home_gets_the_same_values() -> None:
     class WithRoles(toy.ToyHome):
-        """A home that stores its matrices the other way round and calls them otherwise, as Flax does."""
+        """A home with transposed matrices and other names, like Flax."""
 
         def role(self, owner: Any, name: str, value: Any, lineage: Any) -> Any:
             return ("linear.weight", ("in", "out")) if name == "kernel" else ("bias", ("out",))
@@ -163,7 +163,7 @@ def test_a_transposed_layer_of_pytorch_has_the_same_numbers_turned() -> None:
     assert torch.equal(turned["fc"].weight.T, plain["fc"].weight)
 
 
-# -- what PyTorch's layers begin with --------------------------------------------------------------------
+# -- the defaults of PyTorch's layers --------------------------------------------------------------------
 
 _LAYERS: dict[str, Any] = {
     "linear": lambda: nn.Linear(40, 60),
@@ -205,7 +205,7 @@ def test_the_default_is_the_distribution_of_the_layers_own_reset(layer: str) -> 
         if reset.unique().numel() == 1:
             assert torch.equal(mine, reset), path
             continue
-        # Several layers' worth of numbers say how wide they are; a uniform one also ends where it should.
+        # The std of several layers together must match; the bounds of a uniform distribution, too.
         many = torch.stack([lw.tree(_LAYERS[layer]())[path].value.detach() for _ in range(40)])
         own = torch.stack([lw.tree(lw.initialize(_LAYERS[layer](), seed=n))[path].value.detach() for n in range(40)])
         assert own.std().item() == pytest.approx(many.std().item(), rel=0.15), path
@@ -225,7 +225,7 @@ def test_a_layer_that_is_not_pytorchs_own_needs_a_rule() -> None:
     class RMSNorm(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight = nn.Parameter(torch.zeros(4))  # it may well add one
+            self.weight = nn.Parameter(torch.zeros(4))  # perhaps it adds one
 
     class Linear(nn.Linear):
         def reset_parameters(self) -> None:
@@ -313,14 +313,14 @@ def test_a_later_rule_replaces_an_initializer_or_changes_its_options() -> None:
     [
         (lw.Rule("0.*", init="kaiming_normal"), r"0\.bias by Rule\('0\.\*', init='kaiming_normal'\).*axes are out"),
         (lw.Rule("1.weight", init="xavier_uniform"), r"1\.weight by .*axes are vocab, features"),
-        (lw.Rule("token", init="lecun_normal"), r"token by .*nobody says what its axes mean"),
+        (lw.Rule("token", init="lecun_normal"), r"token by .*its axes are not known"),
         (lw.Rule("**", init="kaming_normal"), "did you mean 'kaiming_normal'"),
-        (lw.Rule("**", init="normal", gain=1.0), "'normal' takes no 'gain'; it takes mean, std"),
+        (lw.Rule("**", init="normal", gain=1.0), "'normal' takes no option 'gain'; its options are: mean, std"),
         (lw.Rule("**", init="constant"), "missing 1 required positional argument: 'value'"),
-        (lw.Rule("0.weight", init="kaiming_normal", mode="fan"), "mode= takes"),
-        (lw.Rule("0.weight", init="kaiming_normal", nonlinearity="gelu"), "nonlinearity= takes"),
+        (lw.Rule("0.weight", init="kaiming_normal", mode="fan"), "mode= must be"),
+        (lw.Rule("0.weight", init="kaiming_normal", nonlinearity="gelu"), "nonlinearity= must be one of"),
         (lw.Rule("0.bias", init="orthogonal"), "at least two axes"),
-        (lw.Rule("token", std=0.1), r"token: Rule\('token', std=0.1\) names no initializer"),
+        (lw.Rule("token", std=0.1), r"token: Rule\('token', std=0.1\) has no init=, and neither"),
         (lw.Rule("9.*", init="zeros"), "matches nothing"),
         (lw.Rule("count", init="normal"), "random numbers do not fit into int64"),
         (lw.Rule("count", init="constant", value=0.5), "0.5 does not fit into int64"),
@@ -328,11 +328,11 @@ def test_a_later_rule_replaces_an_initializer_or_changes_its_options() -> None:
         (lw.Rule("0.bias", init="normal", std=None), "must be numbers"),
         (lw.Rule("0.bias", init="normal", std="0.02"), "must be numbers"),
         (lw.Rule("0.bias", init="normal", std=math.nan), "must be finite"),
-        (lw.Rule("0.bias", init="normal", std=-1.0), "below zero"),
-        (lw.Rule("0.bias", init="uniform", low=1.0, high=0.0), "below zero"),
+        (lw.Rule("0.bias", init="normal", std=-1.0), "the std or width must not be negative"),
+        (lw.Rule("0.bias", init="uniform", low=1.0, high=0.0), "the std or width must not be negative"),
         (lw.Rule("0.weight", init="orthogonal", gain="a"), "must be numbers"),
-        (lw.Rule("0.bias", std=0.1), "what the layer begins with takes no 'std'"),
-        (lw.Rule("0.bias", init=["zeros"]), "no initializer is called"),
+        (lw.Rule("0.bias", std=0.1), "the default of the layer takes no option 'std'"),
+        (lw.Rule("0.bias", init=["zeros"]), "unknown initializer"),
     ],
 )
 def test_what_does_not_fit_is_an_error_naming_path_and_rule(rule: lw.Rule, message: str) -> None:
@@ -349,16 +349,16 @@ def test_what_does_not_fit_is_an_error_naming_path_and_rule(rule: lw.Rule, messa
 @pytest.mark.parametrize(
     ("init", "message"),
     [
-        (lambda leaf, others: torch.ones(3), r"the shape \(4,\), and was given \(3,\)"),
+        (lambda leaf, others: torch.ones(3), r"returned the shape \(3,\), but the leaf has \(4,\)"),
         (lambda leaf, others: {"std": 1.0}, "without 'init'"),
-        (lambda leaf, others: None, "returned no numbers"),
-        (lambda leaf, others: "zeros", "returned no numbers"),
+        (lambda leaf, others: None, "must return numbers, not"),
+        (lambda leaf, others: "zeros", "must return numbers, not"),
         (lambda leaf, others: torch.ones(4) * 1j, "complex numbers do not fit"),
         (nn.init.zeros_, "the callable raised TypeError"),
     ],
 )
 def test_what_a_callable_does_wrong_is_an_error_with_the_path(init: Any, message: str) -> None:
-    with pytest.raises(lw.RuleError, match=f"1.bias by .*{message}.*the leaves before it are initialized"):
+    with pytest.raises(lw.RuleError, match=f"1.bias by .*{message}.*the leaves before it were initialized"):
         lw.initialize(net(4, 4, 4), [lw.Rule("1.bias", init=init)])
 
 
@@ -392,7 +392,7 @@ def test_a_rule_for_parameters_leaves_buffers_alone() -> None:
 def test_leaves_over_one_memory_are_an_error() -> None:
     model = net(3, 3, 3)
     model[1].weight = nn.Parameter(model[0].weight.data)
-    with pytest.raises(lw.RuleError, match=r"0\.weight and 1\.weight lie in the same memory"):
+    with pytest.raises(lw.RuleError, match=r"0\.weight and 1\.weight: they share memory but are not tied"):
         lw.initialize(model)
 
 
@@ -457,7 +457,7 @@ def test_a_part_of_a_model_on_meta_keeps_ties_that_lead_out_of_it() -> None:
     lw.initialize(lw.tree(model)["head"], [lw.Rule("**", init="zeros")])
     assert model.head.weight is model.embed.weight
     assert model.embed.weight.device.type == "cpu"
-    with pytest.raises(lw.RuleError, match="init=None keeps what is there, and on meta there is nothing"):
+    with pytest.raises(lw.RuleError, match="init=None keeps the present values, and on meta there are none"):
         lw.initialize(model, [lw.Rule("embed.weight", wins=True), lw.Rule("norm.*", init=None)])
 
 
@@ -491,7 +491,7 @@ def test_a_lazy_layer_is_filled_when_it_is_compiled() -> None:
     assert model[0].weight.unique().tolist() == [7]
 
 
-def test_a_lazy_layer_whose_callable_fails_fails_until_it_does_not() -> None:
+def test_a_lazy_layer_is_filled_once_its_callable_stops_failing() -> None:
     def fail(leaf: lw.Leaf, others: Any) -> Any:
         raise ValueError("not today")
 

@@ -1,4 +1,4 @@
-"""Parameters that are spread over two processes, and two processes that clip together."""
+"""Parameters sharded over two processes, and clipping across two processes."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ for placement in (Shard(0), Shard(1), Replicate()):
     for (name, one), other in zip(model.named_parameters(), whole.parameters(), strict=True):
         assert isinstance(one, DTensor), name
         assert torch.equal(one.full_tensor(), other), (name, placement)
-    if placement == Shard(0):  # half of each leaf, but for the one that must be whole; a row of three of five
+    if placement == Shard(0):  # half of each leaf, except that one must be whole and one has three of five rows here
         assert sum(drawn) <= 60 / 2 + 18 + 16 + 4 + 3, drawn
     loss = sum((parameter * 3).sum() for parameter in model.parameters())
     loss.backward()
@@ -54,7 +54,7 @@ for placement in (Shard(0), Shard(1), Replicate()):
         assert "cannot flatten embed.weight" in str(error), error
     else:
         raise AssertionError("a sharded leaf was flattened")
-print(f"rank {distributed.get_rank()} done\\n", end="")  # at one go, since both write to one pipe, unbuffered
+print(f"rank {distributed.get_rank()} done\\n", end="")  # one write, since both ranks share an unbuffered pipe
 distributed.destroy_process_group()
 """
 

@@ -1,4 +1,4 @@
-"""Models with ties, and short forms of what tests ask of them."""
+"""Models with ties, and helper functions for tests of ties."""
 
 import warnings
 from typing import Any

@@ -16,7 +16,7 @@ for name in ("tied embedding", "transposed autoencoder", "fused qkv", "cross-lay
     architecture = ARCHITECTURES[name]
     torch.manual_seed(0)
     alone = architecture.by_leafwise(architecture.build())
-    torch.manual_seed(rank)  # each begins with other values; DDP makes them alike
+    torch.manual_seed(rank)  # each rank starts with different values; DDP makes them equal
     model = architecture.by_leafwise(architecture.build())
     if rank == 0:
         model.load_state_dict(alone.state_dict())
@@ -37,7 +37,7 @@ for name in ("tied embedding", "transposed autoencoder", "fused qkv", "cross-lay
     ties = [[str(p) for p in tie.leaf.paths] for tie in lw.ties(wrapped)]
     assert ties == [[str(p) for p in tie.leaf.paths] for tie in lw.ties(alone)], name
     assert len(ties) == len(architecture.ties), name
-print(f"rank {rank} done\\n", end="")  # at one go, since both write to one pipe, unbuffered
+print(f"rank {rank} done\\n", end="")  # in one write, since both ranks write to the same unbuffered pipe
 distributed.destroy_process_group()
 """
 

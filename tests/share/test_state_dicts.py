@@ -40,7 +40,7 @@ def test_a_tie_with_all_names_missing_is_missing() -> None:
 
 
 @pytest.mark.parametrize("assign", [False, True])
-def test_parts_make_the_whole_and_a_part_does_not(assign: bool) -> None:
+def test_a_leaf_can_be_loaded_from_all_of_its_slices_but_not_from_some(assign: bool) -> None:
     model = tied(ARCHITECTURES["fused qkv"])
     parts = {f"{name}.weight": torch.randn(4, 4) for name in "qkv"}
     model.load_state_dict(parts, assign=assign)
@@ -125,7 +125,7 @@ def test_values_that_disagree_behind_renamed_keys_or_between_slices_are_an_error
 
 
 @pytest.mark.parametrize("assign", [False, True])
-def test_keep_says_whose_value_is_taken(assign: bool) -> None:
+def test_keep_chooses_the_value_to_use(assign: bool) -> None:
     state = {"embed.weight": torch.ones(10, 4), "head.weight": torch.full((10, 4), 3.0)}
     for keep, value in (("source", 1.0), ("target", 3.0), ("mean", 2.0)):
         model = lw.keep_ties(tied(ARCHITECTURES["tied embedding"]), keep=keep)  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def test_keep_says_whose_value_is_taken(assign: bool) -> None:
         model.load_state_dict({name: torch.full((10, 4), float(n)) for n, name in enumerate(names)}, strict=False)
 
 
-def test_keep_chooses_among_the_names_that_are_given() -> None:
+def test_keep_chooses_among_the_names_in_the_state_dict() -> None:
     zeros, ones = torch.zeros(4, 4), torch.ones(4, 4)
     model = lw.tie(Parts(), "part.{a,b}.weight", to="src.weight", keep="source")
     lw.keep_ties(model, keep="mean")

@@ -38,7 +38,7 @@ def test_every_tie_survives_every_operation(architecture: Architecture, operatio
     assert [name for name, _ in after.named_parameters()] == listed
     assert list(after.state_dict()) == keys
     assert lw.tree(after).undone == []
-    # And it is alive: it runs, and every leaf gets its gradient in one place.
+    # The tie still works: the model runs, and every leaf gets one gradient.
     after = after.float()
     for parameter in after.parameters():
         nn.init.normal_(parameter)
@@ -71,7 +71,7 @@ def test_values_come_back_after_copies_pickles_and_state_dicts(architecture: Arc
         assert torch.equal(other(architecture.inputs), expected)
 
 
-def test_gradients_are_those_of_an_untied_copy_added_up(architecture: Architecture) -> None:
+def test_gradients_are_the_sums_of_those_of_an_untied_copy(architecture: Architecture) -> None:
     model = tied(architecture)
     untied = architecture.build()
     untied.load_state_dict(model.state_dict())
@@ -147,13 +147,13 @@ def test_ties_survive_pytorchs_other_ways_to_convert(architecture: Architecture)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
-def test_half_of_a_copy_is_independent_and_says_what_it_lost(architecture: Architecture) -> None:
+def test_a_copy_of_one_half_is_independent_and_warns_about_the_lost_tie(architecture: Architecture) -> None:
     model = tied(architecture)
     last = architecture.ties[0][-1]
     path, _, name = last.rpartition(".")
     owner = model.get_submodule(path)
     if architecture.build is tie_table.TwoPaths:
-        assert len(lw.ties(owner)) == 0  # one module has both names, and a copy of it has both too
+        assert len(lw.ties(owner)) == 0  # one module has both names, and so does its copy
         return
     for copied in (copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))):
         with pytest.warns(lw.TieWarning, match=r"copied .* without .*, to which it is tied"):
@@ -163,11 +163,11 @@ def test_half_of_a_copy_is_independent_and_says_what_it_lost(architecture: Archi
         assert getattr(alone, name).untyped_storage().data_ptr() != getattr(owner, name).untyped_storage().data_ptr()
         assert name in dict(alone.named_parameters())
         assert lw.tree(alone).undone == []
-        copied(alone)  # and says it once
+        copied(alone)  # warns only once
     assert len(lw.ties(model)) == len(architecture.ties)
 
 
-def test_moving_a_shallow_copy_is_an_error_that_says_what_it_is() -> None:
+def test_moving_a_shallow_copy_is_an_error_that_explains_why() -> None:
     model = tied_language_model()
     shallow = copy.copy(model)
     del model
@@ -176,7 +176,7 @@ def test_moving_a_shallow_copy_is_an_error_that_says_what_it_is() -> None:
 
 
 class Backwards(nn.Module):
-    """Whoever sees comes before what it sees."""
+    """The view comes before its source."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class Backwards(nn.Module):
         self.other = nn.Linear(4, 3, bias=False)
 
 
-def test_whoever_is_copied_first_the_copy_is_tied() -> None:
+def test_a_copy_is_tied_whichever_module_is_copied_first() -> None:
     model = lw.tie(Backwards(), "decoder.weight", to="inner.encoder.weight", transpose=True, keep="source")
     lw.tie(model, "other.weight", to="own", transpose=True, keep="source")
     for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -249,7 +249,7 @@ def test_views_stay_when_ties_are_let_go() -> None:
     assert facts(copy.deepcopy(model).half()) == facts(model)
 
 
-def test_what_assignment_undoes_is_reported_by_the_next_walk() -> None:
+def test_an_overwritten_tie_is_reported_by_the_next_walk() -> None:
     model = tied(ARCHITECTURES["tied embedding"])
     model.head.weight = nn.Parameter(torch.randn(10, 4))
     with pytest.warns(lw.TieWarning, match=r"declared tie undone: head.weight is no longer embed.weight; lw.tie"):
@@ -257,7 +257,7 @@ def test_what_assignment_undoes_is_reported_by_the_next_walk() -> None:
     assert [(str(u.path), str(u.source), u.op) for u in tree.undone] == [("head.weight", "embed.weight", "same")]
     assert "declared tie undone" in tree.text()
     assert tree.json()["undone"] == [{"path": "head.weight", "source": "embed.weight", "op": "same"}]
-    # Different values are never overwritten by a tie that is gone.
+    # A tie that is gone never overwrites different values.
     different = model.head.weight
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -271,7 +271,7 @@ def test_what_assignment_undoes_is_reported_by_the_next_walk() -> None:
     assert lw.tree(model).undone == []
 
 
-def test_a_module_put_in_its_place_is_not_overwritten_either() -> None:
+def test_a_replaced_module_is_not_overwritten_either() -> None:
     model = tied(ARCHITECTURES["tied embedding"])
     kept = model.head  # alive, but no longer in the model
     model.head = nn.Linear(4, 10, bias=False)

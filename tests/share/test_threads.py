@@ -54,7 +54,7 @@ def test_pytorch_195593_functional_call_runs_one_module_by_two_paths() -> None:
     torch.func.functional_call(by_hand, {name: 2 * p for name, p in by_hand.named_parameters()}, (x,))
     if lw.ties(by_hand, optimizer=optimizer).optimizer:  # PyTorch left the values of the call in the model
         assert {held.problem for held in lw.ties(by_hand, optimizer=optimizer).optimizer or ()} == {"stale"}
-    # Modules that leafwise ties stay two modules, and come out as they went in.
+    # Modules that leafwise ties stay two modules, and are unchanged after the call.
     model: Any = lw.tie(Twice(), "b", to="a", keep="source")
     before = dict(model.named_parameters())
     optimizer = torch.optim.SGD(model.parameters())
@@ -123,7 +123,7 @@ def test_transformers_42612_a_head_that_is_genuinely_different_is_not_overwritte
 
 
 def test_transformers_44358_43429_45031_no_list_of_names_is_needed() -> None:
-    """The ties of a model are those that share memory, whatever a list in its class says."""
+    """Ties are found by shared memory, whatever a list in the class of the model says."""
     import transformers  # heavy, and needed only here
 
     sizes = {"d_model": 16, "d_ff": 16, "d_kv": 4, "num_layers": 1, "num_heads": 2, "vocab_size": 32}
@@ -145,7 +145,7 @@ def test_accelerate_2984_a_module_that_is_shared_whole_has_all_its_names() -> No
 
 
 class LowRank(nn.Module):
-    """An adapter around a layer, as LoRA puts it."""
+    """An adapter around a layer, as in LoRA."""
 
     def __init__(self, base_layer: nn.Linear) -> None:
         super().__init__()
@@ -160,14 +160,14 @@ class LowRank(nn.Module):
 def test_peft_2864_2777_merging_an_adapter_into_an_untied_head_leaves_the_embedding() -> None:
     model = lw.keep_ties(tied_by_hand())
     model.head = LowRank(model.head)
-    (tie,) = lw.ties(model)  # who is about to merge can see that the embedding would change too
+    (tie,) = lw.ties(model)  # shows that merging would change the embedding, too
     assert [str(path) for path in tie.leaf.paths] == ["embed.weight", "head.base_layer.weight"]
     lw.untie(model, "head.base_layer.weight")
     before = model.embed.weight.detach().clone()
     model.head.merge()
     assert torch.equal(model.embed.weight, before)
     assert not torch.equal(model.head.base_layer.weight, before)
-    # And a copy that is trained apart, as modules_to_save makes, is told as what it is.
+    # If the head is replaced by a copy, as modules_to_save does, the lost tie is reported.
     other = lw.keep_ties(tied_by_hand())
     other.head = copy.deepcopy(nn.ModuleDict({"saved": nn.Linear(4, 10, bias=False)}))
     with pytest.warns(

@@ -70,7 +70,7 @@ def test_equal_values_need_no_choice() -> None:
     model.head.load_state_dict({"weight": model.embed.weight.detach()})
     lw.tie(model, "head.weight", to="embed.weight")
     assert names(model) == [["embed.weight", "head.weight"]]
-    lw.tie(model, "head.weight", to="embed.weight")  # once more changes nothing
+    lw.tie(model, "head.weight", to="embed.weight")  # a second call changes nothing
     assert names(model) == [["embed.weight", "head.weight"]]
 
 
@@ -185,7 +185,7 @@ def test_a_tie_to_a_view_is_the_same_view() -> None:
         lw.tie(model, "c.bias", to="b.weight", slice=0)
 
 
-def test_a_tie_on_meta_is_there_when_it_is_filled() -> None:
+def test_a_tie_made_on_meta_survives_to_empty() -> None:
     with torch.device("meta"):
         model = Autoencoder()
     lw.tie(model, "decoder.weight", to="encoder.weight", transpose=True)
@@ -214,10 +214,10 @@ def test_recurrent_layers_take_part_in_plain_ties() -> None:
         )
 
 
-# -- under what PyTorch does with modules ----------------------------------------------------------------
+# -- with PyTorch's transformations of modules ----------------------------------------------------------------
 
 
-# PyTorch's compiler reads templates of its own in the encoding of the locale, and cannot be imported without UTF-8.
+# PyTorch's compiler reads its templates in the locale's encoding, and cannot be imported unless that is UTF-8.
 @pytest.mark.skipif(codecs.lookup(locale.getencoding()).name != "utf-8", reason="torch.compile needs a UTF-8 locale")
 def test_views_work_under_compile() -> None:
     model, x = view_model()
@@ -243,7 +243,7 @@ def test_views_work_under_functional_call() -> None:
     other, _ = view_model()
     other.load_state_dict(parameters)
     torch.testing.assert_close(torch.func.functional_call(model, parameters, (x,)), other(x))
-    given = torch.randn(4, 3)  # a value of its own for the view, for this call
+    given = torch.randn(4, 3)  # a separate value for the view, in this call only
     torch.func.functional_call(model, {**parameters, "decoder.weight": given}, (x,))
     expected = nn.functional.linear(torch.relu(other.encoder(x)), given, other.decoder.bias)
     torch.testing.assert_close(
@@ -372,11 +372,11 @@ REFUSED = {
     "no such glob": (("z.*",), {"to": "b.weight"}, r"cannot tie \"z\.\*\" to b.weight: no leaf matches 'z\.\*'"),
     "to itself": (("a.weight",), {"to": "a.weight"}, r"cannot tie a.weight to itself"),
     "module to itself": (("a",), {"to": "a"}, r"cannot tie a to itself"),
-    "a cycle of modules": (("odd.0",), {"to": "odd"}, r"cannot tie odd.0 to odd: a cycle"),
+    "a cycle of modules": (("odd.0",), {"to": "odd"}, r"cannot tie odd.0 to odd: this would be a cycle"),
     "shapes": (
         ("wide.weight",),
         {"to": "a.weight"},
-        r"shapes cannot match, wide.weight is 5×3 and a.weight would give 3×3",
+        r"their shapes differ, wide.weight is 5×3 and a.weight would give 3×3",
     ),
     "shapes, transposed": (
         ("wide.weight",),
@@ -386,23 +386,31 @@ REFUSED = {
     "values": (
         ("a.weight",),
         {"to": "b.weight"},
-        r'cannot tie a.weight to b.weight: their values differ; keep="source"',
+        r'cannot tie a.weight to b.weight: their values differ; use keep="source" for the values of b.weight',
     ),
     "dtype": (
         ("doubled.weight",),
         {"to": "a.weight"},
         r"doubled.weight is float64 and a.weight is float32; cast one first: model.doubled.to\(torch.float32\)",
     ),
-    "device": (("on_meta.weight",), {"to": "a.weight"}, r"on_meta.weight is on meta and a.weight on cpu; materialize"),
+    "device": (
+        ("on_meta.weight",),
+        {"to": "a.weight"},
+        r"on_meta.weight is on meta and a.weight is on cpu; give the one on meta memory",
+    ),
     "lazy": (("lazy.weight",), {"to": "a.weight"}, r"lazy.weight has no shape until the first forward"),
     "frozen": (("frozen.weight",), {"to": "a.weight"}, r"frozen.weight is frozen and a.weight is not"),
-    "kinds": (("norm.running_mean",), {"to": "norm.bias"}, r"one is a buffer, the other a parameter"),
+    "kinds": (
+        ("norm.running_mean",),
+        {"to": "norm.bias"},
+        r"norm.running_mean is a buffer and norm.bias is a parameter",
+    ),
     "parametrized": (
         ("positive.parametrizations.weight.original",),
         {"to": "a.weight"},
         r'inside a parametrization; remove it first: .*remove_parametrizations\(model.positive, "weight"\)',
     ),
-    "structures": (("odd",), {"to": "even"}, r"cannot tie odd to even: they are built differently.*even.1.bias"),
+    "structures": (("odd",), {"to": "even"}, r"cannot tie odd to even: their structures differ.*even.1.bias"),
     "a leaf and a module": (
         ("a.weight",),
         {"to": "b"},
@@ -415,12 +423,16 @@ REFUSED = {
         r"b is a module; transpose= and slice= are for leaves",
     ),
     "transpose of a vector": (("a.bias",), {"to": "b.bias", "transpose": True}, r"transpose=True is for matrices"),
-    "no order": (("a.weight",), {"to": "b.weight", "transpose": (0, 2)}, r"not an order of the 2 axes of b.weight"),
-    "no slice": (("a.weight",), {"to": "b.weight", "slice": "0:2"}, r"slice= takes a slice"),
-    "too many slices": (("a.weight",), {"to": "b.weight", "slice": (0, 0, 0)}, r"at most 2 such for b.weight"),
+    "no order": (
+        ("a.weight",),
+        {"to": "b.weight", "transpose": (0, 2)},
+        r"not a permutation of the 2 axes of b.weight",
+    ),
+    "no slice": (("a.weight",), {"to": "b.weight", "slice": "0:2"}, r"slice= for b.weight \(3×3\) must be a slice"),
+    "too many slices": (("a.weight",), {"to": "b.weight", "slice": (0, 0, 0)}, r"tuple of at most 2 of them"),
     "outside": (("a.weight",), {"to": "b.weight", "slice": 7}, r"slice=7 is outside b.weight, which is 3×3"),
     "backwards": (("a.weight",), {"to": "b.weight", "slice": slice(None, None, -1)}, r"steps of 1 or more"),
-    "no such keep": (("a.weight",), {"to": "b.weight", "keep": "both"}, r'keep= takes "source", "target" or "mean"'),
+    "no such keep": (("a.weight",), {"to": "b.weight", "keep": "both"}, r'keep= must be "source", "target" or "mean"'),
     "a view in a list": (("list.0",), {"to": "a.weight", "transpose": True}, r"belongs to a ParameterList"),
 }
 
@@ -476,11 +488,13 @@ def test_a_tie_that_fails_changes_nothing() -> None:
         assert all(torch.equal(p, then) for p, then in zip(model.parameters(), before, strict=True))
 
 
-def test_what_is_tied_already_is_not_torn_away() -> None:
+def test_an_existing_tie_is_not_broken_by_another() -> None:
     model = LanguageModel()
     lw.tie(model, "head.weight", to="embed.weight", keep="source")
     other: Any = nn.ModuleDict({"lm": model, "x": nn.Embedding(10, 4)})
-    with pytest.raises(lw.TieError, match=r"tied to lm.embed.weight already; untie it first.*or name all of them"):
+    with pytest.raises(
+        lw.TieError, match=r"already tied to lm.embed.weight; untie it first.*or tie all of its names at once"
+    ):
         lw.tie(other, "lm.head.weight", to="x.weight", keep="source")
     lw.tie(other, "lm.{head,embed}.weight", to="x.weight", keep="source")
     assert names(other) == [["lm.embed.weight", "lm.head.weight", "x.weight"]]
@@ -489,7 +503,7 @@ def test_what_is_tied_already_is_not_torn_away() -> None:
         lw.tie(auto, "encoder.weight", to="decoder.weight", transpose=True)
     with pytest.raises(lw.TieError, match=r"a cycle"):
         lw.tie(auto, "encoder.weight", to="decoder.weight")
-    with pytest.raises(lw.TieError, match=r"it is encoder.weight.T already; lw.untie"):
+    with pytest.raises(lw.TieError, match=r"it is already encoder.weight.T; untie it first: lw.untie"):
         lw.tie(auto, "decoder.weight", to="encoder.weight", transpose=False, keep="source")
     assert names(auto) == [["encoder.weight", "decoder.weight.T"]]
 
@@ -498,7 +512,7 @@ def test_keeping_the_mean_of_whole_numbers_is_an_error() -> None:
     model: Any = nn.Module()
     model.register_buffer("a", torch.arange(3))
     model.register_buffer("b", torch.ones(3, dtype=torch.int64))
-    with pytest.raises(lw.TieError, match=r'keep="mean": there is none of int64'):
+    with pytest.raises(lw.TieError, match=r'keep="mean": int64 values have no exact mean'):
         lw.tie(model, "a", to="b", keep="mean")
     lw.tie(model, "a", to="b", keep="target")
     assert model.a is model.b
@@ -507,7 +521,9 @@ def test_keeping_the_mean_of_whole_numbers_is_an_error() -> None:
 
 def test_several_targets_that_differ_need_another_choice() -> None:
     model = nn.Sequential(*[nn.Linear(3, 3) for _ in range(3)])
-    with pytest.raises(lw.TieError, match=r'keep="target": their values differ among themselves'):
+    with pytest.raises(
+        lw.TieError, match=r'keep="target": the values of 1\.weight and 2\.weight differ; use keep="source"'
+    ):
         lw.tie(model, "{1,2}.weight", to="0.weight", keep="target")
     assert names(model) == []
 

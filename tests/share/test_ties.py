@@ -1,4 +1,4 @@
-"""`lw.ties`: what is shared, what was, what is equal but untied, and what the optimizer holds."""
+"""`lw.ties`: ties, lost ties, leaves that are equal but untied, and problems with the optimizer."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_shared_memory_with_separate_gradients_is_not_a_tie() -> None:
     assert [shared.reason for shared in ties.shared_memory] == ["shared memory, separate gradients"]
     assert "shared memory, separate gradients: encoder.weight, decoder.weight" in ties.text()
     assert [held.problem for held in ties.optimizer or ()] == ["shared memory"]
-    assert "encoder.weight and decoder.weight lie over one memory and are stepped each" in ties.text()
+    assert "encoder.weight and decoder.weight share memory and are stepped separately" in ties.text()
     lw.tie(model, "decoder.weight", to="encoder.weight", transpose=True)
     assert lw.ties(model).shared_memory == []
 
@@ -134,7 +134,8 @@ def test_a_leaf_that_an_optimizer_steps_twice_is_reported() -> None:
     (held,) = lw.ties(model, optimizer=optimizer).optimizer or ()
     assert (held.problem, held.path) == ("twice", "embed.weight")
     assert held.message.startswith(
-        "embed.weight is stepped 2 times, as parameter 0 of group 0 and as parameter 1 of group 0; give it once"
+        "embed.weight is stepped 2 times, as parameter 0 of group 0 and as parameter 1 of group 0; "
+        "pass it to the optimizer once"
     )
     sound = lw.ties(model, optimizer=torch.optim.SGD(model.parameters()))
     assert sound.optimizer == []
@@ -152,8 +153,8 @@ def test_a_parameter_that_only_the_optimizer_still_holds_is_reported() -> None:
     held = lw.ties(model, optimizer=optimizer).optimizer or []
     assert [one.problem for one in held] == ["stale"] * 4
     assert held[0].message.startswith(
-        "parameter 0 of group 0, 'embed.weight' (10×4) is no longer a parameter of the model: stepping it changes "
-        "nothing; embed.weight, head.weight may be what took its place"
+        "parameter 0 of group 0, 'embed.weight' (10×4) is no longer a parameter of the model, so stepping it changes "
+        "nothing; it may have been replaced by embed.weight or head.weight, not in the optimizer; create the optimizer"
     )
     json.dumps(lw.ties(model, optimizer=optimizer).json())
 

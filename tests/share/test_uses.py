@@ -54,7 +54,7 @@ def test_every_entry_into_an_operation_is_a_use() -> None:
     ]
     assert listed(uses, "mix.weight") == ["mix call 0: linear"]
     adds_up(uses, model)
-    # Each is what it would be if the others were other tensors.
+    # Each gradient is the same as if the other uses had tensors of their own.
     apart = [model.embed.weight.detach().clone().requires_grad_() for _ in range(4)]
     h = model.mix(F.embedding(torch.tensor([1, 2]), apart[0]))
     (F.linear(h, apart[1]) + (apart[2] * 0.1).sum() + F.linear(h, apart[3])).pow(2).sum().backward()
@@ -73,9 +73,9 @@ def test_uses_are_found_by_any_name_by_use_and_by_module() -> None:
     assert "head" in found
     assert len(found) == 2
     assert [str(path) for path in uses] == ["embed.weight"]
-    with pytest.raises(lw.PathError, match=r"embed.weight has no use in body; it was used by: embed call 0: embedding"):
+    with pytest.raises(lw.PathError, match=r"embed.weight was not used in body; its uses are: embed call 0: embedding"):
         found["body"]
-    with pytest.raises(lw.PathError, match=r"embed is a module; ask for one of its leaves, such as embed.weight"):
+    with pytest.raises(lw.PathError, match=r"embed is a module; index with one of its leaves, such as embed.weight"):
         uses["embed"]
     with pytest.raises(lw.PathError, match=r"nothing at"):
         uses["nothing"]
@@ -101,7 +101,7 @@ def test_a_recurrent_cell_has_a_use_for_each_step() -> None:
         model(x).sum().backward()
     assert [(use.path, use.call) for use in uses["cell.weight_hh"]] == [("cell", step) for step in range(4)]
     adds_up(uses, model)
-    with pytest.raises(lw.PathError, match=r"cell.weight_hh has 4 uses in cell"):
+    with pytest.raises(lw.PathError, match=r"cell.weight_hh was used 4 times in cell"):
         uses["cell.weight_hh"]["cell"]
 
 
@@ -139,7 +139,7 @@ def test_recomputation_is_merged(reentrant: bool) -> None:
     found = []
     for one in (plain, model):
         with lw.uses(one) as uses:
-            for _ in range(2):  # a second pass goes on counting where the first ended
+            for _ in range(2):  # the second pass continues the numbering of the first
                 one(x).pow(2).sum().backward()
         adds_up(uses, one)
         found.append(uses)
@@ -257,18 +257,18 @@ def test_optimizers_clipping_and_inspection_run_inside() -> None:
 
 
 def together(*works: Any) -> list[Any]:
-    """Runs each in a thread of its own, and gives what they gave; each calls `meet()` where all must have come."""
+    """Runs each function in its own thread and returns the results. `meet()` waits until all of them have called it."""
     barrier = threading.Barrier(len(works), timeout=60)
     with ThreadPoolExecutor(len(works)) as pool:
         futures = [pool.submit(work, barrier.wait) for work in works]
         return [future.result() for future in futures]
 
 
-# Backward has threads of its own on a GPU.
+# On a GPU, backward runs in its own threads.
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
-@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # PyTorch says so in each new thread
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # PyTorch warns in each new thread
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("reentrant", [None, False, True])
 def test_threads_that_use_one_model_count_their_own_uses(reentrant: bool | None, device: str) -> None:
@@ -286,7 +286,7 @@ def test_threads_that_use_one_model_count_their_own_uses(reentrant: bool | None,
             with lw.uses(model) as uses:
                 meet()
                 loss = model(x).pow(2).sum()
-                meet()  # both graphs are there, and both captures look on
+                meet()  # both graphs exist, and both captures are active
                 loss.backward()
                 meet()
             return {path: dict(uses[path]) for path in ("a.weight", "b.weight")}
@@ -302,7 +302,7 @@ def test_threads_that_use_one_model_count_their_own_uses(reentrant: bool | None,
 
 
 def test_a_module_that_another_thread_recomputes_is_not_the_one_that_runs_here() -> None:
-    """In the middle of a call here, a backward elsewhere repeats a part of its forward, through the same modules."""
+    """During a call in this thread, another thread's backward recomputes a part of its forward in the same modules."""
     torch.manual_seed(0)
     model: Any = Checkpointed(True)
     cell = nn.Linear(3, 3)
@@ -400,7 +400,7 @@ def test_captures_may_end_in_any_order() -> None:
         meet()
         return len(uses["a.weight"]), len(uses["b.weight"])
 
-    def overlapping(meet: Any) -> Any:  # enters while the first is entered, and ends after it
+    def overlapping(meet: Any) -> Any:  # starts while the first is active, and ends after it
         with lw.uses(model) as uses:
             meet()
             meet()

@@ -7,9 +7,9 @@ from leafwise.core.tree import Tree
 
 
 def current_arrays(t: Tree, source: Any) -> Callable[[int], Any]:
-    """A function that gives the array at a row of the tree, which was walked for this call unless it is `source`.
+    """A function that returns the array at a row of the tree of `source`.
 
-    After a walk, what the walk read is current. A Tree that was passed in may be older, so its nodes are asked again:
-    their arrays may have been replaced.
+    If the tree was walked for this call, the arrays of the walk are current. If `source` is the tree itself, arrays may
+    have been replaced since, so they are read from their owners again.
     """
     return t.columns.current if t is source else t.columns.row_values.__getitem__

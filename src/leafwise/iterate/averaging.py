@@ -19,12 +19,12 @@ from leafwise.errors import PathError, RuleError, WalkError, WriteError
 class Average:
     """The moving average of a model, or with `decay=None` the equal-weight average of all updates.
 
-    Call `update()` after each step of the optimizer; for models that cannot change, `update(model)` with the new one.
-    The first update takes the values as they are. With `warmup=k`, update number n decays by at most
-    `(1 + n) / (k + n)`, so that the average forgets the beginning quickly. Buffers are copied as they are, or with
-    `buffers="average"` averaged where they are floating point. A tied leaf is averaged once. Leaves of less than 32
-    bits are averaged in float32, where small steps do not get lost. Saved and loaded with everything else:
-    `lw.save({"model": model, "average": average}, path)`.
+    Call `update()` after each step of the optimizer, or `update(model)` with the new model if a model cannot be changed
+    in place, as in JAX. The first update copies the values. With `warmup=k`, update number n decays by at most
+    `(1 + n) / (k + n)`, so that the average forgets the beginning quickly. Buffers are copied; with
+    `buffers="average"`, floating-point buffers are averaged. A tied leaf is averaged once. Leaves with fewer than 32
+    bits are averaged in float32, so that small steps are not rounded away. An average is saved and loaded like
+    everything else: `lw.save({"model": model, "average": average}, path)`.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(1, 1, bias=False)
@@ -63,17 +63,17 @@ class Average:
             self._keys, self._parts = _parts_of(t, buffers)
 
     def update(self, model: Any = None) -> None:
-        """Adds the present values of the model to the average."""
+        """Adds the current values of the model to the average."""
         walk = self._walk(model)
         weight = self._weight()
         values = [part.checked(walk) for part in self._parts]
-        _check_not_applied(values, "leave `with average.applied()` before the next update")
+        _check_not_applied(values, "leave the `with average.applied()` block before the next update")
         for part, part_values in zip(self._parts, values, strict=True):
             part.move(part_values, weight if part.is_averaged else 1.0)
         self.updates += 1
 
     def _weight(self) -> float:
-        """How much of the new values goes into the average."""
+        """The weight of the new values in the average."""
         n = self.updates
         if not n:
             return 1.0
@@ -82,8 +82,8 @@ class Average:
         return 1 - (min(self.decay, (1 + n) / (self.warmup + n)) if self.warmup else self.decay)
 
     def _walk(self, model: Any) -> "_NewWalk":
-        """Walks the model again, since parameters and modules may have been replaced. Where the structure of the model
-        is as it was, leaves have the numbers they had."""
+        """Walks the model again, since parameters and modules may have been replaced. If the structure of the model is
+        unchanged, so are the numbers of its leaves."""
         if model is None:
             model = self._tree.columns.node_objects[self._tree.root]
         t = tree(model)
@@ -95,16 +95,19 @@ class Average:
         wrong = self._keys.keys() - rows.keys() if not self._tree.is_whole else self._keys.keys() ^ rows.keys()
         if wrong:
             name = min(wrong)
-            where = "only in the average" if name in self._keys else "not in the average"
-            raise PathError(f"the model is not what it was when its average began: {name} is {where}")
+            where = "average but not in the model" if name in self._keys else "model but not in the average"
+            raise PathError(
+                f"the model has changed since its average was created: {name} is in the {where}; "
+                "create a new lw.Average(model)"
+            )
         return _NewWalk(t, {leaf: columns.ties.get(rows[key], rows[key]) for key, leaf in self._keys.items()})
 
     @contextmanager
     def applied(self, model: Any = None) -> Iterator[Any]:
-        """A context in which the model holds the averaged values; on leaving it, its own values come back."""
+        """A context in which the model has the averaged values. Its own values are restored at the end."""
         walk = self._walk(model)
         values = [part.checked(walk) for part in self._parts]
-        _check_not_applied(values, "it cannot be applied twice")
+        _check_not_applied(values, "an average cannot be applied twice")
         if not all(part.home.in_place for part in self._parts):
             new: dict[int, Any] = {}
             for part, part_values in zip(self._parts, values, strict=True):
@@ -133,13 +136,16 @@ class Average:
         return {"updates": self.updates, "values": {key: averages[leaf] for key, leaf in self._keys.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` gave."""
+        """Restores the result of `state_dict`."""
         if not {"updates", "values"} <= state.keys():
-            raise PathError('this is not the state of an average: it has "updates" and "values"')
+            raise PathError('this is not the state of an average, which has the keys "updates" and "values"')
         values = state["values"]
         wrong = sorted(values.keys() ^ self._keys.keys())
         if wrong:
-            raise PathError(f"this is not the average of the model: {wrong[0]} is not in both")
+            where = (
+                "loaded state but not in this average" if wrong[0] in values else "average but not in the loaded state"
+            )
+            raise PathError(f"cannot load this average: {wrong[0]} is in the {where}")
         value_of = {leaf: values[key] for key, leaf in self._keys.items()}
         new_values = [[value_of[leaf] for leaf in part.leaves] for part in self._parts]
         for part, part_values in zip(self._parts, new_values, strict=True):
@@ -153,18 +159,18 @@ class Average:
         return escape(f"<Average of {len(self._keys):,} leaves: {how}, {self.updates:,} updates>")
 
 
-_applied: set[int] = set()  # the ids of the arrays that hold an average now
+_applied: set[int] = set()  # the ids of the arrays that currently have averaged values
 
 
 def _check_not_applied(values: list[list[Any]], repair: str) -> None:
-    """Raises where an average is applied, so that these are not the model's own values."""
+    """Raises if an average is applied, because then these are not the model's own values."""
     if _applied and any(id(value) in _applied for part_values in values for value in part_values):
-        raise WriteError(f"the model holds its average now; {repair}")
+        raise WriteError(f"the model currently has its averaged values; {repair}")
 
 
 class _NewWalk(NamedTuple):
-    """A walk of the model as it is now. `number_of` is the number that each leaf has in it; None where all are as they
-    were."""
+    """A walk of the model as it is now. `number_of` maps the earlier number of each leaf to its number in this walk;
+    None if all numbers are unchanged."""
 
     tree: Tree
     number_of: dict[int, int] | None
@@ -178,7 +184,7 @@ class _NewWalk(NamedTuple):
 
 
 class _AveragedPart:
-    """Leaves of one home with their averages; with copies of their values, where `is_averaged` is False."""
+    """Leaves of one home with their averages, or with copies of their values if `is_averaged` is False."""
 
     def __init__(self, home: Home, leaves: list[int], values: list[Any], is_averaged: bool) -> None:
         self.home, self.leaves, self.is_averaged = home, leaves, is_averaged
@@ -186,7 +192,7 @@ class _AveragedPart:
         self.arrays: list[Any] = self.averaging.clone_many(values, True)
 
     def checked(self, walk: _NewWalk) -> list[Any]:
-        """The present arrays of the model; raises where one does not have the shape of its average."""
+        """The current arrays of the model; raises if one does not have the shape of its average."""
         columns, leaves = walk.tree.columns, walk.leaves(self.leaves)
         values = [columns.row_values[leaf] for leaf in leaves]
         self.check(columns, leaves, values)
@@ -197,10 +203,10 @@ class _AveragedPart:
         if differing is not None:
             now, then = (self.home.spec(arrays[differing]).shape for arrays in (values, self.arrays))
             name = columns.row_text(leaves[differing])
-            raise WriteError(f"{name} has another shape than its average: {now}, {then}; nothing was changed")
+            raise WriteError(f"{name} has the shape {now}, but its average has {then}; nothing was changed")
 
     def move(self, values: list[Any], weight: float) -> None:
-        """Moves the averages by this share of the way to the values."""
+        """Moves the averages towards the values; with a weight of 1, all the way."""
         if weight == 1:
             self.arrays = self.averaging.copy_many(self.arrays, values)
         else:
@@ -220,13 +226,13 @@ def _same_structure(a: Columns, b: Columns) -> bool:
 
 
 def _parts_of(t: Tree, buffers: str) -> tuple[dict[str, int], list[_AveragedPart]]:
-    """The leaves by key, and by home: those that are averaged, and those that are copied."""
+    """The leaves by key, and their parts: for each home, the leaves to average and the leaves to copy."""
     t.check_listed("average")
     columns = t.columns
     keys: dict[str, int] = {}
     averaged: list[int] = []
     copied: list[int] = []
-    # Buffers that no checkpoint holds are caches and constants, which come and go.
+    # Non-persistent buffers are caches and constants, which may come and go.
     rows = [row for row in t.first_rows if columns.row_kinds[row] != "transient"]
     for row, key, facts in zip(rows, columns.keys(rows, t.root), columns.facts(rows), strict=True):
         leaf = columns.ties.get(row, row)
@@ -235,12 +241,12 @@ def _parts_of(t: Tree, buffers: str) -> tuple[dict[str, int], list[_AveragedPart
         if reason := home.cannot_read(value) or (home.capability(Loading).cannot_write(value) if home.in_place else ""):
             raise WalkError(f"cannot average {columns.row_text(row)}: {reason}")
         if key in keys:
-            raise WalkError(f"cannot average {columns.row_text(row)}: another leaf is called {key!r}, too")
+            raise WalkError(f"cannot average {columns.row_text(row)}: another leaf is also called {key!r}")
         is_averaged = is_inexact(facts.spec.dtype) and (facts.kind == "parameter" or buffers == "average")
         (averaged if is_averaged else copied).append(leaf)
         keys[key] = leaf
     if not averaged:
-        raise WalkError("there is nothing to average: there are no parameters")
+        raise WalkError("there is nothing to average: the model has no floating-point parameters")
     return keys, [
         _AveragedPart(batch.home, list(batch.rows), batch.values, is_averaged)
         for leaves, is_averaged in ((averaged, True), (copied, False))

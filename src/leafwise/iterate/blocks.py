@@ -12,8 +12,8 @@ from leafwise.core.tree import Tree
 
 
 class BlocksError(Exception):
-    """Why the depths of leaves are not known. The caller adds the rule. Where there are several stacks of blocks,
-    `stack_paths` are the paths of the nodes that hold them."""
+    """The depths of leaves cannot be determined, for the given reason. The caller adds the rule. If there are several
+    stacks of blocks, `stack_paths` are the paths of the nodes that contain them."""
 
     def __init__(self, reason: str, stack_paths: Sequence[str] = ()) -> None:
         super().__init__(reason)
@@ -21,7 +21,7 @@ class BlocksError(Exception):
 
 
 class RepeatedBlock(NamedTuple):
-    """The node of a block, and the range of rows that are as deep as it: from `first` to before `last`."""
+    """The node of a block, and the range of rows that have its depth: from `first` up to, not including, `last`."""
 
     node: int
     first: int
@@ -29,16 +29,16 @@ class RepeatedBlock(NamedTuple):
 
 
 class BlockSearch:
-    """Looks for stacks of blocks: children of one type, numbered (`0`, `1`, … or `layer1`, `layer2`, …), that hold most
-    of a node. A stack is the list of its blocks, or of its stages. `matcher_nodes` are the nodes that say themselves
-    how deep their leaves lie, as by timm's `group_matcher()`; each is a stack of its own."""
+    """Finds stacks of blocks: numbered children (`0`, `1`, … or `layer1`, `layer2`, …) of the same type that make up
+    most of a node. A stack is the list of its blocks, or of its stages. `matcher_nodes` are the nodes with a method
+    that says how deep their leaves are, such as timm's `group_matcher()`; each of them is a stack of its own."""
 
     def __init__(self, columns: Columns, rows: Sequence[int], matcher_nodes: list[int]) -> None:
         self._columns, self._matcher_nodes = columns, matcher_nodes
         sizes, matrices = [0] * len(columns.row_nodes), [0] * len(columns.row_nodes)
         self._shapes = {}
         for row, facts in zip(rows, columns.facts(rows), strict=True):
-            # One is added, so that leaves whose shapes are not known yet count, too.
+            # Plus one, so that leaves with unknown shapes count, too.
             sizes[row] = facts.spec.size + 1
             shape = self._shapes[row] = facts.spec.shape
             matrices[row] = shape is None or len(shape) > 1
@@ -46,7 +46,7 @@ class BlockSearch:
         self._matrices_before = [0, *accumulate(matrices)]
 
     def size(self, node: int) -> int:
-        """How many elements the given rows have below a node, and one more for each row."""
+        """The number of elements in the given rows below a node, plus one for each row."""
         first, last = self._columns.row_ranges[node]
         return self._sizes_before[last] - self._sizes_before[first]
 
@@ -54,7 +54,7 @@ class BlockSearch:
         return sum(map(self.size, nodes))
 
     def path(self, stack: list[int]) -> str:
-        """The path of the node that holds a stack."""
+        """The path of the node that contains a stack."""
         node = stack[0] if stack[0] in self._matcher_nodes else self._columns.node_parents[stack[0]]
         return self._columns.node_text(node)
 
@@ -72,14 +72,14 @@ class BlockSearch:
             node = children[0]
 
     def _holds_matcher(self, node: int) -> bool:
-        """Whether a node, or one below it, says itself how deep its leaves lie: then it is a model, not a block."""
+        """Whether a node is or contains a matcher node. Then it is a model, not a block."""
         position = bisect_left(self._matcher_nodes, node)
         return position < len(self._matcher_nodes) and self._matcher_nodes[position] < self._columns.node_ends[node]
 
     # -- runs ------------------------------------------------------------------------------------------------
 
     def is_layered(self, node: int) -> bool:
-        """Whether a node holds several matrices, as blocks do. A single layer holds one, with or without a norm."""
+        """Whether a node contains several matrices, as blocks do. A single layer, with or without a norm, has one."""
         return self.matrices([node]) > 1
 
     def matrices(self, nodes: Sequence[int]) -> int:
@@ -96,9 +96,9 @@ class BlockSearch:
         return numbered
 
     def _run(self, node: int) -> list[int]:
-        """Children that repeat and hold most of the node: numbered children of one type; or layered children of several
-        types, as in models that mix state spaces and attention, up to the last whose type repeats. What comes after
-        that may be the head."""
+        """The repeated children that make up most of a node. They are numbered children of the same type; or layered
+        children of several types, as in models that mix state spaces and attention, up to the last one whose type
+        repeats. Children after that may be the head."""
         runs: list[list[int]] = []
         for children in self._numbered(node).values():
             types = {child: type(self._columns.node_objects[child]) for child in children}
@@ -112,11 +112,11 @@ class BlockSearch:
     # -- stages ----------------------------------------------------------------------------------------------
 
     def stages(self, run: list[int], inner: bool = False) -> list[list[RepeatedBlock]]:
-        """The blocks of each stage of a run. Where the run has blocks and not stages, each block is a stage of its own.
+        """The blocks of each stage of a run. If the run consists of blocks, each block is a stage of its own.
 
-        Other rows of a stage, such as those of a downsampling layer, go with its first block, or if they come after
-        all blocks, with its last. But where no row comes before the first stage, what comes before its first block is
-        the stem."""
+        Other rows of a stage, such as those of a downsampling layer, go with its first block, or with its last if they
+        come after all blocks. But if no row comes before the first stage, the rows before its first block are the
+        stem."""
         stages: list[list[RepeatedBlock]] = []
         for node, inside in zip(run, self._inside(run, inner), strict=True):
             first, last = self._columns.row_ranges[node]
@@ -131,8 +131,9 @@ class BlockSearch:
     def _inside(self, run: list[int], inner: bool) -> list[list[int]]:
         """For each node of a run, the blocks inside it if the nodes are stages, else an empty list.
 
-        They are stages if each is nothing but a run itself; or if they are not alike, since stages differ in width, and
-        most hold runs of layered blocks. Layers with names, such as `conv1` and `conv2`, are not blocks inside a block.
+        They are stages if each of them is just a run; or if they differ in their leaves, since stages differ in width,
+        and most of them contain runs of layered blocks. Named layers inside a block, such as `conv1` and `conv2`, are
+        not blocks themselves.
         """
         if len(run) > 1:
             inner_runs = [self._run(node) for node in run]
@@ -146,17 +147,17 @@ class BlockSearch:
         return [[] for _ in run]
 
     def _are_whole(self, run: list[int], node: int, inner: bool) -> bool:
-        """Whether a node is nothing but a run of blocks."""
+        """Whether a node consists of a run of blocks and nothing else."""
         fit = self._are_listed(run) or (not inner and all(map(self.is_layered, run)))
         return bool(run) and fit and self.total(run) == self.size(node)
 
     def _are_listed(self, run: list[int]) -> bool:
-        """Whether their names are numbers, as in a list."""
+        """Whether the names of nodes are numbers, as in a list."""
         return all(self._columns.node_names[node].isdecimal() for node in run)
 
     def _are_alike(self, run: list[int]) -> bool:
-        """Whether most nodes share more than half of their leaves, by name and shape, with the next or the previous
-        one: then they are blocks."""
+        """Whether most nodes have more than half of their leaves, by name and shape, in common with a neighbor. Then
+        they are blocks."""
         columns = self._columns
         leaves = []
         for node in run:
@@ -166,7 +167,7 @@ class BlockSearch:
         return 2 * sum(map(max, [False, *alike], [*alike, False])) > len(run)
 
     def _layered_run(self, stage: int, inner: bool) -> list[int]:
-        """Layered blocks that hold most of a stage: its own children, or those of the child that holds most of it."""
+        """The layered blocks that make up most of a stage: its children, or those of its main node."""
         node: int | None = stage
         while node is not None:
             for run in self._numbered(node).values():
@@ -177,8 +178,8 @@ class BlockSearch:
         return []
 
     def _with_single_blocks(self, run: list[int], inside: list[list[int]]) -> list[list[int]]:
-        """The blocks inside each stage, completed for stages without: there, layered children count under the same path
-        as in other stages, even if they do not hold most of the stage. A stage may have a single block."""
+        """The blocks inside each stage. Stages without blocks so far get the layered children at the path where other
+        stages have their blocks, even if these do not make up most of the stage: a stage may have a single block."""
         columns = self._columns
         parents = [(node, columns.node_parents[blocks[0]]) for node, blocks in zip(run, inside, strict=True) if blocks]
         keys = {columns.node_keys(node)[parent] for node, parent in parents}
@@ -190,16 +191,16 @@ class BlockSearch:
         return completed
 
     def _hold_most(self, nodes: list[int], above: int) -> bool:
-        """Whether nodes hold most of the node above them, by size or by number of matrices. Size alone is not enough: a
-        head, or an embedding of positions, may be larger than all blocks."""
+        """Whether nodes make up most of a node above them, by size or by number of matrices. Size alone is not enough:
+        a head or a position embedding may be larger than all blocks."""
         return 2 * self.total(nodes) > self.size(above) or 2 * self.matrices(nodes) > self.matrices([above])
 
     def beside(self, run: list[int], stages: list[list[RepeatedBlock]]) -> list[tuple[int, int, int]]:
-        """Ranges of rows beside the stages, with the number of the block that each goes with.
+        """Ranges of rows beside the stages, each with the number of the block that it goes with.
 
-        A list beside the stages may have an entry for each stage, such as its patch embedding or its norm. An entry
-        that comes before its stage goes with the first block of the stage, one that comes after it with the last. A
-        first entry before all stages belongs to the stem."""
+        A list beside the stages may have an item for each stage, such as its patch embedding or its norm. An item that
+        comes before its stage goes with the first block of the stage, and an item that comes after it with the last. A
+        first item before all stages belongs to the stem."""
         if all(len(stage) == 1 for stage in stages):
             return []
         ends = [0, *accumulate(map(len, stages))]
@@ -213,7 +214,7 @@ class BlockSearch:
         return beside
 
     def _parallel_lists(self, run: list[int]) -> list[list[int]]:
-        """The lists beside a run that have as many entries as it."""
+        """The lists beside a run that have as many items as the run."""
         columns = self._columns
         parent = columns.node_parents[run[0]]
         lists = list(self._numbered(parent).values())
@@ -224,18 +225,18 @@ class BlockSearch:
 
 
 def largest_stack(search: BlockSearch, node: int) -> list[int]:
-    """The stack that holds most of a node; raises where there is none, or where several are about as large."""
+    """The stack that makes up most of a node; raises if there is none, or if several are similar in size."""
     stacks = search.stacks(node)
     # A head of several layers may be larger than all blocks before it.
     stacks = [stack for stack in stacks if all(map(search.is_layered, stack))] or stacks
     stacks.sort(key=search.total, reverse=True)
     if not stacks:
-        raise BlocksError("there are no repeated blocks here")
+        raise BlocksError("found no repeated blocks")
     most, matrices = search.total(stacks[0]), search.matrices(stacks[0])
     rivals = [stack for stack in stacks if 2 * search.total(stack) >= most or search.matrices(stack) >= matrices]
     if len(rivals) > 1:
         paths = [search.path(stack) for stack in sorted(rivals)]
-        raise BlocksError(f"there are several stacks of blocks: {', '.join(paths)}", paths)
+        raise BlocksError(f"found several stacks of blocks: {', '.join(paths)}", paths)
     return stacks[0]
 
 
@@ -248,5 +249,6 @@ def blocks_matching(search: BlockSearch, tree: Tree, blocks: str) -> list[Repeat
     matches = sorted((RepeatedBlock(node, *columns.row_ranges[node]) for node in nodes), key=lambda block: block[1:])
     for block, next_block in pairwise(matches):
         if next_block.first < block.last:
-            raise BlocksError(f"blocks={blocks!r} matches nodes of which one lies inside another")
+            outer, inner = columns.node_text(block.node), columns.node_text(next_block.node)
+            raise BlocksError(f"blocks={blocks!r} matches {outer} and also {inner} inside it")
     return matches

@@ -1,7 +1,7 @@
-"""What a list of rules adds up to: the options of each leaf, where later rules override earlier ones.
+"""Applies a list of rules: computes the options of each leaf, where later rules override earlier ones.
 
-`lw.groups` and `lw.initialize` read rules in the same way: each name of a leaf collects options down the list of rules,
-and the names of a shared leaf must agree.
+`lw.groups` and `lw.initialize` apply rules in the same way: each name of a leaf collects options from the first rule to
+the last, and the names of a tied leaf must agree.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -16,10 +16,10 @@ _UNSET: Final = type("_Unset", (), {"__repr__": lambda self: "the default"})()
 
 
 class OptionSet(NamedTuple):
-    """The options that hold for a name, and the number of the rule that set each.
+    """The options of a name, and the number of the rule that set each of them.
 
-    `wins` and `wins_all` are the numbers of the last rules with `wins=True` that match the name: for each option that
-    such a rule names, and for rules that name none.
+    `wins` has, for each option, the number of the last rule with `wins=True` that matches the name and sets the option.
+    `wins_all` is the number of the last such rule that sets no options.
     """
 
     options: dict[str, Any]
@@ -28,19 +28,19 @@ class OptionSet(NamedTuple):
     wins_all: int = -1
 
     def winning_rule(self, option: str) -> int:
-        """The number of the last rule that lets this name decide about an option; -1 where there is none."""
+        """The number of the last rule that lets this name decide an option; -1 if there is none."""
         return max(self.wins.get(option, -1), self.wins_all)
 
 
 class Cascade:
-    """The options of each name after all rules. A model has many names and few sets of options, so every name has only
-    the number of its set."""
+    """The options of each name after all rules. A model has many names but few sets of options, so only the number of
+    its set is stored for each name."""
 
     def __init__(
         self, tree: Tree, rules: Sequence[Rule], rows: Sequence[int], base: dict[str, Any], resetting: str = ""
     ) -> None:
-        """`rows` are the names that the rules are for, `base` the options before all rules. A rule that names the
-        option `resetting` drops all options of the rules before it."""
+        """`rows` are the names to apply the rules to, and `base` the options before all rules. A rule that sets the
+        option `resetting` drops the options of all rules before it."""
         self._columns: Columns = tree.columns
         self._rules = rules
         self._resetting = resetting
@@ -83,7 +83,7 @@ class Cascade:
         )
 
     def options_of(self, rows: Sequence[int]) -> OptionSet:
-        """The options of a leaf with these names; raises where they disagree and no rule settles it."""
+        """The options of a leaf with these names; raises if they disagree and no rule with `wins=True` settles it."""
         if len(rows) == 1:
             return self._sets[self._set_of[rows[0]]]
         sets = [self._sets[self._set_of[row]] for row in rows]
@@ -105,7 +105,7 @@ class Cascade:
         return OptionSet(options, set_by, {})
 
     def _one_set(self, rows: Sequence[int], sets: list[OptionSet]) -> OptionSet:
-        """The whole set of one of the names: an initializer and its options cannot be mixed with those of another."""
+        """The whole set of one of the names, since the options of different initializers cannot be combined."""
         if all(_is_equal(sets[0], option_set) for option_set in sets):
             return sets[0]
         deciding = _winning(sets, [max([option_set.wins_all, *option_set.wins.values()]) for option_set in sets])
@@ -115,7 +115,7 @@ class Cascade:
         return deciding[0]
 
     def leaves_by_options(self, leaves: Iterable[int], tied: dict[int, list[int]]) -> list[tuple[OptionSet, list[int]]]:
-        """The leaves by their options, in the order of the first; `tied` are the names of leaves that have several."""
+        """The leaves by their options, ordered by first leaf; `tied` has the rows of leaves with several names."""
         members: dict[int, list[int]] = {}
         settled: list[tuple[OptionSet, list[int]]] = []
         for leaf in leaves:
@@ -130,11 +130,11 @@ class Cascade:
         return settled
 
     def deciding_row(self, rows: Sequence[int], option_set: OptionSet) -> int:
-        """Of the names of a leaf, the first that has this set."""
+        """The first of a leaf's names that has this set."""
         return next(row for row in rows if self._sets[self._set_of[row]] is option_set)
 
     def uncovered(self, leaves: Iterable[int], tied: dict[int, list[int]]) -> list[int]:
-        """The leaves for which no rule sets an option; `tied` are the names of leaves that have several."""
+        """The leaves for which no rule sets an option; `tied` has the rows of leaves with several names."""
         untouched = {number for number, option_set in enumerate(self._sets) if not option_set.set_by}
         first_uncovered = [
             leaf for leaf in leaves if self._set_of[tied[leaf][0] if leaf in tied else leaf] in untouched
@@ -145,7 +145,7 @@ class Cascade:
     def rule_of(self, option_set: OptionSet, option: str) -> str:
         """The rule that set an option, as text."""
         number = option_set.set_by.get(option, -1)
-        return repr(self._rules[number]) if number >= 0 else "the options given for all"
+        return repr(self._rules[number]) if number >= 0 else "the options for all leaves"
 
     def _disagreement(self, rows: Sequence[int], sets: list[OptionSet], option: str) -> RuleError:
         names = [self._columns.row_text(row) for row in rows]
@@ -161,7 +161,7 @@ class Cascade:
 
 
 def tied_names(t: Tree) -> dict[int, list[int]]:
-    """For each leaf with several names, the rows of those in this tree, the first name first."""
+    """For each leaf with several names, the rows of the names in this tree, the first name first."""
     columns = t.columns
     tree_rows = set(t.rows) if columns.further_rows else set()
     names = {leaf: [row for row in columns.rows_of(leaf) if row in tree_rows] for leaf in columns.further_rows}
@@ -180,7 +180,7 @@ def same_option(a: Any, b: Any) -> bool:
 
 
 def _winning(sets: list[OptionSet], rule_numbers: list[int]) -> list[OptionSet]:
-    """Of the sets of a leaf's names, those that the last rule with `wins=True` lets decide."""
+    """Of the sets of a leaf's names, the sets that decide because of the last rule with `wins=True`."""
     last = max(rule_numbers)
     if last < 0:
         return []

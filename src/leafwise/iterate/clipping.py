@@ -111,7 +111,7 @@ def _new_spelling(where: Any, per: Any) -> str:
 
 
 def _gradients(model: Any) -> "_Gradients":
-    """The gradients of a model. Those of a flat model are taken from its vectors, if all of them lie there."""
+    """The gradients of a model. Those of a flat model are read from its vectors, if all of them are still there."""
     if isinstance(model, Flat):
         if all(part.packed.is_intact() for part in model.parts):
             return _FlatGradients(model)
@@ -123,7 +123,7 @@ def _gradients(model: Any) -> "_Gradients":
 
 
 class _Gradients:
-    """The gradients of a model. Where arrays cannot change, the arrays of the tree are the gradients themselves."""
+    """The gradients of a model. If arrays cannot be changed in place, the tree itself is a tree of gradients."""
 
     def __init__(self, t: Tree, array_at: Callable[[int], Any]) -> None:
         self.tree = t
@@ -146,8 +146,8 @@ class _Gradients:
         return part.leaves == self.leaves and part.packed.holds(self._arrays)
 
     def clip_together(self, max_norm: float) -> list[float] | None:
-        """Clips all gradients at once, unless they are not finite, and gives the norms that they had. None where their
-        homes cannot do that."""
+        """Clips all gradients at once, if they are finite, and returns their norms before clipping. None if their homes
+        cannot do this."""
         if len(self._batches) != 1:
             return None
         return self._batches[0].home.capability(Clipping).clip_together(self._arrays, max_norm)
@@ -161,7 +161,7 @@ class _Gradients:
         return norms
 
     def scale(self, factors: Sequence[float]) -> Any:
-        """Multiplies the gradients, each by its own factor or all by a single one. Returns what holds them."""
+        """Multiplies each gradient by its factor, or all by a single one. Returns the object that has the gradients."""
         new: dict[int, Any] = {}
         for batch in self._batches:
             home = batch.home
@@ -182,7 +182,7 @@ class _Gradients:
 
 
 def _gradients_at(columns: Columns, leaves: Sequence[int], values: list[Any]) -> list[Any]:
-    """The gradient of each array, None where there is none."""
+    """The gradient of each array; None if it has none."""
     gradients: list[Any] = [None] * len(values)
     for batch in columns.batches(leaves, values):
         batch_gradients = batch.home.grads(batch.values) if batch.home.in_place else batch.values
@@ -194,7 +194,7 @@ def _gradients_at(columns: Columns, leaves: Sequence[int], values: list[Any]) ->
 
 
 class _FlatGradients(_Gradients):
-    """The gradients of a flat model, which lie in a few vectors."""
+    """The gradients of a flat model, which are in a few vectors."""
 
     def __init__(self, flattened: Flat) -> None:
         self.tree, self.columns = flattened.tree, flattened.tree.columns
@@ -220,7 +220,7 @@ class _FlatGradients(_Gradients):
 def _factors(
     gradients: _Gradients, norms: Sequence[float], max_norm: float, queries: Sequence[Any] | None, per: str
 ) -> list[float] | None:
-    """The factor of each gradient; a single one where it is the same for all, None where nothing changes."""
+    """The factor of each gradient; a single factor if it is the same for all; None if nothing changes."""
     if queries is None and per == "tree":
         factor = _factor(math.hypot(*norms), max_norm)
         return None if factor == 1 else [factor]
@@ -250,7 +250,7 @@ def _positions(gradients: _Gradients, queries: Sequence[Any]) -> list[list[int]]
             if leaf in matched_by:
                 name = t.columns.row_text(leaf)
                 raise RuleError(
-                    f"{name} is matched by {matched_by[leaf]!r} and by {where!r}; each gradient is clipped once"
+                    f"{name} matches both {matched_by[leaf]!r} and {where!r}; a leaf may match only one query of per="
                 )
             matched_by[leaf] = where
         positions.append([position_of[leaf] for leaf in sorted(leaves) if leaf in position_of])

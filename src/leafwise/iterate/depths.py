@@ -1,4 +1,4 @@
-"""How deep the leaves of a model lie: as the model itself says, or by the repeated blocks in its tree."""
+"""The depths of leaves in a model: as reported by the model, or from the repeated blocks in its tree."""
 
 import re
 from bisect import bisect_right
@@ -13,24 +13,24 @@ from leafwise.iterate.blocks import BlockSearch, BlocksError, RepeatedBlock, blo
 
 
 class Depths(NamedTuple):
-    """How many blocks each row lies below the top, and what that was read from: a pattern of blocks, or a method."""
+    """How many blocks each row is below the top, and where that comes from: a pattern of blocks, or a method."""
 
     below_top: dict[int, int]
     by: str
 
 
 def depths(tree: Tree, rows: Sequence[int], blocks: str | None) -> Depths:
-    """The depths of rows, which are in ascending order: by the blocks that match the glob `blocks`, by the model's own
-    method, or by the repeated blocks of the tree."""
+    """The depths of rows, which must be in ascending order: from the blocks that match the glob `blocks`, from the
+    model's own method, or from the repeated blocks in the tree."""
     columns = tree.columns
     if blocks is not None:
         search = BlockSearch(columns, rows, [])
         return _by_stages(columns, rows, [[block] for block in blocks_matching(search, tree, blocks)], [], blocks)
     matcher_nodes = nodes_answering(columns, tree.root, lambda home, cls: home.capability(Grouping).depths_by(cls))
-    silent = ""  # what the method of the model did not answer, for the account
+    silent = ""  # a note for the account if the model's method gives no depths
     while True:
         search = BlockSearch(columns, rows, matcher_nodes)
-        # Where the tree is a part of a model, the node with the method may be above it.
+        # If the tree is a part of a model, the node with the method may be above it.
         is_above = bool(matcher_nodes) and matcher_nodes[0] < tree.root
         stack = matcher_nodes[:1] if is_above else largest_stack(search, tree.root)
         if stack[0] not in matcher_nodes:
@@ -45,8 +45,8 @@ def depths(tree: Tree, rows: Sequence[int], blocks: str | None) -> Depths:
 
 
 def nodes_answering(columns: Columns, node: int, ask: Callable[[Home, type], object]) -> list[int]:
-    """The nodes of whose type a home answers the question with something true: those above `node`, from the root down,
-    then it and those below it."""
+    """The nodes for which `ask`, called with their home and type, returns something true: first those above `node`,
+    from the root down, then `node` and those below it."""
     nodes = columns.nodes_where(lambda home, obj: ask(home, type(obj)), node)
     above = columns.node_parents[node]
     while above >= 0:
@@ -58,8 +58,8 @@ def nodes_answering(columns: Columns, node: int, ask: Callable[[Home, type], obj
 
 
 def _by_model(columns: Columns, node: int, rows: Sequence[int]) -> Depths | None:
-    """The depths that the method of a node gives; None where it gives none. The method is asked about all leaves below
-    the node, so that the depth of a leaf does not depend on which rows are wanted."""
+    """The depths according to the method of a node; None if it gives none. The method is called for all leaves below
+    the node, so that the depth of a leaf does not depend on which rows are requested."""
     obj = columns.node_objects[node]
     ask = columns.home(obj).capability(Grouping).depths_by(type(obj))
     assert ask is not None
@@ -75,14 +75,14 @@ def _by_model(columns: Columns, node: int, rows: Sequence[int]) -> Depths | None
     top = max(known) + (len(known) < len(below) or rows[-1] >= last)
     below_top = {}
     for row in rows:
-        # What comes before the model is at its lowest level, as its stem is; what comes after it is at the top.
+        # Rows before the model are at its lowest level, like its stem; rows after it are at the top.
         level = 0 if row < first else top if row >= last else levels[row]
         below_top[row] = top - (top if level is None else level)
     return Depths(below_top, _matcher(columns, node))
 
 
 def _matcher(columns: Columns, node: int) -> str:
-    """The method of a node that says how deep its leaves lie, for messages."""
+    """The method of a node that gives the depths of its leaves, for messages."""
     return f"{columns.type_name(node)}.group_matcher()"
 
 
@@ -93,9 +93,9 @@ def _by_stages(
     beside: list[tuple[int, int, int]],
     pattern: str | None = None,
 ) -> Depths:
-    """The depths by blocks. Leaves before the first block are a step below it, leaves after the last are at the top.
-    Any other leaf is as deep as the last block that begins before it. `beside` has ranges of rows (first, last) that
-    are as deep as the block with the given number."""
+    """The depths by blocks. Leaves before the first block are one level below it, and leaves after the last block are
+    at the top. Any other leaf is as deep as the last block that begins before it. `beside` has ranges of rows (first,
+    last), each with the number of the block whose depth they have."""
     blocks = [block for stage in stages for block in stage]
     starts = [block.first for block in blocks]
     top = len(blocks) + 1
@@ -106,7 +106,7 @@ def _by_stages(
 
 
 def _pattern(paths: list[str]) -> str:
-    """A pattern that matches the paths; where they differ in length, one for each length.
+    """A pattern that matches the paths; if they differ in length, one pattern for each length.
 
     >>> _pattern(["stages.0.blocks.0", "stages.0.blocks.1", "stages.1.blocks.0"]), _pattern(["layer1.0", "layer2.0"])
     ('stages.*.blocks.*', 'layer*.0')

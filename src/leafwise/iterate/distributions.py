@@ -1,9 +1,9 @@
-"""Distributions, and the random numbers drawn from them: element i of a leaf depends on the seed, its path and i alone.
+"""Distributions and the random numbers drawn from them. Element i of a leaf depends only on the seed, its path and i.
 
-The words come from Philox4x64-10, a counter-based generator: its key is a hash of seed and path, and word i of 32 bits
-is number i mod 8 of block 1 + i // 8. A word, read as a signed number s, stands for the point x = (s + ½) / 2³¹ between
--1 and 1, and the inverse of a distribution function turns that into a number, in 64 bits. So any range of elements can
-be drawn by itself, in any order, by any number of threads.
+The 32-bit words come from Philox4x64-10, a counter-based generator. Its key is a hash of seed and path, and word i is
+number i mod 8 of block 1 + i // 8. A word, read as a signed number s, is mapped to x = (s + ½) / 2³¹ between -1 and 1,
+and the inverse of a distribution function turns x into a 64-bit number. Any range of elements can therefore be drawn on
+its own, in any order, by any number of threads.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import numpy as np
 
 from leafwise.core.capabilities.filling import Draw
 
-_WORDS = 8  # of 32 bits, in a block
+_WORDS = 8  # 32-bit words in a block
 
 
 class GeneratorKey(NamedTuple):
@@ -30,7 +30,7 @@ class GeneratorKey(NamedTuple):
 
 
 def words(key: GeneratorKey, start: int, count: int) -> Any:
-    """The words from number `start` on, as signed numbers of 32 bits."""
+    """The words from number `start` on, as signed 32-bit numbers."""
     block, skipped = divmod(start, _WORDS)
     bits = np.random.Philox(key=np.array(key, np.uint64), counter=np.array([block, 0, 0, 0], np.uint64))
     raw = bits.random_raw(-(-(skipped + count) // 2))
@@ -38,12 +38,12 @@ def words(key: GeneratorKey, start: int, count: int) -> Any:
 
 
 def uniform(low: float, high: float) -> Draw:
-    """Numbers between two bounds."""
+    """Uniform random numbers between two bounds."""
     return Draw("uniform", narrow=1.0, scale=(high - low) / 2, shift=(high + low) / 2)
 
 
 def normal(mean: float, std: float, cut: float | None = None) -> Draw:
-    """Numbers around a mean; with `cut`, none is further from it than that many standard deviations."""
+    """Normal random numbers; with `cut`, none is further from the mean than that many standard deviations."""
     return Draw("normal", narrow=1.0 if cut is None else math.erf(cut / math.sqrt(2)), scale=std, shift=mean)
 
 
@@ -53,8 +53,8 @@ def constant(value: float) -> Draw:
 
 
 def numbers(draw: Draw, words: Any) -> Any:
-    """The numbers that words stand for. This is the definition; homes that draw by themselves must come close to it."""
-    x = words.astype(np.float64)  # a contiguous copy, also of a slice, so that the reshape below is a view
+    """The random numbers for words. This is the reference, which homes with their own code must match closely."""
+    x = words.astype(np.float64)  # a contiguous copy even of a slice, so that the reshape below is a view
     x += 0.5
     x *= 2.0**-31
     if draw.shape == "normal":
@@ -67,7 +67,7 @@ def numbers(draw: Draw, words: Any) -> Any:
 
 
 # Wichura's algorithm AS 241 for the inverse of the normal distribution function, exact to about 16 digits. Its third
-# region begins where less than exp(-25) is left, which words of 32 bits do not reach.
+# region begins at tail probabilities below exp(-25), which 32-bit words do not reach.
 _CENTRE = (
     (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
      13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.3871328727963666080),

@@ -16,7 +16,7 @@ from leafwise.errors import WalkError, WriteError
 
 
 class FlatPart:
-    """The leaves of one dtype on one device. `slices` says where each lies in `values` and `grads`."""
+    """The leaves of one dtype on one device. `slices` gives the position of each in `values` and `grads`."""
 
     def __init__(self, columns: Columns, leaves: list[int], packed: PackedPart) -> None:
         self._columns, self.leaves, self.packed = columns, leaves, packed
@@ -45,16 +45,16 @@ class FlatPart:
 
     def _moved(self, number: int) -> Exception:
         return WriteError(
-            f"{self._columns.row_text(self.leaves[number])} no longer lies in this vector: the model was moved or "
-            "cast, a parameter or module was replaced or frozen, or it was made flat again; call lw.flat(model) again"
+            f"{self._columns.row_text(self.leaves[number])} is no longer in this vector: the model was moved or "
+            "cast, a parameter or module was replaced or frozen, or lw.flat was called again; call lw.flat(model) again"
         )
 
 
 class Flat(Table, kind="flat"):
     """A model whose trainable leaves are views of one vector; see `lw.flat`.
 
-    `values` and `grads` are the vectors. A model of several dtypes or devices has several: `parts`, each with `values`,
-    `grads` and `slices`. `undo()` gives every leaf memory of its own again.
+    `values` and `grads` are the vectors. A model with several dtypes or devices has several of them: `parts`, each with
+    `values`, `grads` and `slices`. `undo()` gives every leaf its own memory again.
     """
 
     def __init__(self, t: Tree, parts: list[FlatPart], followers: "list[_Follower]") -> None:
@@ -71,7 +71,7 @@ class Flat(Table, kind="flat"):
     @property
     def parts(self) -> tuple[FlatPart, ...]:
         if self._undone:
-            raise WriteError("this was undone; call lw.flat(model) again")
+            raise WriteError("this Flat was undone; call lw.flat(model) again")
         return self._parts
 
     @property
@@ -81,7 +81,7 @@ class Flat(Table, kind="flat"):
 
     @property
     def grads(self) -> Any:
-        """The vector of gradients. A leaf that has none, as after `zero_grad()`, has zeros here."""
+        """The vector of gradients. Leaves without a gradient, as after `zero_grad()`, have zeros here."""
         return self._only.grads
 
     @property
@@ -93,17 +93,17 @@ class Flat(Table, kind="flat"):
     def _only(self) -> FlatPart:
         if len(self.parts) != 1:
             kinds = ", ".join(str(part.packed.dtype) for part in self.parts)
-            raise WalkError(f"there is a vector for each of {kinds}; go through flat.parts")
+            raise WalkError(f"there are several vectors, one each for {kinds}; use flat.parts")
         return self.parts[0]
 
     def check(self) -> None:
-        """Checks every leaf and every gradient, however many there are: copies gradients that were replaced back into
-        the vector, and raises where a leaf no longer lies in it."""
+        """Checks every leaf and every gradient, however many there are. Copies gradients that were replaced back into
+        the vector, and raises if a leaf is no longer in it."""
         for part in self.parts:
             part.check()
 
     def undo(self) -> Any:
-        """Gives every leaf, and its gradient, memory of its own again; returns the model."""
+        """Gives every leaf and its gradient their own memory again; returns the model."""
         for part in self.parts:
             part.packed.undo()
         _follow(self.tree.columns, self._followers)
@@ -125,7 +125,7 @@ _flats: "WeakValueDictionary[int, Flat]" = WeakValueDictionary()
 
 
 def flat_of(model: Any) -> Flat | None:
-    """The Flat of a model that was made flat; None once the caller has dropped it, or undone it."""
+    """The Flat of a model; None if there is none, or if the caller has dropped or undone it."""
     if isinstance(model, Flat):
         return model
     flattened = _flats.get(id(model))
@@ -133,10 +133,10 @@ def flat_of(model: Any) -> Flat | None:
 
 
 def flat(model: Any) -> Flat:
-    """Puts all trainable leaves, and their gradients, into one vector each; every leaf becomes a live view.
+    """Moves all trainable leaves into one vector, and their gradients into another; every leaf becomes a live view.
 
-    An optimizer is then a few vector lines, whatever the number of leaves. Parameters stay the objects they are, ties
-    stay tied, state dicts stay as they were. There is one vector for each dtype and device.
+    An optimizer is then a few lines of vector code, whatever the number of leaves. Parameters remain the same objects,
+    ties remain tied, and state dicts do not change. There is one vector for each dtype and device.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
@@ -170,7 +170,7 @@ def _flattened(t: Tree) -> Flat:
 
 
 def _slots(columns: Columns, leaf: int) -> list[DictSlot]:
-    """The slots of a leaf under each of its names, and of every node above it."""
+    """The slots of a leaf under each of its names, and the slots of every node above it."""
     slots = []
     for row in columns.rows_of(leaf):
         node, name = columns.row_nodes[row], columns.row_names[row]
@@ -185,10 +185,10 @@ def _slots(columns: Columns, leaf: int) -> list[DictSlot]:
 
 
 def _check(t: Tree, leaves: list[int]) -> None:
-    """Raises, before anything is changed, where a leaf cannot become a view of a vector."""
+    """Raises, before anything is changed, if a leaf cannot become a view of a vector."""
     columns = t.columns
     if not leaves:
-        raise WalkError("there is nothing to flatten: no leaf is trained")
+        raise WalkError("there is nothing to flatten: there are no trainable parameters")
     for leaf in leaves:
         value = columns.current(leaf)
         if reason := columns.home(value).capability(Packing).cannot_pack(value):
@@ -197,19 +197,19 @@ def _check(t: Tree, leaves: list[int]) -> None:
     for members, _ in columns.overlaps:
         if packed.intersection(members):
             names = " and ".join(columns.row_text(leaf) for leaf in members)
-            raise WalkError(f"cannot flatten {names}: they share memory and are not tied; nothing was changed")
+            raise WalkError(f"cannot flatten {names}: they share memory but are not tied; nothing was changed")
     for leaf in leaves:
         for row in columns.further_rows.get(leaf, ()):
             op = columns.row_op(row)
             if op == "view" and op.slices is None:
                 raise WalkError(
-                    f"cannot flatten {columns.row_text(leaf)}: {columns.row_text(row)} lies in it in a way that no "
-                    "slice says; nothing was changed"
+                    f"cannot flatten {columns.row_text(leaf)}: {columns.row_text(row)} is a view of it that no slice "
+                    "describes; nothing was changed"
                 )
 
 
 class _Follower(NamedTuple):
-    """An array over the memory of a leaf that is not the array of the leaf itself. Where the leaf moves, it follows."""
+    """Another array over the memory of a leaf, which must move along with the leaf."""
 
     array: Any
     leaf_array: Any
@@ -230,13 +230,13 @@ def _followers(t: Tree, leaves: list[int]) -> list[_Follower]:
 
 
 def _follow(columns: Columns, followers: list[_Follower]) -> None:
-    """Points arrays to where their leaf lies now."""
+    """Points arrays to the current memory of their leaf."""
     for array, leaf_array, op in followers:
         home = columns.home(array)
         home.capability(Packing).repoint(array, home.capability(Viewing).seen_through(leaf_array, op))
 
 
 def _is_view(home: Home, owner: Any, name: str) -> bool:
-    """Whether the leaf of an owner is a view that its home computes from a leaf elsewhere."""
+    """Whether the leaf with this name is a view that its home computes from another leaf."""
     viewing = offer(home, Viewing)
     return viewing is not None and viewing.view_source(owner, name) is not None

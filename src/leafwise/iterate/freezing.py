@@ -26,9 +26,9 @@ def freeze(model: M, where: Any) -> M: ...
 def freeze(model: Any, where: Any) -> Any:
     """Keeps leaves as they are while the rest is trained; returns the model.
 
-    Parameters get no gradient any more, and lose the one they have, so that no optimizer steps them. Buffers that drift
-    stay put as well: a batch norm whose running statistics are frozen normalizes by them, also after `train()`. A
-    query that matches nothing is an error. What is frozen is shown by the tree, and logged under "leafwise".
+    Frozen parameters get no gradients, and lose those they have, so that no optimizer steps them. Buffers that change
+    in training are frozen, too: a batch norm with frozen running statistics normalizes by them, even after `train()`.
+    A query that matches nothing is an error. The tree shows which leaves are frozen, and the logger "leafwise" logs it.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
@@ -45,7 +45,7 @@ def thaw(model: Tree, where: Any) -> Any: ...
 @overload
 def thaw(model: M, where: Any) -> M: ...
 def thaw(model: Any, where: Any) -> Any:
-    """Lets leaves be trained again, and frozen buffers drift; returns the model.
+    """Makes leaves trainable again, and lets frozen buffers change again; returns the model.
 
     >>> import torch, leafwise as lw
     >>> net = lw.freeze(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)), "**")
@@ -68,7 +68,7 @@ def _changed(t: Tree, where: Any, trainable: bool, verb: str) -> Any:
         raise nothing_matches(t, where)
     parameters = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "parameter"]
     if trainable and not all(_is_float(columns, leaf) for leaf in parameters):
-        # Integer parameters cannot be trained. That is an error only where the query matches nothing else.
+        # Integer parameters cannot be trained. That is an error only if the query matches no others.
         parameters = [leaf for leaf in parameters if _is_float(columns, leaf)] or parameters
     drifting = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "buffer" and _drifts(columns, leaf)]
     _check(columns, leaves, parameters, drifting, verb)
@@ -98,10 +98,10 @@ def _drifts(columns: Columns, leaf: int) -> bool:
 
 
 def _check(columns: Columns, leaves: list[int], parameters: list[int], drifting: list[int], verb: str) -> None:
-    """Raises, before anything is changed, where a leaf cannot be frozen or thawed."""
+    """Raises, before anything is changed, if a leaf cannot be frozen or thawed."""
     if not parameters and not drifting:
         names = listed([columns.row_text(leaf) for leaf in leaves], 3)
-        raise RuleError(f"cannot {verb} {names}: no parameter, and no buffer that training is known to change")
+        raise RuleError(f"cannot {verb} {names}: neither a parameter nor a buffer that training is known to change")
     for leaf in parameters:
         value = columns.current(leaf)
         if reason := columns.home(value).capability(Freezing).cannot_train(value, verb == "thaw"):
@@ -109,15 +109,15 @@ def _check(columns: Columns, leaves: list[int], parameters: list[int], drifting:
 
 
 def _check_memory(columns: Columns, frozen: set[int]) -> None:
-    """Raises where training another leaf would change a frozen one, since they lie in the same memory."""
+    """Raises if training another leaf would change a frozen one, because they share memory."""
     for members, _ in columns.overlaps:
         for leaf in members:
             if leaf not in frozen and frozen.intersection(members) and columns.facts([leaf])[0].spec.trainable:
                 first = next(member for member in members if member in frozen)
                 frozen_name, trained_name = columns.row_text(first), columns.row_text(leaf)
                 raise RuleError(
-                    f"cannot freeze {frozen_name}: {trained_name} lies in the same memory and is trained; freeze both, "
-                    f'or lw.tie(model, "{trained_name}", to="{frozen_name}"); nothing was changed'
+                    f"cannot freeze {frozen_name}: {trained_name} shares its memory and is trained; nothing was "
+                    f'changed; freeze both, or tie them: lw.tie(model, "{trained_name}", to="{frozen_name}")'
                 )
 
 

@@ -1,4 +1,4 @@
-"""`lw.groups`: parameter groups for an optimizer, by rules, with an account of every leaf."""
+"""`lw.groups`: parameter groups for an optimizer, made by rules, with an account of every leaf."""
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -20,8 +20,8 @@ from leafwise.iterate.rules import Rule, checked_rules, matches_nothing
 
 
 class RuleAccount(NamedTuple):
-    """What one rule matched: trainable leaves with their parameters, and frozen leaves. `note` says what the rule went
-    by, where that was not its query alone: which blocks, or what the model itself says."""
+    """What one rule matched: how many trainable leaves and parameters, and how many frozen leaves. `note` says what
+    else the rule used besides its query: the blocks it found, or a method of the model."""
 
     rule: str
     options: dict[str, Any]
@@ -32,7 +32,7 @@ class RuleAccount(NamedTuple):
 
 
 class GroupAccount(NamedTuple):
-    """What one group holds. `decayed` is None where the optimizer's default decides."""
+    """The size of one group and its options. `decayed` is None if the optimizer's default decides."""
 
     options: dict[str, Any]
     leaves: int
@@ -41,10 +41,10 @@ class GroupAccount(NamedTuple):
 
 
 class Groups(Table, list[dict[str, Any]], kind="groups"):
-    """The groups, as `torch.optim` takes them; prints as an account. See `lw.groups`.
+    """The groups, as `torch.optim` expects them; prints as an account. See `lw.groups`.
 
-    `rules` and `groups` are the account, line by line. `uncovered` are the leaves that no rule covers, which take the
-    optimizer's defaults; `frozen` those that are left out because they are not trained.
+    `rules` and `groups` are the lines of the account. `uncovered` are the leaves that no rule covers, which get the
+    optimizer's defaults; `frozen` are the leaves that are left out because they are not trained.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], rules: list[RuleAccount], accounts: list[GroupAccount]):
@@ -64,13 +64,13 @@ def groups(
     optimizer: Any = None,
     **options: Any,
 ) -> Groups:
-    """Every trainable leaf in exactly one group, with the options that rules give it; prints an account.
+    """Puts every trainable leaf into exactly one group, with the options that rules give it; prints as an account.
 
-    Later rules override the options they name; `options` hold for all leaves before any rule. A rule that matches
-    nothing is an error. A leaf that no rule covers takes the optimizer's defaults and is listed; with `strict=True` it
-    is an error. A shared leaf counts once, and its names must agree, unless a rule with `wins=True` settles it. Frozen
-    leaves are left out. `optimizer` is the class that will get the groups: then options that it does not know are
-    an error; without it, options that no optimizer of the framework knows.
+    Later rules override the options they name; `options` apply to all leaves before any rule. A rule that matches
+    nothing is an error. A leaf that no rule covers gets the optimizer's defaults and is listed; with `strict=True` it
+    is an error. A tied leaf counts once, and its names must agree, unless a rule with `wins=True` settles it. Frozen
+    leaves are left out. `optimizer` is the class that will get the groups, and options that it does not have are an
+    error; without it, options that no optimizer of the framework has are an error.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8))
@@ -84,7 +84,7 @@ def groups(
 
 
 class _GroupBuilder:
-    """Sorts leaves into groups. A leaf is known by its number; `tied` has the rows of those with several names."""
+    """Sorts leaves into groups. Leaves are identified by number; `tied` has the rows of leaves with several names."""
 
     def __init__(self, t: Tree, rules: list[Rule], strict: bool, optimizer: Any, options: dict[str, Any]) -> None:
         self.tree, self.rules = t, rules
@@ -104,7 +104,7 @@ class _GroupBuilder:
             raise RuleError(f'no rule covers {names}; begin with Rule("**", …), or leave out strict=True')
 
     def _sort_leaves(self) -> None:
-        """Finds the leaves that are trained and those that are frozen. Others, such as buffers, are left out."""
+        """Separates trained leaves from frozen ones. Others, such as buffers, are left out."""
         rows = self.tree.first_rows
         columns = self.columns
         known: dict[int, tuple[bool | None, int]] = {}
@@ -118,9 +118,9 @@ class _GroupBuilder:
         self.tied = {leaf: rows for leaf, rows in tied.items() if leaf in self.trained or leaf in self.frozen}
         if not self.trained:
             raise RuleError(
-                f"there is nothing to train: all {len(self.frozen):,} parameters are frozen; lw.thaw(model, …) first"
+                f"nothing to train: all {len(self.frozen):,} parameters are frozen; thaw some first: lw.thaw(model, …)"
                 if self.frozen
-                else "there is nothing to train: there are no parameters"
+                else "nothing to train: there are no parameters"
             )
 
     def _row(self, leaf: int) -> int:
@@ -137,18 +137,18 @@ class _GroupBuilder:
         for rule, name in [(rule, name) for rule, names in by_source for name in names]:
             source = "lw.groups" if rule is None else repr(rule)
             if name in ("params", "param_names"):
-                raise RuleError(f"{source}: {name!r} is filled by lw.groups and cannot be an option")
+                raise RuleError(f"{source}: {name!r} is set by lw.groups and cannot be an option")
             if known is not None and name not in known:
                 where = "" if rule is None else self._first_match(rule)
                 near = get_close_matches(name, sorted(known), n=1)
                 if who:
-                    instead = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(known))}"
+                    instead = f"did you mean {near[0]!r}?" if near else f"its options are {', '.join(sorted(known))}"
                     raise RuleError(f"{source}{where}: {who} has no option {name!r}; {instead}")
-                instead = f"did you mean {near[0]!r}?" if near else "for one of your own: lw.groups(…, optimizer=Mine)"
+                instead = f"did you mean {near[0]!r}?" if near else "for your own: lw.groups(…, optimizer=Mine)"
                 raise RuleError(f"{source}{where}: no optimizer of {home.name} has an option {name!r}; {instead}")
 
     def _first_match(self, rule: Rule) -> str:
-        """The first leaf that a rule matches, for a message; empty where it matches none."""
+        """The first leaf that a rule matches, for a message; empty if it matches none."""
         rows = rule.query.names(self.columns, self.tree.root, self.tree.rows)
         return f" for {self.columns.row_text(rows[0])}" if rows else ""
 
@@ -164,7 +164,7 @@ class _GroupBuilder:
             if len(frozen) == len(matched) and rule.options != {"weight_decay": 0.0}:
                 names = listed([self.columns.row_text(row) for row in frozen], 3)
                 raise RuleError(
-                    f"{rule!r} matches only what is frozen: {names}; drop the rule, or lw.thaw(model, {rule.where!r})"
+                    f"{rule!r} matches only frozen leaves: {names}; drop the rule, or lw.thaw(model, {rule.where!r})"
                 )
 
     # -- the result --------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class _GroupBuilder:
     def _members(
         members: list[tuple[dict[str, Any], list[int]]], by_value: dict[object, list[int]], option_set: OptionSet
     ) -> list[int]:
-        """The leaves of the group with these options, which is added where there is none yet."""
+        """The leaves of the group with these options. The group is added if there is none yet."""
         new = option_set.options
         try:
             value: object = frozenset(new.items())
@@ -230,8 +230,8 @@ class _GroupBuilder:
 
 
 def _is_trained(facts: Facts) -> bool | None:
-    """Whether a leaf is trained; None where it does not belong in an optimizer. Where its home does not say, as for a
-    file, floating-point leaves count as trained."""
+    """Whether a leaf is trained; None if it does not belong in an optimizer. If its home does not know, as for a file,
+    floating-point leaves count as trained."""
     spec = facts.spec
     if facts.kind != "parameter":
         return None

@@ -28,8 +28,8 @@ from leafwise.iterate.rules import Rule, checked_rules, matches_nothing
 
 
 class InitJob(NamedTuple):
-    """A leaf and the options of its initializer, by a rule that matches the name at `row`. `key` is the path that its
-    numbers are drawn from."""
+    """A leaf, and the initializer options that a rule gives to its name at `row`. `key` is the path that seeds its
+    random numbers."""
 
     leaf: int
     row: int
@@ -40,8 +40,8 @@ class InitJob(NamedTuple):
 
 
 class _ParameterRule(Rule):
-    """A rule as the caller wrote it: for the parameters that match, and for buffers only if it matches nothing else,
-    since `**` is hardly meant for tables and running statistics."""
+    """Limits a rule of the caller to parameters. It applies to buffers only if it matches nothing else, since `**` is
+    hardly meant for lookup tables and running statistics."""
 
     def __init__(self, rule: Rule) -> None:
         super().__init__(rule.where, wins=rule.wins, **rule.options)
@@ -63,7 +63,7 @@ class _ParameterRule(Rule):
 
 
 def plan_jobs(t: Tree, rules: list[Rule]) -> list[InitJob]:
-    """A job for each leaf that gets initial values; raises where a rule is wrong, or a parameter has none."""
+    """A job for each leaf that gets initial values; raises if a rule is wrong, or if no rule covers a parameter."""
     columns = t.columns
     for rule in rules:
         if "init" in rule.options:
@@ -79,11 +79,13 @@ def plan_jobs(t: Tree, rules: list[Rule]) -> list[InitJob]:
                 jobs.append(InitJob(leaf, row, key_of(columns, leaf), options, rule_text, columns.row_text(row)))
             elif columns.facts([leaf])[0].spec.device == "meta":
                 name = columns.row_text(rows[0])
-                raise RuleError(f"{name} by {rule_text}: init=None keeps what is there, and on meta there is nothing")
+                raise RuleError(
+                    f"{name} by {rule_text}: init=None keeps the present values, and on meta there are none"
+                )
         elif options:
             rule_text = cascade.rule_of(option_set, next(iter(options)))
             name = columns.row_text(rows[0])
-            raise RuleError(f"{name}: {rule_text} names no initializer, and no rule before it does")
+            raise RuleError(f"{name}: {rule_text} has no init=, and neither has any rule before it")
         elif columns.leaf_kind(leaf) == "parameter":
             uncovered.append(rows[0])
     if uncovered:
@@ -93,8 +95,8 @@ def plan_jobs(t: Tree, rules: list[Rule]) -> list[InitJob]:
 
 
 def declared_distributions(t: Tree, rules: Any) -> Iterator[tuple[int, str, Distribution]]:
-    """The distributions that rules declare: each leaf, the rule, and its distribution. `rules=True` means those of the
-    layers themselves. Callables are left out, since only calling them would show what they make."""
+    """The distributions that rules declare, as triples of leaf, rule and distribution. `rules=True` means the defaults
+    of the layers. Callables are left out, since their values are not known before they are called."""
     before, own_rules = ([LayerDefaults()], []) if rules is True else ([], checked_rules(rules))
     columns = t.columns
     names, cascade = _cascade(t, before, own_rules)
@@ -108,7 +110,7 @@ def declared_distributions(t: Tree, rules: Any) -> Iterator[tuple[int, str, Dist
 
 
 def _cascade(t: Tree, before: Sequence[Rule], rules: list[Rule]) -> tuple[dict[int, list[int]], Cascade]:
-    """The rows of each leaf that may get initial values, and their options; raises where a rule matches nothing."""
+    """The rows of each leaf that may get initial values, and their options; raises if a rule matches nothing."""
     columns = t.columns
     leaves = [columns.ties.get(row, row) for row in t.first_rows]
     tied = tied_names(t)
@@ -128,19 +130,19 @@ def _uncovered(columns: Columns, rows: list[int]) -> RuleError:
     proposal = f'init="{init}"' if init else 'init="normal", std=0.02'
     return RuleError(
         f"no rule says how to initialize {leaves}; nothing was changed; add "
-        f'Rule("{names[0].path}", {proposal}), or init=None to keep what is there'
+        f'Rule("{names[0].path}", {proposal}), or init=None to keep its present values'
     )
 
 
 def _check_memory(columns: Columns, jobs: list[InitJob]) -> None:
-    """Raises where filling one leaf would overwrite another that lies in the same memory."""
+    """Raises if filling one leaf would overwrite another, because they share memory."""
     filled = {job.leaf for job in jobs}
     for members, _ in columns.overlaps:
         names = [columns.row_text(leaf) for leaf in members if leaf in filled]
         if len(names) > 1:
             raise RuleError(
-                f"{' and '.join(names)} lie in the same memory and are not tied; nothing was changed; "
-                f'lw.tie(model, "{names[1]}", to="{names[0]}") first'
+                f"cannot initialize {' and '.join(names)}: they share memory but are not tied; nothing was changed; "
+                f'tie them first: lw.tie(model, "{names[1]}", to="{names[0]}")'
             )
 
 
@@ -148,7 +150,7 @@ def _check_memory(columns: Columns, jobs: list[InitJob]) -> None:
 
 
 def values_for(columns: Columns, job: InitJob) -> Any:
-    """What goes into a leaf: a distribution, or the array that a callable made."""
+    """The initial values of a leaf: a distribution, or the array that a callable returned."""
     owner = columns.node_objects[columns.row_nodes[job.row]]
     context = LeafContext(Leaf(columns, job.leaf, job.row), owner, _SiblingLeaves(columns, job.row))
     spec = columns.facts([job.leaf])[0].spec
@@ -164,15 +166,15 @@ def values_for(columns: Columns, job: InitJob) -> Any:
             return values
         return checked_array(columns.home(columns.current(job.leaf)).capability(Filling).as_numpy(values), spec)
     except (Error, InitializerError) as error:
-        raise RuleError(f"{who}: {error}; the leaves before it are initialized") from error
+        raise RuleError(f"{who}: {error}; the leaves before it were initialized") from error
     except Exception as error:
         raise RuleError(
-            f"{who}: the callable raised {type(error).__name__}: {error}; the leaves before it are initialized"
+            f"{who}: the callable raised {type(error).__name__}: {error}; the leaves before it were initialized"
         ) from error
 
 
 def _explained(who: str, ask: Callable[[], Any]) -> Any:
-    """What `ask` returns; its `InitializerError` becomes an error that begins with who is concerned."""
+    """Returns the result of `ask`. An `InitializerError` becomes a `RuleError` whose message begins with `who`."""
     try:
         return ask()
     except InitializerError as error:

@@ -1,4 +1,4 @@
-"""`lw.initialize`: initial values by rule and role, each leaf drawn from its own path."""
+"""`lw.initialize`: initial values by rule and role, with random numbers seeded by the path of each leaf."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -32,16 +32,15 @@ def initialize(model: M, rules: Iterable[Rule] | None = None, seed: int = 0, *, 
 def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *, progress: bool = False) -> Any:
     """Gives every parameter an initial value, by rule; returns the model.
 
-    `Rule(where, init="kaiming_normal")` names an initializer and its options; `init=None` keeps what is there, and a
-    callable is given the leaf and its owner's other leaves by name, and returns an array, or options such as
-    `{"init": "normal", "std": 0.02}`. Callables come last, when other leaves have their values. Later rules override
-    earlier ones; before all of them, each layer of PyTorch has the distribution of its own `reset_parameters`. A rule
-    is for the parameters that match, and for buffers if it matches nothing else. A parameter for which no rule says
-    anything is an error.
+    `Rule(where, init="kaiming_normal")` names an initializer and its options. `init=None` keeps the present values. A
+    callable is called with the leaf and its owner's other leaves by name, and returns an array, or options such as
+    `{"init": "normal", "std": 0.02}`; callables run last, when the other leaves have their values. Later rules override
+    earlier ones; the defaults are the distributions that PyTorch's layers use in `reset_parameters`. A rule applies to
+    the parameters that match, or to buffers if it matches no parameters. A parameter that no rule covers is an error.
 
-    Element i of a leaf is a function of seed, path and i: adding a layer changes no other, and the same paths get the
-    same values in every framework and on every device. A model on meta gets memory; a lazy layer is filled when its
-    shape is known.
+    Element i of a leaf depends only on seed, path and i. So adding a layer does not change the others, and the same
+    paths get the same values in every framework and on every device. A model on meta gets memory; a lazy layer is
+    filled when its shape is known.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
@@ -58,7 +57,7 @@ def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *
 
 
 class _Initialization:
-    """One call of `lw.initialize`. All that can be checked is checked before the first leaf is filled."""
+    """One call of `lw.initialize`. Everything that can be checked is checked before the first leaf is filled."""
 
     def __init__(self, t: Tree, rules: list[Rule], seed: int, progress: bool) -> None:
         self.tree, self.seed, self.progress = t, seed, progress
@@ -66,8 +65,7 @@ class _Initialization:
         self.jobs = plan_jobs(t, rules)
 
     def result(self) -> Any:
-        """Fills the leaves and returns the model. Callables come last, since they may read the values of other
-        leaves."""
+        """Fills the leaves and returns the model. Callables run last, since they may read other leaves."""
         columns = self.columns
         lazy = self._lazy_jobs()
         now = [job for job in self.jobs if columns.row_nodes[job.leaf] not in lazy]
@@ -83,7 +81,7 @@ class _Initialization:
             for job in now:
                 if job.leaf not in distributions and (newest := filler.fill([(job, values_for(columns, job))])):
                     new |= newest
-                    # A tree that cannot change is rebuilt with all new arrays; elsewhere the earlier ones are in place.
+                    # A tree that cannot be changed in place is rebuilt with all new arrays so far.
                     in_place = columns.home(newest[job.leaf]).in_place
                     root = with_leaves(self.tree, newest if in_place else new)
         for node, jobs in lazy.items():
@@ -91,11 +89,13 @@ class _Initialization:
             deferred = _DeferredInit(self.seed, jobs, [columns.row_names[job.leaf] for job in jobs])
             columns.home(owner).capability(Filling).when_shaped(owner, deferred)
         self._recompute()
-        _log.info("initialized %s of %s leaves; the others when their shape is known", len(now), len(self.jobs))
+        _log.info(
+            "initialized %s of %s leaves; the others follow when their shapes are known", len(now), len(self.jobs)
+        )
         return root
 
     def _lazy_jobs(self) -> dict[int, list[InitJob]]:
-        """All jobs of the nodes that have a leaf whose shape is not known yet, by node."""
+        """The jobs of all nodes that have a leaf of unknown shape, by node."""
         nodes = [self.columns.row_nodes[job.leaf] for job in self.jobs]
         facts = self.columns.facts([job.leaf for job in self.jobs])
         lazy: dict[int, list[InitJob]] = {
@@ -107,7 +107,7 @@ class _Initialization:
         return lazy
 
     def _target(self, job: InitJob) -> tuple[Any, bool]:
-        """The array to fill, and whether it replaces the present one."""
+        """The array to fill, and whether it replaces the leaf's current array."""
         columns = self.columns
         value = columns.current(job.leaf)
         home = columns.home(value)
@@ -124,7 +124,7 @@ class _Initialization:
         return value, False
 
     def _recompute(self) -> None:
-        """Computes the buffers on meta for which there is no rule."""
+        """Computes the buffers that are still on meta because no rule covers them."""
         rows = [row for row in self.tree.rows if self.columns.row_kinds[row] in ("buffer", "transient")]
         values, left = recomputed(self.columns, rows)
         for row, value in values.items():
@@ -134,8 +134,8 @@ class _Initialization:
             names = listed([self.columns.row_text(row) for row in left])
             warn(
                 escape(
-                    f"no rule says how to initialize the buffers {names}, and leafwise does not know how to compute "
-                    "them: still on meta; make them as the model does when it is built"
+                    f"the buffers {names} are still on meta: no rule covers them, and leafwise does not know how to "
+                    "compute them; compute them as the model's constructor does"
                 )
             )
 
@@ -149,7 +149,7 @@ class _JobFiller:
         self._columns, self._seed, self._targets, self._count = columns, seed, targets, count
 
     def fill(self, jobs: list[tuple[InitJob, Any]]) -> dict[int, Any]:
-        """Fills the target of each job with its values; gives those that replace the present array, by leaf."""
+        """Fills the target of each job with its values. Returns the arrays that replace current ones, by leaf."""
         new = {}
         for job, values in jobs:
             target, replaces = self._targets[job.leaf]
@@ -162,8 +162,8 @@ class _JobFiller:
 
 
 class _DeferredInit:
-    """Initializes the leaves of a lazy layer once their shapes are known. A class and not a closure, so that the model
-    can be pickled until then."""
+    """Initializes the leaves of a lazy layer once their shapes are known. It is a class, not a closure, so that the
+    model can be pickled in the meantime."""
 
     def __init__(self, seed: int, jobs: list[InitJob], names: list[str]) -> None:
         self.seed, self.jobs, self.names = seed, jobs, names

@@ -1,4 +1,4 @@
-"""Initializers by name: the distribution that each means for a leaf."""
+"""Initializers by name, and the distribution that each gives for a leaf."""
 
 import inspect
 import math
@@ -14,13 +14,13 @@ from leafwise.iterate.distributions import constant, normal, uniform
 
 
 class Orthogonal(NamedTuple):
-    """A matrix with orthogonal rows or columns. Unlike other distributions it needs the whole leaf at once."""
+    """A matrix with orthogonal rows or columns. Unlike other distributions, it must be drawn as a whole."""
 
     gain: float
 
 
 class Padded(NamedTuple):
-    """Random numbers with one row of zeros, as embeddings have for padding."""
+    """Random numbers with one row of zeros, for the padding index of embeddings."""
 
     draw: Draw
     zero_row: int
@@ -30,7 +30,7 @@ Distribution = Draw | Orthogonal | Padded
 
 
 class LeafContext(NamedTuple):
-    """A leaf that gets initial values, the layer that owns it, and the layer's other leaves by name."""
+    """A leaf to initialize, the layer that owns it, and the layer's other leaves by name."""
 
     leaf: Leaf
     owner: Any
@@ -38,7 +38,7 @@ class LeafContext(NamedTuple):
 
 
 class InitializerError(Exception):
-    """Why an initializer does not fit a leaf. The caller adds the path and the rule."""
+    """An initializer does not fit a leaf, for the given reason. The caller adds the path and the rule."""
 
 
 # -- fans ----------------------------------------------------------------------------------------------------
@@ -47,24 +47,24 @@ _SPACE = {"d", "h", "w"}
 
 
 def fans(leaf: Leaf) -> tuple[int, int]:
-    """Fan-in and fan-out of a leaf, from its axes: how many inputs each output has, and how many outputs each input."""
+    """Fan-in and fan-out of a leaf, from its axes: the inputs of each output, and the outputs of each input."""
     sizes = dict(zip(leaf.axes or (), leaf.shape or (), strict=False))
     if not {"in", "out"} <= sizes.keys() or sizes.keys() - {"in", "out"} - _SPACE:
-        axes = f"its axes are {', '.join(leaf.axes)}" if leaf.axes else "nobody says what its axes mean"
+        axes = f"its axes are {', '.join(leaf.axes)}" if leaf.axes else "its axes are not known"
         raise InitializerError(
-            f"the fans are the sizes of its axes in and out, and {axes}; "
-            "use normal, uniform or another initializer without fans, or lw.add_roles"
+            f"fan-in and fan-out need the axes in and out, but {axes}; "
+            "use an initializer without fans, such as normal or uniform, or declare the axes with lw.add_roles"
         )
     space = math.prod(size for axis, size in sizes.items() if axis in _SPACE)
     fan_in, fan_out = sizes["in"] * space, sizes["out"] * space
-    # PyTorch takes the other axis of a transposed convolution, which stores its weight the other way round.
+    # PyTorch exchanges the fans of transposed convolutions, because their weights are stored with in before out.
     return (fan_out, fan_in) if leaf.role == "conv_transpose.weight" else (fan_in, fan_out)
 
 
 def _fan(leaf: Leaf, mode: str) -> float:
     fan_in, fan_out = fans(leaf)
     if mode not in ("fan_in", "fan_out", "fan_avg"):
-        raise InitializerError(f"mode= takes 'fan_in', 'fan_out' or 'fan_avg', not {mode!r}")
+        raise InitializerError(f"mode= must be 'fan_in', 'fan_out' or 'fan_avg', not {mode!r}")
     return {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode] or 1
 
 
@@ -72,7 +72,7 @@ def _gain(nonlinearity: str, slope: float) -> float:
     gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
     gains["leaky_relu"] = math.sqrt(2 / (1 + slope**2))
     if nonlinearity not in gains:
-        raise InitializerError(f"nonlinearity= takes {', '.join(gains)}, not {nonlinearity!r}")
+        raise InitializerError(f"nonlinearity= must be one of {', '.join(gains)}, not {nonlinearity!r}")
     return gains[nonlinearity]
 
 
@@ -160,20 +160,20 @@ INITIALIZERS: dict[str, Callable[..., Distribution]] = {
 
 # -- of layers -------------------------------------------------------------------------------------------------
 
-# Initializers of PyTorch's own layers that have no name of their own there. Rules print these.
+# Names for initializers of PyTorch's layers that are unnamed there. They appear in messages.
 AS_WIDE_AS_WEIGHT = "uniform, as wide as its weight"
 BY_HIDDEN_SIZE = "uniform, by the hidden size"
 NORMAL_BUT_FOR_PADDING = "normal, but for padding"
 
 
 def _bound_of_weight(context: LeafContext) -> Distribution:
-    """The bound of a bias follows from the fan-in of the weight beside it; that of a bilinear weight from its own first
-    input."""
+    """The bound for a bias follows from the fan-in of its layer's weight; the bound for a bilinear weight follows from
+    the size of its first input."""
     leaves = [context.leaf, *context.siblings.values()]
     weight = next((leaf for leaf in leaves if (leaf.role or "").endswith(".weight")), None)
     if weight is None:
         raise InitializerError(
-            "a bias is as wide as the weight beside it, and there is none; give it a rule of its own"
+            "the default range of a bias follows from the weight of its layer, and there is none; add a rule for it"
         )
     if weight.role == "bilinear.weight":
         return _symmetric(1 / math.sqrt((weight.shape or (0, 0))[1] or 1))
@@ -202,32 +202,32 @@ _TAKES = {name: tuple(inspect.signature(make).parameters)[1:] for name, make in 
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raises where an initializer is not known, or does not take an option. Needs no leaf."""
+    """Raises if an initializer is unknown, or has no option of a given name. Needs no leaf."""
     init = options.get("init")
     if init is None or callable(init):
         further = [name for name in options if name != "init"]
         if further:
-            raise InitializerError(f"{'a callable' if callable(init) else 'init=None'} takes no {further[0]!r}")
+            raise InitializerError(f"{'a callable' if callable(init) else 'init=None'} takes no option {further[0]!r}")
         return
     if isinstance(init, str) and init in _OF_LAYERS:
         further = [name for name in options if name not in ("init", "zero_row")]
         if further:
             raise InitializerError(
-                f"what the layer begins with takes no {further[0]!r}; name an initializer: init='normal', …"
+                f"the default of the layer takes no option {further[0]!r}; name an initializer: init='normal', …"
             )
         return
     if not isinstance(init, str) or init not in INITIALIZERS:
         near = get_close_matches(str(init), INITIALIZERS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(INITIALIZERS)}, or a callable"
-        raise InitializerError(f"no initializer is called {init!r}; {hint}")
+        hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(INITIALIZERS)} or a callable"
+        raise InitializerError(f"unknown initializer {init!r}; {hint}")
     for name in options:
         if name != "init" and name not in _TAKES[init]:
-            takes = ", ".join(_TAKES[init]) or "nothing"
-            raise InitializerError(f"{init!r} takes no {name!r}; it takes {takes}")
+            takes = ", ".join(_TAKES[init]) or "none"
+            raise InitializerError(f"{init!r} takes no option {name!r}; its options are: {takes}")
 
 
 def initial_values_of(context: LeafContext, options: Mapping[str, Any]) -> Any:
-    """What an initializer means for a leaf: a distribution, or what a callable returned for an array."""
+    """The initial values of a leaf: a distribution, or the array that a callable returned."""
     init = options.get("init")
     if init is None:
         raise InitializerError(f"the callable returned options without 'init': {dict(options)}")
@@ -244,22 +244,22 @@ def initial_values_of(context: LeafContext, options: Mapping[str, Any]) -> Any:
 
 
 def _checked(distribution: Distribution, options: Mapping[str, Any]) -> Distribution:
-    """The distribution; raises where its options are not finite numbers."""
+    """Returns the distribution; raises if its options are not finite numbers."""
     fields = distribution.draw if isinstance(distribution, Padded) else distribution
     options_text = ", ".join(f"{name}={value!r}" for name, value in options.items())
     drawn = fields[1:] if isinstance(fields, Draw) else fields  # without the name of the shape
     if not all(isinstance(field, int | float) for field in drawn):
-        raise InitializerError(f"{options_text}: these must be numbers")
+        raise InitializerError(f"{options_text}: options must be numbers")
     if isinstance(fields, Draw) and fields.scale:
         if not all(math.isfinite(field) for field in drawn):
-            raise InitializerError(f"{options_text}: these must be finite")
+            raise InitializerError(f"{options_text}: options must be finite")
         if fields.scale < 0:
-            raise InitializerError(f"{options_text}: the width is below zero")
+            raise InitializerError(f"{options_text}: the std or width must not be negative")
     return distribution
 
 
 def check_fits(distribution: Distribution, spec: Spec) -> None:
-    """Raises where numbers of a distribution do not fit the dtype of a leaf."""
+    """Raises if the numbers of a distribution do not fit the dtype of a leaf."""
     if not is_castable(spec.dtype):
         raise InitializerError(f"leafwise does not cast to {spec.dtype}")
     if is_float(spec.dtype):
@@ -271,13 +271,13 @@ def check_fits(distribution: Distribution, spec: Spec) -> None:
 
 
 def checked_array(array: Any, spec: Spec) -> Any:
-    """The array or number that a callable made for a leaf; raises where it does not fit the leaf."""
+    """The array or number that a callable returned for a leaf; raises if it does not fit the leaf."""
     kind = array.dtype.kind
     if kind not in "biufc" and array.dtype.type.__module__ != "ml_dtypes":
-        raise InitializerError(f"the callable returned no numbers: {array.dtype} of shape {array.shape}")
+        raise InitializerError(f"the callable must return numbers, not {array.dtype} of shape {array.shape}")
     if kind == "c" and number_kind(spec.dtype) != "complex":
         raise InitializerError(f"complex numbers do not fit into {spec.dtype}")
     if array.shape not in ((), spec.shape):
-        raise InitializerError(f"it has the shape {spec.shape}, and was given {array.shape}")
+        raise InitializerError(f"the callable returned the shape {array.shape}, but the leaf has {spec.shape}")
     wide = "float64" if kind == "f" and array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
     return array.astype(wide)

@@ -1,4 +1,4 @@
-"""The initial values of PyTorch's own layers, as the first rule of `lw.initialize`."""
+"""The default initial values of PyTorch's layers, as the first rule of `lw.initialize`."""
 
 import math
 from collections.abc import Collection, Hashable, Iterable
@@ -38,7 +38,7 @@ _BY_ROLE: dict[str, dict[str, Any]] = {
 
 
 class LayerDefaults(Rule):
-    """What PyTorch's own layers do in their `reset_parameters`."""
+    """The initial values that PyTorch's layers set in `reset_parameters`."""
 
     def __init__(self) -> None:
         super().__init__("**", init="as PyTorch's layers begin")
@@ -61,7 +61,8 @@ class LayerDefaults(Rule):
             if not stock[type(owner)]:
                 continue
             if role is not None and any(first <= row < last for first, last in transformers):
-                role = "attention.qkv" if _BY_ROLE.get(role) is _MATRIX else role  # as it resets all matrices
+                # A Transformer resets all of its matrices like this.
+                role = "attention.qkv" if _BY_ROLE.get(role) is _MATRIX else role
             if role in _BY_ROLE:
                 places.append((row, _place(columns, row, owner, role)))
         return places
@@ -76,14 +77,14 @@ class LayerDefaults(Rule):
 
 
 def _place(columns: Columns, row: int, owner: Any, role: str) -> tuple[str, tuple[tuple[str, Any], ...]]:
-    """The role that decides, and the options that this layer changes."""
+    """The role whose defaults apply, and the options that this layer changes."""
     name = columns.row_names[row]
     if role == "embedding.table" and getattr(owner, "padding_idx", None) is not None:
         return role, (("zero_row", owner.padding_idx),)
     if role == "activation.slope" and isinstance(getattr(owner, "init", None), int | float):
         return role, (("value", owner.init),)
     if role == "bias" and columns.type_name(columns.row_nodes[row]) == "NonDynamicallyQuantizableLinear":
-        return "norm.bias", ()  # the projection out of attention, which begins with zeros
+        return "norm.bias", ()  # the output projection of attention, whose bias starts at zero
     if role == "attention.bias" and name in ("bias_k", "bias_v"):
         return role, (("init", "normal"), ("std", 1 / math.sqrt(owner.embed_dim)))
     return role, ()

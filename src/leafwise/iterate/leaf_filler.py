@@ -1,4 +1,4 @@
-"""Fills a leaf with initial values: the key it is drawn from, the numbers of its elements, the parts that are local."""
+"""Fills a leaf with initial values: computes its key, numbers its elements, and fills the parts that are local."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ from leafwise.core.memory import Op
 from leafwise.iterate.distributions import GeneratorKey, normal, numbers, words
 from leafwise.iterate.initializers import Orthogonal, Padded
 
-# Names that frameworks have for the same leaf, and the name that a key has in their place.
+# Names that frameworks use for the same leaf, and the name that is used for all of them in a key.
 _ALIASES = {"kernel": "weight", "embedding": "weight", "scale": "weight", "gamma": "weight", "beta": "bias"}
 _RANK = {axis: rank for rank, axis in enumerate(("out", "in", "in1", "in2", "d", "h", "w"))}
 
 
 def key_of(columns: Columns, row: int) -> str:
-    """The path that a leaf is drawn from: its own, with the name that is the same in every framework."""
+    """The path that seeds the random numbers of a leaf, with a name that is the same in every framework."""
     path = columns.row_text(row)
     name = columns.row_names[row]
     alias = _ALIASES.get(name)
@@ -36,7 +36,7 @@ def key_of(columns: Columns, row: int) -> str:
 
 
 def canonical_order(axes: Sequence[str] | None) -> tuple[int, ...] | None:
-    """The order of axes in which elements are numbered: out, in, then space; None where the axes have it already."""
+    """The order of axes in which elements are numbered: out, in, then space; None if the axes are already in it."""
     if axes is None or not set(axes) <= _RANK.keys():
         return None
     order = tuple(sorted(range(len(axes)), key=lambda axis: _RANK[axes[axis]]))
@@ -85,7 +85,7 @@ class LeafFiller:
         return self.value
 
     def _in_leaf_order(self, array: Any) -> Any:
-        """An array in the canonical order of axes, in the order of the leaf."""
+        """Converts an array from the canonical order of axes to the order of the leaf."""
         order = self.order or tuple(range(len(self.shape)))
         return array.reshape(self._in_order(self.shape)).transpose([order.index(axis) for axis in range(len(order))])
 
@@ -106,8 +106,8 @@ class LeafFiller:
     def _draw(
         self, view: Any, draw: Draw, base: int, whole: tuple[int, ...], first: tuple[int, ...], own: tuple[int, ...]
     ) -> None:
-        """Draws the elements of `view`, some rows at a time. It is the part with the shape `own` that begins at `first`
-        in an array with the shape `whole`, whose elements are numbered from `base` on."""
+        """Draws the elements of `view`, some rows at a time. The view is the part of shape `own` that begins at `first`
+        in an array of shape `whole`, whose elements are numbered from `base` on."""
         if not math.prod(own):
             return
         size = math.prod(whole[1:])
@@ -129,7 +129,7 @@ class LeafFiller:
             self.count(count * math.prod(own[1:]))
 
     def _zero(self, local: Any, starts: tuple[int, ...] | None, row: int) -> None:
-        """Writes zeros into a row of the leaf, if it is in this part."""
+        """Writes zeros into a row of the leaf, if the row is in this part."""
         shape = self.home.spec(local).shape or ()
         local_row = row % self.shape[0] - (starts[0] if starts else 0)
         if 0 <= local_row < shape[0]:
@@ -146,5 +146,5 @@ def _orthogonal(key: GeneratorKey, shape: tuple[int, ...], gain: float) -> Any:
         return np.zeros(shape)
     drawn = numbers(normal(0.0, 1.0), words(key, 0, rows * columns)).reshape(rows, columns)
     q, r = np.linalg.qr(drawn if rows >= columns else drawn.T)
-    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)  # so that the result is spread evenly over all rotations
+    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)  # makes the result uniform over all rotations
     return (gain * (q if rows >= columns else q.T)).reshape(shape)

@@ -1,4 +1,4 @@
-"""Presets, rules that most training runs want: no decay where it does harm, and learning rates by depth."""
+"""Presets: rules that most training runs want, for weight decay and for learning rates by depth."""
 
 import re
 from collections.abc import Collection, Hashable, Iterable, Sequence
@@ -17,16 +17,16 @@ from leafwise.iterate.rules import Rule
 if TYPE_CHECKING:
     from leafwise.core.home import Spec
 
-# Roles of leaves that weight decay does harm to.
+# Roles of leaves that weight decay would harm.
 _NOT_DECAYED = re.compile(r"norm\..*|(.*\.)?bias(_\w+)?|activation\.slope")
 
 
 def no_decay() -> Rule:
-    """No weight decay for biases, norms and scalars, identified by role, whatever they are called.
+    """A rule that turns weight decay off for biases, norms and scalars, identified by role, whatever they are called.
 
-    A model may have none of them: then the rule matches nothing, and the account says so. A leaf without a role is
-    decayed if it has at least two axes that are longer than one: a scale or a temperature is not, whether its shape
-    is `()`, `(8,)` or `(8, 1, 1)`. What a model lists in `no_weight_decay()`, as timm's models do, is not decayed.
+    If a model has none of them, the rule matches nothing, and the account says so. A leaf without a role is decayed if
+    at least two of its axes are longer than one. So a scale or a temperature is not decayed, whether its shape is `()`,
+    `(8,)` or `(8, 1, 1)`. Leaves that a model lists in `no_weight_decay()`, as timm's models do, are not decayed.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm([2, 4]))
@@ -40,7 +40,7 @@ _BY_MODEL = "by the model's no_weight_decay()"
 
 
 class _NoDecay(Rule):
-    may_match_nothing = True  # there are models without biases and without scales in their norms
+    may_match_nothing = True  # some models have no biases, and no scales in their norms
 
     def __init__(self) -> None:
         super().__init__(Query("no_decay()", _rows_not_decayed), weight_decay=0.0)
@@ -63,7 +63,7 @@ def _rows_not_decayed(columns: Columns, node: int, rows: Collection[int]) -> Ite
 
 
 def _rows_by_role(columns: Columns, rows: Collection[int]) -> list[int]:
-    """The rows that are not decayed because of their role, or without one, because of their shape."""
+    """The rows that are not decayed because of their role, or if they have no role, because of their shape."""
     decays: dict[str, bool] = {}
     not_decayed = []
     rows = list(rows)
@@ -80,7 +80,7 @@ def _rows_by_role(columns: Columns, rows: Collection[int]) -> list[int]:
 
 
 def _rows_by_model(columns: Columns, node: int, rows: Collection[int]) -> set[int]:
-    """The rows of leaves that the model, or a model inside it, lists as not decayed under any of their names."""
+    """The rows of leaves that the model, or a model inside it, lists as not decayed, under any of their names."""
     leaves: set[int] = set()
     for model in nodes_answering(columns, node, lambda home, cls: home.capability(Grouping).undecayed_by(cls)):
         obj = columns.node_objects[model]
@@ -91,9 +91,9 @@ def _rows_by_model(columns: Columns, node: int, rows: Collection[int]) -> set[in
             answers = ask(obj, columns.keys(below, model))
         except Exception as error:  # raised by the model's own method
             raise RuleError(
-                f"no_decay() cannot ask {columns.type_name(model)} at {columns.node_text(model) or 'the root'} "
-                f"which leaves it wants without decay: {type(error).__name__}: {error}; repair the method, or write "
-                'rules in place of no_decay(): lw.Rule("**.bias", weight_decay=0.0)'
+                f"no_decay(): {columns.type_name(model)}.no_weight_decay() at {columns.node_text(model) or '(root)'} "
+                f"failed: {type(error).__name__}: {error}; fix the method, or replace no_decay() by rules such "
+                'as lw.Rule("**.bias", weight_decay=0.0)'
             ) from error
         leaves.update(columns.ties.get(row, row) for row, undecayed in zip(below, answers, strict=True) if undecayed)
     return {row for row in rows if columns.ties.get(row, row) in leaves} if leaves else set()
@@ -104,13 +104,13 @@ def _is_matrix(spec: "Spec") -> bool:
 
 
 def layer_decay(decay: float, where: Any = "**", *, blocks: str | None = None) -> Rule:
-    """Learning rates that fall with the distance from the end: each block has `decay` times that of the next.
+    """A rule for learning rates by depth: the learning rate of each block is `decay` times that of the next.
 
-    Scales the `lr` given to `lw.groups(..., lr=)`, or by an earlier rule. Blocks are named by the glob `blocks`; or the
-    model says how deep its leaves lie, by timm's `group_matcher()`; or they are found: the repeated children of the
-    tree (`layers.0`, `layers.1`, …), of all stages where these are in stages. What comes before the first block is one
-    step below it, what comes after the last has the whole learning rate. `where` limits the rule to a part of the
-    model, so that each tower of several gets a rule of its own.
+    It scales the `lr` passed to `lw.groups(..., lr=)`, or set by an earlier rule. Depths come from the blocks that
+    match the glob `blocks`; or from the model, if it has timm's `group_matcher()`; or from the repeated children in the
+    tree (`layers.0`, `layers.1`, …), counted across stages if there are stages. Leaves before the first block are one
+    level below it; leaves after the last block have the full learning rate. `where` limits the rule to a part of the
+    model; a model with several towers needs one rule for each.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(3)])
@@ -119,15 +119,15 @@ def layer_decay(decay: float, where: Any = "**", *, blocks: str | None = None) -
     """
     factor: Any = decay
     if not isinstance(factor, int | float) or not 0 < factor <= 1:
-        raise RuleError(f"layer_decay takes a factor above 0 and at most 1, not {decay!r}")
+        raise RuleError(f"layer_decay needs a factor above 0 and at most 1, not {decay!r}")
     named: Any = blocks
     if not isinstance(named, str | None):
-        raise RuleError(f"blocks= is a glob over the paths of nodes, such as 'encoder.*', not {blocks!r}")
+        raise RuleError(f"blocks= must be a glob for the paths of nodes, such as 'encoder.*', not {blocks!r}")
     return _LayerDecay(decay, where, blocks)
 
 
 class _DepthLevel(NamedTuple):
-    """How many blocks a leaf lies below the top, and what that was read from."""
+    """How many blocks a leaf is below the top, and where that comes from."""
 
     below_top: int
     by: str
@@ -151,7 +151,7 @@ class _LayerDecay(Rule):
     def at(self, place: Hashable, before: dict[str, Any]) -> dict[str, Any]:
         assert isinstance(place, _DepthLevel)
         if before.get("lr") is None or isinstance(before["lr"], str):
-            raise RuleError(f"{self!r} scales a learning rate, and there is none; give it: lw.groups(…, lr=3e-4)")
+            raise RuleError(f"{self!r} needs a learning rate to scale; pass one: lw.groups(…, lr=3e-4)")
         return {"lr": before["lr"] * self._decay**place.below_top}
 
     def note(self, columns: Columns, placed: Sequence[tuple[int, Hashable]]) -> str:
@@ -163,7 +163,7 @@ class _LayerDecay(Rule):
         if error.stack_paths:
             prefixes = _distinct_prefixes(error.stack_paths)
             rules = [f"layer_decay({self._decay:g}, '{prefix}.**')" for prefix in prefixes]
-            return f"; give each a rule of its own: {', '.join(rules)}"
+            return f"; write a rule for each: {', '.join(rules)}"
         if self._blocks is None:
             return f"; name the blocks: layer_decay({self._decay:g}, blocks='encoder.*')"
         return ""
@@ -175,7 +175,7 @@ class _LayerDecay(Rule):
 
 
 def _distinct_prefixes(paths: list[str]) -> list[str]:
-    """The shortest prefixes that tell paths apart. They are short so that they match what comes before the blocks, too.
+    """The shortest prefixes that distinguish the paths. Short ones also match the leaves before the blocks.
 
     >>> _distinct_prefixes(["text.encoder.layers", "vision.encoder.layers"])
     ['text', 'vision']

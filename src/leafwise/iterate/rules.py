@@ -12,11 +12,11 @@ from leafwise.share.places import nothing_matches
 
 
 class Rule:
-    """For the leaves that match, these options; see `lw.groups` and `lw.initialize`.
+    """Options for the leaves that match a query; see `lw.groups` and `lw.initialize`.
 
-    `where` is a glob, `lw.where(...)`, a compiled regular expression or a callable, as `select` takes it. With
-    `wins=True`, what holds for the names that match holds for the whole of a shared leaf whose names disagree: for the
-    options named, or for all where none is. The last rule that wins decides.
+    `where` is a glob, `lw.where(...)`, a compiled regular expression or a callable, as for `select`. If the names of a
+    tied leaf disagree, a rule with `wins=True` lets the names that it matches decide: on the options that the rule
+    sets, or on all options if it sets none. If several such rules match, the last one decides.
 
     >>> import leafwise as lw
     >>> lw.Rule("**.bias", weight_decay=0.0)
@@ -27,22 +27,22 @@ class Rule:
 
     def __init__(self, where: Any, /, *, wins: bool = False, **options: Any) -> None:
         if not options and not wins:
-            raise RuleError(f"Rule({where!r}) says nothing; give it options, such as Rule({where!r}, lr=1e-4)")
+            raise RuleError(f"Rule({where!r}) has no options; add some, such as Rule({where!r}, lr=1e-4)")
         self.query = Query.of(where)
         self.where = where
         self.wins = wins
         self.options = options
 
     def places(self, tree: Tree, rows: Collection[int]) -> Iterable[tuple[int, Hashable]]:
-        """The rows that match, each with its place: rows with equal places get equal options."""
+        """The rows that match, each with a place. Rows with equal places get equal options."""
         return [(row, None) for row in self.query.names(tree.columns, tree.root, rows)]
 
     def at(self, place: Hashable, before: dict[str, Any]) -> dict[str, Any]:
-        """The options that the rule sets at a place; `before` are those that earlier rules set."""
+        """The options that the rule sets at a place; `before` are the options set by earlier rules."""
         return self.options
 
     def note(self, columns: Columns, placed: Sequence[tuple[int, Hashable]]) -> str:
-        """A remark for the account about the rows that `places` gave; empty where there is none."""
+        """A note for the account about the rows that `places` returned; empty if there is nothing to say."""
         return ""
 
     def __repr__(self) -> str:
@@ -70,14 +70,16 @@ def option_text(value: Any) -> str:
 
 
 def checked_rules(rules: Any) -> list[Rule]:
-    """One rule or several, as a list; raises where anything in it is not a rule."""
+    """One rule or several, as a list; raises if anything in it is not a rule."""
     if rules is None:
         return []
     is_one = isinstance(rules, Rule | str) or not isinstance(rules, Iterable)
     rule_list = [rules] if is_one else list(rules)
     for rule in rule_list:
         if not isinstance(rule, Rule):
-            raise RuleError(f"rules are lw.Rule(where, option=…), lw.no_decay() or lw.layer_decay(…), not {rule!r}")
+            raise RuleError(
+                f"a rule must be lw.Rule(where, option=…), lw.no_decay() or lw.layer_decay(…), not {rule!r}"
+            )
     return rule_list
 
 
@@ -86,6 +88,6 @@ def matches_nothing(tree: Tree, rule: Rule, kind: str) -> RuleError:
     rows = rule.query.names(tree.columns, tree.root, tree.rows)
     if rows:
         names = listed([tree.columns.row_text(row) for row in rows], 3)
-        return RuleError(f"{rule!r} matches no {kind}; it matches {names}")
+        return RuleError(f"{rule!r} matches no {kind}, only {names}")
     why = f": {nothing_matches(tree, rule.where)}" if isinstance(rule.where, str | Path) else ""
     return RuleError(f"{rule!r} matches nothing{why}")

@@ -1,1 +1,1 @@
-"""Sharing: what is tied, and how to tie, untie and keep it."""
+"""Sharing: lists ties, makes and undoes them, and keeps them."""

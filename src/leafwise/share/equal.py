@@ -1,4 +1,4 @@
-"""Leaves that hold the same bits: compared a piece at a time, so that memory holds no leaf as a whole."""
+"""Finds leaves with identical bits. They are compared piece by piece, so that no leaf is read into memory whole."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -9,20 +9,20 @@ from leafwise.core.memory import SAME, Op
 from leafwise.core.reader import reader
 from leafwise.errors import Unsupported
 
-_CORNER = 64  # elements of the first row and column that are compared before all
+_CORNER = 64  # elements of the first row and column, compared before the rest
 _TRANSPOSE = Op("transpose", order=(1, 0))
 
 
 class EqualLeaves(NamedTuple):
-    """A leaf, and those that hold the same bits, each with how it sees the first: `same`, or `transpose`."""
+    """A leaf, and the rows of leaves with identical bits, each with its op: `same` or `transpose`."""
 
     first: int
     ops: dict[int, Op]
 
 
 def equal_leaves(columns: Columns, candidates: Iterable[Sequence[int]]) -> Iterator[EqualLeaves]:
-    """Of each group of leaves, given by their rows, those that are equal. The leaves of a group have one dtype, and
-    agree in something that equal values have in common in whatever order they lie."""
+    """The equal leaves within each group of candidate rows. The leaves of a group have the same dtype, and agree in a
+    property of their values that does not depend on the order of elements, such as a checksum."""
     for group in candidates:
         equal = [leaves for rows in _by_corner(columns, group) for leaves in _equal_rows(columns, rows)]
         yield from sorted(equal, key=lambda leaves: leaves.first)
@@ -38,7 +38,7 @@ def _equal_rows(columns: Columns, rows: Sequence[int]) -> Iterator[EqualLeaves]:
 
 
 def _by_corner(columns: Columns, rows: Sequence[int]) -> list[Sequence[int]]:
-    """Leaves that may be equal, or each other's transpose: of several, those with the same first row and column."""
+    """Splits rows into groups that may be equal or each other's transpose, by their first row and column."""
     if len(rows) < 3:
         return [rows]
     groups: dict[object, list[int]] = {}
@@ -57,13 +57,13 @@ def _corner(columns: Columns, row: int) -> object:
         rest = (slice(0, 1),) * (len(shape) - 1)
         first_column = read((slice(0, _CORNER), *rest))
         first_row = read((slice(0, 1), *(slice(0, _CORNER) for _ in rest)))
-    except Unsupported:  # there is no NumPy array of it
+    except Unsupported:  # it cannot be read as a NumPy array
         return None
     return frozenset((first_column.tobytes(), first_row.tobytes()))
 
 
 def how_equal(columns: Columns, first: int, second: int) -> Op | None:
-    """How the second of two leaves of one dtype sees the first, if it holds the same bits."""
+    """The op by which the second of two leaves of the same dtype equals the first; None if their bits differ."""
     from leafwise.kernels import streams
 
     a, b = columns.current(first), columns.current(second)
@@ -76,7 +76,7 @@ def how_equal(columns: Columns, first: int, second: int) -> Op | None:
         return None
     try:
         turned = streams.transposed(reader(home, a), reader(second_home, b), shape)
-    except Unsupported:  # there is no NumPy array of them
+    except Unsupported:  # they cannot be read as NumPy arrays
         return None
     return None if turned is None else _TRANSPOSE
 

@@ -1,4 +1,4 @@
-"""`lw.ties`: what is shared, and how; what was, and is no longer; what looks as if it should be."""
+"""`lw.ties`: which leaves are tied and how, which ties are gone, and which leaves look as if they should be tied."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, overload
@@ -17,9 +17,10 @@ from leafwise.share.equal import equal_leaves
 
 
 class EqualUntied(NamedTuple):
-    """Leaves that hold the same bits and are not tied; `op` says how the others see the first.
+    """Leaves with identical bits that are not tied; `op` says how the others see the first.
 
-    `constant` is whether all their values are one value, as fresh biases and norms have: then it says little.
+    `constant` is True if all their elements are the same number, as in fresh biases and norms. Then being equal means
+    little.
     """
 
     leaves: tuple[Leaf, ...]
@@ -28,17 +29,17 @@ class EqualUntied(NamedTuple):
 
 
 class HeldWrongly(NamedTuple):
-    """Something an optimizer holds that it should not.
+    """A problem with a parameter that an optimizer steps.
 
-    `problem` is "twice" where one leaf is stepped twice, "stale" where what is stepped is no longer in the model, and
-    "shared memory" where two parameters over one memory are stepped each.
+    `problem` is "twice" if the optimizer steps a leaf twice, "stale" if it steps a parameter that is no longer in the
+    model, and "shared memory" if it steps two parameters that share memory.
     """
 
     problem: str
     path: str
     message: str
-    like: tuple[str, ...] = ()  # of what is stale, the leaves that may have taken its place
-    place: str = ""  # of what is stale, where the optimizer holds it, and its shape
+    like: tuple[str, ...] = ()  # if stale: the leaves that may have replaced it
+    place: str = ""  # if stale: where it is in the optimizer, and its shape
 
 
 class Ties(Table, Sequence[Tie], kind="ties"):
@@ -69,23 +70,24 @@ class Ties(Table, Sequence[Tie], kind="ties"):
 
     @property
     def bytes_saved(self) -> int:
-        """How many bytes more there would be if every name had its own memory."""
+        """How many more bytes the model would take if every name had its own memory."""
         return sum(saved for tie in self._ties for saved in bytes_saved(self.tree, tie))
 
 
 def bytes_saved(t: Tree, tie: Tie) -> list[int]:
-    """For each further name of a tie, the bytes that it does not take."""
+    """The bytes that each further name of a tie saves."""
     columns = t.columns
     return [spec.nbytes for spec, _, _ in columns.facts(columns.further_rows[tie.leaf.number])]
 
 
 @renamed_arguments(model="source")
 def ties(source: Any, *, equal_untied: bool = False, optimizer: Any = None) -> Ties:
-    """Every tie with its op (`same`, `transpose`, `view`); prints as a table with the bytes saved.
+    """Lists every tie with its op (`same`, `transpose`, `view`); prints as a table with the bytes saved.
 
-    The result is a sequence of `Tie`. It also has `undone`, ties that were declared and are gone; `shared_memory`,
-    distinct parameters over one memory, each with its own gradient; with `equal_untied=True`, leaves that hold the same
-    bits and are not tied; and with `optimizer=`, what that steps twice, or steps although the model has it no longer.
+    The result is a sequence of `Tie`. Its other attributes are `undone`: declared ties that are gone; `shared_memory`:
+    distinct parameters that share memory, each with its own gradient; with `equal_untied=True`, `equal_untied`: leaves
+    with identical bits that are not tied; and with `optimizer=`, `optimizer`: parameters that it steps twice, or that
+    are no longer in the model.
 
     >>> import torch, leafwise as lw
     >>> model = torch.nn.ModuleDict({"embed": torch.nn.Embedding(100, 16), "head": torch.nn.Linear(16, 100)})
@@ -105,7 +107,7 @@ def ties(source: Any, *, equal_untied: bool = False, optimizer: Any = None) -> T
 
 
 def _equal_untied(t: Tree) -> list[EqualUntied]:
-    """Compared by a sum of bits first, then bit by bit; a transpose of the other counts as equal too."""
+    """Compares leaves by a fingerprint first, then bit by bit. Leaves that are transposes of each other are equal."""
     columns = t.columns
     candidates: dict[object, list[int]] = {}
     constants: set[int] = set()
@@ -131,7 +133,7 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
 
 
 def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
-    """What an optimizer steps twice, or steps although the tree has it no longer."""
+    """The problems with the parameters that an optimizer steps: stepped twice, not in the tree, or sharing memory."""
     found_home = homes.find(type(optimizer))
     if found_home is None or found_home[1] != "node":
         raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")
@@ -158,8 +160,8 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
                 HeldWrongly(
                     "twice",
                     path,
-                    f"{path} is stepped {len(places)} times, as {' and as '.join(places)}; give it once: "
-                    "optimizer(model.parameters()) lists every leaf once",
+                    f"{path} is stepped {len(places)} times, as {' and as '.join(places)}; pass it to the optimizer "
+                    "once: model.parameters() lists every parameter once",
                 )
             )
     for shared in t.shared_memory:
@@ -171,16 +173,16 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
                 HeldWrongly(
                     "shared memory",
                     path,
-                    f"{names} lie over one memory and are stepped each, so that one step undoes or doubles the other; "
-                    f'tie them: lw.tie(model, "{stepped[1].path}", to="{path}", …)',
+                    f"{names} share memory and are stepped separately, so the same values are updated more than once "
+                    f'per step; tie them: lw.tie(model, "{stepped[1].path}", to="{path}", …)',
                 )
             )
     return problems
 
 
 def _stale(place: str, like: list[str]) -> str:
-    now = f"; {', '.join(like[:3])} may be what took its place, and is not in the optimizer" if like else ""
+    replaced = f"; it may have been replaced by {' or '.join(like[:3])}, not in the optimizer" if like else ""
     return (
-        f"{place} is no longer a parameter of the model: stepping it changes nothing{now}. "
-        "load_state_dict(assign=True), to_empty() and untie() replace parameters; make the optimizer after them"
+        f"{place} is no longer a parameter of the model, so stepping it changes nothing{replaced}; "
+        "create the optimizer after load_state_dict(assign=True), to_empty() or lw.untie(), which replace parameters"
     )

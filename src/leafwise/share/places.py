@@ -14,23 +14,23 @@ from leafwise.errors import PathError, TieError
 
 
 def place_of(columns: Columns, row: int) -> Place:
-    """The owner, name and path of a row, as `Tying` takes them."""
+    """The owner, name and path of a row, as `Tying` expects them."""
     return Place(columns.node_objects[columns.row_nodes[row]], columns.row_names[row], columns.row_text(row))
 
 
 def home_of(columns: Columns, row: int) -> Home:
-    """The home that can change what stands at a row: that of its owner."""
+    """The home of a row's owner, which can replace the array there."""
     return columns.home(columns.node_objects[columns.row_nodes[row]])
 
 
 def rows_by_home(columns: Columns, rows: Sequence[int]) -> dict[Home, list[int]]:
-    """The rows by the home of their owners, which may differ from that of the arrays there."""
+    """The rows by the home of their owners, which may differ from the home of their arrays."""
     owners = [columns.node_objects[columns.row_nodes[row]] for row in rows]
     return {home: [rows[position] for position in positions] for home, positions in columns.by_home(owners).items()}
 
 
 def query_text(where: Any) -> str:
-    """A path or a query as a message quotes it."""
+    """A path or a query, as messages quote it."""
     return f'"{where}"' if isinstance(where, str | Path) else repr(where)
 
 
@@ -54,12 +54,12 @@ def nothing_matches(tree: Tree, where: Any) -> PathError:
         except PathError as error:
             return error
         if isinstance(match, Tree):
-            return PathError(f'"{where}" is a node; "{where}.**" means the leaves below it')
+            return PathError(f'"{where}" is a node, not a leaf; write "{where}.**" for the leaves below it')
     return PathError(f"no leaf matches {where!r}")
 
 
 def tied_places(columns: Columns, rows: Sequence[int], top: int = 0) -> TiedPlaces:
-    """The tie of these rows, whose first is the source. It is declared at nodes from `top` downwards."""
+    """The tie of these rows; the first is the source. It is declared at nodes from `top` downwards."""
     places: list[Place] = []
     ops = []
     names = []
@@ -89,7 +89,7 @@ def _upwards(columns: Columns, node: int, top: int) -> list[int]:
 
 
 def _key(columns: Columns, above: int, row: int) -> str:
-    """The names that lead from a node to a row below it, joined by dots."""
+    """The path of a row from a node above it."""
     names = [columns.row_names[row]]
     node = columns.row_nodes[row]
     while node != above:
@@ -99,7 +99,7 @@ def _key(columns: Columns, above: int, row: int) -> str:
 
 
 def names_outside(columns: Columns, row: int) -> list[str]:
-    """The names that a row is kept tied to and that lie outside of the tree."""
+    """The names outside the tree that a row is kept tied to."""
     tying = offer(home_of(columns, row), Tying)
     if tying is None:
         return []
@@ -108,8 +108,7 @@ def names_outside(columns: Columns, row: int) -> list[str]:
 
 
 def keep_leaf_ties(tree: Tree, leaves: Sequence[int], keep: Keep | None = None) -> Any:
-    """Makes the homes of their owners keep the ties of these leaves, as far as they are in this tree. Returns the root
-    of the walk."""
+    """Keeps the ties between the names that these leaves have in this tree from now on. Returns the root of the walk."""
     columns = tree.columns
     root, objects = columns.node_objects[0], [columns.node_objects[node] for node in tree.node_numbers()]
     groups = {rows[0]: rows for leaf in leaves if len(rows := rows_to_keep(tree, leaf)) > 1}
@@ -149,6 +148,6 @@ def part_of(tree: Tree, root: Any) -> Any:
 
 
 def check_keep(keep: Any) -> None:
-    """Raises where `keep=` has a value that no verb knows."""
+    """Raises if `keep=` is not one of the known values."""
     if keep not in (None, "source", "target", "mean"):
-        raise TieError(f'keep= takes "source", "target" or "mean", not {keep!r}')
+        raise TieError(f'keep= must be "source", "target" or "mean", not {keep!r}')

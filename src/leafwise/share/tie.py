@@ -111,11 +111,11 @@ def _requested_op(source: Leaf, transpose: "bool | tuple[int, ...]", slices: Sli
         wrong = [part for part in parts if type(part) not in (builtins.slice, int)]
         if wrong or len(parts) > ndim:
             raise TieError(
-                f"slice= takes a slice, a number, or a tuple of at most {ndim} such for {source.path} "
-                f"({shape_text(shape)}), not {slices!r}"
+                f"slice= for {source.path} ({shape_text(shape)}) must be a slice, a number, or a tuple of at most "
+                f"{ndim} of them, not {slices!r}"
             )
         if any(isinstance(part, builtins.slice) and (part.step or 1) < 1 for part in parts):
-            raise TieError(f"slice= of {source.path} needs steps of 1 or more, not {slices!r}")
+            raise TieError(f"slice= for {source.path} must have steps of 1 or more, not {slices!r}")
         if any(isinstance(part, int) and not -size <= part < size for part, size in zip(parts, shape, strict=False)):
             raise TieError(f"slice={slices!r} is outside {source.path}, which is {shape_text(shape)}")
         parts = tuple(_from_the_front(part, size) for part, size in zip(parts, shape, strict=False))
@@ -125,14 +125,14 @@ def _requested_op(source: Leaf, transpose: "bool | tuple[int, ...]", slices: Sli
     if transpose is True:
         if ndim != 2:
             raise TieError(
-                f"transpose=True is for matrices, and {source.path} is {shape_text(shape)}; "
+                f"transpose=True is for matrices, but {source.path} has the shape {shape_text(shape)}; "
                 "give the order of its axes, such as transpose=(1, 0, 2, 3)"
             )
         order = 1, 0
     elif transpose is not False:
         order = tuple(transpose)
         if sorted(order) != list(range(ndim)):
-            raise TieError(f"transpose={transpose!r} is not an order of the {ndim} axes of {source.path}")
+            raise TieError(f"transpose={transpose!r} is not a permutation of the {ndim} axes of {source.path}")
         order = None if order == tuple(range(ndim)) else order
     if parts is None or all(part == builtins.slice(None) for part in parts):
         return SAME if order is None else Op("transpose", order=order)
@@ -140,7 +140,7 @@ def _requested_op(source: Leaf, transpose: "bool | tuple[int, ...]", slices: Sli
 
 
 def _from_the_front(part: builtins.slice | int, size: int) -> builtins.slice | int:
-    """The part without negative numbers, in the form in which the walk describes views."""
+    """A slice or index without negative numbers, as the walk describes views."""
     if isinstance(part, int):
         return part % size
     start, stop, step = part.indices(size)
@@ -153,7 +153,7 @@ def _leaf_pairs(t: Tree, where: Any, source: Leaf) -> list[Pair]:
     rows = rows_matching(t, where)
     if not rows:
         if nodes_matching(t, where):
-            raise TieError(f"cannot tie {query_text(where)} to {source.path}: one is a module, the other a leaf of it")
+            raise TieError(f"cannot tie {query_text(where)} to {source.path}: one is a module, the other a leaf")
         error = nothing_matches(t, where)
         raise PathError(f"cannot tie {query_text(where)} to {source.path}: {error}")
     if rows == [source.row]:
@@ -161,8 +161,8 @@ def _leaf_pairs(t: Tree, where: Any, source: Leaf) -> list[Pair]:
     leaf = columns.ties.get(source.row, source.row)
     if leaf in rows and leaf != source.row:
         raise TieError(
-            f"cannot tie {columns.row_text(leaf)} to {source.path}: a cycle, since {source.path} is "
-            f"{columns.row_text(leaf)}{columns.row_op(source.row).describe()} already"
+            f"cannot tie {columns.row_text(leaf)} to {source.path}: this would be a cycle, since {source.path} is "
+            f"already {columns.row_text(leaf)}{columns.row_op(source.row).describe()}"
         )
     return [(row, leaf) for row in rows if row != source.row]
 
@@ -178,7 +178,7 @@ def _module_pairs(t: Tree, where: Any, source: Tree) -> list[Pair]:
         raise TieError(f"cannot tie {source.path} to itself; name the other module")
     source_rows = _rows_by_name(columns, source.root)
     if not source_rows:
-        raise TieError(f"cannot tie {query_text(where)} to {source.path}: there is no parameter below it")
+        raise TieError(f"cannot tie {query_text(where)} to {source.path}: {source.path} has no parameters")
     pairs = []
     for node in nodes:
         if columns.node_objects[node] is columns.node_objects[source.root]:
@@ -186,21 +186,21 @@ def _module_pairs(t: Tree, where: Any, source: Tree) -> list[Pair]:
         path = columns.node_text(node)
         inner, outer = sorted((node, source.root), reverse=True)
         if inner < columns.node_ends[outer]:
-            raise TieError(f"cannot tie {path} to {source.path}: a cycle, since one of them is inside the other")
+            raise TieError(f"cannot tie {path} to {source.path}: this would be a cycle, since one contains the other")
         target_rows = _rows_by_name(columns, node)
         if target_rows.keys() != source_rows.keys():
             only = [f"{source.path}.{name}" for name in source_rows.keys() - target_rows.keys()]
             only += [f"{path}.{name}" for name in target_rows.keys() - source_rows.keys()]
             raise TieError(
-                f"cannot tie {path} to {source.path}: they are built differently, only one of them has "
-                f"{', '.join(sorted(only)[:6])}; tie leaves one by one instead"
+                f"cannot tie {path} to {source.path}: their structures differ, only one of them has "
+                f"{', '.join(sorted(only)[:6])}; tie their leaves one by one"
             )
         pairs += [(target_rows[name], columns.ties.get(row, row)) for name, row in source_rows.items()]
     return pairs
 
 
 def _rows_by_name(columns: Columns, node: int) -> dict[str, int]:
-    """The rows of parameters and persistent buffers below a node, by their paths from there."""
+    """The rows of parameters and persistent buffers below a node, by their paths relative to it."""
     start, stop = columns.row_ranges[node]
     prefix = len(columns.node_text(node)) + 1 if columns.node_text(node) else 0
     rows = range(start, stop)

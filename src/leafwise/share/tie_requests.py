@@ -1,4 +1,4 @@
-"""Requests for ties: checked, and then made, all of them or none."""
+"""Requests for ties: all are checked first, then either all are made or none."""
 
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from leafwise.share.places import home_of, keep_leaf_ties, names_outside, part_o
 
 
 class TieRequest(NamedTuple):
-    """The row `target` is to become another name of the leaf `source`, seen through `op`."""
+    """Asks for the row `target` to become another name of the leaf `source`, seen through `op`."""
 
     target: int
     source: int
@@ -26,7 +26,7 @@ class TieRequest(NamedTuple):
 def check_tie_requests(
     columns: Columns, requests: list[TieRequest], keep: Keep | None
 ) -> list[tuple[Op, dict[int, list[int]]]]:
-    """For each op, the rows to tie by the leaf they are tied to; raises where a row cannot be tied."""
+    """For each op, the rows to tie, by the leaf to tie them to; raises if a row cannot be tied."""
     by_op: dict[object, tuple[Op, list[TieRequest]]] = {}
     for request in requests:
         op = request.op
@@ -35,7 +35,7 @@ def check_tie_requests(
 
 
 def make_ties(t: Tree, requests: list[TieRequest], keep: Keep | None) -> Any:
-    """Makes all the ties, or none of them, and has them kept. Returns the model, or the part of it that was given."""
+    """Makes all the ties, or none, and keeps them from then on. Returns the model, or the part that was given."""
     columns = t.columns
     by_home: dict[Home, list[TiedPlaces]] = {}
     for op, new in check_tie_requests(columns, requests, keep):
@@ -46,7 +46,7 @@ def make_ties(t: Tree, requests: list[TieRequest], keep: Keep | None) -> Any:
     root = columns.node_objects[0]
     for home, ties in by_home.items():
         root = home.capability(Tying).tie(root, ties, keep)
-    # The model is walked again: the leaf of a target may have another number now, or the target may come first itself.
+    # The model is walked again: the leaf of a target may have another number now, or the target itself may come first.
     new_tree = tree(root)
     new_columns = new_tree.columns
     targets = {columns.row_text(request.target) for request in requests}
@@ -67,7 +67,7 @@ def _again(t: Tree, walked: Tree) -> Tree:
 
 
 def _check_op(columns: Columns, requests: list[TieRequest], op: Op, keep: Keep | None) -> dict[int, list[int]]:
-    """The rows to tie by the leaf they are tied to, for requests that all have this op."""
+    """The rows to tie, by the leaf to tie them to, for requests that all have this op."""
     all_targets = {request.target for request in requests}
     new: dict[int, list[int]] = {}
     for target, source, _ in requests:
@@ -80,9 +80,9 @@ def _check_op(columns: Columns, requests: list[TieRequest], op: Op, keep: Keep |
         tied_to = tied_to or names_outside(columns, target)
         if tied_to:
             raise TieError(
-                f"{prefix}: it is tied to {', '.join(tied_to[:4])} already; "
+                f"{prefix}: it is already tied to {', '.join(tied_to[:4])}; "
                 f'untie it first: lw.untie(model, "{columns.row_text(target)}")'
-                + (", or name all of them on the left" if columns.row_op(target) == "same" else "")
+                + (", or tie all of its names at once with a glob" if columns.row_op(target) == "same" else "")
             )
         _check_pair(columns, target, source, op, prefix)
         new.setdefault(source, []).append(target)
@@ -92,71 +92,84 @@ def _check_op(columns: Columns, requests: list[TieRequest], op: Op, keep: Keep |
 
 
 def _check_tied_by(columns: Columns, target: int, source: int, op: Op) -> None:
-    """Raises where a row is tied to the source already, but through another op."""
+    """Raises if a row is already tied to the source, but through another op."""
     present = columns.row_op(target)
     if (present, present.slices, present.order) != (op, op.slices, op.order):
         name, to = columns.row_text(target), columns.row_text(source)
         raise TieError(
-            f"cannot tie {name} to {to}{op.describe()}: it is {to}{present.describe()} already; "
-            f'lw.untie(model, "{name}") first'
+            f"cannot tie {name} to {to}{op.describe()}: it is already {to}{present.describe()}; "
+            f'untie it first: lw.untie(model, "{name}")'
         )
 
 
 def _check_pair(columns: Columns, target: int, source: int, op: Op, prefix: str) -> None:
-    """Raises where a row cannot be tied to a leaf, whatever their values; `prefix` is how the message begins."""
+    """Raises if a row cannot be tied to a leaf, whatever their values; the message starts with `prefix`."""
     home = home_of(columns, target)
-    if home is not home_of(columns, source):
-        raise TieError(f"{prefix}: one lives in {home.name}, the other in {home_of(columns, source).name}")
+    target_name, source_name = columns.row_text(target), columns.row_text(source)
+    if home is not (source_home := home_of(columns, source)):
+        raise TieError(f"{prefix}: {target_name} belongs to {home.name} and {source_name} to {source_home.name}")
     target_facts, source_facts = columns.facts([target, source])
     if target_facts.kind != source_facts.kind:
-        raise TieError(f"{prefix}: one is a {target_facts.kind}, the other a {source_facts.kind}")
+        kinds = f"{target_name} is a {target_facts.kind} and {source_name} is a {source_facts.kind}"
+        raise TieError(f"{prefix}: {kinds}")
     for row, row_op in ((source, SAME), (target, op)):
         reason = home.capability(Tying).cannot_tie(place_of(columns, row), columns.current(row), row_op)
         if reason:
             raise TieError(f"{prefix}: {columns.row_text(row)} {reason}")
     view = home.spec(_seen(home, columns.current(source), op))
-    _check_specs(target_facts.spec, source_facts.spec, view, columns.row_text(target), columns.row_text(source), prefix)
+    _check_specs(target_facts.spec, source_facts.spec, view, target_name, source_name, prefix)
 
 
 def _seen(home: Home, value: Any, op: Op) -> Any:
-    """An array as a name with this op sees it; a plain tie needs no views."""
+    """An array as seen through an op. A plain tie works without the capability to make views."""
     return value if op == "same" else home.capability(Viewing).seen_through(value, op)
 
 
 def _check_specs(target_spec: Spec, source_spec: Spec, view: Spec, target: str, source: str, prefix: str) -> None:
-    """Raises where the specs do not allow a tie; `view` is what the op makes of the source."""
+    """Raises if the specs do not allow a tie; `view` is the spec of the source seen through the op."""
     if target_spec.shape != view.shape:
         turned = target_spec.shape is not None and target_spec.shape == tuple(reversed(view.shape or ()))
-        hint = "; transpose=True makes a transposed view" if turned else ""
+        hint = "; use transpose=True for a transposed view" if turned else ""
         raise TieError(
-            f"{prefix}: shapes cannot match, {target} is {shape_text(target_spec.shape)} and "
+            f"{prefix}: their shapes differ, {target} is {shape_text(target_spec.shape)} and "
             f"{source} would give {shape_text(view.shape)}{hint}"
         )
-    owner = target.rpartition(".")[0]
+    module = _module_code(target.rpartition(".")[0])
     if target_spec.dtype != source_spec.dtype:
         raise TieError(
             f"{prefix}: {target} is {target_spec.dtype} and {source} is {source_spec.dtype}; "
-            f"cast one first: model.{owner}.to(torch.{source_spec.dtype})"
+            f"cast one first: {module}.to(torch.{source_spec.dtype})"
         )
     if target_spec.device != source_spec.device:
         raise TieError(
-            f"{prefix}: {target} is on {target_spec.device} and {source} on {source_spec.device}; "
+            f"{prefix}: {target} is on {target_spec.device} and {source} is on {source_spec.device}; "
             + (
-                f'move one first: model.{owner}.to("{source_spec.device}")'
+                f'move one first: {module}.to("{source_spec.device}")'
                 if "meta" not in (target_spec.device, source_spec.device)
-                else "materialize the one on meta first: to_empty(), or a load with assign=True"
+                else "give the one on meta memory first, with to_empty() or load_state_dict(assign=True)"
             )
         )
     if target_spec.trainable != source_spec.trainable:
         frozen, trains = (target, source) if source_spec.trainable else (source, target)
         raise TieError(
-            f"{prefix}: {frozen} is frozen and {trains} is not; make them alike first, "
-            "with requires_grad_(True) or requires_grad_(False)"
+            f"{prefix}: {frozen} is frozen and {trains} is not; freeze or thaw one first: "
+            f'lw.freeze(model, "{trains}") or lw.thaw(model, "{frozen}")'
         )
 
 
+def _module_code(path: str) -> str:
+    """The Python code for the module at a path, for messages.
+
+    >>> _module_code(""), _module_code("decoder.out"), _module_code("layers.0")
+    ('model', 'model.decoder.out', 'model.get_submodule("layers.0")')
+    """
+    if not path:
+        return "model"
+    return f"model.{path}" if all(map(str.isidentifier, path.split("."))) else f'model.get_submodule("{path}")'
+
+
 def _check_values(columns: Columns, source: int, targets: list[int], op: Op, keep: Keep | None) -> None:
-    """Raises where values differ and `keep` does not say which to take."""
+    """Raises if values differ and `keep` does not say which to use."""
     if keep == "source":
         return
     home = home_of(columns, source)
@@ -169,13 +182,18 @@ def _check_values(columns: Columns, source: int, targets: list[int], op: Op, kee
     if keep is None:
         raise TieError(
             f"cannot tie {first} to {columns.row_text(source)}{op.describe()}: their values differ; "
-            'keep="source" takes those of the one it is tied to, keep="target" its own, keep="mean" their mean'
+            f'use keep="source" for the values of {columns.row_text(source)}, keep="target" for those of {first}, or '
+            'keep="mean" for the mean of both'
         )
     values = [columns.current(row) for row in targets]
-    if keep == "target" and any(not same_bits(values[0], value) for value in values[1:]):
-        raise TieError(
-            f'cannot tie {len(targets)} leaves to {columns.row_text(source)} with keep="target": their values differ '
-            f'among themselves, {columns.row_text(targets[0])} and others; use keep="source" or keep="mean"'
-        )
+    for row, value in zip(targets, values, strict=True):
+        if keep == "target" and not same_bits(values[0], value):
+            raise TieError(
+                f'cannot tie {len(targets)} leaves to {columns.row_text(source)} with keep="target": the values of '
+                f'{columns.row_text(targets[0])} and {columns.row_text(row)} differ; use keep="source" or keep="mean"'
+            )
     if keep == "mean" and not is_float(dtype := columns.facts([source])[0].spec.dtype):
-        raise TieError(f'cannot tie {first} to {columns.row_text(source)} with keep="mean": there is none of {dtype}')
+        raise TieError(
+            f'cannot tie {first} to {columns.row_text(source)} with keep="mean": {dtype} values have no exact mean; '
+            'use keep="source" or keep="target"'
+        )

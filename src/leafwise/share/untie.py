@@ -19,7 +19,7 @@ from leafwise.share.places import (
 )
 
 M = TypeVar("M")
-_Slot = tuple[int, str]  # the owner of a row, by its identity, and the name there
+_Slot = tuple[int, str]  # the id of a row's owner, and the name of the row in it
 
 
 @overload
@@ -83,8 +83,8 @@ def _is_used_elsewhere(columns: Columns, node: int) -> bool:
 
 
 def _outermost_shared(columns: Columns, node: int) -> int:
-    """Of a node and those above it, the highest that is used in several places. Giving a lower one a module of its own
-    would change all of these places."""
+    """The outermost node that is used in several places, among a node and its ancestors. Separating an inner one would
+    change all of these places."""
     outermost = node
     while node > 0:
         if _is_used_elsewhere(columns, node):
@@ -94,14 +94,14 @@ def _outermost_shared(columns: Columns, node: int) -> int:
 
 
 def _tied_outside(columns: Columns, node: int) -> list[int]:
-    """The rows below a node whose leaf has a name outside it."""
+    """The rows below a node whose leaf also has a name outside it."""
     inside = range(*columns.row_ranges[node])
     tied = [row for row in inside if _is_tied(columns, row)]
     return [row for row in tied if any(name not in inside for name in columns.rows_of(columns.ties.get(row, row)))]
 
 
 def _rows_to_untie(columns: Columns, rows: list[int]) -> list[int]:
-    """The rows to untie, one for each slot. Where every name of a leaf is to be untied, the first keeps its memory."""
+    """The rows to untie, one for each slot. If every name of a leaf is to be untied, the first keeps the memory."""
     all_slots = {_slot(columns, row) for row in rows}
     chosen: dict[_Slot, int] = {}
     for row in rows:

@@ -33,9 +33,9 @@ class UseGradients(Mapping[Use, Any]):
         matches = [gradient for known, gradient in self._gradients.items() if known.path == str(use)]
         if len(matches) == 1:
             return matches[0]
-        uses = "; ".join(map(str, self._gradients)) or "nothing"
-        many = f"{len(matches)} uses" if matches else "no use"
-        raise PathError(f"{self._name} has {many} in {str(use) or '(root)'}; it was used by: {uses}")
+        uses = "; ".join(map(str, self._gradients)) or "none"
+        used = f"was used {len(matches)} times" if matches else "was not used"
+        raise PathError(f"{self._name} {used} in {str(use) or '(root)'}; its uses are: {uses}")
 
     def __contains__(self, use: object) -> bool:
         return use in self._gradients or any(known.path == use for known in self._gradients)
@@ -47,7 +47,7 @@ class UseGradients(Mapping[Use, Any]):
         return len(self._gradients)
 
     def total(self) -> Any:
-        """The sum over all uses; None where there was none."""
+        """The sum over all uses; None if there were none."""
         gradients = list(self._gradients.values())
         if len({getattr(gradient, "layout", None) for gradient in gradients}) > 1:
             gradients = [gradient.to_dense() for gradient in gradients]
@@ -78,7 +78,7 @@ class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
             nodes.setdefault(id(obj), []).append(columns.node_text(node))
         leaves = [leaf.number for leaf in self._tree if leaf.trainable and leaf.kind == "parameter"]
         if not leaves:
-            raise TieError("there is no trainable parameter here whose uses could be told apart")
+            raise TieError("cannot track uses: there are no trainable parameters")
         for home, home_leaves in rows_by_home(columns, leaves).items():
             arrays = {columns.row_text(leaf): columns.current(leaf) for leaf in home_leaves}
             capture: AbstractContextManager[Any] = home.capability(TrackingUses).capture(nodes, arrays)
@@ -93,7 +93,7 @@ class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
     def __getitem__(self, path: str | Path) -> UseGradients:
         leaf = self._tree[path]
         if isinstance(leaf, Tree):
-            raise PathError(f"{path} is a module; ask for one of its leaves, such as {next(iter(leaf)).path}")
+            raise PathError(f"{path} is a module; index with one of its leaves, such as {next(iter(leaf)).path}")
         name = self._tree.columns.row_text(leaf.number)
         by_home = [gradients[name] for read in self._read if name in (gradients := read())]
         return UseGradients(name, by_home[0] if by_home else {})
