@@ -36,6 +36,7 @@ class Verified(Result, kind="verified"):
         """Whether every leaf has a checksum, and every shard belongs to its index."""
         return not self.unchecked and not self.unbound
 
+
 @renamed_arguments(path="source")
 def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> Verified:
     """Verifies every checksum of a file, a folder or a URL. Raises `ChecksumError`, which lists the damaged leaves.

@@ -108,7 +108,7 @@ def names_outside(columns: Columns, row: int) -> list[str]:
 
 
 def keep_leaf_ties(tree: Tree, leaves: Sequence[int], keep: Keep | None = None) -> Any:
-    """Keeps the ties between the names that these leaves have in this tree from now on. Returns the root of the walk."""
+    """Keeps the ties between the names of these leaves in this tree from now on. Returns the root of the walk."""
     columns = tree.columns
     root, objects = columns.node_objects[0], [columns.node_objects[node] for node in tree.node_numbers()]
     groups = {rows[0]: rows for leaf in leaves if len(rows := rows_to_keep(tree, leaf)) > 1}
