@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults fuzz check docs format bench variants matrix sweep metaloads renames timmrules optimizers ties alarms \
+.PHONY: help run test messages faults fuzz check docs format bench variants matrix sweep metaloads renames timmrules optimizers ties alarms \
 	wheel clean
 
 help:  ## Show this list
@@ -29,11 +29,15 @@ check: $(VENV)/dev.stamp  ## Check lint, formatting, types, and the links of the
 	@$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror src/leafwise/kernels/*.[ch] tools/*.c
 	@$(BIN)/mypy
+	@$(BIN)/mypy tests/typed_examples.py
 	@$(MAKE) --no-print-directory docs
 
 # Strict: a link or an anchor that leads nowhere, or a page that is not in the navigation, is an error. (With --quiet, it is not.)
 docs: $(VENV)/dev.stamp  ## Build the documentation site into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+messages: $(VENV)/dev.stamp  ## Run the tests, and print every message they raise, to read
+	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider > build/messages.log; cat build/messages.txt
 
 format: $(VENV)/dev.stamp  ## Format the code, and fix lint where possible
 	@$(BIN)/ruff check --fix .

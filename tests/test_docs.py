@@ -29,7 +29,10 @@ WITH_EXAMPLES = [page for page in PAGES if page.name not in ("platforms.md", "ar
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
-def test_the_examples_of_a_page_give_the_output_on_it(page: Path) -> None:
+def test_the_examples_of_a_page_give_the_output_on_it(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # examples write files
     source = examples(page)
     assert ">>> " in source
     test = doctest.DocTestParser().get_doctest(source, {"__name__": "docs"}, page.name, str(page), 0)
@@ -45,6 +48,12 @@ def test_every_link_has_a_target(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
+
+
+def test_the_readme_is_short_and_narrow() -> None:
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert len(lines) <= 120
+    assert [line for line in lines if len(line) > 110] == []
 
 
 def test_the_readme_shows_the_two_commands() -> None:
