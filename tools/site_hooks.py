@@ -57,6 +57,10 @@ class Docstrings(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring:
             obj.docstring.value = as_page(obj.docstring.value, self._public)
+        if isinstance(obj, griffe.Function) and obj.overloads:
+            # One signature: the last, which is the general one. The others are for type checkers.
+            obj.parameters, obj.returns = obj.overloads[-1].parameters, obj.overloads[-1].returns
+            obj.overloads = None
 
 
 # -- hooks of MkDocs ---------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def as_page(docstring: str, public: Iterable[str] = ()) -> str:
             lines.append("```")
         if not in_example:
             line = re.sub(r"`lw\.(\w+)`", lambda name: _linked(name, public), line)
-        lines.append(line)
+        lines.append("" if in_example and line.strip() == "<BLANKLINE>" else line)
     return "\n".join([*lines, "```"] if in_example else lines)
 
 
