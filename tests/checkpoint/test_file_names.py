@@ -238,6 +238,15 @@ def test_an_index_that_may_not_be_read_keeps_the_shards(tmp_path: Path, monkeypa
     assert len(list(tmp_path.glob("*-of-*"))) == 4
 
 
+def test_an_index_that_is_too_large_to_be_read_keeps_the_shards(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    lw.save(state(1), path, **SHARDED)
+    with (tmp_path / "copy.index.json").open("wb") as file:
+        file.truncate(checkpoint_writer.shards.MAX_INDEX + 1)
+    lw.save(state(2), path, **SHARDED)
+    assert len(list(tmp_path.glob("*-of-*"))) == 4
+
+
 # -- what was written is opened before anything is replaced ----------------------------------------------------
 
 

@@ -317,8 +317,8 @@ def _is_index(path: str) -> bool:
 
 
 def _index_text(path: str) -> bytes:
-    """The content of a file that has the name of an index; empty if it is missing, not a regular file, or too large for
-    any reader. Raises if it cannot be read, because then the shards that it refers to are unknown."""
+    """The content of a file that has the name of an index; empty if it is missing or not a regular file. Raises if it
+    cannot be read or is too large, because then the shards that it refers to are unknown."""
     try:
         file = local.disk.open(path)
     except OSError as error:
@@ -327,6 +327,8 @@ def _index_text(path: str) -> bytes:
         raise
     try:
         size = local.disk.stat(file).st_size
-        return local.disk.read(file, 0, size) if size <= shards.MAX_INDEX else b""
+        if size > shards.MAX_INDEX:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return local.disk.read(file, 0, size)
     finally:
         local.disk.close(file)
