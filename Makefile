@@ -37,7 +37,7 @@ docs: $(VENV)/dev.stamp  ## Build the documentation site into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 messages: $(VENV)/dev.stamp  ## Run the tests, and print every message they raise, to read
-	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider > build/messages.log; cat build/messages.txt
+	@mkdir -p build && { $(BIN)/python -m pytest -q > build/messages.log || tail build/messages.log; } && cat build/messages.txt
 
 format: $(VENV)/dev.stamp  ## Format the code, and fix lint where possible
 	@$(BIN)/ruff check --fix .

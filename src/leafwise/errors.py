@@ -4,7 +4,7 @@
 Error
 ├── PathError    (KeyError)             there is nothing at that path
 ├── QueryError   (ValueError)           a query that cannot be parsed
-├── ArgumentError (TypeError)           an argument that has another name now
+├── ArgumentError (TypeError)           an argument that was renamed, or that a function does not have
 ├── WalkError    (TypeError)            an object, or something inside one, that cannot be walked
 ├── WriteError   (ValueError)           a value that does not fit its leaf; nothing was changed
 ├── TieError     (ValueError)           a tie that cannot be made or kept; nothing was changed

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from weakref import WeakKeyDictionary
 
 from leafwise.core.home import Axes
-from leafwise.errors import RuleError
+from leafwise.errors import ArgumentError, RuleError
 
 # The name of a leaf → its role and its axes. `*space` stands for any number of spatial axes, and `*features` for the
 # one or more axes that a norm runs over.
@@ -94,7 +94,7 @@ def add_roles(layer: str | type, roles: Roles) -> None:
     'norm.scale'
     """
     if not isinstance(layer, str | type):
-        raise TypeError(f"a layer is a class or the name of a class, not {layer!r}")
+        raise ArgumentError(f"a layer is a class or the name of a class, not {layer!r}")
     if isinstance(layer, type) and not _has_modules(layer):
         raise RuleError(
             f"cannot add roles to {layer.__module__}.{layer.__qualname__}: it is not a torch.nn.Module, and only "
@@ -102,7 +102,7 @@ def add_roles(layer: str | type, roles: Roles) -> None:
         )
     for name, row in roles.items():
         if [type(part) for part in row] != [str, tuple]:
-            raise TypeError(
+            raise ArgumentError(
                 f"the roles of {layer!r} need a role and a tuple of axes for {name!r}, such as "
                 f"('norm.scale', ('features',)), not {row!r}"
             )
