@@ -308,7 +308,7 @@ def test_the_commands_plan_and_verify_print_what_fits(
     assert main(["plan", str(tmp_path / "no"), "mine:build"]) == 1
     capsys.readouterr()
     assert main(["verify", path]) == 0
-    assert "2 leaves, 32 B, ok" in capsys.readouterr().out
+    assert "2 leaves, 32 B: every checksum matches" in capsys.readouterr().out
     assert main(["verify", path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "ok": True,

@@ -47,7 +47,7 @@ def test_an_index_binds_its_shards(tmp_path: Path, capsys: pytest.CaptureFixture
     for way in ways(index):
         assert lw.verify(way) == (3, 600, 0, (), 3, 0)
     assert main(["verify", str(index)]) == 0
-    assert "3 leaves, 600 B, 3 shards bound to the index, ok" in capsys.readouterr().out
+    assert "3 leaves, 600 B, 3 shards bound to the index: every checksum matches" in capsys.readouterr().out
     # Other readers see a normal index.
     said = json.loads(index.read_text("utf-8"))
     assert {name: load_file(tmp_path / shard)[name][0] for name, shard in said["weight_map"].items()} == dict.fromkeys(

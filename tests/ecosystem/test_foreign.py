@@ -66,7 +66,7 @@ def test_models_that_accelerate_offloaded_are_refused(tmp_path: Path) -> None:
     accelerate.dispatch_model(
         mapped, {"0": "cpu", "2": "disk"}, main_device="cpu", offload_dir=tmp_path / "disk", force_hooks=True
     )
-    with pytest.raises(lw.LoadError, match=r"  2: accelerate has offloaded its values"):
+    with pytest.raises(lw.LoadError, match=r"unsupported: 2: accelerate has offloaded its values"):
         lw.load(mapped, net())
     # A part that is not offloaded, and the model without its hooks, work as usual.
     assert lw.stats(lw.tree(mapped)["0"]).total.count == 64 * 65

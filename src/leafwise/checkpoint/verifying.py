@@ -1,8 +1,7 @@
 """`lw.verify`: verifies every checksum of a file."""
 
 import os
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.progress import bar
@@ -15,21 +14,24 @@ from leafwise.files.arrays import Stored
 from leafwise.files.stored_file import StoredFile
 
 
-@dataclass(frozen=True, repr=False)
-class Verified(Result, kind="verified"):
-    """What `lw.verify` found in a file without damage.
-
-    `leaves` and `bytes` count what matches its checksums. `unchecked` leaves have no checksum; `without_checksums` are
-    the formats they are stored in. `bound` shards belong to an index that records what each shard contains; `unbound`
-    shards do not, and may be from another save. `ok` is whether everything could be checked.
-    """
-
+class _VerifiedFields(NamedTuple):
     leaves: int
     bytes: int
     unchecked: int
     without_checksums: tuple[str, ...] = ()
     bound: int = 0
     unbound: int = 0
+
+
+class Verified(Result, _VerifiedFields, kind="verified"):
+    """What `lw.verify` found in a file without damage: a named tuple that prints as a summary.
+
+    `leaves` and `bytes` count what matches its checksums. `unchecked` leaves have no checksum; `without_checksums` are
+    the formats they are stored in. `bound` shards belong to an index that records what each shard contains; `unbound`
+    shards do not, and may be from another save. `ok` is whether everything could be checked.
+    """
+
+    __slots__ = ()
 
     @property
     def ok(self) -> bool:

@@ -1,6 +1,5 @@
 """The result of `lw.verify`, as a few lines and as plain data."""
 
-from dataclasses import asdict
 from typing import Any
 
 from leafwise.checkpoint.verifying import Verified
@@ -30,4 +29,4 @@ def lower(verified: Verified, *, full: bool = False) -> Doc:
 
 
 def to_json(verified: Verified) -> dict[str, Any]:
-    return {"ok": verified.ok, **asdict(verified)}
+    return {"ok": verified.ok, **verified._asdict()}
