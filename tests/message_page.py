@@ -22,6 +22,7 @@ class MessagePage:
         self.messages: dict[tuple[str, str], str] = {}
 
     def add(self, kind: str, message: str) -> None:
+        message = re.sub(r"/[^\s']*/pytest-\d+/[^\s'/]*/", "…/", message)  # the folder of the test
         self.messages.setdefault((kind, form_of(message)), message)
 
     def text(self) -> str:

@@ -104,7 +104,7 @@ BAD = {
     "dtype no string": ({"a": row(0, 1, dtype=["U8"])}, b"\0", "two data_offsets|unknown dtype"),
     "size": ({"a": row(0, 2, shape=[3])}, b"\0\0", r"needs 3 bytes but has 2"),
     "overlap": ({"a": row(0, 2), "b": row(1, 3)}, b"\0\0\0", "'b' overlaps"),
-    "hole": ({"a": row(0, 1), "b": row(2, 3)}, b"\0\0\0", "there is a gap of 1 bytes before 'b'"),
+    "hole": ({"a": row(0, 1), "b": row(2, 3)}, b"\0\0\0", "there is a gap before 'b'"),
     "cut off": ({"a": row(0, 9)}, b"\0\0", "was it cut off"),
     "too long": ({"a": row(0, 1)}, b"\0\0", "1 bytes follow the last array, where the file should end"),
     "metadata": ({"__metadata__": {"a": 1}}, b"", "__metadata__ is not a JSON object of strings"),

@@ -183,7 +183,7 @@ def _check_layout(source: Source, arrays: dict[str, Any], data: int, total: int)
         if start < reached:
             raise source.error(start, f"{key!a} overlaps the array before it")
         if start > reached:
-            raise source.error(reached, f"there is a gap of {start - reached:,} bytes before {key!a}")
+            raise source.error(reached, f"there is a gap before {key!a}, which begins at byte {start:,}")
         reached = start + length
     if reached > total:
         raise source.error(

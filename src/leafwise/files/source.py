@@ -142,6 +142,8 @@ class LocalSource(Source):
             if self._map is None:
                 self._map = local.disk.map(self.file, self.size)
             return memoryview(self._map)[start:stop]
+        except FileError:  # a ValueError, too
+            raise
         except (OSError, ValueError) as error:  # ValueError: a truncated file
             raise self.error(start, getattr(error, "strerror", None) or str(error)) from error
 

@@ -9,12 +9,11 @@ from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.uses import TrackingUses, Use
 from leafwise.core.columns import Columns
 from leafwise.core.path import Path, escape
-from leafwise.core.query import Query
 from leafwise.core.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, TieError
-from leafwise.share.places import rows_by_home
+from leafwise.share.places import nothing_matches, rows_by_home
 
 
 class UseGradients(Mapping[Use, Any]):
@@ -66,7 +65,7 @@ class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
     def __init__(self, t: Tree, where: Any) -> None:
         self._tree = t if where is None else t.select(where)
         if where is not None and not len(self._tree):
-            raise PathError(f"no leaf matches {Query.of(where)!r}")
+            raise nothing_matches(t, where)
         self._read: list[Callable[[], dict[str, dict[Use, Any]]]] = []
         self._stack = ExitStack()
 
