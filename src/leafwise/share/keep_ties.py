@@ -80,8 +80,8 @@ def _leaves_to_keep(t: Tree) -> list[int]:
                 )
                 break
         else:
-            rows = rows_to_keep(t, leaf)
-            if left := [row for row in all_rows if row not in rows]:
+            rows = rows_to_keep(columns, leaf, inside)
+            if left := [row for row in all_rows if row not in inside and row not in rows]:
                 names = listed([columns.row_text(row) for row in all_rows if row in inside], 3)
                 others = listed([columns.row_text(row) for row in left], 3)
                 warn(

@@ -111,22 +111,20 @@ def keep_leaf_ties(tree: Tree, leaves: Sequence[int], keep: Keep | None = None) 
     """Keeps the ties between the names of these leaves in this tree from now on. Returns the root of the walk."""
     columns = tree.columns
     root, objects = columns.node_objects[0], [columns.node_objects[node] for node in tree.node_numbers()]
-    groups = {rows[0]: rows for leaf in leaves if len(rows := rows_to_keep(tree, leaf)) > 1}
     inside = set(tree.rows)
+    groups = {rows[0]: rows for leaf in leaves if len(rows := rows_to_keep(columns, leaf, inside)) > 1}
     for home, firsts in rows_by_home(columns, list(groups)).items():
         ties = [tied_places(columns, groups[row], tree.root if inside.issuperset(groups[row]) else 0) for row in firsts]
         root = home.capability(Tying, "keep ties").keep_ties(root, objects, ties, keep)
     return root
 
 
-def rows_to_keep(tree: Tree, leaf: int) -> list[int]:
-    """The names under which the tie of a leaf is kept: those in this tree, and those outside that are kept tied to
+def rows_to_keep(columns: Columns, leaf: int, inside: set[int]) -> list[int]:
+    """The names under which the tie of a leaf is kept: those `inside` a tree, and those outside that are kept tied to
     them already. The first is the source of the others; empty where none of them can be."""
-    columns = tree.columns
     rows = columns.rows_of(leaf)
-    inside = set(tree.rows).intersection(rows)
-    if len(inside) < len(rows):
-        places = [place_of(columns, row) for row in inside]
+    if not inside.issuperset(rows):
+        places = [place_of(columns, row) for row in rows if row in inside]
         rows = [row for row in rows if row in inside or _is_kept_with(columns, row, places)]
     return rows if rows and columns.row_op(rows[0]) == "same" else []
 
