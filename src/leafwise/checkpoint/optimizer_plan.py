@@ -399,8 +399,8 @@ def _plan_options(
                     and not takes_all
                 ):
                     message = (
-                        f"the option {key} of {planned.path or 'the optimizer'} is in {the_source(plan.source)} but not "
-                        "in the model; was it saved from another kind of optimizer?"
+                        f"the option {key} of {planned.path or 'the optimizer'} is in {the_source(plan.source)} but "
+                        "not in the model; was it saved from another kind of optimizer?"
                     )
                     plan.add("unexpected", name, message)
                     continue
