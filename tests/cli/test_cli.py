@@ -90,7 +90,8 @@ def test_show_draws_the_model_at_an_import_path(target: str, shown: str, models:
     [
         (
             "nowhere.safetensors",
-            "cannot open 'nowhere.safetensors': there is no such file, and it does not have the form package.module:name",
+            "cannot open 'nowhere.safetensors': there is no such file, and it does not have the form "
+            "package.module:name",
         ),
         ("nomodule:build", "cannot import nomodule"),
         ("mymodels:bild", "cannot find mymodels:bild"),

@@ -17,9 +17,9 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "convert",
         help="write a checkpoint as safetensors or npz",
-        description="Converts a checkpoint of any supported format to safetensors or npz, depending on the name of DST. "
-        "Reads and writes in chunks. DST is replaced only when everything is written. A tied leaf is written once for "
-        "each of its names.",
+        description="Converts a checkpoint of any supported format to safetensors or npz, depending on the name of "
+        "DST. Reads and writes in chunks. DST is replaced only when everything is written. A tied leaf is written once "
+        "for each of its names.",
         epilog="example: leafwise convert a.pt b.safetensors --dtype bfloat16",
     )
     parser.add_argument("source", metavar="SRC", help="a file, a folder of files, or a URL")

@@ -12,8 +12,9 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "plan",
         help="show what loading a checkpoint into a model would do",
-        description="Shows where each leaf of TARGET would get its values from, which leaves are missing in FILE, which "
-        "are unexpected, and which do not fit. Reads only headers. Exits with 0 if the load would succeed, else with 1.",
+        description="Shows where each leaf of TARGET would get its values from, which leaves are missing in FILE, "
+        "which are unexpected, and which do not fit. Reads only headers. Exits with 0 if the load would succeed, else "
+        "with 1.",
         epilog="example: leafwise plan a.safetensors package.module:build --allow missing",
     )
     parser.add_argument("source", metavar="FILE", help="a checkpoint: a file, a folder of files, or a URL")

@@ -11,7 +11,8 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "show",
         help="draw the tree of a model or checkpoint",
-        description="Draws nodes and leaves with their shapes, dtypes, sizes and ties. From a file, only the header is read.",
+        description="Draws nodes and leaves with their shapes, dtypes, sizes and ties. From a file, only "
+        "the header is read.",
         epilog="example: leafwise show model.safetensors --where '**.weight' --depth 2",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)

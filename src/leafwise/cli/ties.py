@@ -11,7 +11,8 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "ties",
         help="list tied leaves and their names",
-        description="Lists every tied leaf: its names, how each name views it (such as transposed), and the bytes saved.",
+        description="Lists every tied leaf: its names, how each name views it (such as transposed), and the "
+        "bytes saved.",
         epilog="example: leafwise ties package.module:build --equal-untied",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)

@@ -230,7 +230,7 @@ except lw.ChecksumError as error: print(error.leaves[0], "is damaged")
     ),
     (
         "Load by a plan, and resume",
-        "The plan shows where every value would go. A new model, not even tied, gets the tie back and resumes bit for bit.",
+        "The plan shows where every value would go. A new, untied model gets the tie back and resumes bit for bit.",
         """
 fresh = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 1))
 saved = lw.open(path)
