@@ -83,7 +83,7 @@ def load(
     with ExitStack() as files:
         t = files.enter_context(opened(model, "load"))
         if t.is_file:
-            raise LoadError("cannot load into a file; load into a model, and save that")
+            raise LoadError("cannot load into a file; load it into a model, then lw.save the model")
 
         def open_source(part: Any) -> Tree:
             return files.enter_context(opened(part, "load", verify=verify))

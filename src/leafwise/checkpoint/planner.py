@@ -50,7 +50,7 @@ def plan(
     (True, 1.0, 'module.')
     """
     if is_several(source):
-        raise QueryError("lw.plan takes one source at a time; give it a part of the target, and the source for that")
+        raise QueryError('lw.plan takes one source, not a dict of files; call lw.plan(model["NAME"], files["NAME"])')
     with opened(model, "plan") as t, opened(source, "plan") as s:
         return make_plan(t, s, rename, allow, cast, ties)
 

@@ -118,8 +118,10 @@ def save(
     size = None if shard_size is None else _bytes(shard_size)
     if ties not in ("once", "copy"):
         raise QueryError(f'ties= takes "once" or "copy", not {ties!r}')
-    if not checked_cast(cast) or (cast == "saturate" and dtype is None):
-        raise QueryError(f"cast={cast!r} says how to cast to dtype=, which is {dtype!r}")
+    if not checked_cast(cast):
+        raise QueryError('cast= takes True or "saturate", not False; to save without casting, leave out dtype=')
+    if cast == "saturate" and dtype is None:
+        raise QueryError('cast="saturate" needs dtype=')
     wanted = checked_dtype(dtype, CODES)
     header = _metadata(metadata)
     with ExitStack() as files:
@@ -130,7 +132,7 @@ def save(
         checkpoint = collected.checkpoint(values, header)
 
         def work() -> str:
-            # What is damaged must not get new checksums, which would prove it.
+            # Verified first: damaged values must not be saved with new, valid checksums.
             named = zip(checkpoint.items, values, strict=True)
             reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
             with bar(sum(item.nbytes for item in checkpoint.items), "saving", progress) as count:
@@ -138,7 +140,7 @@ def save(
 
         if not background:
             return work()
-        still_open = files.pop_all()  # a checkpoint that is read from is closed when all of it was copied
+        still_open = files.pop_all()  # a checkpoint that is the source is closed once it is copied
 
         def work_then_close() -> str:
             with still_open:
@@ -153,7 +155,7 @@ def save(
 def _target(path: Any) -> str:
     name = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
     if not isinstance(name, str) or not name or "\0" in name or not _can_be_a_path(name):
-        raise FileError(f"lw.save takes a path, not {path!r}")
+        raise FileError(f"path= takes the path of a file or a folder, not {path!r}")
     if is_url(name):
         raise FileError(
             f"cannot save to {shown_file(name)}: lw.save writes to local files only; save to a file, then upload it"

@@ -14,7 +14,7 @@ def add_to(verbs: Any) -> None:
         "diff",
         help="compare two models or checkpoints, leaf by leaf",
         description="Compares names, shapes and dtypes, then every value. Shows which leaves are bitwise equal, "
-        "changed (and by how much), cast, transposed, renamed, tied, untied, added, removed or reshaped. Files are read "
+        "changed (by how much), cast, transposed, renamed, tied, untied, added, removed or reshaped. Files are read "
         "in chunks. Exits with 0 if nothing differs, with 1 if something does, and with 2 on an error.",
         epilog="example: leafwise diff old.safetensors new.safetensors --where 'layers.**'",
     )

@@ -51,9 +51,11 @@ class Average:
         buffers: Literal["copy", "average"] = "copy",
     ) -> None:
         if decay is not None and not 0 <= decay <= 1:
-            raise RuleError(f"decay is the share of the average that stays, from 0 to 1, not {decay!r}")
-        if warmup < 0 or (decay is None and warmup):
-            raise RuleError("warmup= is a number of updates of a moving average; give decay=, too")
+            raise RuleError(f"decay= must be between 0 and 1, not {decay!r}")
+        if warmup < 0:
+            raise RuleError(f"warmup= must be 0 or more, not {warmup!r}")
+        if warmup and decay is None:
+            raise RuleError("warmup= needs decay=: without decay=, all updates have equal weights")
         if buffers not in ("copy", "average"):
             raise RuleError(f'buffers= takes "copy" or "average", not {buffers!r}')
         self.decay, self.warmup = decay, warmup

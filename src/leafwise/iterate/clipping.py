@@ -82,12 +82,14 @@ def clip(
     """
     limit: Any = max_norm
     if not isinstance(limit, Real) or not float(limit) > 0:
-        raise RuleError(f"max_norm must be a number above zero, not {max_norm!r}")
+        raise RuleError(f"max_norm= takes a number above 0, not {max_norm!r}")
     if where in ("tree", "leaf") or per not in ("tree", "leaf"):
         raise ArgumentError(_new_spelling(where, per))
     queries = list(where) if isinstance(where, list | tuple) else [where]
     if not queries:
-        raise RuleError("where= takes a query or a list of queries, and the list is empty")
+        raise RuleError(
+            "where= is an empty list; give at least one query, or leave it out to clip all gradients together"
+        )
     gradients = _gradients(model)
     together = gradients.clip_together(max_norm) if where is None and per == "tree" else None
     if together is not None and math.isfinite(math.hypot(*together)):

@@ -119,10 +119,10 @@ def layer_decay(decay: float, where: Any = "**", *, blocks: str | None = None) -
     """
     factor: Any = decay
     if not isinstance(factor, int | float) or not 0 < factor <= 1:
-        raise RuleError(f"layer_decay needs a factor above 0 and at most 1, not {decay!r}")
+        raise RuleError(f"decay= takes a number above 0 and at most 1, not {decay!r}")
     named: Any = blocks
     if not isinstance(named, str | None):
-        raise RuleError(f"blocks= must be a glob for the paths of nodes, such as 'encoder.*', not {blocks!r}")
+        raise RuleError(f"blocks= takes a glob for the paths of nodes, such as 'encoder.*', not {blocks!r}")
     return _LayerDecay(decay, where, blocks)
 
 

@@ -111,7 +111,7 @@ def _requested_op(source: Leaf, transpose: "bool | tuple[int, ...]", slices: Sli
         wrong = [part for part in parts if type(part) not in (builtins.slice, int)]
         if wrong or len(parts) > ndim:
             raise TieError(
-                f"slice= for {source.path} ({shape_text(shape)}) must be a slice, a number, or a tuple of at most "
+                f"slice= for {source.path} ({shape_text(shape)}) takes a slice, a number, or a tuple of at most "
                 f"{ndim} of them, not {slices!r}"
             )
         if any(isinstance(part, builtins.slice) and (part.step or 1) < 1 for part in parts):

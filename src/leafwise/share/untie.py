@@ -53,7 +53,7 @@ def _untied(t: Tree, where: Any) -> Any:
         outer = columns.node_text(_outermost_shared(columns, node))
         if outer != columns.node_text(node):
             raise TieError(
-                f"cannot untie {columns.node_text(node)}: it lies in {outer}, which is used in several places itself; "
+                f"cannot untie {columns.node_text(node)}: it is in {outer}, which is used in several places itself; "
                 f'lw.untie(model, "{outer}") gives that place a module of its own'
             )
     inside = [row for node in nodes if node not in repeated for row in _tied_outside(columns, node)]
