@@ -420,7 +420,7 @@ REFUSED = {
     "an op for modules": (
         ("a",),
         {"to": "b", "transpose": True},
-        r"b is a module; transpose= and slice= are for leaves",
+        r"cannot tie to b: it is a module, and transpose= and slice= are for leaves",
     ),
     "transpose of a vector": (("a.bias",), {"to": "b.bias", "transpose": True}, r"transpose=True is for matrices"),
     "no order": (

@@ -1,4 +1,4 @@
-"""`lw.save`: writes a model, an optimizer, or a dict of those, with checksums, and replaces the old file atomically."""
+"""`lw.save`: writes a model, an optimizer or a dict of them, with checksums, and replaces the old file atomically."""
 
 import os
 import re
@@ -95,14 +95,18 @@ def save(
 ) -> str | BackgroundSave:
     """Saves a model, an optimizer, or a dict of models, optimizers and plain values, as a normal safetensors file.
 
-    Even if the save is interrupted, the path always leads to the complete old file or the complete new one. Every leaf
-    and the header have checksums, which `lw.load` and `lw.verify` verify. A tied leaf is stored once; `ties="copy"`
-    stores it under each of its names, for readers that need them all. `shard_size` (bytes, or a string such as `"5GB"`)
-    writes several files with an index, as Hugging Face does. `dtype` casts floating-point parameters and buffers; if a
-    value does not fit, the save raises an error and the old file stays, unless `cast="saturate"`, which uses the
-    nearest number that fits. `where` is a query that selects leaves; `metadata` is a dict of strings for the header.
-    Returns the path that was written. With `background=True`, returns a handle once the values are copied; its `wait()`
-    returns the path.
+    Returns the path that was written. Even if saving is interrupted, there is always a complete file at the path: the
+    old one or the new one. Every leaf and the header get checksums, which `lw.load` and `lw.verify` compare.
+
+    - `where` is a query: only the leaves that match are saved.
+    - `shard_size` (bytes, or a string such as `"5GB"`) writes several files with an index, as Hugging Face does.
+    - `dtype` casts floating-point parameters and buffers. If a value does not fit, this raises an error and the old
+      file stays; with `cast="saturate"`, the nearest number that fits is used.
+    - `metadata` is a dict of strings for the header.
+    - `ties="copy"` stores a tied leaf under each of its names, for readers that need them all. By default it is stored
+      once.
+    - `background=True` returns a `BackgroundSave` as soon as the values are copied; its `wait()` returns the path.
+    - `progress=True` shows a progress bar.
 
     >>> import tempfile, torch, leafwise as lw
     >>> model = torch.nn.Linear(4, 2)

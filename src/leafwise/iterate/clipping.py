@@ -1,4 +1,4 @@
-"""`lw.clip`: scales gradients down to a norm, and gives the norms by path."""
+"""`lw.clip`: clips gradients by norm, and returns the norms by path."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +22,17 @@ from leafwise.share.places import nothing_matches
 
 
 class Norms(Table, Mapping[str, float], kind="norms"):
-    """The norm of each gradient before clipping, by path; see `lw.clip`.
+    """The result of `lw.clip`: the norm of each gradient before clipping, by path. Prints as a table.
 
-    `total` is the norm of all of them together. `nonfinite` are the paths whose gradient is not finite. `clipped` is
-    what holds the clipped gradients: the model, or where gradients cannot change, new ones.
+    `total` is the norm of all gradients together. `nonfinite` lists the paths of gradients that are NaN or infinite.
+    `clipped` is the model with the clipped gradients; in JAX, it has the new, clipped gradients.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Linear(2, 1)
+    >>> net(torch.tensor([[3.0, 0.0]])).sum().backward()
+    >>> norms = lw.clip(net, 1.0)
+    >>> norms["weight"], round(norms.total, 4), norms.nonfinite
+    (3.0, 3.1623, ())
     """
 
     def __init__(self, t: Tree, leaves: list[int], norms: list[float], clipped: Any) -> None:
@@ -47,7 +54,7 @@ class Norms(Table, Mapping[str, float], kind="norms"):
         norm = self._norms_by_path().get(str(path))
         if norm is not None:
             return norm
-        leaf = self._tree[path]  # by another of its names; raises where there is none
+        leaf = self._tree[path]  # another name of the leaf; raises if there is none
         if not isinstance(leaf, Leaf) or leaf.number not in self._leaves:
             raise PathError(f'"{path}" had no gradient')
         return self._norms[self._leaves.index(leaf.number)]
@@ -65,13 +72,17 @@ class Norms(Table, Mapping[str, float], kind="norms"):
 def clip(
     model: Any, max_norm: float, where: Any = None, *, per: Literal["tree", "leaf"] = "tree", strict: bool = True
 ) -> Norms:
-    """Scales gradients down to a norm; returns what the norms were, by path.
+    """Clips gradients by norm. Returns the norms before clipping, by path.
 
-    `per="tree"` limits the norm of all gradients together, `per="leaf"` the norm of each. With `where`, only the leaves
-    that match are clipped; with a list of queries, the leaves of each query together. A tied leaf counts once.
-    Gradients that are not finite are an error that names them; with `strict=False` they are listed in the result, and
-    nothing is scaled that they are a part of. Where gradients cannot change, give them in place of the model: the
-    clipped ones are `.clipped`. A Flat may be given, too.
+    `per="tree"` limits the norm of all gradients together to `max_norm`; `per="leaf"` limits the norm of each gradient.
+    With `where`, only the leaves that match are clipped. If `where` is a list of queries, the leaves of each query are
+    clipped together. A tied leaf counts once.
+
+    If gradients are NaN or infinite, this raises a `NonFiniteError` that lists them. With `strict=False`, they are
+    listed in the result instead, and gradients whose common norm is not finite are not scaled.
+
+    `model` may also be a `Flat`. In JAX, pass a tree of gradients instead of a model: the result has the clipped
+    gradients in `.clipped`.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(2, 1)

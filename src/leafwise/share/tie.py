@@ -1,4 +1,4 @@
-"""`lw.tie`: makes several names one leaf."""
+"""`lw.tie`: ties names to a leaf."""
 
 import builtins
 from typing import Any, TypeVar, overload
@@ -48,12 +48,16 @@ def tie(
     slice: "Slices | None" = None,
     keep: "Keep | None" = None,
 ) -> Any:
-    """Makes several names one leaf: `where` becomes another name of `to`. Returns the model.
+    """Ties weights: `where` becomes another name of the leaf `to`. Returns the model.
 
-    `where` is a path, or a glob for many. On the paths of modules, every parameter and persistent buffer of one is tied
-    to its counterpart in the other. `transpose=True` makes a live transposed view (a tuple gives another order of
-    axes), `slice=` a live view of a part; gradients flow to the source. Values that differ need `keep="source"`,
-    `"target"` or `"mean"`. The tie is kept from then on, as by `lw.keep_ties`. On an error nothing is changed.
+    - `where` is a path, or a glob for several leaves. If `where` and `to` are paths of modules, every parameter and
+      persistent buffer of one is tied to its counterpart in the other.
+    - `transpose=True` ties `where` to the transpose of `to`; a tuple gives another order of axes. `slice=` ties it to a
+      part of `to`. Then `where` is a live view of `to`, and its gradient goes to `to`.
+    - `keep` says which values to keep if they differ: those of `to` (`"source"`), those of `where` (`"target"`), or
+      their mean (`"mean"`). Without it, different values are an error.
+
+    The tie is kept from now on, as by `lw.keep_ties`. On an error, nothing is changed.
 
     >>> import torch, leafwise as lw
     >>> model = torch.nn.ModuleDict({"embed": torch.nn.Embedding(100, 16), "head": torch.nn.Linear(16, 100)})
@@ -80,7 +84,9 @@ def _tied(
         raise PathError(f"cannot tie {query_text(where)} to {query_text(to)}: {error}") from error
     if isinstance(source, Tree):
         if transpose is not False or slices is not None:
-            raise TieError(f"{to} is a module; transpose= and slice= are for leaves, such as {to}.weight")
+            raise TieError(
+                f"cannot tie to {to}: it is a module, and transpose= and slice= are for leaves, such as {to}.weight"
+            )
         pairs = _module_pairs(t, where, source)
         op = SAME
     elif isinstance(source, Leaf):
