@@ -377,15 +377,15 @@ def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, 
             value = copied(value)  # so that changes during a background save do not affect the file
         except (TypeError, ValueError) as error:
             raise WalkError(
-                f"cannot save {columns.scalar_path(node, name, value)}: leafwise does not save {error}. Besides arrays "
-                "it saves numbers (also NumPy's), strings, bytes, None, and lists, tuples, sets and dicts of these; "
-                "leave the value out, or convert it to one of them"
+                f"cannot save {columns.scalar_path(node, name, value)}: leafwise does not save {error}; leave the "
+                "value out, or convert it to arrays, numbers, strings, bytes, None, or lists, tuples, sets and dicts "
+                "of these"
             ) from error
         if key in scalars:
             where = columns.scalar_path(node, name, value)
             raise WalkError(f"cannot save {where}: another value has the name {key!r}, too; rename one of them")
-        says_of_itself = of_file and key.partition(".")[0] == METADATA
-        if not says_of_itself and (reason := _cannot_be_a_name(key)):
+        is_file_metadata = of_file and key.partition(".")[0] == METADATA
+        if not is_file_metadata and (reason := _cannot_be_a_name(key)):
             raise WalkError(f"cannot save {escape(key) or 'a value'}: {reason}")
         scalars[key] = value
     return scalars

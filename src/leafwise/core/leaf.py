@@ -51,6 +51,9 @@ class Leaf:
     ('linear.weight', ('out', 'in'), 'Linear')
     >>> leaf.value is net[0].weight
     True
+
+    For contributors: `columns` is the result of the walk, `number` is the number of the leaf in it, and `row` is the
+    row of the name by which the leaf was reached.
     """
 
     __slots__ = ("__weakref__", "columns", "number", "row")

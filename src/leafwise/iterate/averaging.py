@@ -24,9 +24,10 @@ class Average:
 
     The first update copies the values. After that, the new average is `decay` times the old one plus `1 - decay` times
     the new values. With `warmup=k`, update number n uses a decay of at most `(1 + n) / (k + n)`, so that the average
-    forgets the beginning quickly. Buffers are copied; with
-    `buffers="average"`, floating-point buffers are averaged, too. A tied leaf is averaged once. Leaves with fewer than
-    32 bits are averaged in float32, so that small steps are not rounded away.
+    forgets the beginning quickly.
+
+    Buffers are copied; with `buffers="average"`, floating-point buffers are averaged, too. A tied leaf is averaged
+    once. Leaves with fewer than 32 bits are averaged in float32, so that small steps are not rounded away.
 
     Save and load it together with the model: `lw.save({"model": model, "average": average}, path)`.
 
@@ -34,11 +35,8 @@ class Average:
     >>> net = torch.nn.Linear(1, 1, bias=False)
     >>> average = lw.Average(net, decay=0.5)
     >>> for value in (1.0, 2.0, 4.0):
-    ...     net.weight.data.fill_(value)
+    ...     _ = net.weight.data.fill_(value)
     ...     average.update()
-    tensor([[1.]])
-    tensor([[2.]])
-    tensor([[4.]])
     >>> with average.applied():
     ...     net.weight.item()
     2.75

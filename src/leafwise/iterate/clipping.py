@@ -119,8 +119,8 @@ def clip(
 def _new_spelling(where: Any, per: Any) -> str:
     """The message for queries given as `per=`, and for "tree" or "leaf" given as the third argument."""
     if where in ("tree", "leaf"):
-        return f'lw.clip takes a query as its third argument; write per="{where}"'
-    return f'per= takes "tree" or "leaf", not {per!r}; a query is given as where={per!r}'
+        return f'where= takes a query, not {where!r}; write per="{where}"'
+    return f'per= takes "tree" or "leaf", not {per!r}; pass queries as where={per!r}'
 
 
 def _gradients(model: Any) -> "_Gradients":
@@ -132,7 +132,7 @@ def _gradients(model: Any) -> "_Gradients":
     with opened(model, "clip") as t:
         gradients = _Gradients(t, current_arrays(t, model))
     flattened = flat_of(model)
-    return _FlatGradients(flattened) if flattened is not None and gradients.lie_in(flattened) else gradients
+    return _FlatGradients(flattened) if flattened is not None and gradients.are_in(flattened) else gradients
 
 
 class _Gradients:
@@ -151,7 +151,7 @@ class _Gradients:
             raise WalkError("no leaf has a gradient; call lw.clip after backward()")
         self._batches = self.columns.batches(self.leaves, self._arrays)
 
-    def lie_in(self, flattened: Flat) -> bool:
+    def are_in(self, flattened: Flat) -> bool:
         """Whether these are exactly the gradients in the vectors of a Flat."""
         if len(flattened.parts) != 1:
             return False
@@ -263,7 +263,7 @@ def _positions(gradients: _Gradients, queries: Sequence[Any]) -> list[list[int]]
             if leaf in matched_by:
                 name = t.columns.row_text(leaf)
                 raise RuleError(
-                    f"{name} matches both {matched_by[leaf]!r} and {where!r}; a leaf may match only one query of per="
+                    f"{name} matches both {matched_by[leaf]!r} and {where!r}; a leaf may match only one query of where="
                 )
             matched_by[leaf] = where
         positions.append([position_of[leaf] for leaf in sorted(leaves) if leaf in position_of])

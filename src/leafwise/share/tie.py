@@ -124,7 +124,7 @@ def _requested_op(source: Leaf, transpose: "bool | tuple[int, ...]", slices: Sli
             raise TieError(f"slice= for {source.path} must have steps of 1 or more, not {slices!r}")
         if any(isinstance(part, int) and not -size <= part < size for part, size in zip(parts, shape, strict=False)):
             raise TieError(f"slice={slices!r} is outside {source.path}, which is {shape_text(shape)}")
-        parts = tuple(_from_the_front(part, size) for part, size in zip(parts, shape, strict=False))
+        parts = tuple(_without_negatives(part, size) for part, size in zip(parts, shape, strict=False))
         parts += (builtins.slice(None),) * (ndim - len(parts))
         ndim -= sum(isinstance(part, int) for part in parts)
     order: tuple[int, ...] | None = None
@@ -145,7 +145,7 @@ def _requested_op(source: Leaf, transpose: "bool | tuple[int, ...]", slices: Sli
     return Op("view", slices=parts, order=order)
 
 
-def _from_the_front(part: builtins.slice | int, size: int) -> builtins.slice | int:
+def _without_negatives(part: builtins.slice | int, size: int) -> builtins.slice | int:
     """A slice or index without negative numbers, as the walk describes views."""
     if isinstance(part, int):
         return part % size
