@@ -105,7 +105,7 @@ def test_options_that_several_verbs_have_are_spelled_the_same_everywhere() -> No
         (lambda model: lw.keep_ties(model, on=False), "lw.keep_ties(model, False) is now lw.release_ties(model)"),
         (lambda model: lw.keep_ties(model, True), "lw.keep_ties(model, True) is now lw.keep_ties(model)"),
         (lambda model: lw.clip(model, 1.0, "leaf"), 'write per="leaf"'),
-        (lambda model: lw.clip(model, 1.0, per="a.**"), "a query is given as where='a.**'"),
+        (lambda model: lw.clip(model, 1.0, per="a.**"), "pass queries as where='a.**'"),
     ],
 )
 def test_old_spellings_are_refused_with_the_new_one(call: Any, message: str) -> None:

@@ -111,7 +111,7 @@ _HOLDS = {
 }
 _MODULE_OF = {name: module for module, names in _HOLDS.items() for name in names}
 
-TYPE_CHECKING = False  # what typing calls by this name, without the cost of importing it
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING, without the cost of importing typing
 if TYPE_CHECKING:
     from leafwise.checkpoint.loading import load
     from leafwise.checkpoint.planner import plan

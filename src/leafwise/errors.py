@@ -2,25 +2,25 @@
 
 ```
 Error
-├── PathError    (KeyError)             there is nothing at that path
-├── QueryError   (ValueError)           a query that cannot be parsed
-├── ArgumentError (TypeError)           an argument that was renamed, or that a function does not have
-├── WalkError    (TypeError)            an object, or something inside one, that cannot be walked
-├── WriteError   (ValueError)           a value that does not fit its leaf; nothing was changed
-├── TieError     (ValueError)           a tie that cannot be made or kept; nothing was changed
+├── PathError    (KeyError)             there is nothing at this path, or no leaf matches
+├── QueryError   (ValueError)           a query, a path or another argument that is not valid
+├── ArgumentError (TypeError)           an argument that was renamed or removed
+├── WalkError    (TypeError)            an object, or a part of it, that leafwise cannot process
+├── WriteError   (ValueError)           a value that cannot be written; nothing was changed
+├── TieError     (ValueError)           a tie that cannot be made, kept or undone; nothing was changed
 ├── RuleError    (ValueError)           a rule that matches nothing, or contradicts another rule
 ├── NonFiniteError (ArithmeticError)    gradients that are not finite; nothing was changed
-├── LoadError    (ValueError)           a load with missing, unexpected or wrong values; nothing was changed
-├── FileError    (ValueError)           a file that is damaged, not supported, or cannot be written
-│   └── ChecksumError                   a file whose bytes have changed since it was written
+├── LoadError    (ValueError)           a checkpoint that does not fit the model; nothing was changed
+├── FileError    (ValueError)           a file that is damaged or not supported, or that cannot be read or written
+│   └── ChecksumError                   a file that does not match its checksums
 └── Unsupported  (NotImplementedError)  an operation that a framework or format does not support
 ```
 
-`TieWarning`, a UserWarning, reports a tie that was undone.
+`TieWarning`, a UserWarning, warns that a tie was undone or cannot be kept.
 
 Each is also the built-in exception that a caller would expect, so `except KeyError` works, too. A message names the
 path, both sides of a mismatch, and what to do. It is plain text on one line, whatever names it contains, and does not
-show secrets in URLs (see `printable`).
+show secrets in URLs (see `printable`). Only a `LoadError` may have several lines.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from leafwise.printable import escape, without_secrets
 
 
 class Error(Exception):
-    """The base class of all exceptions of leafwise.
+    """The base class of all errors that leafwise raises.
 
     >>> import leafwise as lw
     >>> try:
@@ -67,42 +67,123 @@ def _made_again(cls: type[Error], args: tuple[object, ...], kept: dict[str, obje
 
 
 class PathError(Error, KeyError):
-    """There is nothing at that path."""
+    """There is nothing at this path, or no leaf matches. It is also a KeyError.
+
+    >>> import torch, leafwise as lw
+    >>> try:
+    ...     lw.tree(torch.nn.Linear(4, 2))["wieght"]
+    ... except lw.PathError as error:
+    ...     print(error)
+    nothing at "wieght"; did you mean "weight"?
+    """
 
 
 class QueryError(Error, ValueError):
-    """A query that cannot be parsed."""
+    """A query, a path or another argument that is not valid. It is also a ValueError.
+
+    >>> import torch, leafwise as lw
+    >>> try:
+    ...     lw.tree(torch.nn.Linear(4, 2)).select("{weight")
+    ... except lw.QueryError as error:
+    ...     print(error)
+    cannot read the glob '{weight': its braces do not match
+    """
 
 
 class ArgumentError(Error, TypeError):
-    """An argument that was renamed or removed; the message gives the new spelling."""
+    """An argument that was renamed or removed. The message says what to write instead. It is also a TypeError.
+
+    >>> import torch, leafwise as lw
+    >>> try:
+    ...     lw.stats(x=torch.nn.Linear(4, 2))
+    ... except lw.ArgumentError as error:
+    ...     print(error)
+    lw.stats: x= is now called source=
+    """
 
 
 class WalkError(Error, TypeError):
-    """An object, or something inside one, that cannot be walked."""
+    """An object, or a part of it, that leafwise cannot process. It is also a TypeError.
+
+    >>> import leafwise as lw
+    >>> try:
+    ...     lw.open(42)
+    ... except lw.WalkError as error:
+    ...     print(error)
+    lw.open takes a path or a URL, not int; for an object in memory, use lw.tree
+    """
 
 
 class WriteError(Error, ValueError):
-    """A value that does not fit its leaf; nothing was changed."""
+    """A value that cannot be written, such as one of another shape; nothing was changed. It is also a ValueError.
+
+    >>> import torch, leafwise as lw
+    >>> try:
+    ...     lw.tree({"w": torch.zeros(2)})["w"].write(torch.ones(3))
+    ... except lw.WriteError as error:
+    ...     print(error)
+    w: cannot write float32 of shape (3,) into float32 of shape (2,); nothing was changed
+    """
 
 
 class TieError(Error, ValueError):
-    """A tie that cannot be made or kept; nothing was changed."""
+    """A tie that cannot be made, kept or undone; nothing was changed. It is also a ValueError.
+
+    >>> import torch, leafwise as lw
+    >>> try:
+    ...     lw.untie(torch.nn.Linear(4, 2), "weight")
+    ... except lw.TieError as error:
+    ...     print(error)
+    cannot untie "weight": it is not tied to anything
+    """
 
 
 class TieWarning(UserWarning):
-    """A declared tie was undone."""
+    """Warns that a tie was undone, or that it cannot be kept. It is a UserWarning.
+
+    >>> import torch, warnings, leafwise as lw
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    >>> model = lw.tie(model, "1.weight", to="0.weight", keep="source")
+    >>> model[1].weight = torch.nn.Parameter(torch.zeros(4, 4))
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     t = lw.tree(model)
+    >>> print(caught[0].message)
+    declared tie undone: 1.weight is no longer 0.weight; to tie them again: ...
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(_plain(message))
 
 
 class RuleError(Error, ValueError):
-    """A rule that matches nothing, contradicts another rule, or cannot be followed; nothing was changed."""
+    """A rule that matches nothing, contradicts another rule, or cannot be applied; nothing was changed.
+
+    It is also a ValueError.
+
+    >>> import torch, leafwise as lw
+    >>> try:
+    ...     lw.groups(torch.nn.Linear(4, 2), [lw.Rule("LayerNorm.*", weight_decay=0.0)])
+    ... except lw.RuleError as error:
+    ...     print(error)
+    Rule('LayerNorm.*', weight_decay=0) matches nothing: no leaf matches 'LayerNorm.*'
+    """
 
 
 class NonFiniteError(Error, ArithmeticError):
-    """Gradients that are not finite; nothing was changed. `paths` are the leaves that have them."""
+    """Gradients that are NaN or infinite; nothing was changed. `paths` lists their leaves.
+
+    It is also an ArithmeticError.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Linear(2, 1)
+    >>> net(torch.tensor([[float("nan"), 0.0]])).sum().backward()
+    >>> try:
+    ...     lw.clip(net, 1.0)
+    ... except lw.NonFiniteError as error:
+    ...     print(error.paths)
+    ('weight',)
+    """
 
     def __init__(self, message: str, paths: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -110,11 +191,31 @@ class NonFiniteError(Error, ArithmeticError):
 
 
 class FileError(Error, ValueError):
-    """A file that is damaged, not supported, or cannot be written."""
+    """A file that is damaged or not supported, or that cannot be read or written. It is also a ValueError.
+
+    >>> import leafwise as lw
+    >>> try:
+    ...     lw.open("nowhere.safetensors")
+    ... except lw.FileError as error:
+    ...     print(error)
+    cannot open 'nowhere.safetensors': ...
+    """
 
 
 class ChecksumError(FileError):
-    """A file whose bytes have changed since it was written. `leaves` are the paths of the damaged leaves."""
+    """A file that does not match its checksums, so it was damaged or changed. `leaves` lists the damaged leaves.
+
+    >>> import tempfile, torch, leafwise as lw
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = lw.save({"weight": torch.zeros(2)}, f"{folder}/model.safetensors")
+    ...     with open(path, "r+b") as file:
+    ...         _ = file.seek(-1, 2), file.write(b"?")
+    ...     try:
+    ...         lw.verify(path)
+    ...     except lw.ChecksumError as error:
+    ...         print(error.leaves)
+    ('weight',)
+    """
 
     def __init__(self, message: str, leaves: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -122,8 +223,20 @@ class ChecksumError(FileError):
 
 
 class LoadError(Error, ValueError):
-    """A load with missing, unexpected or wrong values; nothing was changed. `plan` has the details, leaf by leaf. It
-    refers to the model, and is None if the error comes from another process. The message may have several lines."""
+    """A checkpoint that does not fit the model; nothing was changed. The message lists every problem, one per line.
+
+    `plan` is the plan of the load (see `lw.plan`), with the details. It is None if the error comes from another
+    process. This is also a ValueError.
+
+    >>> import torch, leafwise as lw
+    >>> try:
+    ...     lw.load(torch.nn.Linear(4, 2), {"weight": torch.zeros(2, 4)})
+    ... except lw.LoadError as error:
+    ...     print(error)
+    cannot load (1 missing); nothing was changed
+      missing: bias (2 float32) is in the model but not in the source
+      to load the rest, pass allow={"missing"}
+    """
 
     def __init__(self, message: str | Sequence[str], plan: object = None) -> None:
         super().__init__()
@@ -135,10 +248,12 @@ class LoadError(Error, ValueError):
 
 
 class Unsupported(Error, NotImplementedError):  # noqa: N818
-    """An operation that a framework or a file format does not support.
+    """An operation that a framework or a file format does not support. It is also a NotImplementedError.
 
-    >>> from leafwise.errors import Unsupported
-    >>> print(Unsupported("jax", "write", "arrays are immutable"))
+    `home` is the framework or the format, and `capability` is the operation.
+
+    >>> import leafwise as lw
+    >>> print(lw.Unsupported("jax", "write", "arrays are immutable"))
     jax cannot write: arrays are immutable
     """
 

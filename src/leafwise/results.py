@@ -1,4 +1,4 @@
-"""The types of results, for annotations and `isinstance`. Verbs make them; they are not made by hand.
+"""The types of results, for annotations and `isinstance`. Verbs return them; do not create them yourself.
 
 >>> from leafwise.results import Findings, Stats
 >>> def worst(findings: Findings) -> str:

@@ -106,5 +106,5 @@ def test_names_that_the_target_does_not_have_are_an_error(tmp_path: Path) -> Non
     path = lw.save(nn.Linear(2, 2), tmp_path / "m")
     with pytest.raises(lw.QueryError, match="there is no 'modle' in the model"):
         lw.load({"model": nn.Linear(2, 2)}, {"modle": path})
-    with pytest.raises(lw.QueryError, match="one source at a time"):
+    with pytest.raises(lw.QueryError, match=r'takes one source, not a dict of files; call lw.plan\(model\["NAME"\]'):
         lw.plan({"model": nn.Linear(2, 2)}, {"model": path})

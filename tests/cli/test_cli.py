@@ -79,7 +79,7 @@ def test_show_selects_and_limits_and_prints_json(saved: Path, capsys: pytest.Cap
     ("target", "shown"),
     [("mymodels:build", "9 parameters"), ("mymodels:Net", "2 parameters"), ("mymodels:model", "20 parameters")],
 )
-def test_show_draws_what_an_import_path_leads_to(target: str, shown: str, models: Path) -> None:
+def test_show_draws_the_model_at_an_import_path(target: str, shown: str, models: Path) -> None:
     done = run("show", target, cwd=models)
     assert done.returncode == 0, done.stderr
     assert shown in done.stdout
@@ -88,7 +88,11 @@ def test_show_draws_what_an_import_path_leads_to(target: str, shown: str, models
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("nowhere.safetensors", "'nowhere.safetensors' is not a file, and not of the form package.module:name"),
+        (
+            "nowhere.safetensors",
+            "cannot open 'nowhere.safetensors': there is no such file, and it does not have the form "
+            "package.module:name",
+        ),
         ("nomodule:build", "cannot import nomodule"),
         ("mymodels:bild", "cannot find mymodels:bild"),
         ("mymodels:number", "cannot walk builtins.int"),
@@ -130,7 +134,7 @@ def test_groups_prints_the_account(models: Path) -> None:
     assert "embed.weight and head.weight are one leaf" in wrong.stderr
     settled = run("groups", "more:tied", "--layer-decay", "0.5", "--wins", "head.weight", cwd=models)
     assert "Rule('head.weight', wins=True)" in settled.stdout
-    assert "--blocks belongs to --layer-decay" in run("groups", "more:stack", "--blocks", "*", cwd=models).stderr
+    assert "--blocks needs --layer-decay" in run("groups", "more:stack", "--blocks", "*", cwd=models).stderr
 
 
 def test_groups_of_a_file_needs_no_framework(saved: Path) -> None:
@@ -158,7 +162,7 @@ def test_a_reader_that_leaves_early_is_not_a_failure(saved: Path) -> None:
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> str:
-    """What the command writes when standard output is a real (pseudo) terminal."""
+    """The output of the command when standard output is a (pseudo) terminal."""
     ours, theirs = pty.openpty()
     environ = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
     environ |= {"TERM": "xterm", "COLUMNS": "80"} | environment
@@ -193,7 +197,7 @@ def test_ascii_output_is_ascii(saved: Path) -> None:
 
 @pytest.mark.parametrize("locale", ["C", "de_DE.ISO-8859-1"])
 def test_no_verb_fails_in_a_locale_without_utf_8(saved: Path, models: Path, locale: str) -> None:
-    """Where that locale is not installed, it is the C locale, too."""
+    """If the locale is not installed, this tests the C locale twice."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONIOENCODING"}
     sources = Path(lw.__file__).parents[1]
     environment |= {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONPATH": os.pathsep.join(map(str, (models, sources)))}
@@ -212,10 +216,10 @@ def test_no_verb_fails_in_a_locale_without_utf_8(saved: Path, models: Path, loca
             assert b"Traceback" not in done.stderr, (verb, given, done.stderr.decode(errors="replace"))
             assert done.returncode in (0, 1), (verb, given, done.stderr)
     shown = subprocess.run([sys.executable, "-m", "leafwise", "show", files[1]], capture_output=True, env=environment)
-    assert b"\\u4e2d\\u6587" in shown.stdout  # what cannot be written is spelled out
+    assert b"\\u4e2d\\u6587" in shown.stdout  # characters that cannot be encoded are escaped
 
 
-def test_the_tour_shows_what_it_claims(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_results_in_the_tour_are_as_claimed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tour"]) == 0
     shown = capsys.readouterr().out
     assert "False" not in shown
@@ -266,10 +270,10 @@ def test_stats_selects_folds_and_prints_json(
     assert main(["stats", "mymodels:build"]) == 0
     assert "2 leaves, 9 values · bars count magnitudes" in capsys.readouterr().out
     assert main(["stats", str(saved.parent / "gone.safetensors")]) == 1
-    assert "is not a file" in capsys.readouterr().err
+    assert "there is no such file" in capsys.readouterr().err
 
 
-def test_read_gives_plain_values_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_read_prints_plain_values_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save({"url": "https://me:pass@host/a?b=c", "steps": [1, 2], "red": "\x1b[31m"}, tmp_path / "a.pt")
     for path, shown in (("url", "https://me:pass@host/a?b=c"), ("red", "\\u001b[31m"), ("steps", "[1, 2]")):
         assert main(["read", str(tmp_path / "a.pt"), path]) == 0
@@ -305,7 +309,8 @@ def test_output_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path) -
     path = str(lw.save(nn.Linear(2, 2), tmp_path / "model.safetensors"))
     stats = shlex.join(command("stats", path))
     full = subprocess.run(f"exec {stats} > /dev/full", shell=True, capture_output=True, encoding="utf-8")
-    assert (full.returncode, said(full.stderr)) == (1, "leafwise: cannot write: No space left on device\n")
+    assert full.returncode == 1
+    assert said(full.stderr) == "leafwise: cannot write to standard output: No space left on device\n"
     closed = subprocess.run(f"exec {stats} >&-", shell=True, capture_output=True, encoding="utf-8")
     assert "Traceback" not in closed.stderr
 
@@ -319,18 +324,18 @@ def test_an_interrupt_prints_one_line(tmp_path: Path) -> None:
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         encoding="utf-8",
-        # What a shell starts in the background ignores the signal, and so would its children.
+        # A process that a shell starts in the background ignores the signal, and so would its children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while not (tmp_path / "started").exists() and process.poll() is None:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=30)
+    _, printed = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert told == "leafwise: interrupted\n"
+    assert printed == "leafwise: interrupted\n"
 
 
-def test_warnings_are_printed_as_errors_are(
+def test_warnings_are_printed_like_errors(
     saved: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from leafwise.kernels import cpu
@@ -340,7 +345,7 @@ def test_warnings_are_printed_as_errors_are(
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         assert main(["stats", str(saved)]) == 0
-    told = capsys.readouterr().err
-    assert told.startswith("leafwise: leafwise was installed without a C compiler: ")
-    assert len(told.splitlines()) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("leafwise: leafwise was installed without a C compiler: ")
+    assert len(printed.splitlines()) == 1
     cpu._warn_not_built.cache_clear()

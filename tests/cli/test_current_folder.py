@@ -1,4 +1,4 @@
-"""No code in the current folder is run unless a target names it, because downloads may lie there."""
+"""No code in the current folder is run unless a target names it, because the folder may contain downloads."""
 
 import importlib.util
 import json
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("downloads")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "nothing.py").write_text("import sys; print(*sys.modules)")
-    # What `python -m` has imported before any module gets a say is Python's own affair.
+    # Modules that `python -m` imports before it runs the module cannot be protected.
     loaded = python("-m", "nothing", cwd=elsewhere).stdout.split()
     names = {name for name in sys.stdlib_module_names if name not in loaded and name != "__main__"}
     for name in [*names, *OTHERS]:
@@ -75,8 +75,8 @@ def test_no_verb_imports_from_the_current_folder(verb: str, folder: Path) -> Non
         assert done.stdout or done.stderr
 
 
-def test_the_folder_is_hostile_indeed(folder: Path) -> None:
-    """Else the test above would hold of a harmless one."""
+def test_python_itself_would_run_the_hostile_modules(folder: Path) -> None:
+    """Otherwise, the test above would prove nothing."""
     done = python("-c", "import json", cwd=folder)
     assert (folder / "ran").read_text() == "json "
     assert done.returncode == 1
@@ -88,7 +88,7 @@ def test_a_model_of_the_current_folder_is_built_with_its_neighbors_and_nothing_e
 ) -> None:
     folder = Path(shutil.copytree(folder, tmp_path / "copy"))
     absent = [name for name in names_in(folder) if importlib.util.find_spec(name) is None]
-    for name in absent:  # what is not installed is a neighbor like any other
+    for name in absent:  # a name that is not installed is an ordinary module of the folder
         (folder / f"{name}.py").unlink()
     (folder / "mymodel.py").write_text(
         "import json, torch, myhelper\n"
@@ -104,7 +104,7 @@ def test_a_model_of_the_current_folder_is_built_with_its_neighbors_and_nothing_e
     assert [leaf["path"] for leaf in json.loads(done.stdout)["leaves"]] == ["weight", "bias"]
 
 
-def test_a_model_that_is_installed_needs_nothing_of_the_current_folder(folder: Path, tmp_path: Path) -> None:
+def test_an_installed_model_runs_nothing_in_the_current_folder(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "installed.py").write_text("import torch\ndef build(): return torch.nn.Linear(3, 4)\n")
     path = os.pathsep.join([SOURCES, str(tmp_path)])
     done = python("-m", "leafwise", "plan", "a.safetensors", "installed:build", cwd=folder, PYTHONPATH=path)
@@ -112,14 +112,14 @@ def test_a_model_that_is_installed_needs_nothing_of_the_current_folder(folder: P
     assert "a.weight" in done.stdout, done.stderr
 
 
-def test_a_module_that_is_here_and_installed_is_not_guessed(folder: Path) -> None:
+def test_a_module_in_the_current_folder_that_is_also_installed_is_an_error(folder: Path) -> None:
     for name in ("torch", "json"):
         done = python("-m", "leafwise", "show", f"{name}:build", cwd=folder)
         assert not (folder / "ran").exists()
         assert done.returncode == 1
-        assert f"{name} is in the current folder and elsewhere" in done.stderr
+        assert f"cannot import {name}: it is in the current folder and elsewhere" in done.stderr
         assert len(done.stderr.splitlines()) == 1
-    # Who says that the current folder comes first is served.
+    # With PYTHONPATH=., the current folder comes first.
     (folder / "mine").mkdir()
     (folder / "mine" / "colorsys.py").write_text("def build(): return {'w': __import__('numpy').ones(3)}\n")
     own = os.pathsep.join([".", SOURCES])
@@ -129,13 +129,13 @@ def test_a_module_that_is_here_and_installed_is_not_guessed(folder: Path) -> Non
 
 
 def test_a_safe_path_keeps_its_first_entry(tmp_path: Path) -> None:
-    """With `-P`, Python puts no current folder first, and there is nothing to take away."""
+    """With `-P`, Python does not put the current folder first, so nothing must be removed."""
     done = python("-P", "-m", "leafwise", "--version", cwd=tmp_path)
     assert done.stdout.startswith("leafwise "), done.stderr
 
 
 @pytest.mark.parametrize("kind", ["dangling link", "link", "file", "folder"])
-def test_what_a_glob_finds_is_never_imported(
+def test_a_file_that_a_glob_matches_is_never_imported(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -157,12 +157,12 @@ def test_what_a_glob_finds_is_never_imported(
 
 
 def test_a_file_that_exists_is_not_taken_for_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`leafwise show *//*` must not ask a server that a folder is called after."""
+    """`leafwise show *//*` must not contact a server because a folder is called `http:`."""
     monkeypatch.chdir(tmp_path)
     Path("http:").mkdir()
     save_file({"w": torch.ones(2)}, Path("http:/127.0.0.1:9"))
     assert main(["show", "http://127.0.0.1:9"]) == 0
-    assert main(["verify", "http://127.0.0.1:9"]) == 1  # nothing to compare with
+    assert main(["verify", "http://127.0.0.1:9"]) == 1  # it has no checksums
     assert main(["convert", "http://127.0.0.1:9", "b.safetensors"]) == 0
     assert main(["plan", "http://127.0.0.1:9", "b.safetensors"]) == 0
 

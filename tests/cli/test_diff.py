@@ -24,14 +24,16 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "before.safetensors"), str(tmp_path / "after.safetensors")
 
 
-def test_the_exit_status_is_that_of_diff(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_status_says_whether_something_differs(
+    files: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     before, after = files
     assert main(["diff", before, before]) == 0
     assert capsys.readouterr().out == "3 leaves, all the same\n"
     assert main(["diff", before, after]) == 1
     assert "2 changed, 1 same" in capsys.readouterr().out
     assert main(["diff", before, before + ".not"]) == 2
-    assert "is not a file" in capsys.readouterr().err
+    assert "there is no such file" in capsys.readouterr().err
     with pytest.raises(SystemExit) as exited:
         main(["diff", before])
     assert exited.value.code == 2
@@ -58,7 +60,7 @@ def test_quiet_prints_nothing(files: tuple[str, str], capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == ""
 
 
-def test_query_rename_and_structure_are_taken(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_rename_and_structure_are_applied(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     before, after = files
     assert main(["diff", before, after, "--where", "a.*"]) == 1
     assert main(["diff", before, after, "--structure"]) == 0
@@ -75,7 +77,7 @@ def test_a_diff_is_printed_as_json(files: tuple[str, str], capsys: pytest.Captur
     assert {leaf["path"] for leaf in data["leaves"]} == {"a.weight", "a.bias", '"evil\\u001b[31m"'}
 
 
-def test_what_is_piped_is_plain(files: tuple[str, str]) -> None:
+def test_piped_output_is_plain_text(files: tuple[str, str]) -> None:
     done = subprocess.run([sys.executable, "-m", "leafwise", "diff", *files], capture_output=True, encoding="utf-8")
     assert done.returncode == 1
     assert said(done.stderr) == ""

@@ -77,9 +77,9 @@ def test_image_takes_options_and_prints_json(saved: Path, capsys: pytest.Capture
             "cannot write 'filters.gif': pictures are saved as PNG; use a name that ends in .png",
         ),
         (["conv1.weight", "-o", "nowhere/filters.png"], "cannot write 'nowhere/filters.png'"),
-        (["conv1.weight", "--limit", "-1"], "--limit is a positive number"),
-        (["conv1.weight", "--size", "3"], "--size is a whole number of pixels"),
-        (["conv1.weight", "--style", "nice"], "--style is one of filters, matrix, norms, strip"),
+        (["conv1.weight", "--limit", "-1"], "--limit takes a positive number"),
+        (["conv1.weight", "--size", "3"], "--size takes a whole number of pixels"),
+        (["conv1.weight", "--style", "nice"], "--style takes one of filters, matrix, norms, strip"),
     ],
 )
 def test_every_error_is_one_line(
@@ -115,9 +115,9 @@ def test_a_terminal_gets_half_blocks(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--limit", "0"], "--limit is a positive number"),
-        (["--size", "9999999"], "--size is a whole number of pixels"),
-        (["--style", "nice"], "--style is one of filters"),
+        (["--limit", "0"], "--limit takes a positive number"),
+        (["--size", "9999999"], "--size takes a whole number of pixels"),
+        (["--style", "nice"], "--style takes one of filters"),
         (["--style", "filters"], "the filters style needs 3 to 5 axes"),
     ],
 )

@@ -232,7 +232,7 @@ def test_anybody_can_add_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_add_roles_refuses_what_is_not_a_layer() -> None:
-    with pytest.raises(TypeError, match="a layer is a class or the name of a class, not 5"):
+    with pytest.raises(TypeError, match="layer= takes a class or the name of a class, not 5"):
         lw.add_roles(5, {"w": ("norm.scale", ("features",))})  # type: ignore[arg-type]
 
 

@@ -125,13 +125,13 @@ def test_a_sparse_gradient_says_what_to_type() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"of": "gradient"}, 'of= is "value" or "grad"'),
-        ({"limit": 0}, "limit= is a positive number"),
-        ({"limit": math.nan}, "limit= is a positive number"),
-        ({"limit": True}, "limit= is a positive number"),
-        ({"size": 4}, "size= is a whole number of pixels from 16 to 8192, not 4"),
-        ({"size": 64.0}, "size= is a whole number"),
-        ({"style": "heat"}, "style= is one of filters, matrix, norms, strip, not 'heat'"),
+        ({"of": "gradient"}, 'of= takes "value" or "grad"'),
+        ({"limit": 0}, "limit= takes a positive number"),
+        ({"limit": math.nan}, "limit= takes a positive number"),
+        ({"limit": True}, "limit= takes a positive number"),
+        ({"size": 4}, "size= takes a whole number of pixels from 16 to 8192, not 4"),
+        ({"size": 64.0}, "size= takes a whole number"),
+        ({"style": "heat"}, "style= takes one of filters, matrix, norms, strip, not 'heat'"),
         ({"style": "filters"}, "the filters style needs 3 to 5 axes .* is 2×2"),
     ],
 )
@@ -143,11 +143,11 @@ def test_options_that_make_no_sense_are_an_error(options: dict[str, Any], reason
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"limit": 10**400}, "limit= is a positive number, .* not a number of 1,329 bits"),
-        ({"limit": 10**5000}, "limit= is a positive number"),
-        ({"size": 10**5000}, "size= is a whole number of pixels"),
-        ({"size": True}, "size= is a whole number of pixels from 16 to 8192, not True"),
-        ({"size": "64"}, "size= is a whole number of pixels"),
+        ({"limit": 10**400}, "limit= takes a positive number, .* not a number of 1,329 bits"),
+        ({"limit": 10**5000}, "limit= takes a positive number"),
+        ({"size": 10**5000}, "size= takes a whole number of pixels"),
+        ({"size": True}, "size= takes a whole number of pixels from 16 to 8192, not True"),
+        ({"size": "64"}, "size= takes a whole number of pixels"),
     ],
 )
 def test_numbers_that_are_too_large_or_of_another_type_are_an_error(options: dict[str, Any], reason: str) -> None:

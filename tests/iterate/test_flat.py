@@ -279,7 +279,7 @@ def test_a_leaf_that_cannot_be_flat_is_named_and_nothing_changes() -> None:
         lw.flat(nn.Sequential(nn.LazyLinear(3)))
     with pytest.raises(lw.WalkError, match=r"encoder\.weight and decoder\.weight: they share memory but are not tied"):
         lw.flat(TransposedAutoencoder())
-    with pytest.raises(lw.WalkError, match="there are no trainable parameters"):
+    with pytest.raises(lw.WalkError, match="cannot flatten the model: it has no trainable parameters"):
         lw.flat(lw.freeze(net(), "**"))
     quantized = nn.Linear(3, 3)
     quantized.weight.SCB = torch.ones(3)

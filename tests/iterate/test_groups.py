@@ -241,7 +241,7 @@ def test_what_is_not_a_rule_is_an_error() -> None:
         (5, {}, "a rule must be"),
         ("no_decay", {}, "not 'no_decay'"),
         ([lw.Rule(lambda leaf: leaf.nonsense, lr=1.0)], {}, "its query raised AttributeError"),
-        (None, {"optimizer": "adamw"}, "optimizer= accepts an optimizer class"),
+        (None, {"optimizer": "adamw"}, "optimizer= takes an optimizer class"),
         ([lw.layer_decay(0.5)], {"lr": "fast"}, "needs a learning rate to scale"),
         ([lw.Rule("**", wins=True)], {"strict": True}, "no rule covers"),
     ],
@@ -250,9 +250,9 @@ def test_what_makes_no_sense_is_an_error(rules: Any, options: Any, message: str)
     with pytest.raises(lw.RuleError, match=message):
         lw.groups(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), rules, **options)
     for wrong in ("a", None):
-        with pytest.raises(lw.RuleError, match="factor above 0"):
+        with pytest.raises(lw.RuleError, match="decay= takes a number above 0 and at most 1"):
             lw.layer_decay(wrong)
-    with pytest.raises(lw.RuleError, match="blocks= must be a glob"):
+    with pytest.raises(lw.RuleError, match="blocks= takes a glob"):
         lw.layer_decay(0.5, blocks=["0"])
 
 
@@ -353,7 +353,7 @@ def test_layer_decay_needs_a_learning_rate_and_a_factor() -> None:
     with pytest.raises(lw.RuleError, match=r"pass one: lw\.groups\(…, lr=3e-4\)"):
         lw.groups(LanguageModel(tied=False), [lw.layer_decay(0.5)])
     for wrong in (0, -1, 1.5, float("nan")):
-        with pytest.raises(lw.RuleError, match="factor above 0"):
+        with pytest.raises(lw.RuleError, match="decay= takes a number above 0 and at most 1"):
             lw.layer_decay(wrong)
 
 

@@ -420,7 +420,7 @@ REFUSED = {
     "an op for modules": (
         ("a",),
         {"to": "b", "transpose": True},
-        r"b is a module; transpose= and slice= are for leaves",
+        r"cannot tie to b: it is a module, and transpose= and slice= are for leaves",
     ),
     "transpose of a vector": (("a.bias",), {"to": "b.bias", "transpose": True}, r"transpose=True is for matrices"),
     "no order": (
@@ -428,11 +428,11 @@ REFUSED = {
         {"to": "b.weight", "transpose": (0, 2)},
         r"not a permutation of the 2 axes of b.weight",
     ),
-    "no slice": (("a.weight",), {"to": "b.weight", "slice": "0:2"}, r"slice= for b.weight \(3×3\) must be a slice"),
+    "no slice": (("a.weight",), {"to": "b.weight", "slice": "0:2"}, r"slice= for b.weight \(3×3\) takes a slice"),
     "too many slices": (("a.weight",), {"to": "b.weight", "slice": (0, 0, 0)}, r"tuple of at most 2 of them"),
     "outside": (("a.weight",), {"to": "b.weight", "slice": 7}, r"slice=7 is outside b.weight, which is 3×3"),
     "backwards": (("a.weight",), {"to": "b.weight", "slice": slice(None, None, -1)}, r"steps of 1 or more"),
-    "no such keep": (("a.weight",), {"to": "b.weight", "keep": "both"}, r'keep= must be "source", "target" or "mean"'),
+    "no such keep": (("a.weight",), {"to": "b.weight", "keep": "both"}, r'keep= takes "source", "target" or "mean"'),
     "a view in a list": (("list.0",), {"to": "a.weight", "transpose": True}, r"belongs to a ParameterList"),
 }
 

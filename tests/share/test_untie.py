@@ -96,7 +96,9 @@ def test_a_module_inside_one_that_is_shared_is_untied_from_the_outside() -> None
     shared = nn.Sequential(nn.Linear(3, 3))
     weight = shared[0].weight
     model = nn.ModuleDict({"a": shared, "b": shared})
-    with pytest.raises(lw.TieError, match=r'lies in a, which is used in several places itself; lw.untie\(model, "a"\)'):
+    with pytest.raises(
+        lw.TieError, match=r'it is in a, which is used in several places itself; lw.untie\(model, "a"\)'
+    ):
         lw.untie(model, "a.0")
     assert shared[0].weight is weight
     lw.untie(model, "a")

@@ -11,7 +11,9 @@ from leafwise.errors import FileError
 
 
 class BackgroundSave:
-    """A save that runs in the background: `wait()` returns the path once the file is written, or raises the error.
+    """A save that runs in the background, as `lw.save(..., background=True)` returns it.
+
+    `wait()` waits until the file is written and returns its path; if saving failed, it raises the error.
 
     >>> import tempfile, torch, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -40,7 +42,7 @@ class BackgroundSave:
 
     @property
     def done(self) -> bool:
-        """Whether the save has finished or failed."""
+        """Whether the save has finished, successfully or not."""
         return not self._thread.is_alive() and self._process == os.getpid()
 
     def wait(self) -> str:

@@ -1,4 +1,4 @@
-"""`lw.load`: applies a plan without problems, or raises an error that lists every problem and changes nothing.
+"""`lw.load`: applies a plan if it has no problems; otherwise raises an error that lists them, and changes nothing.
 
 Everything that can fail comes first: the plan, checksums, values that must be equal, memory for leaves that have none.
 Then values are written in place, so that optimizers keep their parameters.
@@ -56,17 +56,22 @@ def load(
     verify: bool = True,
     progress: bool = False,
 ) -> Any:
-    """Loads a file, a folder, a URL, another live model or a Tree into a model. Returns the model.
+    """Loads a checkpoint, or another model, into a model. Returns the model.
 
-    Every leaf of the model must get a value, and every leaf of the source must be used; otherwise `LoadError` lists
-    every problem, and nothing is changed. See `lw.plan` for `rename`, `allow` and `cast`. Ties of the source are
-    restored, even if the model was not tied, unless `ties="ignore"`. Values are written in place; a model on meta gets
-    its memory leaf by leaf, straight from the file. If the source has checksums, they are verified, unless
-    `verify=False`.
+    `source` is a file, a folder, a URL, another model, or a Tree. Every leaf of the model must get a value, and every
+    leaf of the source must be used. Otherwise, this raises a `LoadError` that lists every problem, and changes nothing.
 
-    `source` may also be a dict of files, folders, URLs or opened files: each is loaded into the part of the model with
-    the same name. If a file contains several things, the one with this name is loaded. Either all files are loaded, or
-    none is. Parts without a file are missing.
+    - `rename`, `allow` and `cast` permit differences; see `lw.plan`.
+    - `ties="ignore"` does not restore the ties of the source. By default they are restored, even if the model was not
+      tied.
+    - `verify=False` does not compare the source with its checksums.
+    - `progress=True` shows a progress bar.
+
+    Values are written in place. A model on meta gets its memory leaf by leaf, directly from the file.
+
+    `source` may also be a dict of checkpoints: each is loaded into the part of the model with the same name. If a
+    checkpoint contains several objects, the one with this name is loaded. Either all of them are loaded, or none. A
+    part without a checkpoint is missing.
 
     >>> import tempfile, torch, leafwise as lw
     >>> old, new = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
@@ -83,7 +88,7 @@ def load(
     with ExitStack() as files:
         t = files.enter_context(opened(model, "load"))
         if t.is_file:
-            raise LoadError("cannot load into a file; load into a model, and save that")
+            raise LoadError("cannot load into a file; load it into a model, then lw.save the model")
 
         def open_source(part: Any) -> Tree:
             return files.enter_context(opened(part, "load", verify=verify))

@@ -17,7 +17,15 @@ ALLOWABLE = ("missing", "unexpected", "shape")
 
 
 class Problem(NamedTuple):
-    """A reason not to load, unless its kind is allowed."""
+    """A problem that a load would have; see `lw.plan`.
+
+    `kind` is "missing", "unexpected", "shape", "dtype", "tie", "unsupported" or "nothing"; `allow=` can permit the
+    first three. `name` is the name of the leaf or value, and `message` explains the problem.
+
+    >>> import torch, leafwise as lw
+    >>> lw.plan(torch.nn.Linear(4, 2, bias=False), {"weight": torch.zeros(3, 4)}).problems[0].kind
+    'shape'
+    """
 
     kind: Kind
     name: str
@@ -65,11 +73,17 @@ def _foreign(t: Tree) -> dict[int, str]:
 
 
 class Plan(Table, kind="plan"):
-    """What a load would do. Prints as a table; see `lw.plan`.
+    """The result of `lw.plan`: what a load would do. Prints as a table.
 
-    `holds` is True if `lw.load` would succeed. `problems` lists the reasons why it would not, and `allowed` the
-    differences that `allow=` permits. `coverage` is the share of the model's parameters that get values. `proposals`
-    are possible renames; `rename="auto"` applies those that are `certain`, and lists them in `applied`.
+    `holds` is True if `lw.load` would succeed. `problems` lists the reasons why it would not, and `allowed` lists the
+    differences that `allow=` permits. `missing` and `unexpected` list names. `coverage` is the share of the model's
+    parameters that get values. `proposals` has possible renames; `rename="auto"` applies those that are certain, and
+    `applied` lists them. `notes` has remarks.
+
+    >>> import torch, leafwise as lw
+    >>> plan = lw.plan(torch.nn.Linear(4, 2), {"weight": torch.zeros(2, 4), "scale": torch.ones(1)})
+    >>> plan.holds, plan.missing, plan.unexpected, plan.coverage
+    (False, ['bias'], ['scale'], 0.8)
     """
 
     def __init__(self, target: Tree, source: Tree, allow: frozenset[str]) -> None:
@@ -95,6 +109,7 @@ class Plan(Table, kind="plan"):
 
     @property
     def holds(self) -> bool:
+        """Whether `lw.load` would succeed."""
         return not self.problems
 
     @property
@@ -114,7 +129,7 @@ class Plan(Table, kind="plan"):
 
     @property
     def renames(self) -> list[tuple[str, str]]:
-        """The certain renames, which `rename="auto"` applies or has applied, in the form that `rename=` accepts."""
+        """The certain renames, which `rename="auto"` applies or has applied, in the form that `rename=` takes."""
         return as_renames(proposal for proposal in (*self.applied, *self.proposals) if proposal.certain)
 
     def _names(self, kind: str) -> list[str]:
@@ -126,7 +141,7 @@ class Plan(Table, kind="plan"):
 
 
 def allow_advice(plan: Plan) -> str:
-    """How to load what can be loaded, where every problem may be allowed; otherwise empty."""
+    """How to load the rest, if `allow=` can permit every problem; otherwise empty."""
     kinds = list(dict.fromkeys(problem.kind for problem in plan.problems))
     if not kinds or not set(kinds) <= set(ALLOWABLE):
         return ""

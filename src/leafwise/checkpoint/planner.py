@@ -1,4 +1,4 @@
-"""`lw.plan`: what a load would do, leaf by leaf; it reads only headers."""
+"""`lw.plan`: what a load would do, leaf by leaf. Reads only headers."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -35,12 +35,14 @@ def plan(
 ) -> Plan:
     """Reports what `lw.load` would do with the same arguments. Reads only headers, and changes nothing.
 
-    `source` is a file, a folder, a URL, another live model, or a Tree. `rename` renames leaves of the source: it is a
-    mapping of names or prefixes, a list of `(pattern, replacement)`, or a function from name to name; `"auto"` applies
-    the renames that the plan proposes and that are certain. `allow` lists the differences to permit: `"missing"` (in
-    the model but not in the source), `"unexpected"` (in the source but not in the model), `"shape"`. `cast=True` casts
-    to the precision of the model if every value fits; `cast="saturate"` uses the nearest number for values that do not
-    fit.
+    - `source` is a file, a folder, a URL, another model, or a Tree.
+    - `rename` renames the leaves of the source: a mapping of names or prefixes, a list of `(pattern, replacement)`, a
+      function from name to name, or `"auto"`, which applies the proposed renames that are certain.
+    - `allow` lists the differences to permit: `"missing"` (in the model but not in the source), `"unexpected"` (in the
+      source but not in the model) and `"shape"`.
+    - `cast=True` casts values to the dtypes of the model, and the load fails if a value does not fit;
+      `cast="saturate"` uses the nearest number that fits.
+    - `ties="ignore"` does not restore the ties of the source.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
@@ -50,7 +52,7 @@ def plan(
     (True, 1.0, 'module.')
     """
     if is_several(source):
-        raise QueryError("lw.plan takes one source at a time; give it a part of the target, and the source for that")
+        raise QueryError('lw.plan takes one source, not a dict of files; call lw.plan(model["NAME"], files["NAME"])')
     with opened(model, "plan") as t, opened(source, "plan") as s:
         return make_plan(t, s, rename, allow, cast, ties)
 

@@ -1,4 +1,4 @@
-"""`lw.save`: writes a model, an optimizer, or a dict of those, with checksums, and replaces the old file atomically."""
+"""`lw.save`: writes a model, an optimizer or a dict of them, with checksums, and replaces the old file atomically."""
 
 import os
 import re
@@ -95,14 +95,18 @@ def save(
 ) -> str | BackgroundSave:
     """Saves a model, an optimizer, or a dict of models, optimizers and plain values, as a normal safetensors file.
 
-    Even if the save is interrupted, the path always leads to the complete old file or the complete new one. Every leaf
-    and the header have checksums, which `lw.load` and `lw.verify` verify. A tied leaf is stored once; `ties="copy"`
-    stores it under each of its names, for readers that need them all. `shard_size` (bytes, or a string such as `"5GB"`)
-    writes several files with an index, as Hugging Face does. `dtype` casts floating-point parameters and buffers; if a
-    value does not fit, the save raises an error and the old file stays, unless `cast="saturate"`, which uses the
-    nearest number that fits. `where` is a query that selects leaves; `metadata` is a dict of strings for the header.
-    Returns the path that was written. With `background=True`, returns a handle once the values are copied; its `wait()`
-    returns the path.
+    Returns the path that was written. Even if saving is interrupted, there is always a complete file at the path: the
+    old one or the new one. Every leaf and the header get checksums, which `lw.load` and `lw.verify` compare.
+
+    - `where` is a query: only the leaves that match are saved.
+    - `shard_size` (bytes, or a string such as `"5GB"`) writes several files with an index, as Hugging Face does.
+    - `dtype` casts floating-point parameters and buffers. If a value does not fit, this raises an error and the old
+      file stays; with `cast="saturate"`, the nearest number that fits is used.
+    - `metadata` is a dict of strings for the header.
+    - `ties="copy"` stores a tied leaf under each of its names, for readers that need them all. By default it is stored
+      once.
+    - `background=True` returns a `BackgroundSave` as soon as the values are copied; its `wait()` returns the path.
+    - `progress=True` shows a progress bar.
 
     >>> import tempfile, torch, leafwise as lw
     >>> model = torch.nn.Linear(4, 2)
@@ -118,8 +122,10 @@ def save(
     size = None if shard_size is None else _bytes(shard_size)
     if ties not in ("once", "copy"):
         raise QueryError(f'ties= takes "once" or "copy", not {ties!r}')
-    if not checked_cast(cast) or (cast == "saturate" and dtype is None):
-        raise QueryError(f"cast={cast!r} says how to cast to dtype=, which is {dtype!r}")
+    if not checked_cast(cast):
+        raise QueryError('cast= takes True or "saturate", not False; to save without casting, leave out dtype=')
+    if cast == "saturate" and dtype is None:
+        raise QueryError('cast="saturate" needs dtype=')
     wanted = checked_dtype(dtype, CODES)
     header = _metadata(metadata)
     with ExitStack() as files:
@@ -130,7 +136,7 @@ def save(
         checkpoint = collected.checkpoint(values, header)
 
         def work() -> str:
-            # What is damaged must not get new checksums, which would prove it.
+            # Verified first: damaged values must not be saved with new, valid checksums.
             named = zip(checkpoint.items, values, strict=True)
             reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
             with bar(sum(item.nbytes for item in checkpoint.items), "saving", progress) as count:
@@ -138,7 +144,7 @@ def save(
 
         if not background:
             return work()
-        still_open = files.pop_all()  # a checkpoint that is read from is closed when all of it was copied
+        still_open = files.pop_all()  # a checkpoint that is the source is closed once it is copied
 
         def work_then_close() -> str:
             with still_open:
@@ -153,7 +159,7 @@ def save(
 def _target(path: Any) -> str:
     name = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
     if not isinstance(name, str) or not name or "\0" in name or not _can_be_a_path(name):
-        raise FileError(f"lw.save takes a path, not {path!r}")
+        raise FileError(f"path= takes the path of a file or a folder, not {path!r}")
     if is_url(name):
         raise FileError(
             f"cannot save to {shown_file(name)}: lw.save writes to local files only; save to a file, then upload it"
@@ -371,15 +377,15 @@ def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, 
             value = copied(value)  # so that changes during a background save do not affect the file
         except (TypeError, ValueError) as error:
             raise WalkError(
-                f"cannot save {columns.scalar_path(node, name, value)}: leafwise does not save {error}. Besides arrays "
-                "it saves numbers (also NumPy's), strings, bytes, None, and lists, tuples, sets and dicts of these; "
-                "leave the value out, or convert it to one of them"
+                f"cannot save {columns.scalar_path(node, name, value)}: leafwise does not save {error}; leave the "
+                "value out, or convert it to arrays, numbers, strings, bytes, None, or lists, tuples, sets and dicts "
+                "of these"
             ) from error
         if key in scalars:
             where = columns.scalar_path(node, name, value)
             raise WalkError(f"cannot save {where}: another value has the name {key!r}, too; rename one of them")
-        says_of_itself = of_file and key.partition(".")[0] == METADATA
-        if not says_of_itself and (reason := _cannot_be_a_name(key)):
+        is_file_metadata = of_file and key.partition(".")[0] == METADATA
+        if not is_file_metadata and (reason := _cannot_be_a_name(key)):
             raise WalkError(f"cannot save {escape(key) or 'a value'}: {reason}")
         scalars[key] = value
     return scalars

@@ -24,11 +24,19 @@ class _VerifiedFields(NamedTuple):
 
 
 class Verified(Result, _VerifiedFields, kind="verified"):
-    """What `lw.verify` found in a file without damage: a named tuple that prints as a summary.
+    """The result of `lw.verify` for an undamaged checkpoint.
 
-    `leaves` and `bytes` count what matches its checksums. `unchecked` leaves have no checksum; `without_checksums` are
-    the formats they are stored in. `bound` shards belong to an index that records what each shard contains; `unbound`
-    shards do not, and may be from another save. `ok` is whether everything could be checked.
+    `leaves` and `bytes` count the leaves that match their checksums. `unchecked` counts leaves without a checksum, and
+    `without_checksums` lists the formats they are stored in. `bound` counts the shards whose index records what each
+    of them contains; `unbound` counts the other shards, which may be from another save. `ok` is True if everything
+    could be checked.
+
+    >>> import tempfile, torch, leafwise as lw
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.save({"w": torch.ones(2)}, f"{folder}/model.pt")
+    ...     verified = lw.verify(f"{folder}/model.pt")
+    >>> verified.ok, verified.leaves, verified.unchecked
+    (True, 1, 0)
     """
 
     __slots__ = ()
@@ -41,12 +49,14 @@ class Verified(Result, _VerifiedFields, kind="verified"):
 
 @renamed_arguments(path="source")
 def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> Verified:
-    """Verifies every checksum of a file, a folder or a URL. Raises `ChecksumError`, which lists the damaged leaves.
+    """Compares a checkpoint with its checksums. If leaves are damaged, raises a `ChecksumError` that lists them.
 
-    `lw.save` writes checksums, and so do NumPy (`.npz`) and PyTorch (`.pt`), whose files are zip files. Other formats
-    have none, so their leaves are counted as unchecked. So are the leaves of a `.pt` file that was written after
-    `torch.serialization.set_crc32_options(False)`. If an index does not record what its shards contain, they could be
-    from different saves: they are counted as unbound.
+    `source` is a file, a folder, a URL or the Tree of a checkpoint. `progress=True` shows a progress bar.
+
+    `lw.save` writes checksums, and so do NumPy (`.npz`) and PyTorch (`.pt`), whose files are zip files. Leaves without
+    a checksum are counted as `unchecked`: those of other formats, and those of a `.pt` file that was written after
+    `torch.serialization.set_crc32_options(False)`. Shards are counted as `unbound` if their index does not record what
+    they contain, because then they could be from different saves.
 
     >>> import tempfile, torch, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The command line: one short file a verb."""
+"""The command line: one short file for each verb."""
 
 import argparse
 import gc
@@ -15,13 +15,13 @@ from leafwise.cli.output import complain
 from leafwise.core.path import escape, without_secrets
 from leafwise.errors import Error
 
-# In the order of `leafwise --help`; each is a module of this package, which is imported when the verb is called.
+# In the order of `leafwise --help`. Each is a module of this package, imported only when its verb is called.
 VERBS = ["show", "read", "stats", "check", "diff", "image", "ties", "groups", "plan", "verify", "convert", "tour"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs `leafwise`; returns the exit status."""
-    # A character that the locale cannot write is spelled out, and no reason to stop.
+    """Runs `leafwise` and returns the exit status."""
+    # A character that the locale cannot encode is written as an escape sequence instead of raising an error.
     before = [(stream, getattr(stream, "errors", None)) for stream in (sys.stdout, sys.stderr)]
     for stream, _ in before:
         _set_errors(stream, "backslashreplace")
@@ -40,27 +40,27 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--version", action="version", version=f"leafwise {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     words = sys.argv[1:] if arguments is None else arguments
-    # Only the verb that is called, without the cost of importing the others.
+    # Imports only the verb that is called: importing all of them takes time.
     wanted = [verb for verb in VERBS if words and words[0] == verb] or VERBS
     for verb in wanted:
         import_module(f"leafwise.cli.{verb}").add_to(verbs)
         _add_limits(verbs.choices[verb])
     options = parser.parse_args(arguments)
-    # A listing makes hundreds of thousands of objects that all stay: to look for cycles among them is time lost.
+    # A listing makes hundreds of thousands of objects that stay alive: collecting garbage would only waste time.
     collecting = gc.isenabled()
     gc.disable()
     shown: Any = warnings.showwarning
     warnings.showwarning = cast(Any, _warn)
     try:
         status = _with_limits(options)
-        if sys.stdout is not None:  # as where it was closed before
+        if sys.stdout is not None:  # it is None if it was closed before Python started
             sys.stdout.flush()
         return status
     except Error as error:
         complain(str(error))
-        return int(getattr(options, "trouble", 1))  # a verb whose 1 is an answer has another
+        return int(getattr(options, "trouble", 1))  # verbs for which 1 is a result use another status
     except BrokenPipeError:
-        # `leafwise show … | head` is not a failure; nothing more can be written, not even at exit.
+        # `leafwise show … | head` is not a failure. Nothing more can be written, not even when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -69,8 +69,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         if error.filename is not None:
             return _unexpected(error, options)
-        # What was to be printed; to print the rest at exit would fail once more.
-        complain(f"cannot write: {error.strerror or error}")
+        # Standard output failed. Writing the rest of the buffer when Python exits would fail again.
+        complain(f"cannot write to standard output: {error.strerror or error}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(getattr(options, "trouble", 1))
     except Exception as error:
@@ -82,16 +82,20 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Escapes what it says about arguments, since these may be names of files."""
+    """Escapes its error messages, because they may contain names of files."""
 
     def error(self, message: str) -> NoReturn:
         super().error(escape(without_secrets(message)))
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
-    trusted = parser.add_argument_group("for files that you trust, and that are refused because they ask for much")
-    trusted.add_argument("--max-bytes", type=int, metavar="N", help="the memory that listing a file may take")
-    trusted.add_argument("--max-steps", type=int, metavar="N", help="the steps of work that listing a file may take")
+    trusted = parser.add_argument_group("limits (raise them for a file that you trust)")
+    trusted.add_argument(
+        "--max-bytes", type=int, metavar="N", help="refuse a file if listing it needs more memory than this"
+    )
+    trusted.add_argument(
+        "--max-steps", type=int, metavar="N", help="refuse a file if listing it takes more steps than this"
+    )
 
 
 def _with_limits(options: argparse.Namespace) -> int:
@@ -105,20 +109,20 @@ def _with_limits(options: argparse.Namespace) -> int:
 
 
 def _set_errors(stream: Any, errors: str | None) -> None:
-    with suppress(AttributeError, OSError, ValueError):  # not a text file, or closed
+    with suppress(AttributeError, OSError, ValueError):  # it is not a text stream, or it is closed
         stream.reconfigure(errors=errors)
 
 
 def _unexpected(error: Exception, options: argparse.Namespace) -> int:
-    """Lets Python show an unforeseen error; but a verb whose 1 is an answer must not exit with 1."""
+    """Lets Python show the traceback, unless the verb uses exit status 1 for a result."""
     trouble = int(getattr(options, "trouble", 1))
     if trouble == 1:
         raise error
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
-    complain(f"unexpected trouble: {summary}")
+    complain(f"unexpected error: {summary}")
     return trouble
 
 
 def _warn(message: Warning | str, *_: object) -> None:
-    """Prints a warning as errors are printed: in a shell, the line of the program is of no use."""
+    """Prints a warning like an error, without the line of Python code that raised it."""
     complain(str(message))

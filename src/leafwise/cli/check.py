@@ -1,4 +1,4 @@
-"""`leafwise check`: what is wrong with the parameters of a model or a file."""
+"""`leafwise check`: finds problems in the parameters of a model or checkpoint."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -13,21 +13,25 @@ if TYPE_CHECKING:
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "check",
-        help="look for what is wrong: NaN, dead units, wrong scales, lost ties, and so on",
-        description="Runs every rule over the parameters and prints findings, the worst first. The exit status is 1 "
-        "where there is an error or a warning, 2 where something could not be read, and 0 otherwise.",
-        epilog="example: leafwise check model.safetensors --against before.safetensors --ignore LW5",
+        help="find problems: NaN, dead units, wrong scales, lost ties and more",
+        description="Checks the parameters by every rule and prints the findings, the worst first. Exits with 1 if "
+        "there is an error or a warning (see --fail), with 2 if something could not be read, and with 0 otherwise.",
+        epilog="example: leafwise check new.safetensors --against old.safetensors --ignore LW5",
     )
     parser.add_argument("target", metavar="TARGET", nargs="?", help=target.HELP)
-    parser.add_argument("--against", metavar="TARGET", help="the same model before training: find what did not change")
+    parser.add_argument(
+        "--against", metavar="TARGET", help="the same model before training: report leaves that did not change"
+    )
     target.add_where(parser)
-    codes = "codes of rules, or fronts of codes such as LW3, with commas between them"
-    parser.add_argument("--select", metavar="CODES", help=f"only these rules: {codes}")
-    parser.add_argument("--ignore", metavar="CODES", help="not these rules")
+    codes = "codes such as LW101, or prefixes of codes such as LW3, separated by commas"
+    parser.add_argument("--select", metavar="CODES", help=f"use only these rules: {codes}")
+    parser.add_argument("--ignore", metavar="CODES", help="do not use these rules")
     levels = ("error", "warning", "note")
-    parser.add_argument("--fail", choices=levels, default="warning", help="the least level for an exit status of 1")
-    parser.add_argument("--full", action="store_true", help="a line for every finding, however many there are")
-    parser.add_argument("--rules", action="store_true", help="list the rules, and check nothing")
+    parser.add_argument(
+        "--fail", choices=levels, default="warning", help="exit with 1 from this level up (default: %(default)s)"
+    )
+    parser.add_argument("--full", action="store_true", help="print every finding, however many there are")
+    parser.add_argument("--rules", action="store_true", help="list the rules instead of checking")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(run=run, trouble=2)
 
@@ -53,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         print_rules(list(rules), options.json)
         return 0
     if options.target is None:
-        raise QueryError("leafwise check needs a TARGET, or --rules")
+        raise QueryError("leafwise check needs a TARGET; to list the rules, add --rules")
     findings = check(
         target.selected(options.target, options.where),
         against=None if options.against is None else target.resolve(options.against),

@@ -1,4 +1,4 @@
-"""`leafwise convert`: any readable checkpoint to safetensors or npz."""
+"""`leafwise convert`: writes a checkpoint of any supported format as safetensors or npz."""
 
 import argparse
 import sys
@@ -17,20 +17,21 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "convert",
         help="write a checkpoint as safetensors or npz",
-        description="Reads any format that leafwise reads and writes safetensors or npz, as the name of DST says, a "
-        "chunk at a time. DST is replaced when all of it is written, never before. Tied names are written each.",
-        epilog=r"example: leafwise convert a.pt b.safetensors --where 'model.**' --rename '^model\.=' --dtype bfloat16",
+        description="Converts a checkpoint of any supported format to safetensors or npz, depending on the name of "
+        "DST. Reads and writes in chunks. DST is replaced only when everything is written. A tied leaf is written once "
+        "for each of its names.",
+        epilog="example: leafwise convert a.pt b.safetensors --dtype bfloat16",
     )
     parser.add_argument("source", metavar="SRC", help="a file, a folder of files, or a URL")
-    parser.add_argument("destination", metavar="DST", help="a name that ends in .safetensors or .npz")
+    parser.add_argument("destination", metavar="DST", help="the file to write; its name ends in .safetensors or .npz")
     target.add_where(parser)
-    parser.add_argument("--dtype", metavar="DTYPE", help="cast numbers with a fraction: float32, bfloat16, float16, …")
+    parser.add_argument("--dtype", metavar="DTYPE", help="cast floating-point leaves to float32, bfloat16, float16, …")
     parser.add_argument(
         "--cast",
         choices=["saturate"],
-        help="let values that --dtype has no room for become the nearest that it has; without it they are an error",
+        help="clamp values that are out of range for --dtype; without this option they are an error",
     )
-    add_rename(parser)
+    add_rename(parser, "SRC")
     parser.set_defaults(run=run)
 
 
@@ -47,12 +48,14 @@ def run(options: argparse.Namespace) -> int:
     writers = {".safetensors": write_safetensors, ".npz": write_npz}
     write = next((writer for suffix, writer in writers.items() if options.destination.endswith(suffix)), None)
     if write is None:
-        raise Error(f"cannot tell a format from {options.destination!r}; let it end in .safetensors or .npz")
+        raise Error(
+            f"cannot write {options.destination!r}: unknown format; use a name that ends in .safetensors or .npz"
+        )
     if options.dtype is not None and options.dtype not in ITEM_BYTES:
-        raise Error(f"there is no dtype {options.dtype!r}; there are: {', '.join(ITEM_BYTES)}")
+        raise Error(f"unknown dtype {options.dtype!r}; --dtype takes {', '.join(ITEM_BYTES)}")
     dtype = checked_dtype(options.dtype, ITEM_BYTES)
     if options.cast is not None and dtype is None:
-        raise Error("--cast says how to cast to --dtype, which is not given")
+        raise Error(f"--cast {options.cast} needs --dtype")
     new_name = Renaming(renames(options.rename))
     with open_checkpoint(target.file(options.source)) as whole:
         columns = whole.columns
@@ -65,14 +68,16 @@ def run(options: argparse.Namespace) -> int:
             path = columns.row_path(row)
             name = new_name(".".join(path.names)) or ""
             if isinstance(array, Unreadable):
-                raise Error(f"{path} cannot be converted: {array.why}; leave it out with --where")
+                raise Error(f"cannot convert {path}: {array.why}; use --where to convert only other leaves")
             if name in entries:
-                raise Error(f"two leaves would both be called {name!r}; give one another name with --rename")
+                raise Error(
+                    f"cannot convert {options.source}: two leaves would be called {name!r}; rename one with --rename"
+                )
             _check_name(name, options.destination)
             entries[name] = ConvertedArray(name, array, dtype_for(array, dtype), options.cast is not None)
         if not entries:
-            reason = "holds no arrays" if options.where is None else f"has no leaf that matches {options.where!r}"
-            raise Error(f"{options.source} {reason}")
+            reason = "it has no arrays" if options.where is None else f"no leaf matches {options.where!r}"
+            raise Error(f"cannot convert {options.source}: {reason}")
         total = sum(entry.nbytes for entry in entries.values())
         progress = Progress(total, "converting")
         try:
@@ -89,14 +94,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_name(name: str, destination: str) -> None:
-    """Refuses names that the format would lose, or take for something else."""
+    """Refuses names that the format cannot store, or would misread."""
     reserved = destination.endswith(".safetensors") and name == "__metadata__"
     if reserved or not name or "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
-        raise Error(f"{name!r} cannot be a name in {destination}; give it another with --rename")
+        raise Error(f"cannot write {name!r} to {destination}: the format does not allow this name; use --rename")
 
 
 def _metadata(whole: "Tree") -> dict[str, str]:
-    """The metadata of a safetensors file, which goes along."""
+    """The metadata of a safetensors file, which is copied."""
     metadata = getattr(whole.columns.node_objects[0], "metadata", {})
     plain = {str(key): value for key, value in metadata.items() if isinstance(value, str)}
     return plain if all(len(value) < 100_000 for value in plain.values()) else {}

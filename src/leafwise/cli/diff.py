@@ -1,4 +1,4 @@
-"""`leafwise diff`: what differs between two models or files."""
+"""`leafwise diff`: compares two models or checkpoints."""
 
 import argparse
 from typing import Any
@@ -12,23 +12,25 @@ from leafwise.errors import Error, QueryError
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "diff",
-        help="what differs between two models or files, leaf by leaf",
-        description="Compares names, shapes and dtypes, then every value: what is the same in every bit, changed and "
-        "by how much, cast, transposed, renamed, tied or untied, added, removed or reshaped. Files are read in pieces. "
-        "Exits with 0 if nothing differs, with 1 if something does, and with 2 if there was trouble.",
-        epilog="example: leafwise diff before.safetensors after.safetensors --where 'layers.**'",
+        help="compare two models or checkpoints, leaf by leaf",
+        description="Compares names, shapes and dtypes, then every value. Shows which leaves are bitwise equal, "
+        "changed (by how much), cast, transposed, renamed, tied, untied, added, removed or reshaped. Files are read "
+        "in chunks. Exits with 0 if nothing differs, with 1 if something does, and with 2 on an error.",
+        epilog="example: leafwise diff old.safetensors new.safetensors --where 'layers.**'",
     )
     parser.add_argument("a", metavar="A", help=target.HELP)
-    parser.add_argument("b", metavar="B", help="what it is compared with: the same")
+    parser.add_argument("b", metavar="B", help="what to compare it with; takes the same forms as A")
     target.add_where(parser)
-    add_rename(parser, "of names of A: ")
+    add_rename(parser, "A")
     add_auto(parser)
-    parser.add_argument("--structure", action="store_true", help="only names, shapes and dtypes, from headers")
+    parser.add_argument(
+        "--structure", action="store_true", help="compare only names, shapes and dtypes; reads only headers"
+    )
     lines = parser.add_mutually_exclusive_group()
-    lines.add_argument("--depth", type=target.depth, metavar="N", help="open so many levels of the outline")
-    lines.add_argument("--full", action="store_true", help="a line for every leaf, also those that are the same")
-    lines.add_argument("--json", action="store_true", help="print JSON instead of an outline: every leaf")
-    lines.add_argument("-q", "--quiet", action="store_true", help="print nothing; the exit status says it")
+    lines.add_argument("--depth", type=target.depth, metavar="N", help="show N levels of the outline")
+    lines.add_argument("--full", action="store_true", help="print every leaf, including equal ones")
+    lines.add_argument("--json", action="store_true", help="print every leaf as JSON")
+    lines.add_argument("-q", "--quiet", action="store_true", help="print nothing; only set the exit status")
     parser.set_defaults(run=run, trouble=2)
 
 
@@ -48,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         reason, hint, _ = str(error).partition(RENAME_HINT)
         if not hint:
             raise
-        raise Error(f"{reason}say what they are called in b with --rename OLD=NEW, or try --auto") from error
+        raise Error(f"{reason}give their names in B with --rename OLD=NEW, or try --auto") from error
     if not options.quiet:
         show(differences, options.json, depth=options.depth, full=options.full)
     return 0 if differences.same else 1

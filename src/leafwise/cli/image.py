@@ -1,4 +1,4 @@
-"""`leafwise image`: one leaf as a picture."""
+"""`leafwise image`: draws one leaf."""
 
 import argparse
 from typing import Any
@@ -10,22 +10,22 @@ from leafwise.cli.output import say, show
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "image",
-        help="draw a leaf: filters, matrices, embeddings",
-        description="Draws the values of a leaf: convolutions as a grid of filters, embeddings by the norms of their "
-        "rows, matrices as heat maps; blue is negative, red positive. Of a file, only that leaf is read, in bands.",
+        help="draw a leaf as a picture: filters, matrices, embeddings",
+        description="Draws the values of a leaf: a convolution as a grid of filters, an embedding by the norms of its "
+        "rows, a matrix as a heat map. Blue is negative, red is positive. From a file, only that leaf is read.",
         epilog="example: leafwise image model.safetensors conv1.weight -o filters.png",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
-    parser.add_argument(
-        "path", metavar="PATH", help="the path of a leaf; may be left out where there is but one", nargs="?"
-    )
-    parser.add_argument("-o", "--output", metavar="FILE.png", help="write a PNG, instead of drawing in the terminal")
+    parser.add_argument("path", metavar="PATH", help="the path of a leaf; optional if there is only one", nargs="?")
+    parser.add_argument("-o", "--output", metavar="FILE.png", help="write a PNG instead of drawing in the terminal")
     parser.add_argument("--limit", type=float, metavar="X", help="the value at the ends of the color scale")
-    parser.add_argument("--size", type=int, metavar="N", help="the most pixels that a side may have")
+    parser.add_argument("--size", type=int, metavar="N", help="at most N pixels on each side")
     parser.add_argument(
-        "--style", metavar="STYLE", help="filters, matrix, norms or strip; found from the leaf otherwise"
+        "--style", metavar="STYLE", help="filters, matrix, norms or strip (default: depends on the leaf)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON: what is drawn, and the numbers in its cells")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON: a description of the picture and the number in each cell"
+    )
     parser.set_defaults(run=run)
 
 

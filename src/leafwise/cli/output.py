@@ -1,4 +1,4 @@
-"""How verbs print their results."""
+"""Printing results and errors."""
 
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 
 def say(text: str, to: TextIO | None = None) -> None:
-    """Prints one line, to standard output unless another stream is given, with the names in it escaped."""
+    """Prints one line to standard output, or to another stream, with control characters escaped."""
     print(escape(without_secrets(text)), file=to or sys.stdout)
 
 
 def complain(text: str) -> None:
-    """Prints what is wrong, the way everything is printed that goes to standard error."""
+    """Prints an error or a warning to standard error."""
     say(f"leafwise: {text}", sys.stderr)
 
 
 def show(result: "Result", as_json: bool, **options: Any) -> None:
-    """Prints a result: as a picture fitted to the terminal, or as JSON."""
+    """Prints a result as text that fits the terminal, or as JSON."""
     if as_json:
         print_json(result.json())
         return
@@ -30,7 +30,7 @@ def show(result: "Result", as_json: bool, **options: Any) -> None:
 
 
 def print_json(data: dict[str, Any]) -> None:
-    """Prints plain data, to be read by a program or a person."""
+    """Prints data as indented JSON."""
     import json
 
     json.dump(data, sys.stdout, indent=2)

@@ -1,4 +1,4 @@
-"""`leafwise plan`: what loading a file into a model would do, leaf by leaf."""
+"""`leafwise plan`: what loading a checkpoint into a model would do."""
 
 import argparse
 from typing import Any
@@ -11,14 +11,15 @@ from leafwise.cli.rename import add_auto, add_rename, rename_argument
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "plan",
-        help="what loading a file into a model would do",
-        description="Tells, from headers alone, where every leaf of TARGET would get its values from, which would get "
-        "none, which of FILE would not be used, and what does not fit. Exits with 0 if a load would go through, or 1.",
-        epilog="example: leafwise plan model.safetensors package.module:build --allow missing",
+        help="show what loading a checkpoint into a model would do",
+        description="Shows where each leaf of TARGET would get its values from, which leaves are missing in FILE, "
+        "which are unexpected, and which do not fit. Reads only headers. Exits with 0 if the load would succeed, else "
+        "with 1.",
+        epilog="example: leafwise plan a.safetensors package.module:build --allow missing",
     )
     parser.add_argument("source", metavar="FILE", help="a checkpoint: a file, a folder of files, or a URL")
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
-    add_rename(parser)
+    add_rename(parser, "FILE")
     add_auto(parser)
     parser.add_argument(
         "--allow",
@@ -26,10 +27,10 @@ def add_to(verbs: Any) -> None:
         action="append",
         default=[],
         choices=["missing", "unexpected", "shape"],
-        help="missing, unexpected or shape; may be given several times",
+        help="allow this kind of mismatch: missing, unexpected or shape; repeatable",
     )
-    parser.add_argument("--cast", action="store_true", help="allow other precisions")
-    parser.add_argument("--full", action="store_true", help="leave nothing out")
+    parser.add_argument("--cast", action="store_true", help="cast values to the dtypes of TARGET")
+    parser.add_argument("--full", action="store_true", help="print every leaf")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(run=run)
 

@@ -1,4 +1,4 @@
-"""`leafwise read`: the values of one leaf, or of a part of it."""
+"""`leafwise read`: prints the values of a leaf, or a slice of them."""
 
 import argparse
 import sys
@@ -14,12 +14,14 @@ from leafwise.errors import Error
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "read",
-        help="print the values of a leaf, or of a part of it",
-        description="Prints values as NumPy does. Of a file, only the part that is asked for is read.",
+        help="print the values of a leaf, or a slice of them",
+        description="Prints values as NumPy does. From a file, only the slice that you ask for is read.",
         epilog="example: leafwise read model.safetensors 'layers.0.weight[0:2, :8]'",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
-    parser.add_argument("path", metavar="PATH[SLICE]", help="the path of a leaf, with an index in brackets if you like")
+    parser.add_argument(
+        "path", metavar="PATH[SLICE]", help="the path of a leaf; to print only a slice, add an index in brackets"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON: shape, dtype and nested lists")
     parser.set_defaults(run=run)
 
@@ -33,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         leaf = whole[path]
         if not isinstance(leaf, Leaf):
             if index:
-                raise Error(f"{path} is not a leaf, and cannot be sliced")
+                raise Error(f"cannot slice {path}: it is not a leaf")
             _print_value(leaf)
             return 0
         array = leaf.numpy(index)
@@ -56,15 +58,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_value(value: Any) -> None:
-    """A plain value, as it is if it is text; or what stands below a path."""
+    """Prints a plain value, or the tree at the path of a node."""
     if isinstance(value, Result):
         show(value, as_json=False)
     else:
-        print(escape(str(value)))  # and not say: a value is given as it is, also where it is a URL
+        print(escape(str(value)))  # not say(), which would hide parts of a URL: a value is printed as it is
 
 
 def parsed(text: str) -> tuple[str, tuple[Any, ...]]:
-    """A path and its index.
+    """Splits a path from its index.
 
     >>> parsed("0.weight[0:2, ..., -1]")
     ('0.weight', (slice(0, 2, None), Ellipsis, -1))
@@ -73,7 +75,7 @@ def parsed(text: str) -> tuple[str, tuple[Any, ...]]:
     if not bracket:
         return text, ()
     if not inside.endswith("]"):
-        raise Error(f"the brackets of {text!r} do not match")
+        raise Error(f"cannot read {text!r}: the brackets do not match")
     return path, tuple(_part(part.strip(), text) for part in inside[:-1].split(",") if part.strip())
 
 
@@ -83,9 +85,11 @@ def _part(text: str, whole: str) -> Any:
     try:
         numbers = [int(number) if number.strip() else None for number in text.split(":")]
     except ValueError:
-        raise Error(f"cannot read the index {text!r} of {whole!r}; write numbers and slices, as [0:2, :8]") from None
+        raise Error(
+            f"cannot read the index {text!r} of {whole!r}; write numbers and slices, such as [0:2, :8]"
+        ) from None
     if len(numbers) == 1:
         return numbers[0]
     if len(numbers) > 3:
-        raise Error(f"cannot read the index {text!r} of {whole!r}")
+        raise Error(f"cannot read the index {text!r} of {whole!r}: a slice has at most start, stop and step")
     return slice(*numbers)

@@ -1,4 +1,4 @@
-"""What `--rename` and `--auto` mean on the command line."""
+"""The options `--rename` and `--auto`."""
 
 import argparse
 import re
@@ -6,28 +6,29 @@ from typing import Any
 
 from leafwise.errors import Error
 
-_HELP = r"a regular expression and what takes its place, e.g. '^module\.='; may be given several times"
+_HELP = r"in names of {}, replace the regular expression PATTERN with TEXT, e.g. '^module\.='; repeatable"
 
 
-def add_rename(parser: argparse.ArgumentParser, front: str = "") -> None:
-    """Adds `--rename` to a verb, with these words in front of its help."""
-    parser.add_argument("--rename", metavar="PATTERN=TEXT", action="append", default=[], help=front + _HELP)
+def add_rename(parser: argparse.ArgumentParser, argument: str) -> None:
+    """Adds `--rename` to a verb. It renames the leaves of this argument."""
+    help_text = _HELP.format(argument)
+    parser.add_argument("--rename", metavar="PATTERN=TEXT", action="append", default=[], help=help_text)
 
 
 def add_auto(parser: argparse.ArgumentParser) -> None:
     """Adds `--auto` to a verb."""
-    parser.add_argument("--auto", action="store_true", help="apply the renames that are certain, and say which")
+    parser.add_argument("--auto", action="store_true", help="apply the renames that are certain, and list them")
 
 
 def rename_argument(options: argparse.Namespace) -> Any:
-    """What `--rename` and `--auto` are as the argument `rename=` of `lw.plan` and `lw.diff`."""
+    """The argument `rename=` of `lw.plan` and `lw.diff` that these options stand for."""
     if options.auto and options.rename:
-        raise Error("give --rename or --auto, not both")
+        raise Error("--rename and --auto exclude each other; give one of them")
     return "auto" if options.auto else renames(options.rename) or None
 
 
 def renames(texts: list[str]) -> list[tuple[re.Pattern[str], str]]:
-    """The renames that are written as `PATTERN=TEXT`."""
+    """Parses renames of the form `PATTERN=TEXT`."""
     return [_rename(text) for text in texts]
 
 

@@ -1,4 +1,4 @@
-"""`leafwise stats`: one look at every value of a model or a file."""
+"""`leafwise stats`: measures every value of a model or checkpoint."""
 
 import argparse
 from typing import Any
@@ -10,19 +10,19 @@ from leafwise.cli.output import show
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "stats",
-        help="look at every value: moments, extremes, NaN, zeros, magnitudes",
-        description="Reads every value once and prints a table: mean, standard deviation, extremes, zeros, what is not "
-        "finite, and a small picture of the magnitudes by powers of two. Files are read in pieces.",
+        help="measure every value: mean, std, min, max, NaN, zeros, magnitudes",
+        description="Reads every value once and prints a table: mean, standard deviation, minimum, maximum, zeros, NaN "
+        "and infinite values, and a small histogram of magnitudes by powers of two. Files are read in chunks.",
         epilog="example: leafwise stats model.safetensors --where '**.weight'",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
     target.add_where(parser)
-    parser.add_argument("--no-histogram", action="store_true", help="leave out the magnitudes, which is faster")
+    parser.add_argument("--no-histogram", action="store_true", help="omit the magnitudes; this is faster")
     lines = parser.add_mutually_exclusive_group()
-    same = "a line for all leaves whose paths begin with the same N steps"
+    same = "print one line for all leaves whose paths share the first N entries"
     lines.add_argument("--depth", type=target.depth, metavar="N", help=same)
-    lines.add_argument("--full", action="store_true", help="a line for every leaf, however many there are")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table: every leaf, and the total")
+    lines.add_argument("--full", action="store_true", help="print every leaf, however many there are")
+    parser.add_argument("--json", action="store_true", help="print every leaf and the total as JSON")
     parser.set_defaults(run=run)
 
 

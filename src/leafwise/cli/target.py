@@ -1,4 +1,4 @@
-"""What TARGET means on the command line."""
+"""The argument TARGET and the option `--where`."""
 
 import argparse
 import importlib.util
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leafwise.core.tree import Tree
 
 HELP = (
-    "a checkpoint (a file, a folder or a URL), or package.module:name of a model or of a function that builds one, "
+    "a checkpoint (a file, a folder or a URL), or package.module:name: a model, or a function that builds one, "
     "which is imported and run"
 )
 
@@ -23,15 +23,15 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def resolve(target: str) -> Any:
-    """The object that TARGET names: the path of a file, or what an import path leads to.
+    """The path of a file, or the object that an import path refers to.
 
-    An import runs code. So whatever is there under that name is taken for a file, even a link that leads nowhere:
-    `leafwise show *` imports nothing, whatever the files are called.
+    Importing runs code. Therefore, if anything exists on disk under this name, even a broken link, it is treated as a
+    file: `leafwise show *` imports nothing, whatever the files are called.
     """
     if os.path.lexists(target) or is_url(target):
         return file(target)
     if not _DOTTED.fullmatch(target):
-        raise Error(f"{target!r} is not a file, and not of the form package.module:name")
+        raise Error(f"cannot open {target!r}: there is no such file, and it does not have the form package.module:name")
     module_name, _, attributes = target.partition(":")
     _reach(module_name.partition(".")[0])
     try:
@@ -49,41 +49,41 @@ def resolve(target: str) -> Any:
 
 
 def file(target: str) -> str:
-    """The path or URL that FILE names; a path that exists is not a URL, whatever the folders are called."""
+    """The path or URL in FILE. A path that exists is never treated as a URL, whatever its folders are called."""
     return os.path.abspath(target) if is_url(target) and os.path.lexists(target) else target
 
 
 def _reach(name: str) -> None:
-    """Makes the current folder importable, if the module is in it and no other of that name is installed.
+    """Makes the current folder importable if it contains the module and no other module of that name is installed.
 
-    It goes to the end of the path, so that nothing in it takes the place of an installed module; and it is not added
-    where none of its modules is asked for.
+    The folder is added at the end of `sys.path`, so that nothing in it hides an installed module. It is not added if
+    the module is somewhere else.
     """
     try:
         folder = os.getcwd()
-    except OSError:  # it is gone
+    except OSError:  # the current folder was deleted
         return
     own = PathFinder.find_spec(name, [folder])
     if own is None or folder in sys.path or "" in sys.path:
         return
     installed = getattr(sys.modules.get(name), "__spec__", None) or importlib.util.find_spec(name)
-    if installed is None or installed.loader is None:  # without a loader: a folder without an __init__.py, which yields
+    if installed is None or installed.loader is None:  # no loader: a folder without an __init__.py
         sys.path.append(folder)
     elif own.loader is not None and own.origin != installed.origin:
         raise Error(
-            f"{name} is in the current folder and elsewhere: {own.origin!r} and {installed.origin!r}; "
-            "for the one in the current folder, set PYTHONPATH=."
+            f"cannot import {name}: it is in the current folder and elsewhere: {own.origin!r} and "
+            f"{installed.origin!r}; to use the one in the current folder, set PYTHONPATH=."
         )
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
-    """Adds --where, and refuses what it was called before."""
-    parser.add_argument("--where", metavar="QUERY", help="only leaves whose path matches, such as '**.weight'")
+    """Adds `--where`. Its former names are refused, with a hint."""
+    parser.add_argument("--where", metavar="QUERY", help="use only leaves whose path matches, such as '**.weight'")
     parser.add_argument("--query", "--only", dest="where", action=_Renamed, help=argparse.SUPPRESS)
 
 
 class _Renamed(argparse.Action):
-    """An option that has a new name."""
+    """A former name of an option."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: Any, spelling: str | None = None
@@ -92,7 +92,7 @@ class _Renamed(argparse.Action):
 
 
 def selected(target: str, where: str | None) -> "Tree":
-    """The tree of TARGET, or the leaves of it that match a query; an error if none does."""
+    """The tree of TARGET, or the leaves that match a query. Raises an error if none matches."""
     from leafwise.core.tree import tree
 
     whole = tree(resolve(target))
@@ -105,10 +105,10 @@ def selected(target: str, where: str | None) -> "Tree":
 
 
 def depth(text: str) -> int:
-    """What --depth takes."""
+    """Parses the value of `--depth`."""
     number = int(text)
     if number < 0:
-        raise argparse.ArgumentTypeError("a depth is 0 or more")
+        raise argparse.ArgumentTypeError(f"the depth must be 0 or more, not {number}")
     return number
 
 
@@ -120,7 +120,7 @@ def _is_model(obj: Any) -> bool:
 
 def _call(target: str, build: Any) -> Any:
     if not callable(build):
-        return build  # the walk says what it is, and what could be walked
+        return build  # the walk will raise an error that says what it is
     try:
         return build()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""`leafwise ties`: what a model or a file shares, and how."""
+"""`leafwise ties`: lists the tied leaves of a model or checkpoint."""
 
 import argparse
 from typing import Any
@@ -10,14 +10,15 @@ from leafwise.cli.output import show
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "ties",
-        help="list what is shared, and how",
-        description="Lists every tied leaf with its names, how each sees it, and the bytes saved.",
+        help="list tied leaves and their names",
+        description="Lists every tied leaf: its names, how each name views it (such as transposed), and the "
+        "bytes saved.",
         epilog="example: leafwise ties package.module:build --equal-untied",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
     target.add_where(parser)
     parser.add_argument(
-        "--equal-untied", action="store_true", help="also list leaves that hold the same bits and are not tied"
+        "--equal-untied", action="store_true", help="also list leaves that are bitwise equal but not tied"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(run=run)

@@ -1,6 +1,6 @@
-"""`leafwise tour`: a newcomer's walk through leafwise, in the order of a lecture.
+"""`leafwise tour`: shows the main features of leafwise to a newcomer, in the order of a lecture.
 
-What is shown is what runs: each step is code, executed line by line, with what it gives printed below it.
+Each step is code that is really executed, line by line. Its results are printed below it.
 """
 
 import argparse
@@ -13,11 +13,11 @@ from leafwise.errors import Error
 if TYPE_CHECKING:
     from leafwise.render.terminal import Terminal
 
-# Title, a sentence or two, and code; the value of an expression is shown as an interactive session would.
+# Title, explanation and code. The value of an expression is printed, as in an interactive session.
 STEPS = (
     (
         "A network is a tree",
-        "Modules are its nodes, weights and biases its leaves. Layer 2 is used again at 4.",
+        "Modules are its nodes; weights and biases are its leaves. The layer at 2 is used again at 4.",
         """
 import torch
 from torch import nn
@@ -30,7 +30,7 @@ print(t)
     ),
     (
         "Reach a leaf by its path",
-        "A leaf hands out the framework's own tensor, never a copy, and says what it is for.",
+        "A leaf gives you the framework's own tensor, never a copy. Its role says what it is for.",
         """
 t["5.weight"].value
 t["5.weight"].value is net[5].weight
@@ -49,8 +49,8 @@ t["5.bias"].grad
 """,
     ),
     (
-        "One look at every value",
-        "Moments, extremes, zeros, what is not finite, and magnitudes by powers of two; of gradients, too.",
+        "Measure every value",
+        "Mean, standard deviation, extremes, zeros, NaN and infinite values, and magnitudes; also for gradients.",
         """
 s = lw.stats(net)
 print(s)
@@ -58,8 +58,8 @@ s["0.weight"].std, s.fold("**.bias").absmax, lw.stats(net, of="grad").total.nan
 """,
     ),
     (
-        "What is wrong with them",
-        "A linter for parameters: nothing here, until a fault is planted in a copy.",
+        "Find problems",
+        "lw.check is a linter for parameters. It finds nothing here, until we damage a copy.",
         """
 import copy
 lw.check(net).ok
@@ -70,14 +70,14 @@ print(lw.check(broken, select=["LW1", "LW2"], ignore="LW112"))
     ),
     (
         "",
-        "And one look at a leaf: blue is negative, red positive. lw.image(…).save(path) writes a PNG.",
+        "Draw a leaf: blue is negative, red is positive. lw.image(…).save(path) writes a PNG.",
         """
 print(lw.image(broken, "0.weight"))
 """,
     ),
     (
-        "Walk once, use many ways",
-        "Every leaf once, in PyTorch's own order; queries pick some of them.",
+        "Iterate over leaves",
+        "Each leaf comes once, in PyTorch's own order. Queries select some of them.",
         """
 for path, leaf in t.items(): print(f"{path!s:9} {leaf.role:14} |grad| = {leaf.grad.norm():.3f}")
 [str(path) for path, leaf in t.select("**.bias").items()]
@@ -85,7 +85,7 @@ for path, leaf in t.items(): print(f"{path!s:9} {leaf.role:14} |grad| = {leaf.gr
 """,
     ),
     (
-        "An optimizer is one of those uses",
+        "Pass the leaves to an optimizer",
         "",
         """
 optimizer = torch.optim.SGD([leaf.value for leaf in t], lr=0.1)
@@ -96,14 +96,14 @@ torch.allclose(t["2.weight"].value, before[2].weight - 0.1 * t["2.weight"].grad)
     ),
     (
         "",
-        "What the step changed, leaf by leaf; the same of two files, which are read in pieces.",
+        "Compare the model before and after the step, leaf by leaf. lw.diff also compares files, in chunks.",
         """
 print(lw.diff(before, net))
 """,
     ),
     (
-        "Shared means one: the proof",
-        "One edit is seen under both names.",
+        "A tied weight is one leaf",
+        "A change under one name shows under the other.",
         """
 t["4.weight"] is t["2.weight"]
 t["2.weight"].value.data[0, 0] = 100
@@ -112,7 +112,7 @@ net[4].weight[0, 0].item()
     ),
     (
         "",
-        "The gradients of both uses are added up. An untied copy shows the two summands.",
+        "Its gradient is the sum over both uses. An untied copy shows the two terms.",
         """
 untied = copy.deepcopy(net); untied[4] = copy.deepcopy(untied[2])
 for model in (net, untied): model.zero_grad(); nn.functional.mse_loss(model(x), y).backward()
@@ -123,14 +123,14 @@ torch.allclose(t["2.weight"].grad, first + second)
     ),
     (
         "",
-        "And it is counted once: two leaves fewer than names.",
+        "It counts once: there are two leaves fewer than names.",
         """
 t.counts.names, t.counts.leaves, t.counts.parameters
 lw.tree(untied).counts.parameters - t.counts.parameters
 """,
     ),
     (
-        "Tie what is not, also transposed",
+        "Tie weights, even transposed",
         "The decoder's weight becomes a live view of the encoder's: one buffer, one gradient.",
         """
 auto = nn.ModuleDict({"encoder": nn.Linear(8, 3), "decoder": nn.Linear(3, 8)})
@@ -140,7 +140,7 @@ print(lw.ties(auto))
     ),
     (
         "",
-        "Whatever PyTorch does to the model from now on, the tie holds.",
+        "The tie survives what PyTorch does to the model: copying, moving, loading a state dict.",
         """
 moved = copy.deepcopy(auto).to("meta").to_empty(device="cpu")
 _ = moved.load_state_dict(auto.state_dict(), assign=True)
@@ -148,8 +148,8 @@ torch.equal(moved["decoder"].weight, moved["encoder"].weight.T)
 """,
     ),
     (
-        "Which use drives the weight",
-        "The two summands again, this time without an untied copy.",
+        "The gradient of each use",
+        "The same two terms, this time without an untied copy.",
         """
 net.zero_grad()
 with lw.uses(net) as uses: nn.functional.mse_loss(net(x), y).backward()
@@ -158,8 +158,8 @@ torch.allclose(uses["2.weight"].total(), t["2.weight"].grad)
 """,
     ),
     (
-        "Groups by rule, with an account of every leaf",
-        "Roles decide what is decayed, never a substring. A rule that matches nothing is an error.",
+        "Optimizer groups by rule",
+        "Weight decay depends on the role of a leaf, not on its name. A rule that matches nothing is an error.",
         """
 net = lw.initialize(net, [lw.Rule(lw.where(role="linear.weight"), init="xavier_normal")], seed=0)
 net = lw.freeze(net, "0.*")
@@ -169,7 +169,7 @@ print(groups)
     ),
     (
         "",
-        "They are what torch.optim takes. Gradients are clipped by path, and the average is one swap away.",
+        "torch.optim takes the groups as they are. Clip gradients by path, and evaluate with averaged weights.",
         """
 optimizer, average = torch.optim.AdamW(groups), lw.Average(net, decay=0.9)
 net.zero_grad(); nn.functional.mse_loss(net(x), y).backward()
@@ -182,8 +182,8 @@ net = lw.thaw(net, "0.*")
 """,
     ),
     (
-        "A file is the same tree",
-        "Only its header is read, and nothing in it can run. What was shared is shared.",
+        "A file is a tree, too",
+        "Only its header is read, and code in it is never run. Tied weights are tied in the file, too.",
         """
 import tempfile, os
 path = os.path.join(tempfile.mkdtemp(), "model.pt")
@@ -193,8 +193,8 @@ part
 """,
     ),
     (
-        "Save: the old file or the new one, never neither",
-        "Plain safetensors, with ties stored once and a checksum for every leaf and the header.",
+        "Save atomically, with checksums",
+        "A normal safetensors file. Tied leaves are stored once; every leaf and the header have checksums.",
         """
 for parameter in net.parameters(): parameter.data.normal_(std=0.3)
 optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
@@ -211,7 +211,7 @@ lw.verify(path)
     ),
     (
         "",
-        "The same look at a file, in pieces: the numbers are those of the live model, bit for bit.",
+        "Measure the file, in chunks. The numbers are bitwise equal to those of the live model.",
         """
 print(lw.stats(path).select("model.**"))
 lw.stats(path)["model.2.weight"].l2 == lw.stats(net)["2.weight"].l2
@@ -219,7 +219,7 @@ lw.stats(path)["model.2.weight"].l2 == lw.stats(net)["2.weight"].l2
     ),
     (
         "",
-        "One flipped bit is found, and named.",
+        "A single flipped bit is found, and the damaged leaf is named.",
         """
 import pathlib
 data = bytearray(pathlib.Path(path).read_bytes()); data[-30] ^= 1
@@ -229,8 +229,8 @@ except lw.ChecksumError as error: print(error.leaves[0], "is damaged")
 """,
     ),
     (
-        "Load with proof, and go on where you were",
-        "The plan says what goes where. A fresh model, not even tied, resumes bit for bit: the tie comes back first.",
+        "Load by a plan, and resume",
+        "The plan shows where every value would go. A new, untied model gets the tie back and resumes bit for bit.",
         """
 fresh = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 1))
 saved = lw.open(path)
@@ -245,27 +245,27 @@ state["step"], fresh[4].weight is fresh[2].weight
 )
 
 END = """Where to go from here
-  leafwise show FILE                     the same tree over a checkpoint, reading only its header
-  leafwise stats FILE                    one look at every value: moments, extremes, NaN, zeros, magnitudes
-  leafwise check FILE                    what is wrong with it: dead units, scales, lost ties, and so on
+  leafwise show FILE                     the tree of a checkpoint, from its header
+  leafwise stats FILE                    mean, standard deviation, extremes, NaN, zeros and magnitudes
+  leafwise check FILE                    problems: dead units, wrong scales, lost ties and more
   leafwise diff A B                      what changed: values, names, shapes, dtypes, ties
-  leafwise image FILE PATH -o FILE.png   one leaf as a picture
-  leafwise convert A.pt B.safetensors    from one format to another, safely
-  leafwise verify FILE                   every checksum
+  leafwise image FILE PATH -o FILE.png   a picture of one leaf
+  leafwise convert A.pt B.safetensors    write a checkpoint as safetensors or npz
+  leafwise verify FILE                   compare a checkpoint with its checksums
   leafwise plan FILE package.module:build    what loading it into your model would do
-  leafwise show package.module:build     over a model of yours
-  leafwise ties package.module:build     what it shares, and how
-  leafwise groups package.module:build   what an optimizer would decay, and how fast each leaf would learn
-  python -m leafwise.gluon SCRIPT.py     the lecture's own Gluon code, which MXNet can no longer run
-  docs/guide.md                          the same walk at leisure
+  leafwise show package.module:build     the tree of your own model
+  leafwise ties package.module:build     its tied leaves
+  leafwise groups package.module:build   its optimizer groups: weight decay and learning rate of every leaf
+  python -m leafwise.gluon SCRIPT.py     run code that was written for MXNet's Gluon
+  docs/guide.md                          the same tour in more detail
 """
 
 
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "tour",
-        help="a short walk through leafwise",
-        description="Builds a small network in the terminal and shows what leafwise does with it. Needs PyTorch.",
+        help="show what leafwise does, on a small network",
+        description="Builds a small network and shows what leafwise does with it, step by step. Needs PyTorch.",
     )
     parser.set_defaults(run=run)
 

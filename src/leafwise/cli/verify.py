@@ -1,4 +1,4 @@
-"""`leafwise verify`: every checksum of a file."""
+"""`leafwise verify`: compares a checkpoint with its checksums."""
 
 import argparse
 import sys
@@ -11,10 +11,10 @@ from leafwise.cli.output import print_json, say
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "verify",
-        help="compare every checksum of a checkpoint",
+        help="compare a checkpoint with its checksums",
         description="Reads all of FILE and compares it with its checksums: those that lw.save wrote, or the CRC-32 of "
-        ".npz and .pt files. Exits with 0 if all are right; with 1 if anything is damaged, has no checksum, or is a "
-        "shard that is not bound to an index.",
+        ".npz and .pt files. Exits with 0 if everything matches. Exits with 1 if anything is damaged, has no checksum, "
+        "or is a shard that may be from another save.",
         epilog="example: leafwise verify model.safetensors",
     )
     parser.add_argument("file", metavar="FILE", help="a checkpoint: a file, a folder of files, or a URL")

@@ -1,4 +1,4 @@
-"""Arguments that have a new name."""
+"""Arguments that were renamed."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 def renamed_arguments(**new_names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Makes a verb refuse the old names of its arguments, each with what to write instead.
+    """Makes a verb refuse the old names of its arguments, with an error that gives the new name.
 
     >>> @renamed_arguments(x="source")
     ... def verb(source: object) -> None: ...

@@ -1,4 +1,4 @@
-"""Leaf, Name, Node and Tie: thin views of the columns of a walk."""
+"""Leaf, Name, Node and Tie. Leaf and Node are thin views of the columns of a walk."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -15,7 +15,20 @@ T = TypeVar("T")
 
 
 class Name(NamedTuple):
-    """One name of a leaf: its path, the type of its owner, its role and axes there, and how it views the leaf."""
+    """One of the names of a leaf.
+
+    `path` is its path, and `owner` is the type of the module or container that has it there. `role` and `axes` are
+    those of the leaf under this name; a tied weight may have another role under each name. `op` says how the name
+    views the leaf: `same`, `transpose` or `view`.
+
+    >>> import torch, leafwise as lw
+    >>> model = torch.nn.ModuleDict({"embed": torch.nn.Embedding(100, 16), "head": torch.nn.Linear(16, 100)})
+    >>> model["head"].weight = model["embed"].weight
+    >>> for name in lw.tree(model)["embed.weight"].names:
+    ...     print(name.path, name.owner, name.role, name.op)
+    embed.weight Embedding embedding.table same
+    head.weight Linear linear.weight same
+    """
 
     path: Path
     owner: str
@@ -25,7 +38,9 @@ class Name(NamedTuple):
 
 
 class Leaf:
-    """One array with one gradient, under one or several names.
+    """A parameter, buffer or other array of a tree. A tied leaf has several names for one value.
+
+    `value` and `grad` are the framework's own arrays. For a leaf of a file, `value` reads from the file.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
@@ -36,6 +51,9 @@ class Leaf:
     ('linear.weight', ('out', 'in'), 'Linear')
     >>> leaf.value is net[0].weight
     True
+
+    For contributors: `columns` is the result of the walk, `number` is the number of the leaf in it, and `row` is the
+    row of the name by which the leaf was reached.
     """
 
     __slots__ = ("__weakref__", "columns", "number", "row")
@@ -49,7 +67,7 @@ class Leaf:
 
     @property
     def names(self) -> tuple[Name, ...]:
-        """All names, this one first."""
+        """All names of the leaf; the first one has the path `path`."""
         columns = self.columns
         rows = columns.rows_of(self.number)
         rows = [self.row, *(row for row in rows if row != self.row)]
@@ -57,61 +75,70 @@ class Leaf:
 
     @property
     def paths(self) -> tuple[Path, ...]:
+        """The paths of all names."""
         return tuple([name.path for name in self.names])
 
     @property
     def path(self) -> Path:
+        """The path of the leaf, from the root of the model; the first one if it has several."""
         return self.columns.row_path(self.row)
 
     @property
     def owner(self) -> str:
+        """The type of the module or container that has the leaf, such as `Linear`."""
         return self.columns.type_name(self.columns.row_nodes[self.row])
 
     @property
     def role(self) -> str | None:
+        """What the leaf is for, such as `linear.weight`; None if that is not known."""
         return self.columns.row_role(self.row)[0]
 
     @property
     def axes(self) -> Axes:
+        """What each dimension means, such as `("out", "in")`; None if that is not known."""
         return self.columns.row_role(self.row)[1]
 
     # -- facts -----------------------------------------------------------------------------------------
 
     @property
     def kind(self) -> Literal["parameter", "buffer", "state"]:
+        """`parameter`, `buffer`, or `state` for the state of an optimizer."""
         return self.columns.leaf_kind(self.number)
 
     @property
     def persistent(self) -> bool:
-        """Whether checkpoints contain it; False for buffers registered with `persistent=False`."""
+        """Whether it is saved in checkpoints: False for buffers registered with `persistent=False`."""
         return self.columns.row_kinds[self.number] != "transient"
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """None as long as it is not known, as in a lazy layer."""
+        """The shape; None if it is not known yet, as in a lazy layer."""
         return self._facts().shape
 
     @property
     def ndim(self) -> int | None:
+        """The number of dimensions; None if the shape is not known yet."""
         shape = self._facts().shape
         return None if shape is None else len(shape)
 
     @property
     def dtype(self) -> str:
-        """A plain name: `float32`, `bfloat16`, `float8_e4m3fn`."""
+        """The name of the dtype, such as `float32`, `bfloat16` or `float8_e4m3fn`."""
         return self._facts().dtype
 
     @property
     def device(self) -> str:
+        """The name of the device, such as `cpu` or `cuda:0`; `file` for a leaf of a file."""
         return self._facts().device
 
     @property
     def size(self) -> int:
-        """How many numbers it has; 0 as long as the shape is not known."""
+        """The number of elements; 0 if the shape is not known yet."""
         return self._facts().size
 
     @property
     def nbytes(self) -> int:
+        """The size of the value in bytes."""
         return self._facts().nbytes
 
     @property
@@ -134,9 +161,10 @@ class Leaf:
         return self._ask(lambda home, raw: home.grads([raw])[0], "getting its gradient")
 
     def numpy(self, index: Any = ()) -> Any:
-        """The value as a NumPy array, or the part of it at `index`; without a copy if possible.
+        """The value as a NumPy array, without a copy if possible.
 
-        From a file, only that part is read: `leaf.numpy((slice(0, 10), 3))`.
+        With `index`, only that part is returned, and only that part is read from a file:
+        `leaf.numpy((slice(0, 10), 3))`.
         """
         if isinstance(index, tuple) and not index:
             value = self.value  # for a file, an array mapped over it; nothing is read yet
@@ -144,7 +172,7 @@ class Leaf:
         return self._ask(lambda home, raw: home.read(raw, index), "reading its value")
 
     def write(self, array: Any) -> None:
-        """Writes in place, under all names of the leaf. If shape or dtype differ, raises an error and changes nothing.
+        """Writes new values into the leaf, in place. If shape or dtype differ, raises an error and changes nothing.
 
         >>> import torch, leafwise as lw
         >>> state = {"weight": torch.zeros(2)}
@@ -187,14 +215,14 @@ class Leaf:
 
 
 class Node:
-    """A module or container: its path, its type, its children. A module without parameters is a node, too.
-
-    `columns` is the result of the walk, and `number` the number of the node in it.
+    """A module or a container in a tree, with its path, type and children. Modules without parameters are nodes, too.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
     >>> [(str(node.path), node.type) for node in lw.tree(net).nodes]
     [('', 'Sequential'), ('0', 'Linear'), ('1', 'ReLU')]
+
+    For contributors: `columns` is the result of the walk, and `number` is the number of the node in it.
     """
 
     __slots__ = ("columns", "number")
@@ -205,10 +233,12 @@ class Node:
 
     @property
     def path(self) -> Path:
+        """The path of the node; empty for the root."""
         return self.columns.node_path(self.number)
 
     @property
     def type(self) -> str:
+        """The name of its type, such as `Linear` or `dict`."""
         return self.columns.type_name(self.number)
 
     @property
@@ -218,11 +248,12 @@ class Node:
 
     @property
     def children(self) -> "tuple[Node, ...]":
+        """The nodes directly below this one."""
         return tuple([Node(self.columns, child) for child in self.columns.children(self.number)])
 
     @property
     def same_as(self) -> Path | None:
-        """The first path of the same object, if it is used more than once."""
+        """If the same object is used earlier in the tree, its path there; otherwise None."""
         first = self.columns.repeats.get(self.number)
         return None if first is None else self.columns.node_path(first)
 
@@ -239,9 +270,16 @@ class Node:
 
 
 class Tie(NamedTuple):
-    """Several names, one leaf.
+    """A leaf that has several names; see `lw.ties`.
 
-    `op` is `same` if every name is the whole leaf as it is; otherwise the first op that differs.
+    `leaf` is the leaf, and `names` are all its names. `op` is `same` if each name is the whole leaf as it is; otherwise
+    it says how the first name that differs views the leaf: `transpose` or `view`.
+
+    >>> import torch, leafwise as lw
+    >>> shared = torch.nn.Linear(4, 4, bias=False)
+    >>> tie = lw.ties(torch.nn.Sequential(shared, torch.nn.ReLU(), shared))[0]
+    >>> [str(name.path) for name in tie.names], tie.op == "same", tie.leaf.shape
+    (['0.weight', '2.weight'], True, (4, 4))
     """
 
     leaf: Leaf
@@ -250,10 +288,16 @@ class Tie(NamedTuple):
 
 
 class SharedMemory(NamedTuple):
-    """Leaves that share memory and are not one leaf, because each has its own gradient, or because they overlap only
-    partly.
+    """Leaves that share memory but are not tied, because each has its own gradient, or because they only overlap.
 
-    `reason` says which: "shared memory, separate gradients" or "partly shared memory".
+    `reason` is "shared memory, separate gradients" or "partly shared memory".
+
+    >>> import torch, leafwise as lw
+    >>> a, b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    >>> b.weight.data = a.weight.data
+    >>> shared = lw.tree(torch.nn.Sequential(a, b)).shared_memory[0]
+    >>> [str(leaf.path) for leaf in shared.leaves], shared.reason
+    (['0.weight', '1.weight'], 'shared memory, separate gradients')
     """
 
     leaves: tuple[Leaf, ...]
@@ -261,7 +305,19 @@ class SharedMemory(NamedTuple):
 
 
 class UndoneTie(NamedTuple):
-    """A tie that was declared, by `lw.tie` or `lw.keep_ties`, and was undone: `path` was `source`, viewed by `op`."""
+    """A tie that was declared with `lw.tie` or `lw.keep_ties`, and that was undone later, as by an assignment.
+
+    `path` was another name of `source`, and `op` says how it viewed that leaf. `repair()` says what to type.
+
+    >>> import torch, warnings, leafwise as lw
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    >>> model = lw.tie(model, "1.weight", to="0.weight", keep="source")
+    >>> model[1].weight = torch.nn.Parameter(torch.zeros(4, 4))
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", lw.TieWarning)
+    ...     print(lw.tree(model).undone[0])
+    declared tie undone: 1.weight is no longer 0.weight
+    """
 
     path: Path
     source: Path
@@ -275,12 +331,12 @@ class UndoneTie(NamedTuple):
         return escape(f"declared tie undone: {self.path} is no longer {self.source}{self.op.describe()}")
 
     def repair(self) -> str:
-        """What to type to tie the names again, or to accept that they are untied."""
+        """What to type to tie the names again, or to make their separation final."""
         if self.gone:
-            return f'lw.untie(model, "{self.source}") accepts it'
+            return f'to accept this: lw.untie(model, "{self.source}")'
         return (
-            f'lw.tie(model, "{self.path}", to="{self.source}", …) ties them again, '
-            f'lw.untie(model, "{self.path}") accepts it'
+            f'to tie them again: lw.tie(model, "{self.path}", to="{self.source}", …); '
+            f'to leave them untied: lw.untie(model, "{self.path}")'
         )
 
 

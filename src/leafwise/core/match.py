@@ -162,7 +162,7 @@ def _rules_of(rename: Rename) -> _Rules:
     if isinstance(rename, Sequence) and not isinstance(rename, str):
         return _substituted(rename)
     raise QueryError(
-        'rename= accepts {"old": "new"}, [(pattern, replacement), …], a function from name to name, or "auto"; '
+        'rename= takes {"old": "new"}, [(pattern, replacement), …], a function from name to name, or "auto", '
         f"not {rename!r}"
     )
 
@@ -194,7 +194,7 @@ def _substituted(rename: Sequence[Any]) -> _Rules:
             rules.append((re.compile(pattern), replacement))
         except (TypeError, ValueError, re.error) as error:
             raise QueryError(
-                f"rename= accepts pairs of a regular expression and its replacement, not {rule!r}"
+                f"rename= takes pairs of a regular expression and its replacement, not {rule!r}"
             ) from error
     used: set[int] = set()
 

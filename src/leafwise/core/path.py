@@ -59,10 +59,13 @@ class Entry(NamedTuple):
 
 
 class Path:
-    """The place of something in a tree.
+    """The path of a leaf, a node or a plain value in a tree, such as `layers.0.weight`.
 
-    >>> from leafwise.core.path import Path
-    >>> path = Path.parse('layers.0."a.b".weight')
+    `names` are the names of its entries, by which paths are compared. An entry that contains a dot or an unusual
+    character is printed in quotes.
+
+    >>> import leafwise as lw
+    >>> path = lw.Path.parse('layers.0."a.b".weight')
     >>> path.names
     ('layers', '0', 'a.b', 'weight')
     >>> print(path)
@@ -81,7 +84,7 @@ class Path:
 
     @classmethod
     def parse(cls, text: "str | Path") -> "Path":
-        """The path that is printed as `text`; a Path is returned unchanged."""
+        """The path that prints as `text`. A Path is returned unchanged."""
         if isinstance(text, Path):
             return text
         if not isinstance(text, str):

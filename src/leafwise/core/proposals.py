@@ -30,8 +30,18 @@ _MAX_WORDS = 40_000  # pairs of names in a group whose words are compared
 
 
 class Proposal(NamedTuple):
-    """A rename that may be right: a regular expression and its replacement, the pairs of names that it would make, and
-    the reason. If it is not certain, any of `sources` could be any of `targets` (at most 50 names of each)."""
+    """A possible rename that would make names of a checkpoint match the model; see `lw.plan` and `lw.diff`.
+
+    `pattern` is a regular expression, and `replacement` replaces its matches. `pairs` has the old and the new name of
+    each leaf, and `reason` says why the rename is plausible. If it is not `certain`, each of `sources` could be any of
+    `targets` (at most 50 names are listed).
+
+    >>> import torch, leafwise as lw
+    >>> model = {"encoder": {"weight": torch.zeros(4, 4)}, "head": {"weight": torch.zeros(2, 4)}}
+    >>> plan = lw.plan(model, {"enc": {"weight": torch.zeros(4, 4)}, "head": {"weight": torch.zeros(2, 4)}})
+    >>> plan.proposals[0].pairs, plan.proposals[0].certain
+    ((('enc.weight', 'encoder.weight'),), True)
+    """
 
     pattern: str
     replacement: str

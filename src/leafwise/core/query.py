@@ -16,10 +16,11 @@ _ANY: Final[Any] = type("_Any", (), {"__repr__": lambda self: "any"})()
 
 
 class Query:
-    """Which leaves of a tree. Combines with `&`, `|` and `~`.
+    """Selects leaves of a tree. Queries are combined with `&`, `|` and `~`.
 
-    Made by `lw.where`, or by `Query.of` from any argument of `select`: a glob over paths, a compiled regular
-    expression that is searched in the whole path, a callable that is called with each leaf, or a path.
+    `lw.where(...)` returns a query. Every argument `where` takes one, or something that `Query.of` turns into one: a
+    glob over paths, a compiled regular expression that is searched in the path, a callable that gets each leaf and
+    returns a bool, or a path. A leaf matches if any of its names does.
 
     >>> import torch, leafwise as lw
     >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)))
@@ -33,7 +34,7 @@ class Query:
 
     @classmethod
     def of(cls, where: Any) -> "Query":
-        """The query for `where`.
+        """Turns an argument `where` into a query.
 
         >>> Query.of("**.weight")
         Query('**.weight')
@@ -108,11 +109,12 @@ def where(
     ndim: Any = _ANY,
     tied: Any = _ANY,
 ) -> Query:
-    """Selects leaves by their properties; a leaf must match all arguments.
+    """A query for leaves with certain properties. A leaf must match all arguments.
 
-    Strings are globs (`role="norm.*"`, `owner="*Linear"`); a tuple lists alternatives; `role=None` selects leaves
-    without a role. `owner` may be a class, and then includes subclasses. If a leaf has several names, one of them must
-    match both role and owner.
+    The arguments are properties of `Leaf`, and `tied`, which is whether a leaf has several names. Strings are globs
+    (`role="norm.*"`, `owner="*Linear"`), and a tuple lists alternatives. `role=None` selects leaves without a role.
+    `owner` may be a class, which includes its subclasses. If a leaf has several names, one of them must match both
+    `role` and `owner`.
 
     >>> import torch, leafwise as lw
     >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8)))

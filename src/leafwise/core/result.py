@@ -1,4 +1,4 @@
-"""What verbs return: one family of results, which print, and become text, JSON, HTML or a DataFrame."""
+"""The base classes of results: they print, and convert to text, JSON, HTML or a DataFrame."""
 
 from importlib import import_module
 from operator import index
@@ -10,9 +10,11 @@ _RENDER = "leafwise.render"  # imported when something is drawn, because core ma
 
 
 class Result:
-    """A result of leafwise. It prints, and a notebook shows it.
+    """The base class of all results. A result prints as text, and a notebook displays it.
 
-    Every result has `text()`, `json()` and `_repr_html_()`; a `Table` has `pandas()`, too.
+    >>> import torch, leafwise as lw
+    >>> print(lw.ties(torch.nn.Linear(4, 2)).text())
+    no ties
     """
 
     # The kind of result, given as `class Stats(Table, kind="stats")`. The table `RESULTS` of `leafwise.render` names
@@ -25,7 +27,7 @@ class Result:
             cls.result_kind = kind
 
     def text(self, *, width: int | None = None, full: bool = False) -> str:
-        """The result as plain text. `width` fits it into so many columns; `full` leaves nothing out."""
+        """The result as plain text, `width` columns wide. `full=True` leaves nothing out."""
         return self.render_text(width=width, full=full)
 
     def json(self) -> dict[str, Any]:
@@ -34,7 +36,7 @@ class Result:
         return data
 
     def render_text(self, *, width: int | None = None, **options: Any) -> str:
-        """The text, with the options of this kind of result; `text` of each result lists them."""
+        """The text, with the options that this kind of result supports. Each `text` method lists its own."""
         return str(import_module(_RENDER).text_of(self, width=whole_number(width, "width", 1), **options))
 
     def __str__(self) -> str:
@@ -51,15 +53,21 @@ class Result:
 
 
 class Table(Result):
-    """A result that is a table."""
+    """A result that can be converted to a DataFrame.
+
+    >>> import torch, leafwise as lw
+    >>> from leafwise.results import Table
+    >>> isinstance(lw.stats(torch.nn.Linear(4, 2)), Table)
+    True
+    """
 
     def pandas(self) -> Any:
-        """The result as a DataFrame of pandas."""
+        """The result as a pandas DataFrame. Needs pandas."""
         return import_module(_RENDER).pandas_of(self)
 
 
 def whole_number(number: Any, name: str, least: int) -> int | None:
-    """The number as an int, or None where none was given; raises where it is not a whole number, or too small."""
+    """The number as an int, or None if it is None. Raises if it is not a whole number, or if it is too small."""
     if number is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The Tree: the result of one walk, or a part of it. Verbs are functions, not methods."""
+"""The Tree: the result of a walk, or a part of it. Verbs are functions, not methods."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -29,8 +29,14 @@ _MAX_COMPLETIONS = 10_000  # keys that are offered for completion
 class Counts(NamedTuple):
     """The size of a tree. Each leaf counts once, however many names it has.
 
-    `parameters` (`trainable` and `frozen` ones), `buffers` and `state` count numbers; `bytes` counts memory, shared
-    memory once; `unknown` counts leaves whose shape is not known yet.
+    `parameters`, `buffers` and `state` (of optimizers) are numbers of elements; of the parameters, `trainable` and
+    `frozen` ones are counted separately. `bytes` is the memory of all leaves, with shared memory counted once.
+    `unknown` is the number of leaves whose shape is not known yet, as in a lazy layer.
+
+    >>> import torch, leafwise as lw
+    >>> counts = lw.tree(torch.nn.BatchNorm1d(8)).counts
+    >>> counts.leaves, counts.parameters, counts.buffers
+    (5, 16, 17)
     """
 
     names: int
@@ -46,7 +52,10 @@ class Counts(NamedTuple):
 
 @renamed_arguments(obj="source")
 def tree(source: Any) -> "Tree":
-    """The tree of a model, an optimizer, a container of these, or a checkpoint (given by its path or URL).
+    """Returns the tree of a model, an optimizer, a container of these, or a checkpoint.
+
+    A checkpoint is given by its path or URL, and only its header is read. Values are never copied: the leaves refer to
+    the framework's own arrays. A Tree is returned as it is. If a declared tie was undone, this warns (`TieWarning`).
 
     >>> import torch, leafwise as lw
     >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)))
@@ -66,13 +75,14 @@ def tree(source: Any) -> "Tree":
 
 
 def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_steps: int | None = None) -> "Tree":
-    """Opens a checkpoint: a file, a folder of files, or a URL. Only its header is read. Use `with` to close it.
+    """Opens a checkpoint: a file, a folder of files, or a URL. Only its header is read. Close it by using `with`.
 
     Reads safetensors, PyTorch's `.pt` and `.bin`, distributed checkpoints, `.npz` and `.npy`, GGUF and MXNet's
     `.params`, recognized by their content. Code in a file is never run.
 
-    A file is refused if listing it needs more than `max_bytes` of memory or `max_steps` of work: a file of 100 MB never
-    takes more than a few seconds and 500 MB, whatever it contains. Raise the limits for a file that you trust.
+    A file is refused if listing its leaves needs more than `max_bytes` of memory or `max_steps` steps of work. With the
+    default limits, a file of 100 MB never takes more than a few seconds and 500 MB of memory, whatever it contains.
+    Raise the limits for a file that you trust.
 
     >>> import numpy, tempfile, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -82,16 +92,18 @@ def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_st
     ((2, 3), array([1., 1.]))
     """
     if not isinstance(path, str | os.PathLike):
-        raise WalkError(f"lw.open takes a path or a URL, not {type(path).__name__}; lw.tree walks what is in memory")
+        raise WalkError(
+            f"lw.open takes a path or a URL, not {type(path).__name__}; for an object in memory, use lw.tree"
+        )
     return tree(import_module(FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps))
 
 
 class Tree(Table, kind="tree"):
-    """The nodes, leaves and ties below a node. Indexing is relative to that node; paths are always absolute.
+    """The leaves and nodes of a model or a checkpoint, or of a part of it; see `lw.tree`.
 
-    Verbs read `columns`, the result of the walk, of which a tree is a part: `root` is the number of its root node,
-    `rows` are the names in it, `first_rows` has one name for each of its leaves, and `is_whole` is whether it contains
-    everything below its root, rather than a selection.
+    Iterating over a tree yields every leaf once. `t["0.weight"]` is a leaf, and `t["0"]` is the part below a node: a
+    tree, too. Such paths are relative to the root of the tree, whereas `leaf.path` is always the full path. A tree
+    prints as a picture, and `with` closes its file.
 
     >>> import torch, leafwise as lw
     >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()))
@@ -99,6 +111,9 @@ class Tree(Table, kind="tree"):
     Path('0.weight')
     >>> [str(path) for path, leaf in t.select("**.bias").items()]
     ['0.bias']
+
+    For contributors: `columns` is the result of the walk, and a tree is a part of it. `root` is the number of its root
+    node, `rows` are its names, `first_rows` has one name for each leaf, and `is_whole` is False for a selection.
     """
 
     def __init__(self, columns: Columns, node: int = 0, rows: Sequence[int] | None = None) -> None:
@@ -112,7 +127,7 @@ class Tree(Table, kind="tree"):
     # -- leaves ----------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Leaf]:
-        """Every leaf once, in the framework's own order."""
+        """Yields every leaf once, in the framework's own order."""
         columns = self.columns
         return (columns.leaf_of(row) for row in self.first_rows)
 
@@ -120,14 +135,15 @@ class Tree(Table, kind="tree"):
         return len(self.first_rows)
 
     def items(self) -> list[tuple[Path, Leaf]]:
-        """Every leaf once, with its first path in this tree."""
+        """Every leaf once, each with its first path in this tree."""
         columns = self.columns
         return [(columns.row_path(row), columns.leaf_of(row)) for row in self.first_rows]
 
     def select(self, where: Any) -> "Tree":
-        """The leaves of the tree that match, as a tree; see `lw.where` and `Query`.
+        """The leaves that match a query, as a tree.
 
-        A glob is relative to the root of this tree. If nothing matches, the result is an empty tree.
+        `where` is a glob such as `"**.weight"`, relative to the root of this tree; `lw.where(...)`; a compiled regular
+        expression; a function of a leaf; or a path. See `Query`. If nothing matches, the result is an empty tree.
         """
         columns = self.columns
         matches = Query.of(where).leaves(columns, self.root, self.rows)
@@ -157,7 +173,7 @@ class Tree(Table, kind="tree"):
     # -- places ----------------------------------------------------------------------------------------
 
     def __getitem__(self, path: str | int | Path) -> Any:
-        """The leaf at a path; at the path of a node, the tree below it; at that of a plain value, the value."""
+        """What is at a path: a leaf, the tree below a node, or a plain value."""
         names = self._names_of(path)
         content = self._find(names)
         if content is None:
@@ -173,7 +189,7 @@ class Tree(Table, kind="tree"):
             return False
 
     def _ipython_key_completions_(self) -> list[str]:
-        """What IPython offers after `t["` and Tab: nodes and leaves, the upper levels first where there are many."""
+        """The completions that IPython offers after `t["` and Tab: nodes and leaves, the upper levels first."""
         columns = self.columns
         depth = len(self.path.names)
         names = [columns.node_path(node).names[depth:] for node in self.node_numbers() if not columns.hidden(node)]
@@ -185,9 +201,9 @@ class Tree(Table, kind="tree"):
         """The names from the root of this tree to a path. Text is relative; a Path that begins with the path of the
         root is absolute."""
         names = Path.parse(str(path) if isinstance(path, int) else path).names
-        front = self.path.names
-        absolute = isinstance(path, Path) and front and names[: len(front)] == front
-        return names[len(front) :] if absolute else names
+        prefix = self.path.names
+        absolute = isinstance(path, Path) and prefix and names[: len(prefix)] == prefix
+        return names[len(prefix) :] if absolute else names
 
     def _find(self, names: tuple[str, ...]) -> tuple[Any] | None:
         """The object at these names, in a tuple, because a plain value may be None; None if there is nothing."""
@@ -236,9 +252,10 @@ class Tree(Table, kind="tree"):
             siblings += [columns.node_names[child] for child in columns.children(node) if not columns.hidden(child)]
             siblings += [columns.row_names[row] for row in columns.own_rows(node)]
             siblings += [name for name, _ in columns.own_scalars.get(node, ())]
-        front = ".".join(map(quote, names[:depth]))
+        prefix = ".".join(map(quote, names[:depth]))
         close = set(get_close_matches(names[depth], siblings, n=3, cutoff=0.6))
-        near = [f"{front}.{quote(name)}" if front else quote(name) for name in dict.fromkeys(siblings) if name in close]
+        suggestions = [name for name in dict.fromkeys(siblings) if name in close]
+        near = [f"{prefix}.{quote(name)}" if prefix else quote(name) for name in suggestions]
         near += self._paths_ending(names)
         path = ".".join(map(quote, names))
         text = f'nothing at "{path}"'
@@ -248,9 +265,9 @@ class Tree(Table, kind="tree"):
             quoted = " or ".join(f'"{suggestion}"' for suggestion in dict.fromkeys(near))
             return f"{text}; did you mean {quoted}?"
         if not siblings:
-            return f"{text}; there is nothing below {front or 'the root'}"
+            return f"{text}; there is nothing below {prefix or 'the root'}"
         listed = ", ".join(map(quote, dict.fromkeys(siblings[:8]))) + (", …" if len(siblings) > 8 else "")
-        return f"{text}; below {front or 'the root'} there are: {listed}"
+        return f"{text}; below {prefix or 'the root'} there are: {listed}"
 
     def _paths_ending(self, names: tuple[str, ...]) -> list[str]:
         """Paths of leaves with the same ending, in case the prefix was forgotten."""
@@ -306,6 +323,7 @@ class Tree(Table, kind="tree"):
         return reasons_by_row
 
     def node_numbers(self) -> Sequence[int]:
+        """The numbers of all nodes in this tree, for contributors."""
         columns = self.columns
         if self.is_whole:
             return range(self.root, columns.node_ends[self.root])
@@ -319,7 +337,7 @@ class Tree(Table, kind="tree"):
 
     @property
     def ties(self) -> list[Tie]:
-        """The leaves with several names, in order."""
+        """The ties of this tree: one `Tie` for each leaf with several names."""
         columns = self.columns
         ties = []
         for row in self.first_rows:
@@ -390,12 +408,13 @@ class Tree(Table, kind="tree"):
         )
 
     def bytes_shared(self) -> int:
+        """How many bytes are counted more than once if the bytes of all leaves are added up."""
         return bytes_shared(self.columns, self._leaves) if self.columns.overlaps else 0
 
     # -- files -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Closes the file of this tree; arrays that were read stay valid. Does nothing if there is no file."""
+        """Closes the file of this tree. Arrays that were read stay valid. Does nothing if there is no file."""
         close = getattr(self.columns.node_objects[0], "close", None) if self.is_file else None
         if close is not None:
             close()
@@ -414,5 +433,5 @@ class Tree(Table, kind="tree"):
     # -- pictures (render is imported on first use) ------------------------------------------------------
 
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
-        """The picture as plain text, `width` columns wide: `depth` levels of it, or with `full` all of it."""
+        """The picture as plain text, `width` columns wide. `depth` limits the levels; `full=True` shows everything."""
         return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))

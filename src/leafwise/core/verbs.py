@@ -1,4 +1,4 @@
-"""The one way into every verb: what was given is opened, and closed again."""
+"""How every verb opens its source, and closes it again."""
 
 import os
 from importlib import import_module
@@ -21,10 +21,10 @@ _OPTIONAL = {
 
 
 class opened:  # noqa: N801
-    """The tree of whatever a verb was given: `with opened(source, "stats") as t:`.
+    """The tree of the source of a verb: `with opened(source, "stats") as t:`.
 
-    On leaving, a checkpoint that was opened here is closed; a Tree that was passed in stays open. A package that is
-    not installed becomes an error that says what to install. `verify=False` opens a checkpoint without comparing the
+    At the end, a checkpoint that was opened here is closed; a Tree that was passed in stays open. If a package is not
+    installed, raises an error that says what to install. `verify=False` opens a checkpoint without comparing the
     checksum of its header.
     """
 
@@ -53,7 +53,7 @@ class opened:  # noqa: N801
 
 
 def _explain_missing_package(verb: str, error: ModuleNotFoundError) -> None:
-    """Raises an error that says what to install, where the package is one that leafwise imports."""
+    """Raises an error that says what to install, if the package is one that leafwise imports."""
     package = (error.name or "").partition(".")[0]
     if package in _OPTIONAL:
         raise Error(f"lw.{verb} needs {package}: pip install {_OPTIONAL[package]}") from error

@@ -1,4 +1,4 @@
-"""`lw.Average`: the average of a model over its training."""
+"""`lw.Average`: the average of a model during training."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,24 +17,26 @@ from leafwise.errors import PathError, RuleError, WalkError, WriteError
 
 
 class Average:
-    """The moving average of a model, or with `decay=None` the equal-weight average of all updates.
+    """A moving average of the weights of a model (EMA); without `decay`, the average of all updates with equal weights.
 
-    Call `update()` after each step of the optimizer, or `update(model)` with the new model if a model cannot be changed
-    in place, as in JAX. The first update copies the values. With `warmup=k`, update number n decays by at most
-    `(1 + n) / (k + n)`, so that the average forgets the beginning quickly. Buffers are copied; with
-    `buffers="average"`, floating-point buffers are averaged. A tied leaf is averaged once. Leaves with fewer than 32
-    bits are averaged in float32, so that small steps are not rounded away. An average is saved and loaded like
-    everything else: `lw.save({"model": model, "average": average}, path)`.
+    Call `update()` after each step of the optimizer, and evaluate the averaged weights in `with average.applied():`.
+    If models cannot be changed in place, as in JAX, pass the new model: `update(model)`.
+
+    The first update copies the values. After that, the new average is `decay` times the old one plus `1 - decay` times
+    the new values. With `warmup=k`, update number n uses a decay of at most `(1 + n) / (k + n)`, so that the average
+    forgets the beginning quickly.
+
+    Buffers are copied; with `buffers="average"`, floating-point buffers are averaged, too. A tied leaf is averaged
+    once. Leaves with fewer than 32 bits are averaged in float32, so that small steps are not rounded away.
+
+    Save and load it together with the model: `lw.save({"model": model, "average": average}, path)`.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(1, 1, bias=False)
     >>> average = lw.Average(net, decay=0.5)
     >>> for value in (1.0, 2.0, 4.0):
-    ...     net.weight.data.fill_(value)
+    ...     _ = net.weight.data.fill_(value)
     ...     average.update()
-    tensor([[1.]])
-    tensor([[2.]])
-    tensor([[4.]])
     >>> with average.applied():
     ...     net.weight.item()
     2.75
@@ -51,9 +53,11 @@ class Average:
         buffers: Literal["copy", "average"] = "copy",
     ) -> None:
         if decay is not None and not 0 <= decay <= 1:
-            raise RuleError(f"decay is the share of the average that stays, from 0 to 1, not {decay!r}")
-        if warmup < 0 or (decay is None and warmup):
-            raise RuleError("warmup= is a number of updates of a moving average; give decay=, too")
+            raise RuleError(f"decay= must be between 0 and 1, not {decay!r}")
+        if warmup < 0:
+            raise RuleError(f"warmup= must be 0 or more, not {warmup!r}")
+        if warmup and decay is None:
+            raise RuleError("warmup= needs decay=: without decay=, all updates have equal weights")
         if buffers not in ("copy", "average"):
             raise RuleError(f'buffers= takes "copy" or "average", not {buffers!r}')
         self.decay, self.warmup = decay, warmup
@@ -131,7 +135,7 @@ class Average:
     # -- saving and loading ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of updates, and the averages by path."""
+        """The number of updates, and the averaged values by path."""
         averages = {leaf: array for part in self._parts for leaf, array in zip(part.leaves, part.arrays, strict=True)}
         return {"updates": self.updates, "values": {key: averages[leaf] for key, leaf in self._keys.items()}}
 

@@ -1,4 +1,4 @@
-"""`lw.clip`: scales gradients down to a norm, and gives the norms by path."""
+"""`lw.clip`: clips gradients by norm, and returns the norms by path."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +22,17 @@ from leafwise.share.places import nothing_matches
 
 
 class Norms(Table, Mapping[str, float], kind="norms"):
-    """The norm of each gradient before clipping, by path; see `lw.clip`.
+    """The result of `lw.clip`: the norm of each gradient before clipping, by path. Prints as a table.
 
-    `total` is the norm of all of them together. `nonfinite` are the paths whose gradient is not finite. `clipped` is
-    what holds the clipped gradients: the model, or where gradients cannot change, new ones.
+    `total` is the norm of all gradients together. `nonfinite` lists the paths of gradients that are NaN or infinite.
+    `clipped` is the model with the clipped gradients; in JAX, it has the new, clipped gradients.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Linear(2, 1)
+    >>> net(torch.tensor([[3.0, 0.0]])).sum().backward()
+    >>> norms = lw.clip(net, 1.0)
+    >>> norms["weight"], round(norms.total, 4), norms.nonfinite
+    (3.0, 3.1623, ())
     """
 
     def __init__(self, t: Tree, leaves: list[int], norms: list[float], clipped: Any) -> None:
@@ -47,7 +54,7 @@ class Norms(Table, Mapping[str, float], kind="norms"):
         norm = self._norms_by_path().get(str(path))
         if norm is not None:
             return norm
-        leaf = self._tree[path]  # by another of its names; raises where there is none
+        leaf = self._tree[path]  # another name of the leaf; raises if there is none
         if not isinstance(leaf, Leaf) or leaf.number not in self._leaves:
             raise PathError(f'"{path}" had no gradient')
         return self._norms[self._leaves.index(leaf.number)]
@@ -65,13 +72,17 @@ class Norms(Table, Mapping[str, float], kind="norms"):
 def clip(
     model: Any, max_norm: float, where: Any = None, *, per: Literal["tree", "leaf"] = "tree", strict: bool = True
 ) -> Norms:
-    """Scales gradients down to a norm; returns what the norms were, by path.
+    """Clips gradients by norm. Returns the norms before clipping, by path.
 
-    `per="tree"` limits the norm of all gradients together, `per="leaf"` the norm of each. With `where`, only the leaves
-    that match are clipped; with a list of queries, the leaves of each query together. A tied leaf counts once.
-    Gradients that are not finite are an error that names them; with `strict=False` they are listed in the result, and
-    nothing is scaled that they are a part of. Where gradients cannot change, give them in place of the model: the
-    clipped ones are `.clipped`. A Flat may be given, too.
+    `per="tree"` limits the norm of all gradients together to `max_norm`; `per="leaf"` limits the norm of each gradient.
+    With `where`, only the leaves that match are clipped. If `where` is a list of queries, the leaves of each query are
+    clipped together. A tied leaf counts once.
+
+    If gradients are NaN or infinite, this raises a `NonFiniteError` that lists them. With `strict=False`, they are
+    listed in the result instead, and gradients whose common norm is not finite are not scaled.
+
+    `model` may also be a `Flat`. In JAX, pass a tree of gradients instead of a model: the result has the clipped
+    gradients in `.clipped`.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(2, 1)
@@ -82,12 +93,14 @@ def clip(
     """
     limit: Any = max_norm
     if not isinstance(limit, Real) or not float(limit) > 0:
-        raise RuleError(f"max_norm must be a number above zero, not {max_norm!r}")
+        raise RuleError(f"max_norm= takes a number above 0, not {max_norm!r}")
     if where in ("tree", "leaf") or per not in ("tree", "leaf"):
         raise ArgumentError(_new_spelling(where, per))
     queries = list(where) if isinstance(where, list | tuple) else [where]
     if not queries:
-        raise RuleError("where= takes a query or a list of queries, and the list is empty")
+        raise RuleError(
+            "where= is an empty list; give at least one query, or leave it out to clip all gradients together"
+        )
     gradients = _gradients(model)
     together = gradients.clip_together(max_norm) if where is None and per == "tree" else None
     if together is not None and math.isfinite(math.hypot(*together)):
@@ -106,8 +119,8 @@ def clip(
 def _new_spelling(where: Any, per: Any) -> str:
     """The message for queries given as `per=`, and for "tree" or "leaf" given as the third argument."""
     if where in ("tree", "leaf"):
-        return f'lw.clip takes a query as its third argument; write per="{where}"'
-    return f'per= takes "tree" or "leaf", not {per!r}; a query is given as where={per!r}'
+        return f'where= takes a query, not {where!r}; write per="{where}"'
+    return f'per= takes "tree" or "leaf", not {per!r}; pass queries as where={per!r}'
 
 
 def _gradients(model: Any) -> "_Gradients":
@@ -119,7 +132,7 @@ def _gradients(model: Any) -> "_Gradients":
     with opened(model, "clip") as t:
         gradients = _Gradients(t, current_arrays(t, model))
     flattened = flat_of(model)
-    return _FlatGradients(flattened) if flattened is not None and gradients.lie_in(flattened) else gradients
+    return _FlatGradients(flattened) if flattened is not None and gradients.are_in(flattened) else gradients
 
 
 class _Gradients:
@@ -138,7 +151,7 @@ class _Gradients:
             raise WalkError("no leaf has a gradient; call lw.clip after backward()")
         self._batches = self.columns.batches(self.leaves, self._arrays)
 
-    def lie_in(self, flattened: Flat) -> bool:
+    def are_in(self, flattened: Flat) -> bool:
         """Whether these are exactly the gradients in the vectors of a Flat."""
         if len(flattened.parts) != 1:
             return False
@@ -250,7 +263,7 @@ def _positions(gradients: _Gradients, queries: Sequence[Any]) -> list[list[int]]
             if leaf in matched_by:
                 name = t.columns.row_text(leaf)
                 raise RuleError(
-                    f"{name} matches both {matched_by[leaf]!r} and {where!r}; a leaf may match only one query of per="
+                    f"{name} matches both {matched_by[leaf]!r} and {where!r}; a leaf may match only one query of where="
                 )
             matched_by[leaf] = where
         positions.append([position_of[leaf] for leaf in sorted(leaves) if leaf in position_of])

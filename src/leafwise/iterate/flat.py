@@ -16,7 +16,15 @@ from leafwise.errors import WalkError, WriteError
 
 
 class FlatPart:
-    """The leaves of one dtype on one device. `slices` gives the position of each in `values` and `grads`."""
+    """The vectors of one dtype on one device, for a model with several; see `lw.flat`.
+
+    `values` and `grads` are the vectors, and `slices` has the slice of each leaf in them, by path.
+
+    >>> import torch, leafwise as lw
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Linear(1, 1).double())
+    >>> [(part.values.dtype, list(part.slices)) for part in lw.flat(model).parts]
+    [(torch.float32, ['0.weight', '0.bias']), (torch.float64, ['1.weight', '1.bias'])]
+    """
 
     def __init__(self, columns: Columns, leaves: list[int], packed: PackedPart) -> None:
         self._columns, self.leaves, self.packed = columns, leaves, packed
@@ -51,10 +59,16 @@ class FlatPart:
 
 
 class Flat(Table, kind="flat"):
-    """A model whose trainable leaves are views of one vector; see `lw.flat`.
+    """The result of `lw.flat`: the vectors of values and gradients of a model. Prints as a table.
 
-    `values` and `grads` are the vectors. A model with several dtypes or devices has several of them: `parts`, each with
-    `values`, `grads` and `slices`. `undo()` gives every leaf its own memory again.
+    `values` and `grads` are the vectors, and `slices` has the slice of each leaf in them. If a model has several dtypes
+    or devices, use `parts`: each has its own `values`, `grads` and `slices`. `undo()` gives every leaf its own memory
+    again.
+
+    >>> import torch, leafwise as lw
+    >>> flat = lw.flat(torch.nn.Linear(2, 1))
+    >>> flat.values.shape, flat.slices
+    (torch.Size([3]), {'weight': slice(0, 2, None), 'bias': slice(2, 3, None)})
     """
 
     def __init__(self, t: Tree, parts: list[FlatPart], followers: "list[_Follower]") -> None:
@@ -70,6 +84,7 @@ class Flat(Table, kind="flat"):
 
     @property
     def parts(self) -> tuple[FlatPart, ...]:
+        """The vectors of each dtype and device."""
         if self._undone:
             raise WriteError("this Flat was undone; call lw.flat(model) again")
         return self._parts
@@ -112,11 +127,11 @@ class Flat(Table, kind="flat"):
 
     @property
     def is_undone(self) -> bool:
-        """Whether `undo()` was called: the vectors are no longer those of the model."""
+        """Whether `undo()` was called, so that the model no longer uses the vectors."""
         return self._undone
 
     def account(self) -> list[tuple[str, dict[str, slice]]]:
-        """For each vector its dtype and the slice of each leaf; also after `undo()`."""
+        """For each vector, its dtype and the slice of each leaf. Works also after `undo()`."""
         return [(str(part.packed.dtype).removeprefix("torch."), part.slices) for part in self._parts]
 
 
@@ -133,10 +148,11 @@ def flat_of(model: Any) -> Flat | None:
 
 
 def flat(model: Any) -> Flat:
-    """Moves all trainable leaves into one vector, and their gradients into another; every leaf becomes a live view.
+    """Moves all trainable leaves of a model into one vector, and their gradients into another.
 
-    An optimizer is then a few lines of vector code, whatever the number of leaves. Parameters remain the same objects,
-    ties remain tied, and state dicts do not change. There is one vector for each dtype and device.
+    Every parameter becomes a view of the vector, so that an optimizer takes only a few lines of vector code. Parameters
+    remain the same objects, ties remain tied, and state dicts do not change. There is one vector for each dtype and
+    device. `flat.undo()` reverses it.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
@@ -188,7 +204,7 @@ def _check(t: Tree, leaves: list[int]) -> None:
     """Raises, before anything is changed, if a leaf cannot become a view of a vector."""
     columns = t.columns
     if not leaves:
-        raise WalkError("there is nothing to flatten: there are no trainable parameters")
+        raise WalkError("cannot flatten the model: it has no trainable parameters")
     for leaf in leaves:
         value = columns.current(leaf)
         if reason := columns.home(value).capability(Packing).cannot_pack(value):

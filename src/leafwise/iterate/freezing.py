@@ -1,4 +1,4 @@
-"""`lw.freeze` and `lw.thaw`: which leaves training changes."""
+"""`lw.freeze` and `lw.thaw`: exclude leaves from training, and include them again."""
 
 import logging
 from typing import Any, TypeVar, overload
@@ -24,11 +24,12 @@ def freeze(model: Tree, where: Any) -> Any: ...
 @overload
 def freeze(model: M, where: Any) -> M: ...
 def freeze(model: Any, where: Any) -> Any:
-    """Keeps leaves as they are while the rest is trained; returns the model.
+    """Freezes leaves, so that training does not change them. Returns the model.
 
-    Frozen parameters get no gradients, and lose those they have, so that no optimizer steps them. Buffers that change
-    in training are frozen, too: a batch norm with frozen running statistics normalizes by them, even after `train()`.
-    A query that matches nothing is an error. The tree shows which leaves are frozen, and the logger "leafwise" logs it.
+    `where` selects the leaves; if nothing matches, that is an error. Frozen parameters get no gradients, and lose the
+    gradients they have, so that no optimizer steps them. Buffers that change in training are frozen, too: a batch norm
+    with frozen running statistics uses them for normalization, even after `train()`. The tree shows which leaves are
+    frozen, and the logger "leafwise" lists them.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
@@ -45,7 +46,9 @@ def thaw(model: Tree, where: Any) -> Any: ...
 @overload
 def thaw(model: M, where: Any) -> M: ...
 def thaw(model: Any, where: Any) -> Any:
-    """Makes leaves trainable again, and lets frozen buffers change again; returns the model.
+    """Makes frozen leaves trainable again, and lets frozen buffers change again. Returns the model.
+
+    `where` selects the leaves; if nothing matches, that is an error.
 
     >>> import torch, leafwise as lw
     >>> net = lw.freeze(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)), "**")

@@ -1,4 +1,4 @@
-"""`lw.groups`: parameter groups for an optimizer, made by rules, with an account of every leaf."""
+"""`lw.groups`: parameter groups for an optimizer, made by rules."""
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -20,8 +20,16 @@ from leafwise.iterate.rules import Rule, checked_rules, matches_nothing
 
 
 class RuleAccount(NamedTuple):
-    """What one rule matched: how many trainable leaves and parameters, and how many frozen leaves. `note` says what
-    else the rule used besides its query: the blocks it found, or a method of the model."""
+    """What one rule of `lw.groups` did: the rule, its options, and how many leaves and parameters it matched.
+
+    `leaves` and `parameters` count trainable leaves and their elements; `frozen` counts frozen leaves, which get no
+    group. `note` says what else the rule used, such as the blocks it found or a method of the model.
+
+    >>> import torch, leafwise as lw
+    >>> account = lw.groups(torch.nn.Linear(4, 8), [lw.no_decay()]).rules[0]
+    >>> account.rule, account.leaves, account.parameters
+    ('no_decay()', 1, 8)
+    """
 
     rule: str
     options: dict[str, Any]
@@ -32,7 +40,14 @@ class RuleAccount(NamedTuple):
 
 
 class GroupAccount(NamedTuple):
-    """The size of one group and its options. `decayed` is None if the optimizer's default decides."""
+    """The options of one group, and how many leaves and parameters it has.
+
+    `decayed` says whether it has weight decay; it is None if that depends on the optimizer's default.
+
+    >>> import torch, leafwise as lw
+    >>> lw.groups(torch.nn.Linear(4, 8), lr=0.1).groups[0]
+    GroupAccount(options={'lr': 0.1}, leaves=2, parameters=40, decayed=None)
+    """
 
     options: dict[str, Any]
     leaves: int
@@ -41,10 +56,15 @@ class GroupAccount(NamedTuple):
 
 
 class Groups(Table, list[dict[str, Any]], kind="groups"):
-    """The groups, as `torch.optim` expects them; prints as an account. See `lw.groups`.
+    """The result of `lw.groups`: a list of groups, as `torch.optim` takes them. Prints as a table of rules and groups.
 
-    `rules` and `groups` are the lines of the account. `uncovered` are the leaves that no rule covers, which get the
-    optimizer's defaults; `frozen` are the leaves that are left out because they are not trained.
+    `rules` says what each rule did, and `groups` describes each group. `uncovered` lists the leaves that no rule
+    covers, which get the optimizer's defaults. `frozen` lists the frozen leaves, which are left out.
+
+    >>> import torch, leafwise as lw
+    >>> groups = lw.groups(torch.nn.Linear(4, 8), [lw.no_decay()])
+    >>> groups[1]["param_names"], groups[1]["weight_decay"], groups.uncovered
+    (['bias'], 0.0, ['weight'])
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], rules: list[RuleAccount], accounts: list[GroupAccount]):
@@ -64,13 +84,15 @@ def groups(
     optimizer: Any = None,
     **options: Any,
 ) -> Groups:
-    """Puts every trainable leaf into exactly one group, with the options that rules give it; prints as an account.
+    """Makes parameter groups for an optimizer, by rules. Every trainable leaf is in exactly one group.
 
-    Later rules override the options they name; `options` apply to all leaves before any rule. A rule that matches
-    nothing is an error. A leaf that no rule covers gets the optimizer's defaults and is listed; with `strict=True` it
-    is an error. A tied leaf counts once, and its names must agree, unless a rule with `wins=True` settles it. Frozen
-    leaves are left out. `optimizer` is the class that will get the groups, and options that it does not have are an
-    error; without it, options that no optimizer of the framework has are an error.
+    `options` such as `lr=1e-3` apply to all leaves. Each rule sets options for the leaves that it matches, and later
+    rules override earlier ones. A rule that matches nothing is an error. A leaf that no rule covers gets the
+    optimizer's defaults; with `strict=True` it is an error. Frozen leaves are left out.
+
+    A tied leaf is in one group, and the rules must give the same options to all of its names, unless a rule with
+    `wins=True` decides between them. `optimizer` is the class that will get the groups, and an option that it does not
+    have is an error. Without it, an option is an error if no optimizer of the framework has it.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8))

@@ -166,7 +166,7 @@ def values_for(columns: Columns, job: InitJob) -> Any:
             return values
         return checked_array(columns.home(columns.current(job.leaf)).capability(Filling).as_numpy(values), spec)
     except (Error, InitializerError) as error:
-        raise RuleError(f"{who}: {error}; the leaves before it were initialized") from error
+        raise RuleError(f"{who}: {_with_state(error, 'the leaves before it were initialized')}") from error
     except Exception as error:
         raise RuleError(
             f"{who}: the callable raised {type(error).__name__}: {error}; the leaves before it were initialized"
@@ -178,7 +178,13 @@ def _explained(who: str, ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except InitializerError as error:
-        raise RuleError(f"{who}: {error}; nothing was changed") from error
+        raise RuleError(f"{who}: {_with_state(error, 'nothing was changed')}") from error
+
+
+def _with_state(error: Exception, state: str) -> str:
+    """The message of an error, with the state of the model between the reason and the advice."""
+    reason, semicolon, advice = str(error).partition("; ")
+    return f"{reason}; {state}{semicolon}{advice}"
 
 
 class _SiblingLeaves(Mapping[str, Leaf]):

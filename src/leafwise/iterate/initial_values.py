@@ -30,17 +30,22 @@ def initialize(model: Tree, rules: Iterable[Rule] | None = None, seed: int = 0, 
 @overload
 def initialize(model: M, rules: Iterable[Rule] | None = None, seed: int = 0, *, progress: bool = False) -> M: ...
 def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *, progress: bool = False) -> Any:
-    """Gives every parameter an initial value, by rule; returns the model.
+    """Initializes every parameter of a model, by rules. Returns the model.
 
-    `Rule(where, init="kaiming_normal")` names an initializer and its options. `init=None` keeps the present values. A
-    callable is called with the leaf and its owner's other leaves by name, and returns an array, or options such as
-    `{"init": "normal", "std": 0.02}`; callables run last, when the other leaves have their values. Later rules override
-    earlier ones; the defaults are the distributions that PyTorch's layers use in `reset_parameters`. A rule applies to
-    the parameters that match, or to buffers if it matches no parameters. A parameter that no rule covers is an error.
+    `rules` are such as `Rule("**.weight", init="normal", std=0.02)`. Later rules override earlier ones. Leaves of
+    known layers that no rule covers get the distribution that PyTorch uses in `reset_parameters`; any other parameter
+    that no rule covers is an error. `init` is one of these:
 
-    Element i of a leaf depends only on seed, path and i. So adding a layer does not change the others, and the same
-    paths get the same values in every framework and on every device. A model on meta gets memory; a lazy layer is
-    filled when its shape is known.
+    - the name of an initializer, such as `"kaiming_normal"`, followed by its options
+    - `None`, which keeps the present values
+    - a callable, which gets the leaf and a mapping of the other leaves of its owner by name. It returns an array, or
+      options such as `{"init": "normal", "std": 0.02}`. Callables run last, when the other leaves have their values.
+
+    A rule applies to the parameters that match, or to buffers if it matches no parameters.
+
+    Element i of a leaf depends only on `seed`, the path and i. So adding a layer does not change the others, and equal
+    paths get equal values in every framework and on every device. A model on meta gets memory; a lazy layer is
+    initialized when its shape is known. `progress=True` shows a progress bar.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
@@ -51,7 +56,7 @@ def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *
     try:
         number = index(seed)
     except TypeError as error:
-        raise RuleError(f"a seed is a whole number, not {seed!r}") from error
+        raise RuleError(f"seed= takes a whole number, not {seed!r}") from error
     with opened(model, "initialize") as t:
         return _Initialization(t, checked_rules(rules), number, progress).result()
 

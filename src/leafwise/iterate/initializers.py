@@ -64,7 +64,7 @@ def fans(leaf: Leaf) -> tuple[int, int]:
 def _fan(leaf: Leaf, mode: str) -> float:
     fan_in, fan_out = fans(leaf)
     if mode not in ("fan_in", "fan_out", "fan_avg"):
-        raise InitializerError(f"mode= must be 'fan_in', 'fan_out' or 'fan_avg', not {mode!r}")
+        raise InitializerError(f"mode= takes 'fan_in', 'fan_out' or 'fan_avg', not {mode!r}")
     return {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode] or 1
 
 
@@ -72,7 +72,7 @@ def _gain(nonlinearity: str, slope: float) -> float:
     gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
     gains["leaky_relu"] = math.sqrt(2 / (1 + slope**2))
     if nonlinearity not in gains:
-        raise InitializerError(f"nonlinearity= must be one of {', '.join(gains)}, not {nonlinearity!r}")
+        raise InitializerError(f"nonlinearity= takes one of {', '.join(gains)}, not {nonlinearity!r}")
     return gains[nonlinearity]
 
 

@@ -22,11 +22,11 @@ _NOT_DECAYED = re.compile(r"norm\..*|(.*\.)?bias(_\w+)?|activation\.slope")
 
 
 def no_decay() -> Rule:
-    """A rule that turns weight decay off for biases, norms and scalars, identified by role, whatever they are called.
+    """A rule that turns weight decay off for biases, norms and scalars. It goes by role, not by name.
 
-    If a model has none of them, the rule matches nothing, and the account says so. A leaf without a role is decayed if
-    at least two of its axes are longer than one. So a scale or a temperature is not decayed, whether its shape is `()`,
-    `(8,)` or `(8, 1, 1)`. Leaves that a model lists in `no_weight_decay()`, as timm's models do, are not decayed.
+    A leaf without a role is decayed if at least two of its dimensions are longer than 1: a scale or a temperature is
+    not decayed, whether its shape is `()`, `(8,)` or `(8, 1, 1)`. Leaves that the model lists in `no_weight_decay()`,
+    as timm's models do, are not decayed. Unlike other rules, this one may match nothing.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm([2, 4]))
@@ -104,13 +104,15 @@ def _is_matrix(spec: "Spec") -> bool:
 
 
 def layer_decay(decay: float, where: Any = "**", *, blocks: str | None = None) -> Rule:
-    """A rule for learning rates by depth: the learning rate of each block is `decay` times that of the next.
+    """A rule for layer-wise learning rates: the learning rate of each block is `decay` times that of the next block.
 
-    It scales the `lr` passed to `lw.groups(..., lr=)`, or set by an earlier rule. Depths come from the blocks that
-    match the glob `blocks`; or from the model, if it has timm's `group_matcher()`; or from the repeated children in the
-    tree (`layers.0`, `layers.1`, …), counted across stages if there are stages. Leaves before the first block are one
-    level below it; leaves after the last block have the full learning rate. `where` limits the rule to a part of the
-    model; a model with several towers needs one rule for each.
+    It scales the `lr` that is passed to `lw.groups(..., lr=)` or set by an earlier rule. Leaves before the first block
+    are one level below it; leaves after the last block get the full learning rate.
+
+    The blocks are the nodes that match the glob `blocks`. Without it, they come from the model's `group_matcher()`, if
+    it has one as timm's models do, or else from the repeated children in the tree (`layers.0`, `layers.1`, …). If there
+    are several stages, blocks are counted through all of them. `where` limits the rule to a part of the model; a model
+    with several towers needs a rule for each.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(3)])
@@ -119,10 +121,10 @@ def layer_decay(decay: float, where: Any = "**", *, blocks: str | None = None) -
     """
     factor: Any = decay
     if not isinstance(factor, int | float) or not 0 < factor <= 1:
-        raise RuleError(f"layer_decay needs a factor above 0 and at most 1, not {decay!r}")
+        raise RuleError(f"decay= takes a number above 0 and at most 1, not {decay!r}")
     named: Any = blocks
     if not isinstance(named, str | None):
-        raise RuleError(f"blocks= must be a glob for the paths of nodes, such as 'encoder.*', not {blocks!r}")
+        raise RuleError(f"blocks= takes a glob for the paths of nodes, such as 'encoder.*', not {blocks!r}")
     return _LayerDecay(decay, where, blocks)
 
 

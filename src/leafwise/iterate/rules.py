@@ -12,11 +12,14 @@ from leafwise.share.places import nothing_matches
 
 
 class Rule:
-    """Options for the leaves that match a query; see `lw.groups` and `lw.initialize`.
+    """Options for the leaves that match a query, for `lw.groups` and `lw.initialize`.
 
-    `where` is a glob, `lw.where(...)`, a compiled regular expression or a callable, as for `select`. If the names of a
-    tied leaf disagree, a rule with `wins=True` lets the names that it matches decide: on the options that the rule
-    sets, or on all options if it sets none. If several such rules match, the last one decides.
+    `where` is a glob, `lw.where(...)`, a compiled regular expression or a callable; see `Query`. `options` are options
+    of an optimizer, or `init=` and the options of an initializer.
+
+    If rules give different options to the names of a tied leaf, that is an error, unless a rule with `wins=True`
+    matches some of the names: then their options are used. This holds for the options that the rule sets, or for all
+    options if it sets none. If several such rules match, the last one decides.
 
     >>> import leafwise as lw
     >>> lw.Rule("**.bias", weight_decay=0.0)

@@ -1,4 +1,4 @@
-"""`lw.ties`: which leaves are tied and how, which ties are gone, and which leaves look as if they should be tied."""
+"""`lw.ties`: which leaves are tied, which ties were undone, and which leaves are equal but not tied."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, overload
@@ -17,10 +17,16 @@ from leafwise.share.equal import equal_leaves
 
 
 class EqualUntied(NamedTuple):
-    """Leaves with identical bits that are not tied; `op` says how the others see the first.
+    """Leaves that are bitwise equal but not tied, as `lw.ties(model, equal_untied=True)` lists them.
 
-    `constant` is True if all their elements are the same number, as in fresh biases and norms. Then being equal means
-    little.
+    `op` says how the other leaves relate to the first: `same` or `transpose`. `constant` is True if all elements are
+    the same number, as in new biases and norms. Then it means little that the leaves are equal.
+
+    >>> import copy, torch, leafwise as lw
+    >>> layer = torch.nn.Linear(4, 4, bias=False)
+    >>> equal = lw.ties(torch.nn.Sequential(layer, copy.deepcopy(layer)), equal_untied=True).equal_untied[0]
+    >>> [str(leaf.path) for leaf in equal.leaves], equal.constant
+    (['0.weight', '1.weight'], False)
     """
 
     leaves: tuple[Leaf, ...]
@@ -29,10 +35,17 @@ class EqualUntied(NamedTuple):
 
 
 class HeldWrongly(NamedTuple):
-    """A problem with a parameter that an optimizer steps.
+    """A problem with a parameter in an optimizer, as `lw.ties(model, optimizer=optimizer)` lists it.
 
     `problem` is "twice" if the optimizer steps a leaf twice, "stale" if it steps a parameter that is no longer in the
-    model, and "shared memory" if it steps two parameters that share memory.
+    model, and "shared memory" if it steps two parameters that share memory. `message` explains it.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> net.weight = torch.nn.Parameter(torch.zeros(2, 4))
+    >>> [problem.problem for problem in lw.ties(net, optimizer=optimizer).optimizer]
+    ['stale']
     """
 
     problem: str
@@ -43,7 +56,17 @@ class HeldWrongly(NamedTuple):
 
 
 class Ties(Table, Sequence[Tie], kind="ties"):
-    """The ties of a tree; prints as a table. See `lw.ties`."""
+    """The result of `lw.ties`: a sequence of `Tie`. Prints as a table with the bytes saved.
+
+    `undone` lists declared ties that were undone, and `shared_memory` lists parameters that share memory but are not
+    tied. `equal_untied` and `optimizer` are None unless `lw.ties` was asked for them.
+
+    >>> import torch, leafwise as lw
+    >>> shared = torch.nn.Linear(4, 4, bias=False)
+    >>> ties = lw.ties(torch.nn.Sequential(shared, shared))
+    >>> len(ties), ties.bytes_saved, ties.undone
+    (1, 64, [])
+    """
 
     def __init__(
         self, t: Tree, equal_untied: list[EqualUntied] | None = None, optimizer: list[HeldWrongly] | None = None
@@ -82,12 +105,15 @@ def bytes_saved(t: Tree, tie: Tie) -> list[int]:
 
 @renamed_arguments(model="source")
 def ties(source: Any, *, equal_untied: bool = False, optimizer: Any = None) -> Ties:
-    """Lists every tie with its op (`same`, `transpose`, `view`); prints as a table with the bytes saved.
+    """Lists the ties of a model or checkpoint: the leaves that have several names.
 
-    The result is a sequence of `Tie`. Its other attributes are `undone`: declared ties that are gone; `shared_memory`:
-    distinct parameters that share memory, each with its own gradient; with `equal_untied=True`, `equal_untied`: leaves
-    with identical bits that are not tied; and with `optimizer=`, `optimizer`: parameters that it steps twice, or that
-    are no longer in the model.
+    `source` is anything that `lw.tree` takes. The result is a sequence of `Tie`, which prints as a table with the bytes
+    saved. Its attribute `undone` lists declared ties that were undone, and `shared_memory` lists parameters that share
+    memory but have separate gradients.
+
+    With `equal_untied=True`, the result also lists leaves that are bitwise equal but not tied, as `equal_untied`. With
+    `optimizer=`, it also lists parameters that the optimizer steps twice, or that are no longer in the model, as
+    `optimizer`.
 
     >>> import torch, leafwise as lw
     >>> model = torch.nn.ModuleDict({"embed": torch.nn.Embedding(100, 16), "head": torch.nn.Linear(16, 100)})

@@ -1,4 +1,4 @@
-"""`lw.keep_ties` and `lw.release_ties`: ties that survive what would undo them, and ties that no longer have to."""
+"""`lw.keep_ties` and `lw.release_ties`: make ties survive what would undo them, and stop that."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 
 def _without_on(verb: Callable[P, Any]) -> Callable[P, Any]:
-    """Refuses the argument `on`, which keep_ties used to have, with what to write instead."""
+    """Refuses the argument `on`, which keep_ties used to have, with an error that says what to write instead."""
 
     @wraps(verb)
     def checked(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -37,15 +37,16 @@ def keep_ties(model: Tree, *, keep: "Keep | None" = None) -> Any: ...
 def keep_ties(model: M, *, keep: "Keep | None" = None) -> M: ...
 @_without_on
 def keep_ties(model: Any, *, keep: "Keep | None" = None) -> Any:
-    """Keeps every tie of the model from now on, until `lw.release_ties(model)`. Returns the model.
+    """Keeps every tie of a model from now on, until `lw.release_ties(model)`. Returns the model.
 
-    The ties survive deepcopy and pickle, `.to()` and `.half()`, `to_empty()`, and `load_state_dict` with and without
-    `assign=True`, even on a submodule that holds only one of the names. A state dict may contain any of the tied names.
-    If it contains several, they must agree, unless `keep` says which value to use: "source" for the first name of the
-    leaf, "target" for the other, "mean" for their mean. If you overwrite a tied weight, the next leafwise call warns.
-    Nothing is added to forward.
+    The ties survive deepcopy and pickle, `.to()` and `.half()`, `to_empty()`, and `load_state_dict` with or without
+    `assign=True`, even on a submodule that has only one of the names. If you overwrite a tied weight, the next leafwise
+    call warns. This does not slow down the forward pass.
 
-    Given a part of a model, it keeps the ties between names in that part, and warns about ties that lead out of it.
+    A state dict may contain any of the tied names. If it contains several, their values must be equal, unless `keep`
+    says which to use: the first name (`"source"`), the other (`"target"`), or their mean (`"mean"`).
+
+    For a part of a model, this keeps the ties between the names in that part, and warns about ties to names outside.
 
     >>> import torch, leafwise as lw
     >>> with torch.device("meta"):
@@ -99,11 +100,10 @@ def release_ties(model: Tree) -> Any: ...
 @overload
 def release_ties(model: M) -> M: ...
 def release_ties(model: Any) -> Any:
-    """Stops keeping the ties of the model: they stay as they are, but the next `to_empty()` may undo them. Returns the
-    model.
+    """Stops keeping the ties of a model: they stay tied for now, but `to_empty()`, for example, may undo them.
 
-    A transposed or sliced tie is a view that leafwise computes: it lasts until `lw.untie`. Given a part of a model, it
-    releases the names in that part.
+    Returns the model. A transposed or sliced tie is a view that leafwise computes, so it lasts until `lw.untie`. For a
+    part of a model, this releases the names in that part.
 
     >>> import torch, leafwise as lw
     >>> shared = torch.nn.Linear(4, 4)

@@ -148,4 +148,4 @@ def part_of(tree: Tree, root: Any) -> Any:
 def check_keep(keep: Any) -> None:
     """Raises if `keep=` is not one of the known values."""
     if keep not in (None, "source", "target", "mean"):
-        raise TieError(f'keep= must be "source", "target" or "mean", not {keep!r}')
+        raise TieError(f'keep= takes "source", "target" or "mean", not {keep!r}')

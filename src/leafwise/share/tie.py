@@ -1,4 +1,4 @@
-"""`lw.tie`: makes several names one leaf."""
+"""`lw.tie`: ties names to a leaf."""
 
 import builtins
 from typing import Any, TypeVar, overload
@@ -48,12 +48,16 @@ def tie(
     slice: "Slices | None" = None,
     keep: "Keep | None" = None,
 ) -> Any:
-    """Makes several names one leaf: `where` becomes another name of `to`. Returns the model.
+    """Ties weights: `where` becomes another name of the leaf `to`. Returns the model.
 
-    `where` is a path, or a glob for many. On the paths of modules, every parameter and persistent buffer of one is tied
-    to its counterpart in the other. `transpose=True` makes a live transposed view (a tuple gives another order of
-    axes), `slice=` a live view of a part; gradients flow to the source. Values that differ need `keep="source"`,
-    `"target"` or `"mean"`. The tie is kept from then on, as by `lw.keep_ties`. On an error nothing is changed.
+    - `where` is a path, or a glob for several leaves. If `where` and `to` are paths of modules, every parameter and
+      persistent buffer of one is tied to its counterpart in the other.
+    - `transpose=True` ties `where` to the transpose of `to`; a tuple gives another order of axes. `slice=` ties it to a
+      part of `to`. Then `where` is a live view of `to`, and its gradient goes to `to`.
+    - `keep` says which values to keep if they differ: those of `to` (`"source"`), those of `where` (`"target"`), or
+      their mean (`"mean"`). Without it, different values are an error.
+
+    The tie is kept from now on, as by `lw.keep_ties`. On an error, nothing is changed.
 
     >>> import torch, leafwise as lw
     >>> model = torch.nn.ModuleDict({"embed": torch.nn.Embedding(100, 16), "head": torch.nn.Linear(16, 100)})
@@ -80,7 +84,9 @@ def _tied(
         raise PathError(f"cannot tie {query_text(where)} to {query_text(to)}: {error}") from error
     if isinstance(source, Tree):
         if transpose is not False or slices is not None:
-            raise TieError(f"{to} is a module; transpose= and slice= are for leaves, such as {to}.weight")
+            raise TieError(
+                f"cannot tie to {to}: it is a module, and transpose= and slice= are for leaves, such as {to}.weight"
+            )
         pairs = _module_pairs(t, where, source)
         op = SAME
     elif isinstance(source, Leaf):
@@ -111,14 +117,14 @@ def _requested_op(source: Leaf, transpose: "bool | tuple[int, ...]", slices: Sli
         wrong = [part for part in parts if type(part) not in (builtins.slice, int)]
         if wrong or len(parts) > ndim:
             raise TieError(
-                f"slice= for {source.path} ({shape_text(shape)}) must be a slice, a number, or a tuple of at most "
+                f"slice= for {source.path} ({shape_text(shape)}) takes a slice, a number, or a tuple of at most "
                 f"{ndim} of them, not {slices!r}"
             )
         if any(isinstance(part, builtins.slice) and (part.step or 1) < 1 for part in parts):
             raise TieError(f"slice= for {source.path} must have steps of 1 or more, not {slices!r}")
         if any(isinstance(part, int) and not -size <= part < size for part, size in zip(parts, shape, strict=False)):
             raise TieError(f"slice={slices!r} is outside {source.path}, which is {shape_text(shape)}")
-        parts = tuple(_from_the_front(part, size) for part, size in zip(parts, shape, strict=False))
+        parts = tuple(_without_negatives(part, size) for part, size in zip(parts, shape, strict=False))
         parts += (builtins.slice(None),) * (ndim - len(parts))
         ndim -= sum(isinstance(part, int) for part in parts)
     order: tuple[int, ...] | None = None
@@ -139,7 +145,7 @@ def _requested_op(source: Leaf, transpose: "bool | tuple[int, ...]", slices: Sli
     return Op("view", slices=parts, order=order)
 
 
-def _from_the_front(part: builtins.slice | int, size: int) -> builtins.slice | int:
+def _without_negatives(part: builtins.slice | int, size: int) -> builtins.slice | int:
     """A slice or index without negative numbers, as the walk describes views."""
     if isinstance(part, int):
         return part % size

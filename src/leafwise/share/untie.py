@@ -27,10 +27,10 @@ def untie(model: Tree, where: Any) -> Any: ...
 @overload
 def untie(model: M, where: Any) -> M: ...
 def untie(model: Any, where: Any) -> Any:
-    """Gives a tied name an independent copy with equal values. Returns the model.
+    """Unties a name: gives it its own memory, with equal values. Returns the model.
 
-    `where` is the path of a leaf, a glob, or the path of a module: then every leaf below it that is tied to something
-    outside becomes independent, and a module that is used in several places becomes a module of its own there.
+    `where` is the path of a leaf, a glob, or the path of a module. For a module, every leaf below it that is tied to a
+    leaf outside becomes independent, and a module that is used in several places is copied for this place.
 
     >>> import torch, leafwise as lw
     >>> shared = torch.nn.Linear(4, 4)
@@ -53,7 +53,7 @@ def _untied(t: Tree, where: Any) -> Any:
         outer = columns.node_text(_outermost_shared(columns, node))
         if outer != columns.node_text(node):
             raise TieError(
-                f"cannot untie {columns.node_text(node)}: it lies in {outer}, which is used in several places itself; "
+                f"cannot untie {columns.node_text(node)}: it is in {outer}, which is used in several places itself; "
                 f'lw.untie(model, "{outer}") gives that place a module of its own'
             )
     inside = [row for node in nodes if node not in repeated for row in _tied_outside(columns, node)]

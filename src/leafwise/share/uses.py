@@ -1,4 +1,4 @@
-"""`lw.uses`: the gradient of a parameter, use by use."""
+"""`lw.uses`: the gradient of a parameter, separately for each use."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -17,9 +17,16 @@ from leafwise.share.places import nothing_matches, rows_by_home
 
 
 class UseGradients(Mapping[Use, Any]):
-    """The gradient of one leaf, use by use; their sum is what backward added to `.grad`.
+    """The gradient of one leaf for each `Use`; see `lw.uses`. Their sum is what backward added to `.grad`.
 
-    Indexed by a `Use`, or by the path of a module that used it once.
+    It is indexed by a `Use`, or by the path of a module that used the leaf exactly once.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 1))
+    >>> with lw.uses(net) as uses:
+    ...     net(torch.tensor([[3.0, 4.0]])).sum().backward()
+    >>> uses["0.weight"]["0"]
+    tensor([[3., 4.]])
     """
 
     def __init__(self, name: str, gradients: dict[Use, Any]) -> None:
@@ -46,7 +53,7 @@ class UseGradients(Mapping[Use, Any]):
         return len(self._gradients)
 
     def total(self) -> Any:
-        """The sum over all uses; None if there were none."""
+        """The sum over all uses; None if there are none."""
         gradients = list(self._gradients.values())
         if len({getattr(gradient, "layout", None) for gradient in gradients}) > 1:
             gradients = [gradient.to_dense() for gradient in gradients]
@@ -60,7 +67,15 @@ class UseGradients(Mapping[Use, Any]):
 
 
 class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
-    """What `with lw.uses(model) as uses:` gives: leaves by any of their paths."""
+    """The result of `with lw.uses(model) as uses:`. It maps each leaf, by any of its paths, to its `UseGradients`.
+
+    >>> import torch, leafwise as lw
+    >>> net = torch.nn.Linear(2, 1)
+    >>> with lw.uses(net) as uses:
+    ...     net(torch.ones(1, 2)).sum().backward()
+    >>> [str(use) for use in uses["bias"]]
+    ['(root) call 0: linear']
+    """
 
     def __init__(self, t: Tree, where: Any) -> None:
         self._tree = t if where is None else t.select(where)
@@ -120,13 +135,15 @@ def _norm(columns: Columns, array: Any) -> float:
 
 
 def uses(model: Any, where: Any = None) -> Uses:
-    """Tells gradients apart, use by use: `with lw.uses(model) as uses:` around forward and backward.
+    """Records the gradient of each parameter separately for each use: `with lw.uses(model) as uses:`.
 
-    `uses["embed.weight"]` maps each `Use` (in which module, in which of its calls, in which operation) to its own
-    gradient. They are caught where the parameter enters an operation; recomputation under checkpointing counts as what
-    it repeats; what cannot be attributed has a row of its own, so that the sum is what backward added to `.grad` (a
-    gradient that `torch.autograd.grad` asks for is counted too). With `where`, only leaves that match. Several threads
-    may do so with one model: each is given its own uses.
+    Run forward and backward inside the `with` block. Then `uses["embed.weight"]` maps each `Use` of the parameter (in
+    which module, in which of its calls, by which operation) to its part of the gradient. With `where`, only the leaves
+    that match are recorded.
+
+    The parts add up to what backward added to `.grad`; a part that cannot be attributed is listed separately. Gradients
+    that `torch.autograd.grad` computes are recorded, too. A recomputation by activation checkpointing counts as the
+    use that it repeats. Several threads can record the same model: each gets its own uses.
 
     >>> import torch, leafwise as lw
     >>> cell = torch.nn.Linear(3, 3, bias=False)

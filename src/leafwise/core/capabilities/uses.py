@@ -11,11 +11,15 @@ UNATTRIBUTED = "unattributed"
 
 
 class Use(NamedTuple):
-    """One place where a parameter entered an operation.
+    """One use of a parameter by an operation; see `lw.uses`.
 
-    `path` is the module in whose forward that happened, `call` the number of that call of the module, from 0, and
-    `operation` the operation that used the parameter; `turn` counts equal uses within one call, from 0. The rest of the
-    gradient, which belongs to no known use, has the operation "unattributed".
+    `path` is the module whose forward used the parameter, and `call` is the number of that call of the module, from 0.
+    `operation` is the operation that used it, such as `linear`. `turn` numbers equal uses within one call, from 0. The
+    part of a gradient that cannot be attributed to a use has the operation `unattributed`.
+
+    >>> import leafwise as lw
+    >>> print(lw.Use("rnn.cell", 3, "linear"))
+    rnn.cell call 3: linear
     """
 
     path: str

@@ -43,7 +43,7 @@ class TorchGrouping(Grouping):
         if isinstance(optimizer, torch.optim.Optimizer):
             return frozenset(optimizer.defaults) | _FROM_SCHEDULERS
         if not callable(optimizer):
-            raise RuleError(f"optimizer= accepts an optimizer class, such as torch.optim.AdamW, not {optimizer!r}")
+            raise RuleError(f"optimizer= takes an optimizer class, such as torch.optim.AdamW, not {optimizer!r}")
         options = _options(optimizer)
         return None if options is None else options | _FROM_SCHEDULERS
 

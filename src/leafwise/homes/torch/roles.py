@@ -79,10 +79,10 @@ _answers_by_class: "WeakKeyDictionary[type, tuple[Roles | None, _Answers]]" = We
 
 
 def add_roles(layer: str | type, roles: Roles) -> None:
-    """Adds the roles and axes of a PyTorch layer of your own.
+    """Declares the roles and axes of the leaves of a PyTorch layer, such as one of your own.
 
-    `layer` is a class of modules, the dotted name of one, or a glob over class names. `roles` has the role and the axes
-    of each leaf, by its name. Roles added later come first.
+    `layer` is a class of modules, its dotted name, or a glob over class names. `roles` maps the name of each leaf to
+    its role and its axes. If several declarations match a class, the latest one is used.
 
     >>> import torch, leafwise as lw
     >>> class Scale(torch.nn.Module):
@@ -94,7 +94,7 @@ def add_roles(layer: str | type, roles: Roles) -> None:
     'norm.scale'
     """
     if not isinstance(layer, str | type):
-        raise ArgumentError(f"a layer is a class or the name of a class, not {layer!r}")
+        raise ArgumentError(f"layer= takes a class or the name of a class, not {layer!r}")
     if isinstance(layer, type) and not _has_modules(layer):
         raise RuleError(
             f"cannot add roles to {layer.__module__}.{layer.__qualname__}: it is not a torch.nn.Module, and only "

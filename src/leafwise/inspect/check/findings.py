@@ -12,8 +12,15 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 
 class Finding(NamedTuple):
-    """A problem that a rule found: the code of the rule, the level, the path, and a one-line message with the figures
-    and what to do. The path is empty if the finding does not concern a single path."""
+    """A problem that `lw.check` found.
+
+    `code` is the code of the rule, and `level` is "error", "warning" or "note". `path` is the path of the leaf; it is
+    empty if the finding does not concern a single leaf. `message` gives the figures, and says what to do.
+
+    >>> from leafwise.results import Finding
+    >>> print(Finding("LW101", "error", "2.bias", "1 NaN among 16 values; load the last checkpoint without them"))
+    2.bias: error LW101: 1 NaN among 16 values; load the last checkpoint without them
+    """
 
     code: str
     level: Level
@@ -25,10 +32,15 @@ class Finding(NamedTuple):
 
 
 class Findings(Table, Sequence[Finding], kind="findings"):
-    """What `lw.check` found: a sequence of `Finding`, the worst first. Prints as a table.
+    """The result of `lw.check`: a sequence of `Finding`, the worst first. Prints as a table.
 
-    `ok` is True if there is nothing worse than a note. `checked` is the number of leaves that were checked, `rules` has
-    the codes of the rules that ran, and `skipped` maps the leaves whose values could not be checked to the reason.
+    `ok` is True if there is nothing worse than a note. `checked` is the number of leaves that were checked, and `rules`
+    has the codes of the rules that ran. `skipped` maps the paths of leaves that could not be checked to the reason.
+
+    >>> import torch, leafwise as lw
+    >>> findings = lw.check(torch.nn.Linear(16, 16))
+    >>> findings.ok, findings.checked, findings.codes
+    (True, 2, {})
     """
 
     def __init__(self, findings: list[Finding], checked: int, rules: tuple[str, ...], skipped: dict[str, str]) -> None:
@@ -51,14 +63,17 @@ class Findings(Table, Sequence[Finding], kind="findings"):
 
     @property
     def errors(self) -> list[Finding]:
+        """The findings of the level "error"."""
         return self.of("error")
 
     @property
     def warnings(self) -> list[Finding]:
+        """The findings of the level "warning"."""
         return self.of("warning")
 
     @property
     def notes(self) -> list[Finding]:
+        """The findings of the level "note"."""
         return self.of("note")
 
     @property
@@ -68,11 +83,11 @@ class Findings(Table, Sequence[Finding], kind="findings"):
 
     @property
     def codes(self) -> dict[str, int]:
-        """How many findings each code has."""
+        """The number of findings by code."""
         return dict(Counter(finding.code for finding in self._findings))
 
     def of(self, what: str) -> list[Finding]:
-        """The findings of one level, one code, or all codes with a prefix.
+        """The findings of a level, of a code, or of all codes with a prefix.
 
         >>> import torch, leafwise as lw
         >>> net = torch.nn.Linear(8, 8)

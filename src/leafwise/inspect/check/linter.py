@@ -21,14 +21,19 @@ def check(
     ignore: Any = None,
     progress: bool = False,
 ) -> Findings:
-    """Looks for problems in the parameters of a model, a file, or anything else that `lw.tree` accepts.
+    """Finds problems in the parameters of a model or checkpoint: NaN, dead units, wrong scales, lost ties and more.
+
+    `source` is anything that `lw.tree` takes. More arguments allow more checks:
+
+    - `optimizer` is an optimizer, or a list of them: checks their state, and whether they step every leaf once.
+    - `init` has the rules by which the model was initialized (see `lw.initialize`); `True` stands for the defaults of
+      PyTorch's layers. Reports leaves with another distribution.
+    - `against` is the same model before training, or its checkpoint. Reports leaves that have not changed.
+    - `select` and `ignore` take codes of rules or prefixes of codes, such as `"LW3"`.
+    - `progress=True` shows a progress bar.
 
     Each finding has a `code`, a `level` ("error", "warning" or "note"), a `path`, and a `message` with the figures and
-    what to do. `optimizer=` is one optimizer or several: their state is checked too, and which leaves they step.
-    `init=` declares initial values, like the rules of `lw.initialize` (`True`: the defaults of PyTorch's layers), and
-    leaves that are distributed differently are reported. `against=` is the same model before training, or its
-    checkpoint: leaves that have not changed are reported. `select=` and `ignore=` take codes or prefixes of codes, such
-    as "LW3".
+    what to do.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16))

@@ -14,11 +14,17 @@ KINDS = (
 
 
 class Change(NamedTuple):
-    """How a leaf or a plain value changed: all kinds of change that apply, the most important first.
+    """How a leaf or a plain value changed, in the result of `lw.diff`.
 
-    `path` is its path in the first tree, or in the second if it was added there; `other` is its path in the second tree
-    if that differs. `comparison` says how much the values differ, if they were compared; for plain values, `values` has
-    both. `notes` are further remarks.
+    `kinds` are all kinds of change that apply, the most important first. `path` is the path in the first tree, or in
+    the second if the leaf was added; `other` is the path in the second tree if it differs. `dtype` and `shape` are
+    those in the first tree, `other_dtype` and `other_shape` those in the second. `comparison` says how much the values
+    differ, if they were compared. For a plain value, `values` has the value in each tree. `notes` has remarks.
+
+    >>> import torch, leafwise as lw
+    >>> d = lw.diff({"w": torch.ones(2), "step": 1}, {"w": torch.zeros(2), "step": 2})
+    >>> d["w"].kind, d["w"].comparison.largest, d["step"].values
+    ('changed', 1.0, (1, 2))
     """
 
     kinds: tuple[str, ...]
@@ -34,7 +40,7 @@ class Change(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The most important kind."""
+        """The most important kind of change."""
         return self.kinds[0]
 
     @property

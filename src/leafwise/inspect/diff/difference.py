@@ -24,11 +24,17 @@ RENAME_HINT = "pass rename= to map names of a to names of b"
 
 
 class Diff(Table, Sequence[Change], kind="diff"):
-    """How every leaf changed, in the order of the first tree, followed by the added leaves; see `lw.diff`.
+    """The result of `lw.diff`: a `Change` for every leaf and plain value, also for equal ones. Prints as an outline.
 
     `same` is True if nothing differs. `d["2.weight"]` is the change of one leaf, `d.of("changed")` are all changes of a
-    kind, and `counts` has the number of each kind. `names` are the names of the two trees. `notes` list what does not
-    count as a difference, and `proposals` are renames that may be intended.
+    kind, and `counts` has the number of each kind. Changes are in the order of the first tree, followed by added
+    leaves. `names` are the names of the two trees. `notes` lists what does not count as a difference, `proposals` has
+    possible renames, and `applied` has the renames that `rename="auto"` applied.
+
+    >>> import torch, leafwise as lw
+    >>> d = lw.diff({"a": torch.zeros(2), "b": torch.ones(2)}, {"a": torch.zeros(2), "b": torch.zeros(2)})
+    >>> d.same, d.counts
+    (False, {'changed': 1, 'same': 1})
     """
 
     def __init__(
@@ -47,12 +53,12 @@ class Diff(Table, Sequence[Change], kind="diff"):
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """The number of leaves and plain values of each kind; one with several kinds counts for each."""
+        """The number of changes of each kind. A change with several kinds counts for each of them."""
         counts = Counter(kind for change in self._changes for kind in change.kinds)
         return {kind: counts[kind] for kind in KINDS if kind in counts}
 
     def of(self, kind: str) -> list[Change]:
-        """The changes of a kind.
+        """The changes of one kind, such as "changed" or "added".
 
         >>> import torch, leafwise as lw
         >>> d = lw.diff({"a": torch.zeros(2), "b": torch.ones(2)}, {"a": torch.zeros(2), "c": torch.zeros(3)})
@@ -94,24 +100,32 @@ class Diff(Table, Sequence[Change], kind="diff"):
         return len(self._changes)
 
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
-        """The outline as plain text, `width` columns wide. `depth` is the number of path entries down to which it
-        opens; `full` shows every leaf, including unchanged ones."""
+        """The outline as plain text, `width` columns wide. `depth` limits the levels; `full=True` shows every leaf,
+        including unchanged ones."""
         return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))
 
 
 def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: bool = False) -> Diff:
-    """Compares two models, files, folders, URLs, containers or Trees, leaf by leaf.
+    """Compares two models or checkpoints, leaf by leaf.
 
-    The structure is compared first, from headers alone: leaves that are `added`, `removed`, `reshaped`, `tied` or
-    `untied`. Then the values, a piece at a time: `same` means equal in every bit; `changed` comes with the relative L2
-    norm of the difference, the cosine, the largest difference and the share of elements that changed; `cast` leaves are
-    equal except for the dtype; then there are `transposed` leaves, and `renamed` ones, which have the same values under
-    another name. `unknown` are leaves without values, and objects that cannot be compared. `values=False` compares only
-    the structure.
+    `a` and `b` are anything that `lw.tree` takes. `values=False` compares only names, shapes and dtypes, which needs
+    only the headers of files. `progress=True` shows a progress bar.
 
     `rename` maps names of `a` to names of `b`: a mapping of names or prefixes, a list of `(pattern, replacement)`, a
-    function, or `"auto"`, which applies the proposals that are certain. Well-known prefixes, such as those of wrappers,
-    do not count as differences. A tied leaf is compared once.
+    function, or `"auto"`, which applies the renames that are certain. Well-known prefixes, such as `module.`, do not
+    count as differences.
+
+    Each leaf gets one or several kinds of change:
+
+    - `same`: bitwise equal
+    - `changed`: with the relative L2 norm of the difference, the cosine similarity, the largest difference and the
+      share of elements that changed
+    - `cast`: equal except for the dtype
+    - `transposed`, `reshaped`, `tied`, `untied`, `added`, `removed`
+    - `renamed`: the same values under another name
+    - `unknown`: not compared, because there are no values, or because the objects cannot be compared
+
+    A tied leaf is compared once. Files are read in chunks.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(2, 2)

@@ -22,11 +22,15 @@ _SHORT = 48  # the short side has at least this many pixels, or a fourth of the 
 
 
 class Image(Result, kind="image"):
-    """A leaf as a picture; see `lw.image`.
+    """A picture of a leaf; see `lw.image`. Prints as text, in color if the terminal supports it.
 
-    `cells` are the drawn numbers, as a NumPy array; `limit` is the value at the ends of the scale; `width` and `height`
-    are in pixels; `caption` describes the picture. `png()` returns the bytes of a PNG, and `save(path)` writes them. It
-    prints as text, in color if the terminal supports it, and a notebook displays it.
+    `save(path)` writes it as a PNG, and a notebook displays it. `cells` has the drawn numbers, as a NumPy matrix,
+    `limit` is the value at the ends of the color scale, and `caption` describes the picture.
+
+    >>> import torch, leafwise as lw
+    >>> picture = lw.image({"w": torch.eye(4)}, "w")
+    >>> picture.cells.shape, picture.limit, picture.style
+    ((4, 4), 1.0, 'matrix')
     """
 
     def __init__(self, facts: dict[str, Any], grid: "Grid", limit: float | None) -> None:
@@ -104,13 +108,13 @@ class Image(Result, kind="image"):
 
     @property
     def title(self) -> str:
-        """The path of the leaf with its shape and dtype: the first words of the caption."""
+        """The beginning of the caption: the path of the leaf, its shape and its dtype."""
         prefix = "" if self.of == "value" else "gradient of "
         return f"{prefix}{self.path} {shape_text(self.shape)} {self.dtype}".strip()
 
     @property
     def finite(self) -> Any:
-        """Which cells are finite."""
+        """For each cell, whether it is finite."""
         return _finite(self.cells)
 
     @property
@@ -137,7 +141,7 @@ class Image(Result, kind="image"):
         return data
 
     def save(self, path: "str | os.PathLike[str]") -> str:
-        """Writes the picture as a PNG, completely or not at all; returns the path.
+        """Writes the picture as a PNG and returns the path. If writing fails, an existing file stays as it was.
 
         >>> import os, tempfile, torch, leafwise as lw
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -163,8 +167,8 @@ class Image(Result, kind="image"):
     def text(self, *, width: int | None = None, full: bool = False) -> str:
         """The picture in characters: `=` and `-` are negative, `+` and `#` positive.
 
-        It is 80 columns wide unless `width` says otherwise; with `full`, each value gets a character of its own,
-        however wide and high that makes it.
+        `width` is the number of columns, by default 80. With `full=True`, each value gets its own character, however
+        large the text becomes.
 
         >>> import torch, leafwise as lw
         >>> print(lw.image({"w": torch.eye(4) - torch.ones(4, 4).triu(1)}).text(width=20))

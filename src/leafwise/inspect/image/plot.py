@@ -36,13 +36,13 @@ def image(
     size: int | None = None,
     style: Style | None = None,
 ) -> Image:
-    """Draws the values of a leaf, or its gradient with `of="grad"`: negative is blue, positive red, zero nearly white.
+    """Draws a leaf as a picture. Negative values are blue, positive ones are red, and zero is nearly white.
 
-    `source` is a leaf, an array, or anything that `lw.tree` accepts together with the path of a leaf. Convolutions are
-    drawn as a grid of `filters`, embeddings by the `norms` of their rows, vectors as a `strip`, and everything else as
-    a `matrix`; `style` overrides this. `limit` is the value at the ends of the color scale, by default the largest
-    magnitude. No side is longer than `size` pixels; if several values share a pixel, it shows the one with the largest
-    magnitude. Files and arrays on a GPU are read in bands.
+    `source` is a leaf, an array, or anything that `lw.tree` takes; then `path` is the path of the leaf. `of="grad"`
+    draws the gradient. Convolutions are drawn as a grid of `"filters"`, embeddings by the `"norms"` of their rows,
+    vectors as a `"strip"`, and everything else as a `"matrix"`; `style` chooses another of these. `limit` is the value
+    at the ends of the color scale, by default the largest magnitude. No side is longer than `size` pixels. If several
+    values share a pixel, it shows the one with the largest magnitude. Files and arrays on a GPU are read in parts.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 5), torch.nn.Linear(8, 4))
@@ -68,18 +68,19 @@ def image(
 def check_options(of: Any, limit: Any, size: Any, style: Any, spelling: str = "{}=") -> None:
     """Raises if an option is not valid; `spelling` is how the caller spells option names."""
     if of not in ("value", "grad"):
-        raise QueryError(f'{spelling.format("of")} is "value" or "grad", not {of!r}')
+        raise QueryError(f'{spelling.format("of")} takes "value" or "grad", not {of!r}')
     if limit is not None and not _is_limit(limit):
         raise QueryError(
-            f"{spelling.format('limit')} is a positive number, the value at the ends of the scale, not {_short(limit)}"
+            f"{spelling.format('limit')} takes a positive number, the value at the ends of the scale, "
+            f"not {_short(limit)}"
         )
     if size is not None and not _is_size(size):
         raise QueryError(
-            f"{spelling.format('size')} is a whole number of pixels from {_SIZES[0]} to {_SIZES[-1]}, "
+            f"{spelling.format('size')} takes a whole number of pixels from {_SIZES[0]} to {_SIZES[-1]}, "
             f"not {_short(size)}"
         )
     if style is not None and style not in STYLES:
-        raise QueryError(f"{spelling.format('style')} is one of {', '.join(STYLES)}, not {style!r}")
+        raise QueryError(f"{spelling.format('style')} takes one of {', '.join(STYLES)}, not {style!r}")
 
 
 def _is_size(size: Any) -> bool:

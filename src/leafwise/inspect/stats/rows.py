@@ -33,7 +33,15 @@ class Outside(NamedTuple):
 
 
 class Row(Moments):
-    """Statistics of one leaf, or of several combined, which have no path, dtype or shape; see `lw.stats`."""
+    """The statistics of one leaf, or of several leaves combined; see `lw.stats`.
+
+    If leaves are combined, as in `total`, `path`, `dtype` and `shape` are None.
+
+    >>> import torch, leafwise as lw
+    >>> row = lw.stats({"w": torch.tensor([3.0, -4.0, 0.0])})["w"]
+    >>> row.l2, row.absmax, row.zeros, row.dtype
+    (5.0, 4.0, 1, 'float32')
+    """
 
     __slots__ = ("dtype", "path", "shape")
 

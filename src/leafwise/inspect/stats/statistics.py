@@ -22,11 +22,16 @@ from leafwise.share.places import nothing_matches
 
 
 class Stats(Table, Mapping[str, Row], kind="stats"):
-    """Statistics by path. Prints as a table. See `lw.stats`.
+    """Statistics of every leaf, by path; see `lw.stats`. Prints as a table.
 
-    `s["2.weight"]` is the row of a leaf, under any of its names; `s["2"]` is the table of a part, which also accepts
-    paths relative to it. `total` is one row for all leaves, each tied leaf counted once. `skipped` maps the leaves
-    without statistics to the reason.
+    `s["2.weight"]` is the `Row` of a leaf, under any of its names; `s["2"]` has the statistics of a part. `total` is
+    one row for all leaves, in which a tied leaf counts once. `skipped` maps the paths of leaves without statistics to
+    the reason.
+
+    >>> import torch, leafwise as lw
+    >>> s = lw.stats({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([6.0])})
+    >>> list(s), s["a"].mean, s.total.max
+    (['a', 'b'], 1.5, 6.0)
     """
 
     def __init__(self, t: Tree, of: str, waiting: "_Waiting", skipped: dict[int, str]) -> None:
@@ -98,7 +103,7 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
         return len(self._rows)
 
     def select(self, where: Any) -> "Stats":
-        """The table of the leaves that match a query.
+        """The statistics of the leaves that match a query.
 
         >>> import torch, leafwise as lw
         >>> s = lw.stats(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)))
@@ -130,8 +135,8 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
         return Row(together([moments[ties.get(row, row)] for row in self._rows.values()]))
 
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
-        """The table as plain text, `width` columns wide. `depth` is the number of path entries down to which parts get
-        their own line; `full` shows every leaf."""
+        """The table as plain text, `width` columns wide. With `depth`, leaves whose paths share so many entries get one
+        line; `full=True` shows every leaf."""
         return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))
 
 
@@ -139,15 +144,17 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
 def stats(
     source: Any, of: Literal["value", "grad"] = "value", histogram: bool = True, *, progress: bool = False
 ) -> Stats:
-    """Computes statistics of a model, optimizer state, a container, a file, a folder or a URL, in one pass.
+    """Computes statistics of every leaf of a model or checkpoint, in one pass over the values.
 
-    For each leaf and for the total: `count`, `nan`, `posinf`, `neginf`, `zeros`, `subnormals`; and over the finite
-    values `min`, `max`, `mean`, `std` (the population standard deviation), `l1`, `l2`, `absmax` and, unless
-    `histogram=False`, a histogram of magnitudes. `of="grad"` measures gradients instead of values. A tied leaf counts
-    once. Leaves without values, or with an unsupported dtype, are listed in `.skipped`.
+    `source` is anything that `lw.tree` takes. `of="grad"` measures gradients instead of values. `histogram=False` omits
+    the histogram of magnitudes, which is faster. `progress=True` shows a progress bar.
 
-    Files are read in pieces; `progress` shows a progress bar. On a GPU the call returns immediately, and reading the
-    first result waits for the computation. The same values give the same bits, whatever the number of threads.
+    Each row has the counts `count`, `nan`, `posinf`, `neginf`, `zeros` and `subnormals`; and over the finite values
+    `min`, `max`, `mean`, `std` (the population standard deviation), `l1`, `l2`, `absmax` and the histogram. A tied leaf
+    counts once. Leaves without values, or with an unsupported dtype, are listed in `.skipped`.
+
+    Files are read in chunks. On a GPU the call returns immediately, and reading the first result waits for the
+    computation. The same values give bitwise equal results, whatever the number of threads.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(2, 2)
@@ -159,7 +166,7 @@ def stats(
     (6, 3)
     """
     if of not in ("value", "grad"):
-        raise QueryError(f'of= is "value" or "grad", not {of!r}')
+        raise QueryError(f'of= takes "value" or "grad", not {of!r}')
     with opened(source, "stats") as t:
         return _measured(t, of, histogram, progress)
 

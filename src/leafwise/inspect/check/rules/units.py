@@ -68,7 +68,7 @@ def dead_in_gradient(evidence: Evidence) -> Reports:
             )
 
 
-@rule("LW113", "rows alike")
+@rule("LW113", "duplicate rows")
 def duplicate_rows(evidence: Evidence) -> Reports:
     """Rows or columns of a weight that are equal bit by bit. A warning if nearly all units of a layer are copies of
     one, since the symmetry between them was never broken. Otherwise only a note, since some layers start with copies;
@@ -88,7 +88,7 @@ def duplicate_rows(evidence: Evidence) -> Reports:
         )
 
 
-@rule("LW114", "rows nearly alike")
+@rule("LW114", "nearly duplicate rows")
 def near_duplicate_rows(evidence: Evidence) -> Reports:
     """Rows or columns of a weight that differ by less than a thousandth of their norm. Only a note, since copies may be
     meant to drift apart."""
