@@ -245,3 +245,81 @@ def test_a_missing_package_of_leafwise_is_explained_and_any_other_is_not() -> No
         raise ModuleNotFoundError("No module named 'numpy'", name="numpy.linalg")
     with pytest.raises(ModuleNotFoundError, match="mine"), opened({}, "stats"):
         raise ModuleNotFoundError("No module named 'mine'", name="mine")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("part", ["left", "right", "right.c"])
+def test_a_part_on_meta_is_loaded_without_breaking_ties_that_lead_out_of_it(
+    part: str, kept: bool, tmp_path: Path
+) -> None:
+    whole: Any = Halves()
+    path = lw.save(whole.get_submodule(part), tmp_path / "part.safetensors")
+    with torch.device("meta"):
+        model: Any = Halves()
+    if kept:
+        lw.keep_ties(model)
+    assert lw.load(lw.tree(model)[part], path) is model.get_submodule(part)
+    assert model.right["c"].weight is model.left["c"].weight
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if name.startswith(part) or name.endswith("c.weight"):
+            assert torch.equal(parameter, whole.get_parameter(name)), name
+        else:
+            assert parameter.is_meta, name
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_a_transposed_tie_that_leads_out_of_a_part_on_meta_is_loaded(part: str, tmp_path: Path) -> None:
+    def tied() -> Any:
+        layers = {"encoder": nn.Linear(3, 5, bias=False), "decoder": nn.Linear(5, 3, bias=False)}
+        return lw.tie(nn.ModuleDict(layers), "decoder.weight", to="encoder.weight", transpose=True, keep="source")
+
+    whole = tied()
+    path = lw.save(whole[part], tmp_path / "part.safetensors")
+    model = tied().to("meta")
+    lw.load(lw.tree(model)[part], path)
+    assert torch.equal(model["encoder"].weight, whole["encoder"].weight)
+    assert torch.equal(model["decoder"].weight, whole["encoder"].weight.T)
+
+
+LIVE_CALLS: dict[str, Any] = {
+    "tie": lambda path: lw.tie(path, "bias", to="weight"),
+    "untie": lambda path: lw.untie(path, "bias"),
+    "keep_ties": lw.keep_ties,
+    "release_ties": lw.release_ties,
+    "freeze": lambda path: lw.freeze(path, "**"),
+    "thaw": lambda path: lw.thaw(path, "**"),
+    "initialize": lw.initialize,
+    "clip": lambda path: lw.clip(path, 1.0),
+    "flat": lw.flat,
+    "uses": lw.uses,
+    "Average": lw.Average,
+}
+
+
+@pytest.mark.parametrize("verb", LIVE_CALLS)
+def test_verbs_that_need_a_model_say_so_if_they_are_given_a_file(verb: str, tmp_path: Path) -> None:
+    path = lw.save(nn.Linear(4, 4), tmp_path / "a.safetensors")
+    message = (
+        rf"a file cannot .*: lw\.{verb} needs a model in memory; load the file into one first: lw\.load\(model, path\)"
+    )
+    with lw.open(path) as t:
+        for file in (path, t):
+            with pytest.raises(lw.Unsupported, match=message):
+                LIVE_CALLS[verb](file)
+        assert t["weight"].numpy().shape == (4, 4)  # a tree that was passed in stays open
+
+
+def test_advice_about_a_part_is_spelled_as_the_part_needs_it() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(3))
+
+    model = nn.ModuleDict({"a": nn.ModuleDict({"own": Own()})})
+    with pytest.raises(lw.RuleError, match=r'Rule\("own\.gain", init="normal"'):
+        lw.initialize(lw.tree(model)["a"])
+    with pytest.raises(lw.PathError, match=r"no leaf matches 'a\.\*' in a; paths are relative to it"):
+        lw.freeze(lw.tree(model)["a"], "a.*")
+    with pytest.raises(lw.PathError, match=r"below a, to which paths are relative, there are: own"):
+        lw.tree(model)["a"]["zzz"]
+    assert lw.diff(lw.tree(model)["a"], lw.tree(model)["a"]).names == ("ModuleDict: a", "ModuleDict: a")

@@ -235,7 +235,7 @@ class LoadError(Error, ValueError):
     ...     print(error)
     cannot load (1 missing); nothing was changed
       missing: bias (2 float32) is in the model but not in the source
-      to load the rest, pass allow={"missing"}
+      to load everything else, pass allow={"missing"}
     """
 
     def __init__(self, message: str | Sequence[str], plan: object = None) -> None:

@@ -8,7 +8,8 @@
 from leafwise.checkpoint.background import BackgroundSave
 from leafwise.checkpoint.plan import Plan, Problem
 from leafwise.checkpoint.verifying import Verified
-from leafwise.core.leaf import SharedMemory, UndoneTie
+from leafwise.core.capabilities.uses import Use
+from leafwise.core.leaf import SharedMemory, Tie, UndoneTie
 from leafwise.core.proposals import Proposal
 from leafwise.core.result import Result, Table
 from leafwise.core.tree import Counts, Tree
@@ -48,9 +49,11 @@ __all__ = [
     "SharedMemory",
     "Stats",
     "Table",
+    "Tie",
     "Ties",
     "Tree",
     "UndoneTie",
+    "Use",
     "UseGradients",
     "Uses",
     "Verified",

@@ -349,3 +349,19 @@ def test_warnings_are_printed_like_errors(
     assert printed.startswith("leafwise: leafwise was installed without a C compiler: ")
     assert len(printed.splitlines()) == 1
     cpu._warn_not_built.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check", "FILE", "--select", "lw101"], "--select: no rule has the code 'lw101'; did you mean 'LW101'?"),
+        (["check", "FILE", "--ignore", "LW999"], "--ignore: no rule has the code 'LW999'"),
+        (["groups", "FILE", "--layer-decay", "5"], "--layer-decay takes a number above 0 and at most 1, not 5.0"),
+        (["convert", "FILE", "out.safetensors", "--dtype", "int8"], "cannot cast to 'int8'; floating-point arrays can"),
+    ],
+)
+def test_messages_spell_options_as_the_command_line_does(
+    arguments: list[str], message: str, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(saved) if word == "FILE" else word for word in arguments]) != 0
+    assert message in capsys.readouterr().err

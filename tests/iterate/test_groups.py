@@ -1,6 +1,7 @@
 """`lw.groups`: rules put every trainable leaf into one parameter group, and the account says why."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -409,3 +410,17 @@ def test_the_state_of_the_optimizer_is_named_by_path() -> None:
     optimizer.step()
     state = lw.tree(optimizer)
     assert state["state.layers.0.up.weight.exp_avg"].shape == (32, 8)
+
+
+def test_layer_decay_refuses_files_that_do_not_keep_the_order_of_layers(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    model = nn.ModuleDict({"wte": nn.Embedding(9, 4), "h": nn.ModuleList(nn.Linear(4, 4) for _ in range(3))})
+    model["ln_f"] = nn.LayerNorm(4)
+    rates = [group.options["lr"] for group in lw.groups(model, [lw.layer_decay(0.5)], lr=1.0).groups]
+    in_order = lw.save(model, tmp_path / "ours.safetensors")
+    assert [group.options["lr"] for group in lw.groups(in_order, [lw.layer_decay(0.5)], lr=1.0).groups] == rates
+    safetensors.save_file(model.state_dict(), tmp_path / "sorted.safetensors")
+    with pytest.raises(
+        lw.RuleError, match=r"alphabetical order, .* whether ln_f\.bias comes before or after .* itself$"
+    ):
+        lw.groups(tmp_path / "sorted.safetensors", [lw.layer_decay(0.5)], lr=1.0)

@@ -9,6 +9,7 @@ from leafwise.core.dtypes import is_castable, number_kind
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory import Op
 from leafwise.core.pairing import Pairing
+from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.files.stored_file import StoredFile
 
@@ -61,6 +62,12 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
                 plan.must_agree.append(
                     MustAgree(name_of[row], filling.source, filling.order, source, op, rows_of_target)
                 )
+    if plan.must_agree:
+        names = listed([must.name for must in plan.must_agree], 3)
+        plan.notes.append(
+            f"{names} is tied in the model, but {the_source(plan.source)} stores it separately: the load compares the "
+            "values, and fails if they differ"
+        )
     _plan_unused(plan, pairing, unused)
 
 

@@ -39,6 +39,7 @@ class Load:
         self.columns: Columns = plan.target.columns
         self.source = SourceValues(plan, verify)
         self.fresh: dict[tuple[int, str], Any] = {}  # by owner and name, arrays that replace the current ones
+        self.fresh_leaves: dict[int, Any] = {}  # the same by leaf
         self.exchanged: dict[int, Any] = {}  # by the id of an array without memory, its replacement
         self.staged: dict[int, Any] = {}  # by the row of the target, source values that were copied first
         self.optimizers = OptimizerStates(plan, self.source, verify, progress)
@@ -190,6 +191,7 @@ class Load:
         owner = self.columns.node_objects[self.columns.row_nodes[row]]
         self.exchanged[id(self.columns.current(row))] = new
         self.fresh[id(owner), self.columns.row_names[row]] = new
+        self.fresh_leaves[self.columns.ties.get(row, row)] = new
 
     def cast_array(self, target: LoadTarget) -> Any:
         """The values of the source, with the axes and the dtype of the target."""
@@ -281,7 +283,27 @@ class Load:
 
     def _replace(self) -> None:
         """Replaces arrays and plain values by the new ones."""
-        self.root = rebuilt(self.columns, self.plan.target.root, self._changes())
+        columns, root = self.columns, self.plan.target.root
+        changes = self._changes()
+        inside = range(root, columns.node_ends[root])
+        for row, new in self._outside().items():
+            node, name = columns.row_nodes[row], columns.row_names[row]
+            if node in inside:
+                changes.setdefault(node, {})[name] = new
+            else:
+                owner = columns.node_objects[node]
+                columns.home(owner).capability(Rebuilding).replace(owner, {name: new})
+        self.root = rebuilt(columns, root, changes)
+
+    def _outside(self) -> dict[int, Any]:
+        """New arrays for names outside of the part that is loaded: a tie that leads out of it must not break."""
+        columns, rows = self.columns, set(self.plan.target.rows)
+        return {
+            row: new
+            for leaf, new in self.fresh_leaves.items()
+            for row in columns.rows_of(leaf)
+            if row not in rows and columns.row_op(row) == "same" and columns.home(new).in_place
+        }
 
     def _changes(self) -> dict[int, dict[str, Any]]:
         """For each node, the new arrays and plain values by name."""

@@ -146,4 +146,4 @@ def allow_advice(plan: Plan) -> str:
     if not kinds or not set(kinds) <= set(ALLOWABLE):
         return ""
     listed = ", ".join(f'"{kind}"' for kind in kinds)
-    return f"to load the rest, pass allow={{{listed}}}"
+    return f"to load everything else, pass allow={{{listed}}}"

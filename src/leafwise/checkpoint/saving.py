@@ -159,7 +159,8 @@ def save(
 def _target(path: Any) -> str:
     name = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
     if not isinstance(name, str) or not name or "\0" in name or not _can_be_a_path(name):
-        raise FileError(f"path= takes the path of a file or a folder, not {path!r}")
+        given = repr(path) if isinstance(path, str | bytes | None) else type(path).__name__
+        raise FileError(f"path= takes the path of a file or a folder, not {given}")
     if is_url(name):
         raise FileError(
             f"cannot save to {shown_file(name)}: lw.save writes to local files only; save to a file, then upload it"
@@ -446,7 +447,7 @@ def _cannot_be_saved(array: _Array, taken: set[str]) -> str:
     if array.facts.spec.shape is None:
         return "its shape is not known yet; run a forward pass first"
     if array.facts.spec.device == "meta":
-        return "it is on meta and has no values; materialize the model first"
+        return "it is on meta and has no values; load or initialize the model first"
     if array.dtype not in CODES or array.dtype not in ITEM_BYTES:
         return f"safetensors cannot store {array.dtype}; cast it first"
     if array.name in taken:

@@ -3,6 +3,7 @@
 import argparse
 import gc
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             sys.stdout.flush()
         return status
     except Error as error:
-        complain(str(error))
+        complain(_with_flags(str(error), options))
         return int(getattr(options, "trouble", 1))  # verbs for which 1 is a result use another status
     except BrokenPipeError:
         # `leafwise show … | head` is not a failure. Nothing more can be written, not even when Python exits.
@@ -79,6 +80,16 @@ def _run(arguments: Sequence[str] | None) -> int:
         warnings.showwarning = shown
         if collecting:
             gc.enable()
+
+
+def _with_flags(message: str, options: argparse.Namespace) -> str:
+    """A message of the API with arguments spelled as options of the command line, if the verb has such an option."""
+    names = {**{name: name for name in vars(options)}, **({"decay": "layer-decay"} if "layer_decay" in options else {})}
+    return re.sub(
+        r"(?<![\w.(])([a-z_]+)=(?=[:\s])",
+        lambda match: f"--{names[match[1]].replace('_', '-')}" if match[1] in names else match[0],
+        message,
+    )
 
 
 class _Parser(argparse.ArgumentParser):

@@ -51,8 +51,6 @@ def run(options: argparse.Namespace) -> int:
         raise Error(
             f"cannot write {options.destination!r}: unknown format; use a name that ends in .safetensors or .npz"
         )
-    if options.dtype is not None and options.dtype not in ITEM_BYTES:
-        raise Error(f"unknown dtype {options.dtype!r}; --dtype takes {', '.join(ITEM_BYTES)}")
     dtype = checked_dtype(options.dtype, ITEM_BYTES)
     if options.cast is not None and dtype is None:
         raise Error(f"--cast {options.cast} needs --dtype")

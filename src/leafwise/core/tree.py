@@ -264,10 +264,11 @@ class Tree(Table, kind="tree"):
         if near:
             quoted = " or ".join(f'"{suggestion}"' for suggestion in dict.fromkeys(near))
             return f"{text}; did you mean {quoted}?"
+        root = f"{self.path}, to which paths are relative," if self.root else "the root"
         if not siblings:
-            return f"{text}; there is nothing below {prefix or 'the root'}"
+            return f"{text}; there is nothing below {prefix or root}"
         listed = ", ".join(map(quote, dict.fromkeys(siblings[:8]))) + (", …" if len(siblings) > 8 else "")
-        return f"{text}; below {prefix or 'the root'} there are: {listed}"
+        return f"{text}; below {prefix or root} there are: {listed}"
 
     def _paths_ending(self, names: tuple[str, ...]) -> list[str]:
         """Paths of leaves with the same ending, in case the prefix was forgotten."""

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from leafwise.core.tree import FILES, Tree, tree
-from leafwise.errors import Error
+from leafwise.errors import Error, Unsupported
 
 # Packages that leafwise imports when a verb needs them, and what to install.
 _OPTIONAL = {
@@ -19,6 +19,9 @@ _OPTIONAL = {
     "triton": "triton",
 }
 
+# What a file cannot do, for verbs whose name is not a verb.
+_ACTIONS = {"Average": "be averaged", "flat": "be flattened", "uses": "track uses"}
+
 
 class opened:  # noqa: N801
     """The tree of the source of a verb: `with opened(source, "stats") as t:`.
@@ -28,8 +31,8 @@ class opened:  # noqa: N801
     checksum of its header.
     """
 
-    def __init__(self, source: Any, verb: str, *, verify: bool = True) -> None:
-        self._source, self._verb, self._verify = source, verb, verify
+    def __init__(self, source: Any, verb: str, *, live: bool = False, verify: bool = True) -> None:
+        self._source, self._verb, self._live, self._verify = source, verb, live, verify
         self._tree: Tree | None = None
 
     def __enter__(self) -> Tree:
@@ -41,6 +44,12 @@ class opened:  # noqa: N801
             _explain_missing_package(self._verb, error)
             raise
         self._tree = t if is_path else None
+        if self._live and t.is_file:
+            if is_path:
+                t.close()
+            action = _ACTIONS.get(self._verb, self._verb.replace("_", " "))
+            why = f"lw.{self._verb} needs a model in memory; load the file into one first: lw.load(model, path)"
+            raise Unsupported("a file", action, why)
         return t
 
     def __exit__(

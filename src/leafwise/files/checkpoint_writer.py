@@ -328,7 +328,7 @@ def _index_text(path: str) -> bytes:
     try:
         size = local.disk.stat(file).st_size
         if size > shards.MAX_INDEX:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+            raise OSError(errno.EFBIG, "the index is too large")
         return local.disk.read(file, 0, size)
     finally:
         local.disk.close(file)

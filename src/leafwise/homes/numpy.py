@@ -123,7 +123,8 @@ class NumpyHome(Home):
         try:
             source = np.asarray(array)
         except ValueError as error:
-            raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
+            reason = str(error).rstrip(".")
+            raise WriteError(f"cannot write {type(array).__name__}: {reason}") from error
         if not hasattr(array, "dtype"):
             # Python numbers are cast to the dtype of the leaf if only precision is lost.
             with np.errstate(over="ignore"):  # an overflow is reported below

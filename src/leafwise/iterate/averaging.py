@@ -62,7 +62,7 @@ class Average:
             raise RuleError(f'buffers= takes "copy" or "average", not {buffers!r}')
         self.decay, self.warmup = decay, warmup
         self.updates = 0
-        with opened(model, "Average") as t:
+        with opened(model, "Average", live=True) as t:
             self._tree: Tree = t
             self._keys, self._parts = _parts_of(t, buffers)
 

@@ -15,9 +15,10 @@ class BlocksError(Exception):
     """The depths of leaves cannot be determined, for the given reason. The caller adds the rule. If there are several
     stacks of blocks, `stack_paths` are the paths of the nodes that contain them."""
 
-    def __init__(self, reason: str, stack_paths: Sequence[str] = ()) -> None:
+    def __init__(self, reason: str, stack_paths: Sequence[str] = (), *, has_fix: bool = False) -> None:
         super().__init__(reason)
         self.stack_paths = list(stack_paths)
+        self.has_fix = has_fix  # whether the reason already says what to do
 
 
 class RepeatedBlock(NamedTuple):

@@ -129,7 +129,7 @@ def _gradients(model: Any) -> "_Gradients":
         if all(part.packed.is_intact() for part in model.parts):
             return _FlatGradients(model)
         model = model.model
-    with opened(model, "clip") as t:
+    with opened(model, "clip", live=True) as t:
         gradients = _Gradients(t, current_arrays(t, model))
     flattened = flat_of(model)
     return _FlatGradients(flattened) if flattened is not None and gradients.are_in(flattened) else gradients

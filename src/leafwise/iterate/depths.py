@@ -23,6 +23,7 @@ def depths(tree: Tree, rows: Sequence[int], blocks: str | None) -> Depths:
     """The depths of rows, which must be in ascending order: from the blocks that match the glob `blocks`, from the
     model's own method, or from the repeated blocks in the tree."""
     columns = tree.columns
+    _check_order(tree, rows)
     if blocks is not None:
         search = BlockSearch(columns, rows, [])
         return _by_stages(columns, rows, [[block] for block in blocks_matching(search, tree, blocks)], [], blocks)
@@ -42,6 +43,21 @@ def depths(tree: Tree, rows: Sequence[int], blocks: str | None) -> Depths:
             return by_model
         silent = f": {_matcher(columns, stack[0])} matches no parameter"
         matcher_nodes.remove(stack[0])
+
+
+def _check_order(tree: Tree, rows: Sequence[int]) -> None:
+    """Raises for a file that lists its leaves alphabetically, as safetensors does: whether a leaf outside of the blocks
+    comes before or after them cannot be known."""
+    if not tree.is_file:
+        return
+    names = [tree.columns.row_text(row) for row in rows]
+    outside = [name for name in names if not re.search(r"(^|\.)\d+(\.|$)", name)]
+    if outside and names == sorted(names):
+        raise BlocksError(
+            f"this file lists its leaves in alphabetical order, so it does not show whether {outside[0]} comes before "
+            "or after the blocks; use the model itself",
+            has_fix=True,
+        )
 
 
 def nodes_answering(columns: Columns, node: int, ask: Callable[[Home, type], object]) -> list[int]:

@@ -162,7 +162,7 @@ def flat(model: Any) -> Flat:
     >>> flat.slices["2.bias"], torch.equal(flat.grads[flat.slices["2.bias"]], net[2].bias.grad)
     (slice(48, 49, None), True)
     """
-    with opened(model, "flat") as t:
+    with opened(model, "flat", live=True) as t:
         return _flattened(t)
 
 

@@ -60,7 +60,7 @@ def thaw(model: Any, where: Any) -> Any:
 
 def _set_trainable(model: Any, where: Any, trainable: bool) -> Any:
     verb = "thaw" if trainable else "freeze"
-    with opened(model, verb) as t:
+    with opened(model, verb, live=True) as t:
         return _changed(t, where, trainable, verb)
 
 

@@ -89,7 +89,7 @@ def plan_jobs(t: Tree, rules: list[Rule]) -> list[InitJob]:
         elif columns.leaf_kind(leaf) == "parameter":
             uncovered.append(rows[0])
     if uncovered:
-        raise _uncovered(columns, uncovered)
+        raise _uncovered(columns, uncovered, t.root)
     _check_memory(columns, jobs)
     return jobs
 
@@ -123,14 +123,18 @@ def _cascade(t: Tree, before: Sequence[Rule], rules: list[Rule]) -> tuple[dict[i
     return names, cascade
 
 
-def _uncovered(columns: Columns, rows: list[int]) -> RuleError:
+def _uncovered(columns: Columns, rows: list[int], below: int) -> RuleError:
     names = [columns.name(row) for row in rows]
-    leaves = listed([f"{name.path} ({name.owner}, {name.role or 'no role'})" for name in names])
+    first = columns.keys(rows[:1], below)[0]  # as a rule for this part spells it
+    owners = [f"{name.owner}, " if name.owner else "" for name in names]
+    leaves = listed(
+        [f"{name.path} ({owner}{name.role or 'no role'})" for name, owner in zip(names, owners, strict=True)]
+    )
     init = {"norm.scale": "ones", "norm.bias": "zeros", "bias": "zeros"}.get(names[0].role or "")
     proposal = f'init="{init}"' if init else 'init="normal", std=0.02'
     return RuleError(
         f"no rule says how to initialize {leaves}; nothing was changed; add "
-        f'Rule("{names[0].path}", {proposal}), or init=None to keep its present values'
+        f'Rule("{first}", {proposal}), or init=None to keep its present values'
     )
 
 

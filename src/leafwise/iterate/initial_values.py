@@ -57,7 +57,7 @@ def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *
         number = index(seed)
     except TypeError as error:
         raise RuleError(f"seed= takes a whole number, not {seed!r}") from error
-    with opened(model, "initialize") as t:
+    with opened(model, "initialize", live=True) as t:
         return _Initialization(t, checked_rules(rules), number, progress).result()
 
 

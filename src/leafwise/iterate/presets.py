@@ -166,7 +166,7 @@ class _LayerDecay(Rule):
             prefixes = _distinct_prefixes(error.stack_paths)
             rules = [f"layer_decay({self._decay:g}, '{prefix}.**')" for prefix in prefixes]
             return f"; write a rule for each: {', '.join(rules)}"
-        if self._blocks is None:
+        if self._blocks is None and not error.has_fix:
             return f"; name the blocks: layer_decay({self._decay:g}, blocks='encoder.*')"
         return ""
 

@@ -71,11 +71,14 @@ def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
         footer.append((Span(f"{name}: state for {plural(len(optimizer.states), 'parameter', 'parameters')}"),))
     footer += proposal_lines(plan.applied, plan.proposals, limit)
     advice = allow_advice(plan)
+    if advice:
+        kinds = dict.fromkeys(problem.kind for problem in plan.problems)
+        advice += f" ({' '.join(f'--allow {kind}' for kind in kinds)})"
     return [*footer, (Span(advice, "dim"),)] if advice else footer
 
 
 def _summary(plan: Plan) -> str:
-    covered = f"{plan.coverage:.2%}" if plan.covered != plan.parameters else "100 %"
+    covered = f"{plan.coverage:.2%}" if plan.covered != plan.parameters else "100%"
     leaves = f"{len(plan.feeds):,} of {plural(plan.leaves, 'leaf', 'leaves')}"
     words = f"{leaves}, {covered} of {plan.parameters:,} parameters get a value"
     if plan.holds:

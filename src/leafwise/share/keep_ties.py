@@ -57,7 +57,7 @@ def keep_ties(model: Any, *, keep: "Keep | None" = None) -> Any:
     True
     """
     check_keep(keep)
-    with opened(model, "keep_ties") as t:
+    with opened(model, "keep_ties", live=True) as t:
         leaves = _leaves_to_keep(t)
         return part_of(t, keep_leaf_ties(t, leaves, keep))
 
@@ -113,7 +113,7 @@ def release_ties(model: Any) -> Any:
     >>> model["b"].weight is model["a"].weight
     False
     """
-    with opened(model, "release_ties") as t:
+    with opened(model, "release_ties", live=True) as t:
         columns = t.columns
         root = columns.node_objects[0]
         objects = [columns.node_objects[node] for node in t.node_numbers()]

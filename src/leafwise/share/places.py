@@ -55,7 +55,8 @@ def nothing_matches(tree: Tree, where: Any) -> PathError:
             return error
         if isinstance(match, Tree):
             return PathError(f'"{where}" is a node, not a leaf; write "{where}.**" for the leaves below it')
-    return PathError(f"no leaf matches {where!r}")
+    part = f" in {tree.path}; paths are relative to it" if tree.root else ""
+    return PathError(f"no leaf matches {where!r}{part}")
 
 
 def tied_places(columns: Columns, rows: Sequence[int], top: int = 0) -> TiedPlaces:

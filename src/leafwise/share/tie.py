@@ -70,7 +70,7 @@ def tie(
     True
     """
     check_keep(keep)
-    with opened(model, "tie") as t:
+    with opened(model, "tie", live=True) as t:
         return _tied(t, where, to, transpose, slice, keep)
 
 
@@ -90,7 +90,7 @@ def _tied(
         pairs = _module_pairs(t, where, source)
         op = SAME
     elif isinstance(source, Leaf):
-        pairs = _leaf_pairs(t, where, source)
+        pairs = _leaf_pairs(t, where, source, to)
         op = _requested_op(source, transpose, slices)
         if op == "same":
             op = columns.row_op(source.row)  # to a view: the same view of its leaf
@@ -154,7 +154,7 @@ def _without_negatives(part: builtins.slice | int, size: int) -> builtins.slice 
     return builtins.slice(None) if whole else builtins.slice(start, stop, step if step > 1 else None)
 
 
-def _leaf_pairs(t: Tree, where: Any, source: Leaf) -> list[Pair]:
+def _leaf_pairs(t: Tree, where: Any, source: Leaf, to: "str | Path") -> list[Pair]:
     columns = t.columns
     rows = rows_matching(t, where)
     if not rows:
@@ -162,8 +162,8 @@ def _leaf_pairs(t: Tree, where: Any, source: Leaf) -> list[Pair]:
             raise TieError(f"cannot tie {query_text(where)} to {source.path}: one is a module, the other a leaf")
         error = nothing_matches(t, where)
         raise PathError(f"cannot tie {query_text(where)} to {source.path}: {error}")
-    if rows == [source.row]:
-        raise TieError(f"cannot tie {source.path} to itself; name the other leaf")
+    if rows == [source.row] or rows == rows_matching(t, to):
+        raise TieError(f"cannot tie {query_text(to)} to itself; name the other leaf")
     leaf = columns.ties.get(source.row, source.row)
     if leaf in rows and leaf != source.row:
         raise TieError(

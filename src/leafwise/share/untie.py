@@ -38,7 +38,7 @@ def untie(model: Any, where: Any) -> Any:
     >>> model[1].weight is model[0].weight, torch.equal(model[1].weight, model[0].weight)
     (False, True)
     """
-    with opened(model, "untie") as t:
+    with opened(model, "untie", live=True) as t:
         return _untied(t, where)
 
 

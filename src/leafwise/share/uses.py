@@ -156,5 +156,5 @@ def uses(model: Any, where: Any = None) -> Uses:
     >>> torch.allclose(uses["weight"].total(), cell.weight.grad)
     True
     """
-    with opened(model, "uses") as t:
+    with opened(model, "uses", live=True) as t:
         return Uses(t, where)

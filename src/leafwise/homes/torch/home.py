@@ -246,7 +246,8 @@ class TorchHome(Home):
             with torch.no_grad():
                 value.copy_(source)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-            raise WriteError(f"cannot write: {error}") from error
+            reason = str(error).rstrip(".")
+            raise WriteError(f"cannot write: {reason}") from error
 
     # -- memory ----------------------------------------------------------------------------------------
 

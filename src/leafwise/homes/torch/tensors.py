@@ -27,7 +27,7 @@ def holds_nothing(value: torch.Tensor) -> str:
     """Why a tensor has no values to read or to replace; empty if it has."""
     if is_lazy(value):
         return "a lazy layer gets its shape in the first forward; run one first"
-    return "a meta tensor has a shape but no values; materialize the model first" if value.is_meta else ""
+    return "a meta tensor has a shape but no values; load or initialize the model first" if value.is_meta else ""
 
 
 def cannot_read(value: torch.Tensor) -> str:
@@ -117,7 +117,8 @@ def tensor_to_write(array: Any, like: torch.Tensor) -> torch.Tensor:
     except WriteError:
         raise
     except (TypeError, ValueError, RuntimeError, KeyError, AttributeError) as error:
-        raise WriteError(f"cannot write {type(array).__name__}: {error}") from error
+        reason = str(error).rstrip(".")
+        raise WriteError(f"cannot write {type(array).__name__}: {reason}") from error
 
 
 def _wide(numbers: Any) -> torch.Tensor:

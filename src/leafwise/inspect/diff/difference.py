@@ -144,7 +144,12 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
 
 
 def _tree_name(x: Any, t: Tree) -> str:
-    """The name of a tree: that of its file or its type."""
+    """The name of a tree: that of its file or its type, with the path of a part."""
+    name = _root_name(x, t)
+    return f"{name}: {t.path}" if t.root else name
+
+
+def _root_name(x: Any, t: Tree) -> str:
     if isinstance(x, str | os.PathLike):
         return os.path.basename(shown_url(os.fspath(x)).rstrip("/")) or os.fspath(x)
     root = t.columns.node_objects[0]
