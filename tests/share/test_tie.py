@@ -370,7 +370,7 @@ REFUSED = {
         r'cannot tie "a.weight" to "b.wieght".*did you mean "b.weight"',
     ),
     "no such glob": (("z.*",), {"to": "b.weight"}, r"cannot tie \"z\.\*\" to b.weight: no leaf matches 'z\.\*'"),
-    "to itself": (("a.weight",), {"to": "a.weight"}, r"cannot tie a.weight to itself"),
+    "to itself": (("a.weight",), {"to": "a.weight"}, r'cannot tie "a.weight" to itself'),
     "module to itself": (("a",), {"to": "a"}, r"cannot tie a to itself"),
     "a cycle of modules": (("odd.0",), {"to": "odd"}, r"cannot tie odd.0 to odd: this would be a cycle"),
     "shapes": (

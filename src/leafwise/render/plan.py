@@ -73,8 +73,9 @@ def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
     advice = allow_advice(plan)
     if advice:
         kinds = dict.fromkeys(problem.kind for problem in plan.problems)
-        advice += f" ({' '.join(f'--allow {kind}' for kind in kinds)})"
-    return [*footer, (Span(advice, "dim"),)] if advice else footer
+        flags = " ".join(f"--allow {kind}" for kind in kinds)
+        footer += [(Span(advice, "dim"),), (Span(f"  (in a shell: {flags})", "dim"),)]
+    return footer
 
 
 def _summary(plan: Plan) -> str:
