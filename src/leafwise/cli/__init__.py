@@ -45,7 +45,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     wanted = [verb for verb in VERBS if words and words[0] == verb] or VERBS
     for verb in wanted:
         import_module(f"leafwise.cli.{verb}").add_to(verbs)
-        _add_limits(verbs.choices[verb])
+        if verb != "tour":  # which opens no file
+            _add_limits(verbs.choices[verb])
     options = parser.parse_args(arguments)
     # A listing makes hundreds of thousands of objects that stay alive: collecting garbage would only waste time.
     collecting = gc.isenabled()
@@ -110,7 +111,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def _with_limits(options: argparse.Namespace) -> int:
-    if options.max_bytes is None and options.max_steps is None:
+    if getattr(options, "max_bytes", None) is None and getattr(options, "max_steps", None) is None:
         status: int = options.run(options)
         return status
     from leafwise.files.limits import allowing
