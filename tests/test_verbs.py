@@ -323,3 +323,100 @@ def test_advice_about_a_part_is_spelled_as_the_part_needs_it() -> None:
     with pytest.raises(lw.PathError, match=r"below a, to which paths are relative, there are: own"):
         lw.tree(model)["a"]["zzz"]
     assert lw.diff(lw.tree(model)["a"], lw.tree(model)["a"]).names == ("ModuleDict: a", "ModuleDict: a")
+
+
+def pair() -> Any:
+    return nn.ModuleDict({name: nn.Linear(4, 4) for name in "abc"})
+
+
+def test_module_paths_respect_a_selection() -> None:
+    model = pair()
+    lw.tie(lw.tree(model).select("**.weight"), "b", to="a", keep="source")
+    assert model["b"].weight is model["a"].weight
+    assert model["b"].bias is not model["a"].bias
+    with pytest.raises(lw.PathError, match=r"nothing at|no leaf matches|is a node"):
+        lw.tie(lw.tree(model).select("{a,b}.**"), "c", to="a", keep="source")
+    model = lw.tie(pair(), "b", to="a", keep="source")
+    lw.untie(lw.tree(model).select("**.weight"), "b")
+    assert model["b"].weight is not model["a"].weight
+    assert model["b"].bias is model["a"].bias
+    for selection in ("c.**", "nothing.**"):
+        with pytest.raises(lw.PathError):
+            lw.untie(lw.tree(model).select(selection), "b")
+    assert model["b"].bias is model["a"].bias
+
+
+def test_part_of_a_shared_module_cannot_be_untied() -> None:
+    shared = nn.Linear(4, 4)
+    model = nn.ModuleDict({"a": shared, "b": shared})
+    with pytest.raises(lw.TieError, match="only some of its leaves are selected"):
+        lw.untie(lw.tree(model).select("**.weight"), "b")
+    assert model["a"] is model["b"]
+    lw.untie(lw.tree(model), lw.tree(model)["b"].path)
+    assert model["a"] is not model["b"]
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda part: lw.initialize(part, [lw.Rule("**", init="ones")]),
+        lw.stats,
+        lw.check,
+        lambda part: lw.clip(part, 0.1),
+        lw.flat,
+        lw.groups,
+        lw.Average,
+        lambda part: lw.freeze(part, "**"),
+        lambda part: lw.thaw(part, "**"),
+    ],
+)
+def test_a_slice_of_a_leaf_outside_a_part_is_not_taken_for_the_whole_leaf(verb: Any) -> None:
+    model = nn.ModuleDict({"qkv": nn.Linear(4, 12, bias=False), "q": nn.Linear(4, 4, bias=False)})
+    lw.tie(model, "q.weight", to="qkv.weight", slice=slice(0, 4), keep="source")
+    model["qkv"].weight.grad = torch.ones(12, 4)
+    before = model["qkv"].weight.clone()
+    with pytest.raises(lw.WalkError, match=r"q\.weight is qkv\.weight\[0:4, :\], outside this part; use a part that"):
+        verb(lw.tree(model)["q"])
+    assert torch.equal(model["qkv"].weight, before)
+    assert torch.equal(model["qkv"].weight.grad, torch.ones(12, 4))
+    assert model["qkv"].weight.requires_grad
+    verb(lw.tree(model))  # of the whole model, it is that leaf
+
+
+def test_an_empty_selection_does_not_replace_a_checkpoint(tmp_path: Path) -> None:
+    path = lw.save(pair(), tmp_path / "a.safetensors")
+    with pytest.raises(lw.QueryError, match="the selection contains no leaf; nothing was saved"):
+        lw.save(lw.tree(pair()).select("typo.**"), path)
+    assert len(lw.open(path)) == 6
+    assert lw.save(nn.ReLU(), tmp_path / "b.safetensors")  # a model without parameters may be saved
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_several_files_into_a_model_on_meta_keep_its_ties(kept: bool, tmp_path: Path) -> None:
+    whole: Any = Halves()
+    files = {half: lw.save(whole.get_submodule(half), tmp_path / f"{half}.safetensors") for half in ("left", "right")}
+    with torch.device("meta"):
+        model: Any = Halves()
+    if kept:
+        lw.keep_ties(model)
+    lw.load(model, files)
+    assert model.right["c"].weight is model.left["c"].weight
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, whole.get_parameter(name)), name
+
+
+def test_results_of_a_part_have_the_names_of_the_part() -> None:
+    model: Any = Halves()
+    part = lw.tree(model)["right"]
+    with lw.uses(part) as uses:
+        model.right["c"](torch.ones(1, 4)).sum().backward()
+    assert {str(path): bool(gradients) for path, gradients in uses.items()}["right.c.weight"]
+    assert "right.c.weight" in uses.json()["leaves"]
+    assert set(lw.clip(part, 1.0)) == {"right.c.weight", "right.c.bias"}
+    with uses, pytest.raises(lw.TieError, match="recorded already"), uses:
+        pass
+
+
+def test_keep_by_position_is_refused_with_its_name() -> None:
+    with pytest.raises(lw.ArgumentError, match=r"lw\.keep_ties\(model, keep='source'\)"):
+        lw.keep_ties(pair(), "source")  # type: ignore[call-overload]

@@ -5,6 +5,7 @@ from itertools import count
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from torch import nn
@@ -153,3 +154,13 @@ def test_names_that_were_swapped_are_not_swapped_back(shapes: Shapes, swapped: l
     if plan.holds:
         for name, value in loaded(shapes, source, plan).items():
             assert torch.equal(value, source[front + name]), name
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("wq", "wk"), ("WV", "WO"), ("qproj", "vproj"), ("queries", "keys"), ("self_attn", "cross_attn"), ("src", "tgt")],
+)
+def test_names_with_opposite_words_are_not_paired_because_nothing_else_is_left(one: str, other: str) -> None:
+    plan = lw.plan(built({f"layers.0.{one}.weight": (4, 4)}), {f"h.0.{other}.weight": torch.ones(4, 4)}, rename="auto")
+    assert not plan.applied
+    assert not plan.holds

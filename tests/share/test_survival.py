@@ -363,3 +363,19 @@ def test_transformers_architectures_keep_their_ties() -> None:
             for operation in tied_transformers.OPERATIONS.values():
                 assert tied_transformers.outcome(model, operation, with_leafwise=True) == "kept", name
     assert len(seen) >= 8
+
+
+def test_a_tie_whose_first_name_changes_keeps_the_ops_of_all_names() -> None:
+    model: Any = nn.Module()
+    for name in "yxz":  # so that y, which is tied last, is the first name of the leaf
+        part = nn.Module()
+        part.register_buffer("buf", torch.randn(3, 3))
+        model.add_module(name, part)
+    lw.tie(model, "z.buf", to="x.buf", keep="source")
+    lw.tie(model, "y.buf", to="x.buf", transpose=True, keep="source")
+    for survive in (copy.deepcopy, lambda model: model.double(), lambda model: model.to("meta").to_empty(device="cpu")):
+        model = survive(model)
+        model.x.buf.normal_()
+        assert torch.equal(model.y.buf, model.x.buf.T)
+        assert torch.equal(model.z.buf, model.x.buf)
+        assert lw.tree(model).undone == []

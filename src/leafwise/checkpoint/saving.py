@@ -321,6 +321,8 @@ def _collected(t: Tree, where: Any, dtype: str | None, copies: bool) -> _Collect
     t.check_listed("save")
     if where is None:
         _check_circles(columns, t.root)
+    if not rows and not t.is_whole and where is None:
+        raise QueryError("there is nothing to save: the selection contains no leaf; nothing was saved")
     if not rows and where is not None:
         raise QueryError(f"no leaf matches where={where!r}; nothing was saved")
     stored, tied = _stored(columns, rows, copies)

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from leafwise.core.tree import FILES, Tree, tree
-from leafwise.errors import Error, Unsupported
+from leafwise.errors import Error, Unsupported, WalkError
 
 # Packages that leafwise imports when a verb needs them, and what to install.
 _OPTIONAL = {
@@ -21,6 +21,23 @@ _OPTIONAL = {
 
 # What a file cannot do, for verbs whose name is not a verb.
 _ACTIONS = {"Average": "be averaged", "flat": "be flattened", "uses": "track uses"}
+
+# Verbs that work on whole leaves. The second set also needs their axes in order.
+_WHOLE_LEAVES = {"Average", "check", "clip", "flat", "freeze", "groups", "initialize", "stats", "thaw"}
+_IN_ORDER = {"Average", "initialize"}
+
+
+def _check_whole_leaves(t: Tree, verb: str) -> None:
+    """Raises if a name in a part is a slice of a leaf outside it: the verb would work on that whole leaf."""
+    columns = t.columns
+    for row in t.first_rows if columns.ties else ():
+        op = columns.row_op(row)
+        if op != "same" and (verb in _IN_ORDER or op == "view"):
+            leaf = columns.row_text(columns.ties.get(row, row))
+            raise WalkError(
+                f"lw.{verb} works on whole leaves, and {columns.row_text(row)} is {leaf}{op.describe()}, outside this "
+                f'part; use a part that contains {leaf}, or untie it first: lw.untie(model, "{columns.row_text(row)}")'
+            )
 
 
 class opened:  # noqa: N801
@@ -50,6 +67,8 @@ class opened:  # noqa: N801
             action = _ACTIONS.get(self._verb, self._verb.replace("_", " "))
             why = f"lw.{self._verb} needs a model in memory; load the file into one first: lw.load(model, path)"
             raise Unsupported("a file", action, why)
+        if self._verb in _WHOLE_LEAVES and (t.root or not t.is_whole):
+            _check_whole_leaves(t, self._verb)
         return t
 
     def __exit__(

@@ -43,11 +43,19 @@ class Norms(Table, Mapping[str, float], kind="norms"):
         self.nonfinite: tuple[str, ...] = ()
         if not math.isfinite(self.total):
             wrong = [leaf for leaf, norm in zip(leaves, norms, strict=True) if not math.isfinite(norm)]
-            self.nonfinite = tuple(t.columns.keys(wrong))
+            self.nonfinite = tuple(self._keys(wrong))
+
+    def _keys(self, leaves: list[int]) -> list[str]:
+        """The paths of leaves in this tree, which may be a part that has not their first names."""
+        columns = self._tree.columns
+        if not columns.ties:
+            return columns.keys(leaves)
+        row_of = {columns.ties.get(row, row): row for row in self._tree.first_rows}
+        return columns.keys([row_of.get(leaf, leaf) for leaf in leaves])
 
     def _norms_by_path(self) -> dict[str, float]:
         if self._by_path is None:  # made when first needed: there may be thousands of paths
-            self._by_path = dict(zip(self._tree.columns.keys(self._leaves), self._norms, strict=True))
+            self._by_path = dict(zip(self._keys(self._leaves), self._norms, strict=True))
         return self._by_path
 
     def __getitem__(self, path: str) -> float:
@@ -94,7 +102,7 @@ def clip(
     limit: Any = max_norm
     if not isinstance(limit, Real) or not float(limit) > 0:
         raise RuleError(f"max_norm= takes a number above 0, not {max_norm!r}")
-    if where in ("tree", "leaf") or per not in ("tree", "leaf"):
+    if _is_mode(where) or not _is_mode(per):
         raise ArgumentError(_new_spelling(where, per))
     queries = list(where) if isinstance(where, list | tuple) else [where]
     if not queries:
@@ -116,9 +124,13 @@ def clip(
     return norms
 
 
+def _is_mode(value: Any) -> bool:
+    return isinstance(value, str) and value in ("tree", "leaf")
+
+
 def _new_spelling(where: Any, per: Any) -> str:
     """The message for queries given as `per=`, and for "tree" or "leaf" given as the third argument."""
-    if where in ("tree", "leaf"):
+    if _is_mode(where):
         return f'where= takes a query, not {where!r}; write per="{where}"'
     return f'per= takes "tree" or "leaf", not {per!r}; pass queries as where={per!r}'
 

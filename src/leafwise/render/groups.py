@@ -1,5 +1,6 @@
 """The result of `lw.groups`, as a table and as plain data."""
 
+import math
 from typing import Any
 
 from leafwise.core.outline import Doc, Line, Span
@@ -90,5 +91,8 @@ def to_json(groups: Groups) -> dict[str, Any]:
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
     """Options for JSON; types that JSON lacks become text."""
-    plain = (str, int, float, bool, type(None))
-    return {name: value if isinstance(value, plain) else option_text(value) for name, value in options.items()}
+    return {name: value if _is_plain(value) else option_text(value) for name, value in options.items()}
+
+
+def _is_plain(value: Any) -> bool:
+    return math.isfinite(value) if isinstance(value, float) else isinstance(value, str | int | bool | None)

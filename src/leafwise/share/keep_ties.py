@@ -24,6 +24,8 @@ def _without_on(verb: Callable[P, Any]) -> Callable[P, Any]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> Any:
         if len(args) > 1 or "on" in kwargs:
             on = kwargs["on"] if "on" in kwargs else args[1]
+            if not isinstance(on, bool):
+                raise ArgumentError(f"lw.keep_ties takes keep= by its name: lw.keep_ties(model, keep={on!r})")
             new = "lw.keep_ties(model)" if on else "lw.release_ties(model)"
             raise ArgumentError(f"lw.keep_ties(model, {on!r}) is now {new}")
         return verb(*args, **kwargs)

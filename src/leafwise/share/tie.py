@@ -4,14 +4,13 @@ import builtins
 from typing import Any, TypeVar, overload
 
 from leafwise.core.capabilities.tying import Keep
-from leafwise.core.columns import Columns
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory import SAME, Op
 from leafwise.core.path import Path
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, TieError
-from leafwise.share.places import check_keep, nodes_matching, nothing_matches, query_text, rows_matching
+from leafwise.share.places import check_keep, nodes_matching, nothing_matches, query_text, rows_below, rows_matching
 from leafwise.share.tie_requests import TieRequest, make_ties
 
 M = TypeVar("M")
@@ -182,7 +181,7 @@ def _module_pairs(t: Tree, where: Any, source: Tree) -> list[Pair]:
         raise PathError(f"cannot tie {query_text(where)} to {source.path}: {nothing_matches(t, where)}")
     if nodes == [source.root]:
         raise TieError(f"cannot tie {source.path} to itself; name the other module")
-    source_rows = _rows_by_name(columns, source.root)
+    source_rows = _rows_by_name(t, source.root)
     if not source_rows:
         raise TieError(f"cannot tie {query_text(where)} to {source.path}: {source.path} has no parameters")
     pairs = []
@@ -193,7 +192,7 @@ def _module_pairs(t: Tree, where: Any, source: Tree) -> list[Pair]:
         inner, outer = sorted((node, source.root), reverse=True)
         if inner < columns.node_ends[outer]:
             raise TieError(f"cannot tie {path} to {source.path}: this would be a cycle, since one contains the other")
-        target_rows = _rows_by_name(columns, node)
+        target_rows = _rows_by_name(t, node)
         if target_rows.keys() != source_rows.keys():
             only = [f"{source.path}.{name}" for name in source_rows.keys() - target_rows.keys()]
             only += [f"{path}.{name}" for name in target_rows.keys() - source_rows.keys()]
@@ -205,9 +204,9 @@ def _module_pairs(t: Tree, where: Any, source: Tree) -> list[Pair]:
     return pairs
 
 
-def _rows_by_name(columns: Columns, node: int) -> dict[str, int]:
+def _rows_by_name(t: Tree, node: int) -> dict[str, int]:
     """The rows of parameters and persistent buffers below a node, by their paths relative to it."""
-    start, stop = columns.row_ranges[node]
+    columns = t.columns
     prefix = len(columns.node_text(node)) + 1 if columns.node_text(node) else 0
-    rows = range(start, stop)
+    rows = rows_below(t, node)
     return {columns.row_text(row)[prefix:]: row for row in rows if columns.row_kinds[row] != "transient"}

@@ -14,6 +14,7 @@ from leafwise.share.places import (
     part_of,
     place_of,
     query_text,
+    rows_below,
     rows_by_home,
     rows_matching,
 )
@@ -56,7 +57,13 @@ def _untied(t: Tree, where: Any) -> Any:
                 f"cannot untie {columns.node_text(node)}: it is in {outer}, which is used in several places itself; "
                 f'lw.untie(model, "{outer}") gives that place a module of its own'
             )
-    inside = [row for node in nodes if node not in repeated for row in _tied_outside(columns, node)]
+        if len(rows_below(t, node)) < len(range(*columns.row_ranges[node])):
+            raise TieError(
+                f"cannot untie {columns.node_text(node)}: it is a module that is used in several places, and only some "
+                f'of its leaves are selected; lw.untie(model, "{columns.node_text(node)}") copies the whole module'
+            )
+    chosen = set(t.rows)
+    inside = [row for node in nodes if node not in repeated for row in _tied_outside(columns, node) if row in chosen]
     rows = _rows_to_untie(columns, [row for row in rows if _is_tied(columns, row)] + inside)
     if not rows and not repeated:
         raise TieError(f"cannot untie {query_text(where)}: it is not tied to anything")

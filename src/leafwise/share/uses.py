@@ -83,8 +83,11 @@ class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
             raise nothing_matches(t, where)
         self._read: list[Callable[[], dict[str, dict[Use, Any]]]] = []
         self._stack = ExitStack()
+        self._is_entered = False
 
     def __enter__(self) -> "Uses":
+        if self._is_entered:
+            raise TieError("these uses are being recorded already; call lw.uses(model) again for another recording")
         self._read = []
         columns = self._tree.columns
         nodes: dict[int, list[str]] = {}
@@ -97,11 +100,13 @@ class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
             arrays = {columns.row_text(leaf): columns.current(leaf) for leaf in home_leaves}
             capture: AbstractContextManager[Any] = home.capability(TrackingUses).capture(nodes, arrays)
             self._read.append(self._stack.enter_context(capture))
+        self._is_entered = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._is_entered = False
         self._stack.__exit__(kind, error, traceback)
 
     def __getitem__(self, path: str | Path) -> UseGradients:
@@ -116,7 +121,7 @@ class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
         return [str(path) for path in self]
 
     def __iter__(self) -> Iterator[Path]:
-        return (leaf.path for leaf in self._tree)
+        return (path for path, _ in self._tree.items())
 
     def __len__(self) -> int:
         return len(self._tree)
@@ -124,9 +129,13 @@ class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
     def account(self) -> dict[str, dict[Use, float]]:
         """For each leaf, by path, the norm of its gradient in each of its uses."""
         columns = self._tree.columns
-        names = [columns.row_text(leaf.number) for leaf in self._tree]
         gradients = {name: by_use for read in self._read for name, by_use in read().items()}
-        return {name: {use: _norm(columns, array) for use, array in gradients.get(name, {}).items()} for name in names}
+        return {
+            str(path): {
+                use: _norm(columns, array) for use, array in gradients.get(columns.row_text(leaf.number), {}).items()
+            }
+            for path, leaf in self._tree.items()
+        }
 
 
 def _norm(columns: Columns, array: Any) -> float:

@@ -135,7 +135,14 @@ class TorchTying(Tying):
         known = keepers(objects)
         for group in groups:
             bond = _bond_of(group)
-            new = bond is None
+            if bond is not None and _has_other_source(bond, group):
+                keep_before = bond.keep
+                bond.dissolve()  # the ops of the group are relative to its own source
+                bond = Bond(keep_before)
+                is_renewed = True
+            else:
+                is_renewed = False
+            new = bond is None or is_renewed
             bond = bond or Bond(keep)
             if keep is not None:
                 bond.keep = keep
@@ -184,6 +191,17 @@ def _bond_of(group: TiedPlaces) -> Bond | None:
     for bond in bonds[1:]:
         bond.dissolve()
     return bonds[0] if bonds else None
+
+
+def _has_other_source(bond: Bond, group: TiedPlaces) -> bool:
+    """Whether the ops of a tie are relative to another name than the source of its bond, all of whose names it has."""
+    slots = {(id(place.owner), place.name) for place in group.places}
+    if any((id(slot.owner()), slot.name) not in slots for slot in bond.slots.values()) or _has_views(bond):
+        return False
+    source = bond.slots.get(bond.source)
+    first = group.places[0]
+    is_first = source is not None and source.owner() is first.owner and source.name == first.name
+    return not is_first and any(op != "same" for op in group.ops)
 
 
 def _enter(bond: Bond, place: Place, op: Op) -> int:
