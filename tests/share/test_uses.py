@@ -484,3 +484,13 @@ def test_a_thread_that_runs_the_model_meanwhile_does_not_change_uses() -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def test_lazy_layers_are_refused_until_they_have_a_shape() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.LazyLinear(2))
+    with pytest.raises(lw.TieError, match=r"1\.weight has no shape until the first forward"), lw.uses(model):
+        pass
+    model(torch.ones(1, 2))
+    with lw.uses(model) as uses:
+        model(torch.ones(1, 2)).sum().backward()
+    assert len(uses["1.weight"]) == 1

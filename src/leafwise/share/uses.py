@@ -96,6 +96,9 @@ class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
         leaves = [leaf.number for leaf in self._tree if leaf.trainable and leaf.kind == "parameter"]
         if not leaves:
             raise TieError("cannot track uses: there are no trainable parameters")
+        lazy = [leaf.path for leaf in self._tree if leaf.trainable and leaf.shape is None]
+        if lazy:
+            raise TieError(f"cannot track uses: {lazy[0]} has no shape until the first forward; run one first")
         for home, home_leaves in rows_by_home(columns, leaves).items():
             arrays = {columns.row_text(leaf): columns.current(leaf) for leaf in home_leaves}
             capture: AbstractContextManager[Any] = home.capability(TrackingUses).capture(nodes, arrays)
