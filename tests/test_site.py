@@ -170,7 +170,6 @@ def test_copy_buttons_give_code_without_prompts_and_output() -> None:
 def test_a_link_that_leads_nowhere_stops_the_build(
     link: str, warning: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("mkdocs")
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
     from mkdocs.exceptions import Abort

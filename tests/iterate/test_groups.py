@@ -413,13 +413,14 @@ def test_the_state_of_the_optimizer_is_named_by_path() -> None:
 
 
 def test_layer_decay_refuses_files_that_do_not_keep_the_order_of_layers(tmp_path: Path) -> None:
-    safetensors = pytest.importorskip("safetensors.torch")
+    import safetensors.torch
+
     model = nn.ModuleDict({"wte": nn.Embedding(9, 4), "h": nn.ModuleList(nn.Linear(4, 4) for _ in range(3))})
     model["ln_f"] = nn.LayerNorm(4)
     rates = [group.options["lr"] for group in lw.groups(model, [lw.layer_decay(0.5)], lr=1.0).groups]
     in_order = lw.save(model, tmp_path / "ours.safetensors")
     assert [group.options["lr"] for group in lw.groups(in_order, [lw.layer_decay(0.5)], lr=1.0).groups] == rates
-    safetensors.save_file(model.state_dict(), tmp_path / "sorted.safetensors")
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "sorted.safetensors")
     with pytest.raises(
         lw.RuleError, match=r"alphabetical order, .* whether ln_f\.bias comes before or after .* itself$"
     ):

@@ -159,7 +159,7 @@ def test_long_tables_are_cut_and_full_shows_all() -> None:
 
 
 def test_ipython_completes_keys() -> None:
-    completer_of = pytest.importorskip("IPython.core.completer")
+    from IPython.core import completer as completer_of
     from IPython.core.interactiveshell import InteractiveShell
 
     names = {"t": lw.tree(trained()), "s": lw.stats(trained()), "n": lw.clip(trained(), 1.0), "d": MAKE["Diff"](Path())}

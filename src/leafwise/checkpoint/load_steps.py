@@ -283,17 +283,7 @@ class Load:
 
     def _replace(self) -> None:
         """Replaces arrays and plain values by the new ones."""
-        columns, root = self.columns, self.plan.target.root
-        changes = self._changes()
-        inside = range(root, columns.node_ends[root])
-        for row, new in self._outside().items():
-            node, name = columns.row_nodes[row], columns.row_names[row]
-            if node in inside:
-                changes.setdefault(node, {})[name] = new
-            else:
-                owner = columns.node_objects[node]
-                columns.home(owner).capability(Rebuilding).replace(owner, {name: new})
-        self.root = rebuilt(columns, root, changes)
+        self.root = rebuilt(self.columns, self.plan.target.root, self._changes())
 
     def _outside(self) -> dict[int, Any]:
         """New arrays for names outside of the part that is loaded: a tie that leads out of it must not break."""
@@ -315,7 +305,7 @@ class Load:
             new = self._new_at(row, tied)
             if new is not None:
                 changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = new
-        for row, value in self._handed_back().items():
+        for row, value in {**self._outside(), **self._handed_back()}.items():
             changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
         for (node, name), value in self.plan.scalars.items():
             changes.setdefault(node, {})[name] = value

@@ -12,10 +12,14 @@ from leafwise.core.tree import Tree
 def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) -> Any:
     """The object of the node `below` with some leaves, children and plain values replaced, given by node and name.
 
-    Works from the leaves up: a node that cannot change is replaced by a new one, and so are its parents.
+    Works from the leaves up: a node that cannot change is replaced by a new one, and so are its parents. Nodes outside
+    of `below`, where a changed leaf has another name, must be able to change in place.
     """
     root = columns.node_objects[below]
     changes = {node: dict(names) for node, names in changes.items()}
+    for node in [node for node in changes if not below <= node < columns.node_ends[below]]:
+        owner = columns.node_objects[node]
+        columns.home(owner).capability(Rebuilding).replace(owner, changes.pop(node))
     done: dict[int, Any] = {}
     for node in range(columns.node_ends[below] - 1, below - 1, -1) if changes else ():
         if node not in changes:
@@ -41,11 +45,8 @@ def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
         if op != "same" and home.in_place:
             continue  # a view of a replaced leaf follows it automatically
         value = array if op == "same" else home.capability(Viewing).seen_through(array, op)
-        if node in inside:
+        if node in inside or home.in_place:
             changes.setdefault(node, {})[columns.row_names[row]] = value
-        elif home.in_place:  # the name is outside of this tree
-            owner = columns.node_objects[node]
-            columns.home(owner).capability(Rebuilding).replace(owner, {columns.row_names[row]: value})
     return rebuilt(columns, tree.root, changes)
 
 

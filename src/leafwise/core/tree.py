@@ -217,7 +217,7 @@ class Tree(Table, kind="tree"):
                     return (columns.leaf_of(row),)
         for child in self._children(owners, names[-1]):
             node = columns.repeats[child] if child in columns.listed_elsewhere else child
-            return (Tree(columns, node, None if self.is_whole else self._rows_below(node)),)
+            return (Tree(columns, node, None if self.is_whole else self.rows_below(node)),)
         for owner in owners:
             for name, value in columns.own_scalars.get(owner, ()):
                 if name == names[-1]:
@@ -240,7 +240,8 @@ class Tree(Table, kind="tree"):
             if columns.node_names[child] == name and not columns.hidden(child)
         ]
 
-    def _rows_below(self, node: int) -> list[int]:
+    def rows_below(self, node: int) -> list[int]:
+        """The rows of this tree, which may be a selection, that are below a node."""
         first, last = self.columns.row_ranges[node]
         return [row for row in self.rows if first <= row < last]
 

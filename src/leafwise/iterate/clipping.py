@@ -46,7 +46,7 @@ class Norms(Table, Mapping[str, float], kind="norms"):
             self.nonfinite = tuple(self._keys(wrong))
 
     def _keys(self, leaves: list[int]) -> list[str]:
-        """The paths of leaves in this tree, which may be a part that has not their first names."""
+        """The paths of leaves in this tree, which may be a part without their first names."""
         columns = self._tree.columns
         if not columns.ties:
             return columns.keys(leaves)

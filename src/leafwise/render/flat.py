@@ -4,7 +4,7 @@ from typing import Any
 
 from leafwise.core.outline import Doc, Line, Span
 from leafwise.iterate.flat import Flat
-from leafwise.render.outline import MAX_LINES
+from leafwise.render.outline import MAX_LINES, cut
 from leafwise.render.phrases import plural
 from leafwise.render.table import TableRows
 
@@ -25,8 +25,7 @@ def lower(flat: Flat, *, full: bool = False) -> Doc:
     )
     footer: list[tuple[Span, ...]] = []
     if not full and len(lines) > MAX_LINES - 3:
-        footer.append((Span(f"… {len(lines) - MAX_LINES + 3:,} more; text(full=True) shows all", "dim"),))
-        lines = lines[: MAX_LINES - 3]
+        lines = cut(iter(lines), MAX_LINES - 3)
     counts = f"{plural(leaves, 'leaf', 'leaves')}, {plural(size, 'parameter', 'parameters')}"
     footer.append((Span(f"{counts} in {plural(len(vectors), 'vector', 'vectors')}"),))
     if flat.is_undone:

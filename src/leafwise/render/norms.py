@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.core.outline import Doc, Line, Span
 from leafwise.core.path import listed
 from leafwise.iterate.clipping import Norms
-from leafwise.render.outline import MAX_LINES
+from leafwise.render.outline import MAX_LINES, cut
 from leafwise.render.phrases import plural
 from leafwise.render.table import TableRows
 
@@ -14,11 +14,10 @@ from leafwise.render.table import TableRows
 def lower(norms: Norms, *, full: bool = False) -> Doc:
     """A line for each gradient, the largest first."""
     largest_first = sorted(norms.items(), key=lambda item: -item[1] if item[1] == item[1] else -math.inf)
-    shown = largest_first if full else largest_first[: MAX_LINES - 4]
-    lines = [Line(0, (Span(path, "name"),), (Span(f"{norm:.4g}", "number"),)) for path, norm in shown]
+    lines = [Line(0, (Span(path, "name"),), (Span(f"{norm:.4g}", "number"),)) for path, norm in largest_first]
+    if not full and len(lines) > MAX_LINES - 4:
+        lines = cut(iter(lines), MAX_LINES - 4)
     footer: list[tuple[Span, ...]] = []
-    if len(shown) < len(norms):
-        footer.append((Span(f"… {len(norms) - len(shown):,} more; text(full=True) shows all", "dim"),))
     gradients = plural(len(norms), "gradient", "gradients")
     footer.append((Span(f"{gradients} · total norm before clipping {norms.total:.4g}"),))
     if norms.nonfinite:

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from leafwise.core.outline import Doc, Line, Span
-from leafwise.render.outline import MAX_LINES
+from leafwise.render.outline import MAX_LINES, cut
 from leafwise.render.phrases import plural
 from leafwise.render.table import TableRows
 from leafwise.share.uses import Uses
@@ -20,8 +20,7 @@ def lower(uses: Uses, *, full: bool = False) -> Doc:
             lines += [Line(1, (Span(str(use)),), (Span(f"{norm:.4g}", "number"),)) for use, norm in norms.items()]
     footer: list[tuple[Span, ...]] = []
     if not full and len(lines) > MAX_LINES - 3:
-        footer.append((Span(f"… {len(lines) - MAX_LINES + 3:,} more; text(full=True) shows all", "dim"),))
-        lines = lines[: MAX_LINES - 3]
+        lines = cut(iter(lines), MAX_LINES - 3)
     used = sum(bool(norms) for norms in account.values())
     count = sum(map(len, account.values()))
     if count:

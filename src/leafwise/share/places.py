@@ -46,13 +46,7 @@ def nodes_matching(tree: Tree, where: Any) -> list[int]:
         names = where.names[len(above) :] if where.names[: len(above)] == above else where.names
         where = ".".join(map(quote, names))
     nodes = Glob(where).nodes(tree.columns, tree.root) if isinstance(where, str) and where else []
-    return nodes if tree.is_whole else [node for node in nodes if rows_below(tree, node)]
-
-
-def rows_below(tree: Tree, node: int) -> list[int]:
-    """The rows of a tree, which may be a selection, that are below a node."""
-    below = range(*tree.columns.row_ranges[node])
-    return list(below) if tree.is_whole else [row for row in tree.rows if row in below]
+    return nodes if tree.is_whole else [node for node in nodes if tree.rows_below(node)]
 
 
 def nothing_matches(tree: Tree, where: Any) -> PathError:

@@ -10,7 +10,7 @@ from leafwise.core.path import Path
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, TieError
-from leafwise.share.places import check_keep, nodes_matching, nothing_matches, query_text, rows_below, rows_matching
+from leafwise.share.places import check_keep, nodes_matching, nothing_matches, query_text, rows_matching
 from leafwise.share.tie_requests import TieRequest, make_ties
 
 M = TypeVar("M")
@@ -208,5 +208,5 @@ def _rows_by_name(t: Tree, node: int) -> dict[str, int]:
     """The rows of parameters and persistent buffers below a node, by their paths relative to it."""
     columns = t.columns
     prefix = len(columns.node_text(node)) + 1 if columns.node_text(node) else 0
-    rows = rows_below(t, node)
+    rows = t.rows_below(node)
     return {columns.row_text(row)[prefix:]: row for row in rows if columns.row_kinds[row] != "transient"}

@@ -14,7 +14,6 @@ from leafwise.share.places import (
     part_of,
     place_of,
     query_text,
-    rows_below,
     rows_by_home,
     rows_matching,
 )
@@ -57,7 +56,7 @@ def _untied(t: Tree, where: Any) -> Any:
                 f"cannot untie {columns.node_text(node)}: it is in {outer}, which is used in several places itself; "
                 f'lw.untie(model, "{outer}") gives that place a module of its own'
             )
-        if len(rows_below(t, node)) < len(range(*columns.row_ranges[node])):
+        if len(t.rows_below(node)) < len(range(*columns.row_ranges[node])):
             raise TieError(
                 f"cannot untie {columns.node_text(node)}: it is a module that is used in several places, and only some "
                 f'of its leaves are selected; lw.untie(model, "{columns.node_text(node)}") copies the whole module'

@@ -138,12 +138,11 @@ class TorchTying(Tying):
             if bond is not None and _has_other_source(bond, group):
                 keep_before = bond.keep
                 bond.dissolve()  # the ops of the group are relative to its own source
-                bond = Bond(keep_before)
-                is_renewed = True
+                bond = None
             else:
-                is_renewed = False
-            new = bond is None or is_renewed
-            bond = bond or Bond(keep)
+                keep_before = None
+            new = bond is None
+            bond = bond or Bond(keep_before)
             if keep is not None:
                 bond.keep = keep
             if not new and is_view(group.places[0].owner, group.places[0].name):
@@ -173,10 +172,7 @@ class TorchTying(Tying):
                 if _has_views(bond) or (slots is not None and slot and (id(keeper.owner()), slot.name) not in slots):
                     continue
                 checkers += [module for checker in bond.checkers if (module := checker()) is not None]
-                keeper.bonds = [membership for membership in keeper.bonds if membership != (bond, number)]
-                bond.remove(number)
-                if len(bond.members) < 2 or bond.source < 0:
-                    bond.dissolve()
+                _leave(keeper, bond, number)
         _tidy([*objects, *checkers])
         return root
 
@@ -321,12 +317,17 @@ def _leave_bonds(place: Place) -> bool:
     for bond, number in bonds_at(place.owner, place.name):
         was_intact = bond.intact(number)
         keeper: TieKeeper = keeper_of(place.owner)
-        keeper.bonds = [membership for membership in keeper.bonds if membership != (bond, number)]
-        bond.remove(number)
-        if len(bond.members) < 2 or bond.source < 0:
-            bond.dissolve()
+        _leave(keeper, bond, number)
         keeper.remove_if_idle()
     return was_intact
+
+
+def _leave(keeper: TieKeeper, bond: Bond, number: int) -> None:
+    """Removes one name from a bond, and dissolves the bond if one name is left."""
+    keeper.bonds = [membership for membership in keeper.bonds if membership != (bond, number)]
+    bond.remove(number)
+    if len(bond.members) < 2 or bond.source < 0:
+        bond.dissolve()
 
 
 def _leads_through(keeper: TieKeeper, key: str, owner: nn.Module, name: str) -> bool:
