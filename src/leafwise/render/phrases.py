@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
 
 _VALUE_CHARS = 60
@@ -32,6 +33,8 @@ def bytes_text(count: int) -> str:
 def value_text(value: Any) -> str:
     """A plain value on one line; other objects by the name of their type."""
     readable = isinstance(value, str | int | float | complex | bool | bytes | list | tuple | range | None)
+    if isinstance(value, Opaque):
+        return repr(value)
     if not readable and not _is_small(value):
         return f"<{escape(type(value).__name__)}>"
     if isinstance(value, list | tuple):
