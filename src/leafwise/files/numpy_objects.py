@@ -138,7 +138,8 @@ class JoblibArray(UnfinishedArray):
     def finished(self, state: Any, stream: PickleStream) -> Any:
         if not isinstance(state, dict):
             raise UnpicklingError("an array of joblib has an unexpected state")
-        shape, dtype, order = state.get("shape"), state.get("dtype"), state.get("order")
+        shape: Any = state.get("shape")
+        dtype, order = state.get("dtype"), state.get("order")
         plain = dtype.plain() if isinstance(dtype, NumpyDtype) else None
         if not isinstance(dtype, NumpyDtype) or plain is None or not is_shape(shape):
             raise UnpicklingError(
