@@ -85,18 +85,17 @@ def _problems(t: lw.Tree, arrays: dict[str, Any], written: Written) -> list[str]
 
 def _plain_problems(t: lw.Tree, truth: Truth) -> list[str]:
     values = {
-        ".".join((*path.names, *below)): value
-        for path, content in t.scalars.items()
+        ".".join((key, *below)): value
+        for key, _, _, content in t.columns.scalar_items(t.root)
         for below, value in plain_values(content)
     }
-    missing = [
-        f"{path} = {value!r:.60} is not in the tree" for path, value in truth.plain.items() if path not in values
-    ]
-    return missing + [
-        f"{path} is {values[path]!r:.60}, and was saved as {value!r:.60}"
-        for path, value in truth.plain.items()
-        if path in values and repr(values[path]) != repr(value)
-    ]
+    problems = []
+    for path, value in truth.plain.items():
+        if path not in values:
+            problems.append(f"{path} = {value!r:.60} is not in the tree")
+        elif repr(values[path]) != repr(value):  # which also compares types, and nan
+            problems.append(f"{path} is {values[path]!r:.60}, and was saved as {value!r:.60}")
+    return problems
 
 
 def _bits(leaf: Any) -> Bits:

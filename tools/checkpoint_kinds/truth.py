@@ -36,8 +36,8 @@ def _digest(data: bytes) -> str:
 
 @dataclass
 class Truth:
-    """`arrays`: path → bits. `plain`: path → number, text, or list of these. `ties`: sets of paths with the same elements
-    in memory. `modules`: path → class name.
+    """`arrays`: path → bits. `plain`: path → number, text, or list of these. `ties`: sets of paths with the same
+    elements in memory. `modules`: path → class name.
 
     Paths are joined by dots. A key such as a class is `*`, since it has no natural spelling.
     """
@@ -70,7 +70,7 @@ class Truth:
 
 
 def plain_values(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yields the plain values in nested containers, with their paths. A list of nothing but plain values is one value."""
+    """Yields the plain values in nested containers, with their paths. A list of plain values is one value."""
     if type(value) in _SCALARS:
         yield path, value
     elif isinstance(value, list | tuple):
@@ -81,7 +81,11 @@ def plain_values(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
                 yield from plain_values(item, (*path, str(number)))
     elif type(value) in (dict, OrderedDict, defaultdict, Namespace):
         for key, item in (vars(value) if isinstance(value, Namespace) else value).items():
-            yield from plain_values(item, (*path, _key(key)))
+            below = (*path, _key(key))
+            if type(item) in _SCALARS:  # without another generator, because there may be millions
+                yield below, item
+            else:
+                yield from plain_values(item, below)
 
 
 _SCALARS = (str, bytes, int, float, complex, bool, type(None))
@@ -104,12 +108,13 @@ def _walk(value: Any, path: tuple[str, ...], above: set[int]) -> Iterator[tuple[
             yield from _walk(item, (*path, key), above)
 
 
+# There may be millions of these, and there are no arrays in them.
 _PLAIN = (str, bytes, int, float, complex, type(None), type)
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        yield from ((_key(key), item) for key, item in value.items())
+        yield from ((_key(key), item) for key, item in value.items() if not isinstance(item, _PLAIN))
     elif isinstance(value, list | tuple | deque):
         if not all(isinstance(item, int | str) for item in value):  # there may be millions
             yield from ((str(number), item) for number, item in enumerate(value))
