@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help run test messages faults fuzz check docs format bench variants matrix sweep metaloads renames timmrules optimizers ties alarms \
-	wheel clean
+	kinds wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ optimizers: $(VENV)/dev.stamp  ## Resume runs with every optimizer of torch, tim
 alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and the planted faults it finds (minutes)
 	@$(BIN)/python -m tools.alarms
 
+kinds: build/kinds/stamp  ## Open 36 kinds of checkpoints, written by the tools that people use (minutes)
+	@PYTHONPATH=src build/kinds/bin/python -m tools.checkpoint_kinds
+
 wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and check the wheel in an empty environment
 	@rm -rf dist build/wheel && $(BIN)/python -m build --outdir dist . > /dev/null
 	@$(PYTHON) -m venv build/wheel
@@ -94,4 +97,14 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@$(PIP) install --constraint constraints.txt --group dev --group ecosystem
 	@$(PIP) install --constraint constraints.txt --no-deps timm
+	@touch $@
+
+# The tools whose checkpoints `make kinds` opens are in an environment of their own, which also sees the packages of $(VENV). They are
+# installed without what they ask for, which includes other versions of torch; the first list has what they import.
+KINDS_PIP := build/kinds/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+build/kinds/stamp: $(VENV)/dev.stamp
+	@rm -rf build/kinds && $(BIN)/python -m venv build/kinds
+	@readlink -f $(VENV)/lib/python*/site-packages > build/dev.pth && mv build/dev.pth build/kinds/lib/python*/site-packages
+	@$(KINDS_PIP) addict einops hjson matplotlib msgpack ninja opencv-python-headless py-cpuinfo 'setuptools<80' termcolor wheel yapf
+	@MMCV_WITH_OPS=0 DS_BUILD_OPS=0 $(KINDS_PIP) --no-deps --no-build-isolation deepspeed mmcv mmengine ultralytics ultralytics-thop
 	@touch $@

@@ -1,4 +1,4 @@
-"""Imports timm even if torchvision is not installed, as with a CPU build of torch."""
+"""Imports timm and other libraries even if torchvision is not installed, as with a CPU build of torch."""
 
 import sys
 import warnings
@@ -13,7 +13,7 @@ from typing import Any
 def import_timm() -> Any:
     """Imports timm. From torchvision, it imports image transforms, datasets and a frozen batch norm, which are not
     needed to build models and optimizers."""
-    with warnings.catch_warnings(), _torchvision():
+    with warnings.catch_warnings(), torchvision_if_absent():
         warnings.simplefilter("ignore")
         import timm
         import timm.optim
@@ -30,11 +30,12 @@ class _Absent(ModuleType):
 
 
 _MODES = ("NEAREST", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS")  # interpolation modes that timm lists
-_PARTS = ("", ".ops", ".ops.misc", ".transforms", ".transforms.functional", ".datasets")
+_PARTS = ("", ".ops", ".ops.misc", ".transforms", ".transforms.functional", ".datasets", ".models")
 
 
 @contextmanager
-def _torchvision() -> Iterator[None]:
+def torchvision_if_absent() -> Iterator[None]:
+    """Puts modules of empty classes in the place of torchvision's, if it is not installed, for imports."""
     if find_spec("torchvision") is not None:
         yield
         return

@@ -1,0 +1,123 @@
+"""Opens a checkpoint with leafwise, and compares it with the truth."""
+
+import re
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tools.checkpoint_kinds.kind import Kind, Written
+from tools.checkpoint_kinds.truth import Bits, Truth, plain_values
+
+import leafwise as lw
+
+
+class Outcome(NamedTuple):
+    """`refused` is the reason why a checkpoint does not open; `problems` are disagreements with the truth."""
+
+    kind: Kind
+    refused: str = ""
+    problems: tuple[str, ...] = ()
+    arrays: int = 0
+    ties: int = 0
+    optimizer: int = 0
+    opaque: tuple[str, ...] = ()
+
+
+def missing(kind: Kind) -> list[str]:
+    """The modules that a kind needs and that are not installed."""
+    return [module for module in kind.extra if find_spec(module) is None]
+
+
+def outcome(kind: Kind, folder: Path) -> Outcome:
+    """Writes a checkpoint of this kind, opens it, and compares."""
+    written = kind.write(folder)
+    try:
+        t = lw.open(written.path)
+    except lw.Error as error:
+        return Outcome(kind, refused=str(error).replace(str(written.path), written.path.name).splitlines()[0])
+    with t:
+        arrays = {".".join(path.names): leaf for leaf in t for path in leaf.paths}
+        state = [path for path in arrays if _is_below(path, written.optimizer)]
+        return Outcome(
+            kind,
+            problems=tuple(_problems(t, arrays, written)),
+            arrays=len(arrays),
+            ties=len(t.ties),
+            optimizer=len(state),
+            opaque=opaque_classes(t),
+        )
+
+
+def opaque_classes(t: lw.Tree) -> tuple[str, ...]:
+    """The classes of the objects that were not loaded, each once."""
+    return tuple(dict.fromkeys(class_name for _, class_name in getattr(t, "opaque", ())))
+
+
+def _is_below(path: str, above: str | None) -> bool:
+    return above is not None and fnmatchcase(path, f"{above}.*")
+
+
+def _problems(t: lw.Tree, arrays: dict[str, Any], written: Written) -> list[str]:
+    truth = written.truth
+    places = _places(truth.arrays, list(arrays))
+    problems = [f"{path} is not in the tree" for path in truth.arrays if path not in places]
+    problems += [f"{path} is in the tree, but not in the object" for path in arrays if path not in places.values()]
+    for path, place in places.items():
+        bits = _bits(arrays[place])
+        if bits != truth.arrays[path]:
+            problems.append(f"{path} is {bits}, and was saved as {truth.arrays[path]}")
+    ties = {frozenset(".".join(name.path.names) for name in tie.names) for tie in t.ties}
+    expected = {frozenset(places.get(path, path) for path in tie) for tie in truth.ties}
+    problems += [f"{' and '.join(sorted(tie))} are not tied" for tie in expected - ties]
+    problems += [f"{' and '.join(sorted(tie))} are tied, but were not" for tie in ties - expected]
+    problems += _plain_problems(t, truth)
+    types = {".".join(node.path.names): node.type for node in t.nodes}
+    for path, class_name in truth.modules.items():
+        shown = types.get(path, "absent").rpartition(".")[2]
+        if shown != class_name:
+            problems.append(f"the module {path or 'at the root'} is {shown}, and was saved as {class_name}")
+    problems += [f"{name} is not listed as opaque" for name in written.opaque if name not in opaque_classes(t)]
+    if written.optimizer and not any(_is_below(path, written.optimizer) for path in arrays):
+        problems.append(f"there is no optimizer state at {written.optimizer}")
+    return problems
+
+
+def _plain_problems(t: lw.Tree, truth: Truth) -> list[str]:
+    values = {
+        ".".join((key, *below)): value
+        for key, _, _, content in t.columns.scalar_items(t.root)
+        for below, value in plain_values(content)
+    }
+    problems = []
+    for path, value in truth.plain.items():
+        if path not in values:
+            problems.append(f"{path} = {value!r:.60} is not in the tree")
+        elif repr(values[path]) != repr(value):  # which also compares types, and nan
+            problems.append(f"{path} is {values[path]!r:.60}, and was saved as {value!r:.60}")
+    return problems
+
+
+def _bits(leaf: Any) -> Bits:
+    try:
+        array = leaf.numpy()
+    except lw.Error as error:
+        return Bits(f"unreadable: {error}", leaf.shape, "")
+    return Bits.of(array)._replace(dtype=leaf.dtype, shape=leaf.shape)
+
+
+def _places(expected: dict[str, Bits], paths: list[str]) -> dict[str, str]:
+    """Expected path → path in the tree. A `*` in an expected path stands for any text, and must be unambiguous."""
+    places = {path: path for path in expected if path in set(paths)}
+    left = [path for path in paths if path not in places]
+    for path in expected:
+        if "*" in path:
+            matches = [place for place in left if fnmatchcase(place, path)]
+            if len(matches) == 1:
+                places[path] = matches[0]
+    return places
+
+
+def shortened(text: str, limit: int = 120) -> str:
+    text = re.sub(r"^'[^']*'( at byte [\d,]+)?: (the pickle cannot be read: )?", "", text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
