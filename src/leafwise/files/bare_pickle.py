@@ -5,7 +5,7 @@ from leafwise.files.pickle_objects import TruncatedPickleError
 from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import TABLE
-from leafwise.files.unpickler import Unpickler
+from leafwise.files.unpickler import Unpickler, truncated_pickle
 
 _TABLE = {**TABLE, **JOBLIB_TABLE}
 
@@ -18,7 +18,7 @@ def read(source: Source) -> StoredFile:
         while machine.at < source.size:
             contents.append(machine.run())
     except TruncatedPickleError:
-        raise source.error(source.size, "the pickle ends early; was the download cut off?") from None
+        raise truncated_pickle(source, source.size) from None
     joblib = any(name.startswith("joblib.") for name in source.pickle_names)
     content = contents[0] if len(contents) == 1 else contents
     return StoredFile(source, "joblib" if joblib else "pickle", content)

@@ -22,7 +22,7 @@ from leafwise.files.source import PartSource, Source
 from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import TABLE, TorchDtype
 from leafwise.files.torch_zip import entries, unpickled
-from leafwise.files.unpickler import Unpickler
+from leafwise.files.unpickler import Unpickler, truncated_pickle
 
 _METADATA = "torch.distributed.checkpoint.metadata"
 _PIECE = 600  # bytes of memory for a piece
@@ -61,9 +61,11 @@ def read(folder: Folder) -> StoredFile:
     """Opens the folder; only `.metadata` is read."""
     source = folder.open(".metadata")
     try:
-        content = Unpickler(bytes(source.read(0, source.size)), DCP_TABLE, None, source.error, source.limits).run()
+        content = Unpickler(
+            bytes(source.read(0, source.size)), DCP_TABLE, None, source.error, source.limits, names=source.pickle_names
+        ).run()
     except TruncatedPickleError:
-        raise source.error(source.size, "the pickle ends early; was the file cut off?") from None
+        raise truncated_pickle(source, source.size) from None
     if not isinstance(content, Opaque) or content.class_name != "Metadata":
         raise source.error(0, "the pickle does not describe a checkpoint")
     tensors, storage_data = content.get("state_dict_metadata"), content.get("storage_data")

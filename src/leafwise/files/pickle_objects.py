@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from leafwise.core.opaque import Opaque
+from leafwise.core.path import escape
 from leafwise.files.arrays import Storage
 
 SCALARS = (str, int, float, complex, bool, bytes, type(None))
@@ -16,8 +17,8 @@ class GlobalName(str):
     __slots__ = ("make",)
     make: Callable[..., Any]
 
-    def __new__(cls, module: str, name: str, make: Callable[..., Any]) -> "GlobalName":
-        global_name = super().__new__(cls, f"{module}.{name}")
+    def __new__(cls, full_name: str, make: Callable[..., Any]) -> "GlobalName":
+        global_name = super().__new__(cls, full_name)
         global_name.make = make
         return global_name
 
@@ -82,6 +83,9 @@ class StoredDeque(deque[Any]):
     value."""
 
     is_node = False
+
+    def __repr__(self) -> str:
+        return escape(repr(deque(self, self.maxlen)))
 
 
 class UnpicklingError(Exception):

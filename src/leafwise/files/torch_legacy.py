@@ -8,7 +8,7 @@ from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import TABLE, TypedStorage
 from leafwise.files.torch_zip import MAX_PICKLE, element_size, storage_reference
-from leafwise.files.unpickler import Unpickler
+from leafwise.files.unpickler import Unpickler, truncated_pickle
 
 MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _FIRST = 1 << 16  # bytes that are read first; the pickles are rarely longer
@@ -40,7 +40,7 @@ def read(source: Source) -> StoredFile:
             return StoredFile(source, "PyTorch, before 1.6", _content(source, data))
         except TruncatedPickleError:
             if length >= min(source.size, MAX_PICKLE):
-                raise source.error(length, "the pickle ends early; was the download cut off?") from None
+                raise truncated_pickle(source, length) from None
             length = min(length * 8, source.size)
             limits.bytes, limits.steps = before  # everything is read again
 

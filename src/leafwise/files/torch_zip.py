@@ -14,7 +14,7 @@ from leafwise.files.pickled_content import ContentOf, content_of
 from leafwise.files.source import Source, SourceStream
 from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import QUANTIZED, TABLE, StorageType, TypedStorage
-from leafwise.files.unpickler import Unpickler
+from leafwise.files.unpickler import Unpickler, truncated_pickle
 
 MAX_PICKLE = 1 << 30
 _HEADER = 30  # bytes in the fixed part of the header of an entry
@@ -155,7 +155,7 @@ def unpickled(
     try:
         content = machine.run()
     except TruncatedPickleError:
-        raise source.error(place.start + len(data), "the pickle ends early; was the file cut off?") from None
+        raise truncated_pickle(source, place.start + len(data)) from None
     if big_endian:
         raise source.error(
             0, "the file was written on a big-endian machine; load it with PyTorch and save it again here"

@@ -44,8 +44,10 @@ from leafwise.files.pickle_objects import (
 )
 from leafwise.files.pickled_content import ContentOf, content_of
 from leafwise.files.source import Source
+from leafwise.files.suspects import warning_text
 
 _STOP = 0x2E
+_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _MAX_MARKS = 100_000  # marks that may be open at once
 _MAX_NUMBER = 1024  # bytes that an int may have
 _MAX_LINE = 1 << 20  # bytes of an argument that ends with its line
@@ -107,7 +109,7 @@ class Unpickler:
             check_size(value, self._limits, self._content_of)
             return value
         except (UnpicklingError, LimitError) as error:
-            raise self._error(self.at, f"the pickle cannot be read: {error}") from error
+            raise self._error(self.at, f"the pickle cannot be read: {error}{warning_text(self.names)}") from error
         except (FileError, TruncatedPickleError):
             raise
         except MemoryError as error:
@@ -123,7 +125,7 @@ class Unpickler:
             struct.error,
         ) as error:
             reason = f"{type(error).__name__}: {ascii(str(error)[:200])[:200]}"
-            raise self._error(self.at, f"the pickle is not valid here ({reason})") from error
+            raise self._error(self.at, f"the pickle is not valid here ({reason}){warning_text(self.names)}") from error
 
     def _run(self) -> Any:  # noqa: C901
         # The hot loop of opening a pickle. The most common opcodes of checkpoints are handled right here, which is
@@ -510,7 +512,8 @@ class Unpickler:
         self._limits.spend_steps(LOOKUP_STEPS)
         known = self._known.get((module, name))
         if known is None:
-            full_name = f"{module[:_MAX_NAME]}.{name[:_MAX_NAME]}"
+            # Older protocols write the module names of Python 2.
+            full_name = f"{_RENAMED.get(module, module)[:_MAX_NAME]}.{name[:_MAX_NAME]}"
             self._limits.spend_bytes(OBJECT_BYTES + DICT_ENTRY_BYTES + 8 * len(full_name))
             self.names.setdefault(full_name, self._base + self._at)
             make = self._table.get((module, name))
@@ -519,7 +522,7 @@ class Unpickler:
                     f"it contains the Python class or function {ascii(full_name)[1:-1][:200]}, which leafwise does not "
                     "load; if you trust the file, load it with PyTorch and save only its tensors and plain values"
                 )
-            known = Opaque(full_name) if make is None else GlobalName(module, name, make)
+            known = Opaque(full_name) if make is None else GlobalName(full_name, make)
             self._known[module, name] = known
         return known
 
@@ -626,6 +629,11 @@ class Unpickler:
         if self._persistent is None:
             raise UnpicklingError("it refers to an object outside of the pickle")
         self._push(self._persistent(reference))
+
+
+def truncated_pickle(source: Source, offset: int) -> FileError:
+    """The error for a pickle that does not end."""
+    return source.error(offset, f"the pickle ends early; was the file cut off?{warning_text(source.pickle_names)}")
 
 
 def _number(text: bytes) -> int:

@@ -1,5 +1,6 @@
 """Counts, sizes and plain values as text."""
 
+from collections import deque
 from typing import Any
 
 from leafwise.core.opaque import Opaque
@@ -48,6 +49,6 @@ def value_text(value: Any) -> str:
 
 def _is_small(value: Any) -> bool:
     """Whether a value of another type has a short repr: a NumPy scalar, or a small set or dict."""
-    if type(value) in (set, frozenset, dict):
+    if isinstance(value, deque) or type(value) in (set, frozenset, dict):
         return len(value) < _VALUE_CHARS
     return type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
