@@ -1,5 +1,6 @@
 """Checkpoints of every format, written by the real writers."""
 
+import pickle
 import struct
 import warnings
 from collections.abc import Callable
@@ -36,6 +37,14 @@ def torch_zip(path: Path, state: Any) -> None:
 
 def torch_legacy(path: Path, state: Any) -> None:
     torch.save(state, path, _use_new_zipfile_serialization=False)
+
+
+def pickled(path: Path, state: Any) -> None:
+    path.write_bytes(pickle.dumps(state))
+
+
+def pickled_numpy(path: Path, state: Arrays) -> None:
+    path.write_bytes(pickle.dumps({name: value.numpy() for name, value in state.items()}, protocol=2))
 
 
 def npz(path: Path, state: Arrays) -> None:
@@ -112,6 +121,8 @@ WRITERS: dict[str, Writer] = {
     "safetensors": safetensors,
     "torch zip": torch_zip,
     "torch legacy": torch_legacy,
+    "pickle": pickled,
+    "pickle of NumPy arrays": pickled_numpy,
     "npz": npz,
     "npz compressed": npz_compressed,
     "DCP": distributed,

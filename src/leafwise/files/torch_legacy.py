@@ -56,7 +56,9 @@ def content(source: Source) -> Any:
 def _content(source: Source, data: bytes) -> Any:
     storages: dict[str, _DeferredStorage] = {}
 
-    def storage(reference: Any) -> TypedStorage:
+    def storage(reference: Any) -> Any:
+        if isinstance(reference, tuple) and len(reference) == 4 and reference[0] == "module":
+            return reference[1]  # the class of a module; its source code, which follows, is not used
         kind, key, count = storage_reference(reference)
         if len(reference) > 5 and reference[5] is not None:
             raise UnpicklingError(

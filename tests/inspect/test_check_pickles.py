@@ -1,0 +1,111 @@
+"""`lw.check` lists what other programs would call if they loaded a file."""
+
+import datetime
+import json
+import os
+import pickle
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.hostile import files
+from torch import nn
+
+import leafwise as lw
+from leafwise.cli import main
+
+
+class Call:
+    """Calls a function with some arguments when it is unpickled."""
+
+    def __init__(self, function: Any, *args: Any) -> None:
+        self.call = function, args
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+DANGEROUS = {
+    "os": (os.system, "true"),
+    "eval": (eval, "1"),
+    "subprocess": (subprocess.run, ["true"]),
+    "runpy": (__import__("runpy").run_path, "x"),
+    "torch.hub": (torch.hub.load, "x"),
+    "open": (open, "x"),
+    "import": (__import__, "x"),
+    "socket": (__import__("socket").create_connection, "x"),
+    "remove": (os.remove, "x"),
+}
+
+
+@pytest.mark.parametrize("name", DANGEROUS)
+@pytest.mark.parametrize("zipped", [True, False])
+def test_functions_that_run_code_are_errors(name: str, zipped: bool, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    content = {"w": torch.ones(2), "extra": {"x": Call(*DANGEROUS[name])}}
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    findings = lw.check(path)
+    assert [(finding.code, finding.path) for finding in findings.errors] == [("LW701", "extra.x")]
+    called = DANGEROUS[name][0]
+    assert called.__name__ in findings.errors[0].message
+    assert main(["check", str(path), "--fail", "error"]) == 1
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_every_known_gadget_is_reported_or_refused(protocol: int, tmp_path: Path) -> None:
+    harmless = {"functools", "pickle of", "dtype"}
+    for name, data in files.gadgets(tmp_path).items():
+        if not name.endswith(str(protocol)):
+            continue
+        (tmp_path / "model.pt").write_bytes(files.in_zip(data))
+        try:
+            findings = lw.check(tmp_path / "model.pt")
+        except lw.Error:
+            continue
+        assert findings.of("LW70") or name.split()[0] in harmless, name
+
+
+def test_unknown_classes_are_warnings_by_package_and_known_ones_are_notes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"w": torch.ones(2), "when": datetime.date(2026, 1, 1), "call": Call(json.loads, "1")}, path)
+    findings = lw.check(path)
+    assert [(finding.code, finding.level, finding.path) for finding in findings] == [
+        ("LW702", "warning", "call"),
+        ("LW703", "note", "when"),
+    ]
+    assert "would import json and call json.loads" in findings[0].message
+    assert main(["check", str(path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["counts"] == {"error": 0, "warning": 1, "note": 1}
+    assert main(["check", str(path), "--fail", "error"]) == 0
+
+
+def test_ordinary_checkpoints_have_no_such_findings(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}
+    for zipped in (True, False):
+        torch.save(content, tmp_path / "model.pt", _use_new_zipfile_serialization=zipped)
+        assert not lw.check(tmp_path / "model.pt").of("LW7")
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps({"w": np.ones(3), "t": torch.ones(2)}))
+    assert not lw.check(tmp_path / "model.pkl").of("LW7")
+    lw.save(model, tmp_path / "model.safetensors")
+    assert not lw.check(tmp_path / "model.safetensors").of("LW7")
+
+
+def test_a_pickle_that_cannot_be_read_still_says_what_it_would_call(tmp_path: Path) -> None:
+    data = pickle.dumps([Call(os.system, "true"), 1])
+    for damaged in (data[:-1], data[:-1] + b"\xff."):
+        (tmp_path / "model.pkl").write_bytes(damaged)
+        with pytest.raises(lw.FileError, match=r"do not load it with other programs: it would call posix\.system"):
+            lw.check(tmp_path / "model.pkl")
+
+
+def test_arrays_of_objects_are_warnings(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", w=np.ones(2), objects=np.array([1, "x"], dtype=object))
+    findings = lw.check(tmp_path / "a.npz", select="LW7")
+    assert [(finding.code, finding.path) for finding in findings] == [("LW702", "objects")]
