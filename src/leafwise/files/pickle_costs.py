@@ -17,6 +17,7 @@ MAX_OBJECT_DEPTH = 1_000  # nested containers and opaque objects
 CONTAINERS = (dict, list, tuple, set, deque)
 _NESTING = (*CONTAINERS, frozenset, Opaque)
 _NUMBERS = frozenset({int, float, bool, complex, type(None)})
+_FLAT = _NUMBERS | {str, bytes}
 
 SLOT_BYTES = 9  # a place on the stack, or in a list
 DICT_ENTRY_BYTES = 60
@@ -105,8 +106,9 @@ class _Survey:
             stack.append((container, depth, True))
             # What is inside an opaque object is not printed with what is outside, so it may again be as deep.
             deeper = 1 if isinstance(container, Opaque) else depth + 1
-            below = {id(item): item for item in inside if isinstance(item, _NESTING)}
-            stack += [(item, deeper, False) for item in below.values()]
+            # Nothing is inside an empty container. Modules have a dozen of them, for their hooks.
+            below = {id(item): item for item in inside if item.__class__ not in _FLAT and item}
+            stack += [(item, deeper, False) for item in below.values() if isinstance(item, _NESTING)]
         limits.spend_bytes(self.total)
         limits.spend_repeats(self.total - self.once)
 

@@ -19,7 +19,8 @@ from leafwise.files.pickle_objects import (
 )
 
 
-def _mapping(*args: Any) -> dict[Any, Any]:
+def make_dict(*args: Any) -> dict[Any, Any]:
+    """A table entry for dicts. Their items usually follow in the pickle."""
     if not args or args == ([],):
         return {}
     pairs = args[0]
@@ -146,14 +147,14 @@ def class_text(kind: Any) -> str:
 
 
 PYTHON_TABLE: Table = {
-    ("collections", "OrderedDict"): _mapping,
+    ("collections", "OrderedDict"): make_dict,
     ("collections", "defaultdict"): _default_mapping,
     ("collections", "Counter"): _counter,
     ("collections", "deque"): _deque,
     ("builtins", "set"): sequence(set),
     ("builtins", "frozenset"): sequence(frozenset),
     ("builtins", "list"): sequence(list),
-    ("builtins", "dict"): _mapping,
+    ("builtins", "dict"): make_dict,
     ("builtins", "complex"): _complex,
     ("builtins", "bytearray"): _bytes,
     ("builtins", "bytes"): _bytes,

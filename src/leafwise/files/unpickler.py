@@ -43,6 +43,7 @@ from leafwise.files.pickle_objects import (
     shown,
 )
 from leafwise.files.pickled_content import ContentOf, content_of
+from leafwise.files.python_objects import make_dict
 from leafwise.files.source import Source
 from leafwise.files.suspects import warning_text
 
@@ -54,6 +55,7 @@ _MAX_LINE = 1 << 20  # bytes of an argument that ends with its line
 _MAX_NAME = 200  # characters of a module or a class that are kept
 _WINDOW = 1 << 20  # bytes that are read at a time, if the pickle is not in memory
 _MARGIN = 16  # bytes; every opcode whose length is fixed is shorter
+_HOOKS_BYTES = 180  # an empty dict, and its place in the memo and on the stack
 _LONG_BYTES = 1 << 16  # longer bytes objects stay in the file, if the pickle is not in memory
 
 
@@ -162,6 +164,26 @@ class Unpickler:
                 number = data[at]
                 stack.append(memo[number] if number < len(memo) else self._far_memo[number])
                 at += 1
+                # A module has a dozen empty OrderedDicts for its hooks: BINGET, EMPTY_TUPLE, REDUCE, LONG_BINPUT. These
+                # are most of the pickle of a whole model, so the four opcodes are handled as one.
+                while (
+                    at < edge - _MARGIN
+                    and data[at] == 0x68
+                    and data[at + 2] == 0x29
+                    and data[at + 3] == 0x52
+                    and data[at + 4] == 0x72
+                    and data[at + 1] < len(memo)
+                    and getattr(memo[data[at + 1]], "make", None) is make_dict
+                    and int.from_bytes(data[at + 5 : at + 9], "little") == len(memo)
+                ):
+                    room -= _HOOKS_BYTES
+                    stack.append({})
+                    memo.append(stack[-1])
+                    at += 9
+                    if data[at] != 0x68 or data[at + 1] >= len(memo):
+                        break
+                    stack.append(memo[data[at + 1]])  # the name of the next ones
+                    at += 2
             elif code == 0x6A:  # LONG_BINGET
                 number = int.from_bytes(data[at : at + 4], "little")
                 stack.append(memo[number] if number < len(memo) else self._far_memo[number])
@@ -212,6 +234,17 @@ class Unpickler:
                     room -= self._remember(len(memo) + len(self._far_memo), stack[-1])
                 else:
                     memo.append(stack[-1])
+            elif code == 0x7D:  # EMPTY_DICT
+                stack.append({})
+            elif code == 0x29:  # EMPTY_TUPLE
+                stack.append(())
+            elif code == 0x52 and not stack[-1] and getattr(stack[-2], "make", None) is make_dict:
+                # REDUCE that makes an empty OrderedDict, as for each kind of hook of a module.
+                stack.pop()
+                stack[-1] = {}
+                room -= _HOOKS_BYTES
+            elif code == 0x89:  # NEWFALSE
+                stack.append(False)
             elif code == 0x30 and stack:  # POP
                 stack.pop()
             elif code == _STOP:
@@ -669,7 +702,6 @@ _OPS: dict[int, Callable[[Unpickler], Any]] = {
     ord("1"): Unpickler._since_mark,
     ord("2"): lambda m: m._push(m._top()),
     0x88: lambda m: m._push(True),
-    0x89: lambda m: m._push(False),
     ord("I"): Unpickler._int,
     ord("L"): Unpickler._long,
     0x8A: Unpickler._long1,
@@ -689,9 +721,7 @@ _OPS: dict[int, Callable[[Unpickler], Any]] = {
     ord("a"): Unpickler._append,
     ord("e"): Unpickler._appends,
     ord("l"): lambda m: m._push(m._since_mark()),
-    ord(")"): lambda m: m._push(()),
     0x87: lambda m: m._tuple(3),
-    ord("}"): lambda m: m._push({}),
     ord("d"): Unpickler._dict,
     ord("s"): Unpickler._set_item,
     ord("u"): Unpickler._set_items,
