@@ -108,15 +108,22 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     trusted.add_argument(
         "--max-steps", type=int, metavar="N", help="refuse a file if listing it takes more steps than this"
     )
+    trusted.add_argument(
+        "--max-download",
+        type=int,
+        metavar="N",
+        help="refuse a file with more bytes than this if its web server can only send whole files",
+    )
 
 
 def _with_limits(options: argparse.Namespace) -> int:
-    if getattr(options, "max_bytes", None) is None and getattr(options, "max_steps", None) is None:
+    given = [getattr(options, name, None) for name in ("max_bytes", "max_steps", "max_download")]
+    if given == [None, None, None]:
         status: int = options.run(options)
         return status
     from leafwise.files.limits import allowing
 
-    with allowing(options.max_bytes, options.max_steps):
+    with allowing(*given):
         return int(options.run(options))
 
 

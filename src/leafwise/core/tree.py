@@ -74,7 +74,13 @@ def tree(source: Any) -> "Tree":
     return walked
 
 
-def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_steps: int | None = None) -> "Tree":
+def open(
+    path: "str | os.PathLike[str]",
+    *,
+    max_bytes: int | None = None,
+    max_steps: int | None = None,
+    max_download: int | None = None,
+) -> "Tree":
     """Opens a checkpoint: a file, a folder of files, or a URL. Only its header is read. Close it by using `with`.
 
     Reads safetensors, PyTorch's `.pt` and `.bin`, distributed checkpoints, `.npz` and `.npy`, GGUF and MXNet's
@@ -82,7 +88,8 @@ def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_st
 
     A file is refused if listing its leaves needs more than `max_bytes` of memory or `max_steps` steps of work. With the
     default limits, a file of 100 MB never takes more than a few seconds and 500 MB of memory, whatever it contains.
-    Raise the limits for a file that you trust.
+    Raise the limits for a file that you trust. If a web server can only send whole files, the file is downloaded to a
+    temporary file, unless it has more than `max_download` bytes (5 GB by default).
 
     >>> import numpy, tempfile, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +102,7 @@ def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_st
         raise WalkError(
             f"lw.open takes a path or a URL, not {type(path).__name__}; for an object in memory, use lw.tree"
         )
-    return tree(import_module(FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps))
+    return tree(import_module(FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps, max_download=max_download))
 
 
 class Tree(Table, kind="tree"):
