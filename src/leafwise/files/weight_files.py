@@ -46,12 +46,10 @@ class WeightFile(NamedTuple):
     stem: str  # "model" in model.fp16.safetensors
     variant: str  # "fp16" in model.fp16.safetensors
     suffix: str
+    note: str = ""  # what to know about it, for a list of several
 
     def candidate(self, folder: Folder) -> Candidate:
-        note = ""
-        if self.kind == "series":
-            note = f" and {len(self.names) - 1} more (shards without an index: move them into a folder of their own)"
-        return Candidate(folder.joined(self.names[0]), lambda: self.open(folder), note)
+        return Candidate(folder.joined(self.names[0]), lambda: self.open(folder), self.note)
 
     def open(self, folder: Folder) -> StoredFile:
         if self.kind == "series":
@@ -112,7 +110,8 @@ def _present(folder: Folder, suffixes: tuple[str, ...]) -> list[WeightFile]:
     for (front, _), members in numbered.items():
         _, _, suffix = _parts(members[0])
         stem, variant, _ = _parts(front.rstrip("-_.") + suffix)
-        series.append(WeightFile("series", members, stem, variant, suffix))
+        note = f" and {len(members) - 1} more (shards without an index: move them into a folder of their own)"
+        series.append(WeightFile("series", members, stem, variant, suffix, note))
     if indexes or files:  # unless there is nothing else, shards of lw.save without an index are those of a killed save
         series = [file for file in series if not _OWN_SHARD.fullmatch(file.names[0])]
     return [*indexes, *files, *series]
@@ -178,17 +177,18 @@ def _of_one_name(folder: Folder, files: list[WeightFile]) -> list[WeightFile]:
 def _index_or_file(folder: Folder, index: WeightFile, single: WeightFile) -> list[WeightFile]:
     """Decides between an index and a single file of the same name. One of them is left over from an earlier save:
     transformers removes neither, and would load the single file, whereas other programs load the shards."""
+    both = [index._replace(note=" (shards)"), single._replace(note=" (one file, which transformers loads)")]
     try:
         listed, is_ours = shards.listed_in_index(folder, index.names[0])
     except FileError:
-        return [index, single]
+        return both
     if listed == set(single.names):
         return [index]
     if not listed & set(folder.names):
         return [single]  # all of its shards were removed
     if is_ours and _is_ours(folder, single):
         return [index]  # a save was interrupted before it removed the other; both are complete
-    return [index, single]
+    return both
 
 
 def _is_ours(folder: Folder, single: WeightFile) -> bool:
