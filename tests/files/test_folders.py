@@ -200,7 +200,7 @@ def test_adapters_and_further_files_do_not_hide_the_model(tmp_path: Path) -> Non
     torch.save(filled(3), tmp_path / "consolidated.00.pth")
     assert value_of(tmp_path) == 1
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(lw.FileError, match="2 checkpoints; .*'.*consolidated.00.pth', '.*lora_weights.safetensors'"):
+    with pytest.raises(lw.FileError, match=r"2 checkpoints; .*'.*consolidated.00.pth', '.*lora_weights.safetensors'"):
         lw.open(tmp_path)
     (tmp_path / "consolidated.00.pth").unlink()
     assert value_of(tmp_path) == 2
@@ -274,7 +274,7 @@ def test_the_state_that_accelerate_saves(tmp_path: Path) -> None:
 
     accelerator = Accelerator(cpu=True)
     model = nn.Linear(2, 3)
-    prepared, _ = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+    accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
     accelerator.save_state(str(tmp_path / "one"))
     assert {"model.safetensors", "optimizer.bin", "random_states_0.pkl"} <= set(os.listdir(tmp_path / "one"))
     assert lw.open(tmp_path / "one")["weight"].shape == (3, 2)
@@ -297,7 +297,9 @@ def test_a_distributed_checkpoint_below_a_folder(tmp_path: Path) -> None:
 
 def deepspeed_step(folder: Path, value: float, parts: int = 2) -> None:
     folder.mkdir(parents=True)
-    torch.save({"module": filled(value), "global_steps": 7, "ds_version": "0.17"}, folder / "mp_rank_00_model_states.pt")
+    torch.save(
+        {"module": filled(value), "global_steps": 7, "ds_version": "0.17"}, folder / "mp_rank_00_model_states.pt"
+    )
     for rank in range(parts):
         state = {"optimizer_state_dict": {"fp32_flat_groups": [torch.ones(4)]}}
         torch.save(state, folder / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
@@ -330,7 +332,7 @@ def test_split_weights_of_deepspeed_are_refused(tmp_path: Path) -> None:
     for rank in range(2):
         torch.save({"module": {}}, tmp_path / "global_step1" / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt")
     (tmp_path / "latest").write_text("global_step1", "utf-8")
-    with pytest.raises(lw.FileError, match="its weights are split into 2 files, .*; run DeepSpeed's zero_to_fp32.py"):
+    with pytest.raises(lw.FileError, match=r"its weights are split into 2 files, .*; run DeepSpeed's zero_to_fp32.py"):
         lw.open(tmp_path)
 
 
@@ -357,7 +359,9 @@ def test_a_folder_of_the_cache_opens_the_revision_of_main(tmp_path: Path) -> Non
     cached(model, "aaaa", 1)
     assert value_of(model) == 1
     cached(model, "bbbb", 2)
-    with pytest.raises(lw.FileError, match="2 checkpoints; open one of them: '.*/snapshots/aaaa', '.*/snapshots/bbbb'"):
+    with pytest.raises(
+        lw.FileError, match=r"2 checkpoints; open one of them: '.*/snapshots/aaaa', '.*/snapshots/bbbb'"
+    ):
         lw.open(model)
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text("aaaa", "utf-8")
@@ -365,7 +369,9 @@ def test_a_folder_of_the_cache_opens_the_revision_of_main(tmp_path: Path) -> Non
     assert value_of(model) == value_of(tmp_path / "hub") == 1
     for missing in ("cccc", "../../outside", "/", ""):
         (model / "refs" / "main").write_text(missing, "utf-8")
-        with pytest.raises(lw.FileError, match="refs/main refers to the revision .*, which is not in the cache; .*aaaa"):
+        with pytest.raises(
+            lw.FileError, match=r"refs/main refers to the revision .*, which is not in the cache; .*aaaa"
+        ):
             lw.open(model)
 
 
@@ -375,7 +381,9 @@ def test_an_incomplete_download_in_the_cache_is_an_error(tmp_path: Path) -> None
     with pytest.raises(lw.FileError, match=r"it is a link to '.*', which does not exist; is the download complete\?"):
         lw.open(tmp_path)
     (snapshot / "model.safetensors").unlink()
-    with pytest.raises(lw.FileError, match="has no weights in the cache, only 'README.md', 'config.json'; is the down"):
+    with pytest.raises(
+        lw.FileError, match=r"has no weights in the cache, only 'README.md', 'config.json'; is the down"
+    ):
         lw.open(tmp_path)
 
 
@@ -383,7 +391,7 @@ def test_an_incomplete_download_in_the_cache_is_an_error(tmp_path: Path) -> None
 
 
 def test_a_folder_with_nothing_to_open_lists_what_is_there_and_what_was_expected(tmp_path: Path) -> None:
-    with pytest.raises(lw.FileError, match="it is empty; expected a file that ends in .safetensors, .bin, .pt, .pth"):
+    with pytest.raises(lw.FileError, match=r"it is empty; expected a file that ends in .safetensors, .bin, .pt, .pth"):
         lw.open(tmp_path)
     for name in ("README.md", "config.json", "bad\x1b.txt"):
         (tmp_path / name).write_text("x", "utf-8")
@@ -401,7 +409,7 @@ def test_a_folder_with_nothing_to_open_lists_what_is_there_and_what_was_expected
 def test_a_folder_with_very_many_subfolders_is_not_searched(tmp_path: Path) -> None:
     for number in range(1_001):
         (tmp_path / str(number)).mkdir()
-    with pytest.raises(lw.FileError, match="more than 1,000 subfolders, .*; give the path of the checkpoint itself"):
+    with pytest.raises(lw.FileError, match=r"more than 1,000 subfolders, .*; give the path of the checkpoint itself"):
         lw.open(tmp_path)
 
 
@@ -430,7 +438,7 @@ def test_remote_folders_are_opened_in_the_same_way(tmp_path: Path) -> None:
         named = "'memory://folders/trainer/checkpoint-1', 'memory://folders/trainer/checkpoint-2'"
         with pytest.raises(lw.FileError, match=f"2 checkpoints; open one of them: {named}$"):
             lw.open("memory://folders/trainer")
-        with pytest.raises(lw.FileError, match="'memory://folders/both/model.safetensors' .one file"):
+        with pytest.raises(lw.FileError, match=r"'memory://folders/both/model.safetensors' .one file"):
             lw.open("memory://folders/both")
         files.pipe("/folders/deepspeed/latest", b"../trainer")
         with pytest.raises(lw.FileError, match="which is not in it"):

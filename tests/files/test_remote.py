@@ -126,7 +126,9 @@ def test_shards_are_read_over_http(tmp_path: Path, server: tuple[RangeServer, st
 
 
 def test_an_address_where_nothing_can_be_read_is_an_error(server: tuple[RangeServer, str]) -> None:
-    with pytest.raises(lw.FileError, match=r"cannot read 'http://127.0.0.1:\d+/nothing': there is no such file .* .404."):
+    with pytest.raises(
+        lw.FileError, match=r"cannot read 'http://127.0.0.1:\d+/nothing': there is no such file .* .404."
+    ):
         lw.open(f"{server[1]}/nothing")
     with pytest.raises(lw.FileError, match=r"cannot read 'nonsense://x/y'"):
         lw.open("nonsense://x/y")

@@ -30,6 +30,6 @@ def check_name(path: str, format_name: Any) -> None:
         owner, other = _OTHERS[suffix.lower()]
         raise FileError(
             f"cannot save {shown_file(path)}: {suffix} is a suffix of {owner} files, and lw.save writes safetensors; "
-            f"use lw.save(source, {shown_file(stem + '.safetensors')}), add format=\"safetensors\" to write "
+            f'use lw.save(source, {shown_file(stem + ".safetensors")}), add format="safetensors" to write '
             f"safetensors under this name, or use {other}"
         )

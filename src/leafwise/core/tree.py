@@ -102,7 +102,9 @@ def open(
         raise WalkError(
             f"lw.open takes a path or a URL, not {type(path).__name__}; for an object in memory, use lw.tree"
         )
-    return tree(import_module(FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps, max_download=max_download))
+    return tree(
+        import_module(FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps, max_download=max_download)
+    )
 
 
 class Tree(Table, kind="tree"):

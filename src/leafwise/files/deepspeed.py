@@ -29,8 +29,8 @@ def candidates(folder: Folder) -> list[Candidate]:
         return []
     others = listed([shown_file(folder.joined(step)) for step in steps])
     reason = (
-        f"cannot open {shown_file(folder.path)}: its file 'latest' refers to the folder {name[:200]!a}, which is not in "
-        f"it; open one of those that are: {others}"
+        f"cannot open {shown_file(folder.path)}: its file 'latest' refers to the folder {name[:200]!a}, which is not "
+        f"in it; open one of those that are: {others}"
     )
     return [refused(folder.path, reason)]
 

@@ -110,9 +110,8 @@ def _several(folder: Folder, candidates: list[Candidate]) -> FileError:
 
 def _nothing(folder: Folder) -> FileError:
     """What is there, and what was expected."""
-    expected = (
-        f"expected a file that ends in {EXPECTED}, a .metadata (distributed checkpoint), or a {pipeline.INDEX} (diffusers)"
-    )
+    formats = f"a file that ends in {EXPECTED}, a .metadata (distributed checkpoint), or a {pipeline.INDEX} (diffusers)"
+    expected = f"expected {formats}"
     names = [ascii(name + "/" * (name in folder.folders)) for name in folder.names]
     contain = "it and its subfolders contain" if folder.folders else "it contains"
     reason = f"{contain} no checkpoint, only {listed(names, _SHOWN)}" if names else "it is empty"

@@ -95,21 +95,24 @@ def _text(sample: bytes) -> str | None:
     >>> _text("ä\\n".encode()), _text("ä\\n".encode("utf-16")), _text(bytes([1, 2, 3]))
     ('ä\\n', 'ä\\n', None)
     """
-    encodings = ["utf-8-sig"]
+    encoding = "utf-8-sig"
     if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        encodings = ["utf-16"]
-    elif len(sample) >= 4 and not any(sample[1:64:2]):
-        encodings = ["utf-16-le"]
-    elif len(sample) >= 4 and not any(sample[0:64:2]):
-        encodings = ["utf-16-be"]
-    for encoding in encodings:
-        for cut in range(4):  # the sample may end within a character
-            try:
-                text = sample[: len(sample) - cut].decode(encoding)
-            except UnicodeDecodeError:
-                continue
-            return None if not text or _CONTROL.search(text) else text
+        encoding = "utf-16"
+    elif _mostly_zero(sample[1:64:2]):
+        encoding = "utf-16-le"
+    elif _mostly_zero(sample[0:64:2]):
+        encoding = "utf-16-be"
+    for cut in range(4):  # the sample may end within a character
+        try:
+            text = sample[: len(sample) - cut].decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        return None if not text or _CONTROL.search(text) else text
     return None
+
+
+def _mostly_zero(data: bytes) -> bool:
+    return len(data) > 1 and data.count(0) * 4 > len(data) * 3
 
 
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # tabs, line breaks and escape sequences are text

@@ -10,7 +10,7 @@ from typing import Any
 from leafwise.core.path import shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files import detect
-from leafwise.files.folder import ENOUGH, INDEX, Folder
+from leafwise.files.folder import ENOUGH, Folder
 from leafwise.files.limits import json_cost
 from leafwise.files.record import INDEX as SEALED_INDEX
 from leafwise.files.record import KEY, HeaderRecord, add_ties, is_sealed, is_trusted, read_record
@@ -19,6 +19,7 @@ from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 
 MAX_INDEX = 1 << 28
+
 
 def read_index(source: Source, folder: Folder) -> StoredFile:
     """Opens the shards that an index in the folder lists. If a save meanwhile replaces the index and removes the old

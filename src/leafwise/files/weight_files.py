@@ -163,9 +163,7 @@ def _preferred(folder: Folder, files: list[WeightFile]) -> list[WeightFile]:
 
 def _of_one_name(folder: Folder, files: list[WeightFile]) -> list[WeightFile]:
     """Decides between an index, a single file, and shards without an index that have the same name."""
-    indexes, singles, series = (
-        [file for file in files if file.kind == kind] for kind in ("index", "file", "series")
-    )
+    indexes, singles, series = ([file for file in files if file.kind == kind] for kind in ("index", "file", "series"))
     if indexes and singles:
         return _index_or_file(folder, indexes[0], singles[0])
     if indexes or singles:
@@ -197,4 +195,3 @@ def _is_ours(folder: Folder, single: WeightFile) -> bool:
         return is_sealed(bytes(source.read(0, min(source.size, 512))), TENSORS, 8)
     finally:
         source.close()
-
