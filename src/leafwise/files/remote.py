@@ -5,7 +5,6 @@ from typing import Any
 from leafwise.core.path import escape, shown_file, shown_url, without_secrets
 from leafwise.errors import FileError
 from leafwise.files.limits import LimitError, Limits
-from leafwise.files.remote_reasons import reason
 from leafwise.files.source import Source
 
 BLOCK = 4_096  # bytes; smaller reads fetch a whole block, so that reading a header takes few requests
@@ -65,6 +64,8 @@ class remote_errors:  # noqa: N801
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, FileError | LimitError):
+            from leafwise.files.remote_reasons import reason  # late: it imports ssl, which is slow
+
             raw = reason(error) or f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ")
             message = without_secrets(raw, self.url)
             # The original error is not chained if its text has secrets, which a traceback would show.
