@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,9 @@ def test_an_index_beside_a_single_file_is_not_guessed_at(tmp_path: Path) -> None
     nn.init.constant_(model.transformer.wpe.weight, 3)
     model.save_pretrained(tmp_path, max_shard_size="2KB")
     single, index = tmp_path / "model.safetensors", tmp_path / "model.safetensors.index.json"
-    with pytest.raises(lw.FileError, match=r"2 checkpoints; .*index\.json' \(shards\), .*one file, which transformers"):
+    with pytest.raises(
+        lw.FileError, match=r"2 checkpoints; .*one file, which transformers loads\), '.*index\.json' \(shards"
+    ):
         lw.open(tmp_path)
     assert (lw.open(index)["transformer.wpe.weight"].numpy() == 3).all()
     assert not (lw.open(single)["transformer.wpe.weight"].numpy() == 3).any()
@@ -143,6 +146,18 @@ def test_an_index_that_lists_the_single_file_is_no_second_checkpoint(tmp_path: P
     index = {"weight_map": dict.fromkeys(filled(1), "model.safetensors")}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
     assert value_of(tmp_path) == 1
+
+
+def test_shards_with_any_names_belong_to_the_index_that_lists_them(tmp_path: Path) -> None:
+    weight_map = {}
+    for name, array in filled(6).items():
+        save_file({name: array}, tmp_path / f"{name}.safetensors")
+        weight_map[name] = f"{name}.safetensors"
+    (tmp_path / "all.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}), "utf-8")
+    assert value_of(tmp_path) == 6
+    save_file(filled(7), tmp_path / "last.safetensors")
+    with pytest.raises(lw.FileError, match=r"2 checkpoints; .*all\.safetensors\.index\.json', '.*last\.safetensors'$"):
+        lw.open(tmp_path)
 
 
 def test_a_save_that_was_killed_before_it_removed_the_old_layout_is_opened(tmp_path: Path) -> None:
@@ -411,6 +426,15 @@ def test_a_folder_with_very_many_subfolders_is_not_searched(tmp_path: Path) -> N
         (tmp_path / str(number)).mkdir()
     with pytest.raises(lw.FileError, match=r"more than 1,000 subfolders, .*; give the path of the checkpoint itself"):
         lw.open(tmp_path)
+
+
+def test_a_folder_with_very_many_files_is_listed_quickly(tmp_path: Path) -> None:
+    for number in range(5_000):
+        (tmp_path / f"{number}.pt").touch()
+    started = time.monotonic()
+    with pytest.raises(lw.FileError, match=r"5,000 checkpoints; open one of them: .* .and 4,992 before these.$"):
+        lw.open(tmp_path)
+    assert time.monotonic() - started < 10
 
 
 def test_links_that_lead_in_circles_end(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 
 def _several(folder: Folder, candidates: list[Candidate]) -> FileError:
+    candidates = sorted(candidates, key=lambda candidate: _by_number(candidate.path))
     names = [f"{shown_file(candidate.path)}{candidate.note}" for candidate in candidates]
     shown = ", ".join(names[-_SHOWN:]) + (f" (and {len(names) - _SHOWN:,} before these)" if len(names) > _SHOWN else "")
     return FileError(

@@ -6,6 +6,7 @@ load is preferred. Two checkpoints between which only the user can decide are bo
 
 import os
 import re
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from leafwise.errors import FileError
@@ -80,15 +81,30 @@ def weight_files(folder: Folder) -> list[WeightFile]:
 
 
 def _by_stem(folder: Folder, files: list[WeightFile]) -> list[WeightFile]:
-    stems = dict.fromkeys(file.stem for file in files)
-    preferred = [file for stem in stems for file in _preferred(folder, [file for file in files if file.stem == stem])]
-    return preferred if folder.is_remote else _without_links(folder, preferred)
+    by_stem: dict[str, list[WeightFile]] = {}
+    for file in files:
+        by_stem.setdefault(file.stem, []).append(file)
+    preferred = [file for same in by_stem.values() for file in _preferred(folder, same)]
+    return preferred if len(preferred) < 2 else _distinct(folder, preferred)
 
 
-def _without_links(folder: Folder, files: list[WeightFile]) -> list[WeightFile]:
-    """The files without those that are the same file, such as a `last.ckpt` that is a link to the last of them."""
-    by_place = {os.path.realpath(folder.joined(file.names[0])): file for file in reversed(files)}
-    return [file for file in files if file in by_place.values()]
+def _distinct(folder: Folder, files: list[WeightFile]) -> list[WeightFile]:
+    """The files without shards that an index lists, and without those that are the same file, such as a `last.ckpt`
+    that is a link to the last of them."""
+    listed: set[str] = set()
+    for index in files:
+        if index.kind == "index":
+            with suppress(FileError):  # it is named, and opening it raises the error
+                listed |= shards.listed_in_index(folder, index.names[0])[0]
+    by_place: dict[str, WeightFile] = {}
+    real_folder = folder.path if folder.is_remote else os.path.realpath(folder.path)
+    for file in files:
+        place = os.path.join(real_folder, file.names[0])
+        if not folder.is_remote and os.path.islink(place):
+            place = os.path.realpath(place)
+        if not listed.issuperset(file.names):
+            by_place.setdefault(place, file)
+    return list(by_place.values())
 
 
 # -- names ---------------------------------------------------------------------------------------------------
@@ -178,7 +194,9 @@ def _index_or_file(folder: Folder, index: WeightFile, single: WeightFile) -> lis
     both = [index._replace(note=" (shards)"), single._replace(note=" (one file, which transformers loads)")]
     try:
         listed, is_ours = shards.listed_in_index(folder, index.names[0])
-    except FileError:
+    except FileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise  # it was replaced meanwhile: this makes the caller try again
         return both
     if listed == set(single.names):
         return [index]
