@@ -70,7 +70,11 @@ def is_side_file(name: str) -> bool:
 
 def weight_files(folder: Folder) -> list[WeightFile]:
     """The checkpoints in a folder, without its subfolders. There is more than one if only the user can decide."""
-    present = _present(folder, _SUFFIXES) or _present(folder, _FURTHER)
+    names = [name for name in folder.names if not is_side_file(name)]
+    visible = [name for name in names if not name.startswith(".")]
+    hidden = [name for name in names if name.startswith(".") and not name.startswith("._")]  # ._: written by macOS
+    present = _present(folder, visible, _SUFFIXES) or _present(folder, visible, _FURTHER)
+    present = present or _present(folder, hidden, _SUFFIXES)
     for stem in dict.fromkeys(_STANDARD.values()):
         standard = [file for file in present if file.stem == stem and file.suffix in (".safetensors", ".bin")]
         if standard:
@@ -110,8 +114,7 @@ def _distinct(folder: Folder, files: list[WeightFile]) -> list[WeightFile]:
 # -- names ---------------------------------------------------------------------------------------------------
 
 
-def _present(folder: Folder, suffixes: tuple[str, ...]) -> list[WeightFile]:
-    names = [name for name in folder.names if not name.startswith(".") and not is_side_file(name)]
+def _present(folder: Folder, names: list[str], suffixes: tuple[str, ...]) -> list[WeightFile]:
     names = [name for name in names if _has_suffix(name, suffixes) and name not in folder.folders]
     indexes = [_of_index(name) for name in names if is_index(name)]
     files, series = [], []
