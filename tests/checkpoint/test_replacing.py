@@ -27,7 +27,7 @@ def test_a_folder_with_several_checkpoints_is_not_guessed_at(tmp_path: Path) -> 
     lw.save(filled(1), tmp_path / "ema.safetensors", shard_size="10B")
     assert loaded(tmp_path) == 1
     lw.save(filled(2), tmp_path / "last.safetensors")
-    with pytest.raises(lw.FileError, match=r"several checkpoints; .*'ema.*index.json', 'last\.safetensors'"):
+    with pytest.raises(lw.FileError, match=r"2 checkpoints; .*/ema.*index.json', '.*/last\.safetensors'"):
         lw.open(tmp_path)
     lw.save(filled(3), tmp_path)
     assert loaded(tmp_path) == 3  # what is saved to a folder is what the folder gives

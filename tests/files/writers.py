@@ -81,8 +81,8 @@ def shards(path: Path, state: Arrays) -> None:
 
 def bin_shards(path: Path, state: Arrays) -> None:
     path.mkdir()
-    for number, (name, value) in enumerate(state.items()):
-        torch.save({name: value}, path / f"pytorch_model-{number}.bin")
+    for number, (name, value) in enumerate(state.items(), 1):
+        torch.save({name: value}, path / f"pytorch_model-{number:05}-of-{len(state):05}.bin")
 
 
 def gguf_file(path: Path, state: Arrays) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, overload
 
 from leafwise.checkpoint.background import BackgroundSave, finish_saves
+from leafwise.checkpoint.file_names import check_name
 from leafwise.checkpoint.plain_values import PlainValues, can_be_made
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.saving import Saving
@@ -49,6 +50,7 @@ def save(
     cast: Literal[True, "saturate"] = True,
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
+    format: Literal["safetensors"] | None = None,
     background: Literal[False] = False,
     progress: bool = False,
 ) -> str: ...
@@ -63,6 +65,7 @@ def save(
     cast: Literal[True, "saturate"] = True,
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
+    format: Literal["safetensors"] | None = None,
     background: Literal[True],
     progress: bool = False,
 ) -> BackgroundSave: ...
@@ -77,6 +80,7 @@ def save(
     cast: Literal[True, "saturate"] = True,
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
+    format: Literal["safetensors"] | None = None,
     background: bool = False,
     progress: bool = False,
 ) -> str | BackgroundSave: ...
@@ -91,6 +95,7 @@ def save(
     cast: Literal[True, "saturate"] = True,
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
+    format: Literal["safetensors"] | None = None,
     background: bool = False,
     progress: bool = False,
 ) -> str | BackgroundSave:
@@ -106,6 +111,8 @@ def save(
     - `metadata` is a dict of strings for the header.
     - `ties="copy"` stores a tied leaf under each of its names, for readers that need them all. By default it is stored
       once.
+    - `format="safetensors"` writes safetensors under a name that belongs to another format, such as `model.pt`. Without
+      it, these names are refused.
     - `background=True` returns a `BackgroundSave` as soon as the values are copied; its `wait()` returns the path.
     - `progress=True` shows a progress bar.
 
@@ -120,6 +127,7 @@ def save(
     """
     finish_saves()
     target = _target(path)
+    check_name(target, format)
     size = None if shard_size is None else _bytes(shard_size)
     if ties not in ("once", "copy"):
         raise QueryError(f'ties= takes "once" or "copy", not {ties!r}')

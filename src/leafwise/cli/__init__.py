@@ -109,18 +109,26 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "--max-steps", type=int, metavar="N", help="refuse a file if listing it takes more steps than this"
     )
     trusted.add_argument(
+        "--max-download",
+        type=int,
+        metavar="N",
+        help="refuse a file with more bytes than this if its web server can only send whole files",
+    )
+    trusted.add_argument(
         "--strict", action="store_true", help="refuse a file with objects of classes that leafwise does not load"
     )
 
 
 def _with_limits(options: argparse.Namespace) -> int:
     strict = bool(getattr(options, "strict", False))
-    if not strict and getattr(options, "max_bytes", None) is None and getattr(options, "max_steps", None) is None:
+    given = [getattr(options, name, None) for name in ("max_bytes", "max_steps", "max_download")]
+    if given == [None, None, None] and not strict:
         status: int = options.run(options)
         return status
     from leafwise.files.limits import allowing
 
-    with allowing(options.max_bytes, options.max_steps, strict):
+    max_bytes, max_steps, max_download = given
+    with allowing(max_bytes, max_steps, max_download, strict):
         return int(options.run(options))
 
 

@@ -6,8 +6,9 @@ from importlib import import_module
 
 
 @contextmanager
-def bar(total: int, label: str, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Counts bytes. With `shown`, and on a terminal, shows a bar and removes it at the end."""
+def bar(total: int | None, label: str, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Counts bytes. With `shown`, and on a terminal, shows a bar and removes it at the end. If the total is not known,
+    it shows only what is done."""
     if not shown:
         yield lambda count: None
         return

@@ -88,6 +88,7 @@ def open(
     strict: bool | None = None,
     max_bytes: int | None = None,
     max_steps: int | None = None,
+    max_download: int | None = None,
 ) -> "Tree":
     """Opens a checkpoint: a file, a folder of files, or a URL. Only its header is read. Close it by using `with`.
 
@@ -98,7 +99,8 @@ def open(
 
     A file is refused if listing its leaves needs more than `max_bytes` of memory or `max_steps` steps of work. With the
     default limits, a file of 100 MB never takes more than a few seconds and 500 MB of memory, whatever it contains.
-    Raise the limits for a file that you trust.
+    Raise the limits for a file that you trust. If a web server can only send whole files, the file is downloaded to a
+    temporary file, unless it has more than `max_download` bytes (5 GB by default).
 
     >>> import numpy, tempfile, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -111,7 +113,8 @@ def open(
         raise WalkError(
             f"lw.open takes a path or a URL, not {type(path).__name__}; for an object in memory, use lw.tree"
         )
-    return tree(import_module(FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps, strict=strict))
+    limits = {"max_bytes": max_bytes, "max_steps": max_steps, "max_download": max_download}
+    return tree(import_module(FILES).open_file(path, strict=strict, **limits))
 
 
 class Tree(Table, kind="tree"):

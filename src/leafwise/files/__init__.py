@@ -6,7 +6,7 @@ from contextlib import suppress
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import detect
-from leafwise.files.folder import INDEX, Folder, opened
+from leafwise.files.folder import INDEX, Folder, folder_of, is_index, opened
 from leafwise.files.limits import LimitError, Limits
 from leafwise.files.remote import is_url
 from leafwise.files.stored_file import StoredFile
@@ -17,6 +17,7 @@ def open_file(
     verify: bool = True,
     max_bytes: int | None = None,
     max_steps: int | None = None,
+    max_download: int | None = None,
     strict: bool | None = None,
 ) -> StoredFile:
     """Opens a file, a folder of files, or a URL, and reads the header. The format is recognized by the content, not by
@@ -27,7 +28,7 @@ def open_file(
         os.fsencode(name)
     except UnicodeEncodeError as error:
         raise FileError(f"cannot open {shown_file(name)}: this is not a valid file name") from error
-    limits = Limits(max_bytes, max_steps, strict)
+    limits = Limits(max_bytes, max_steps, max_download, strict)
     for _ in range(_PATIENCE):
         before = _stamps_of(name)
         try:
@@ -67,31 +68,13 @@ def _open_file(name: str, verify: bool, limits: Limits) -> StoredFile:
 def _read(name: str, verify: bool, limits: Limits) -> StoredFile:
     if not is_url(name) and not os.path.exists(name) and os.path.exists(_index_of(name)):
         name = _index_of(name)
-    location = opened(name)
-    location.verify, location.limits = verify, limits
+    location = opened(name, limits, verify)
     if isinstance(location, Folder):
-        if ".metadata" in location.names:
-            from leafwise.files import dcp
+        from leafwise.files import layout
 
-            return dcp.read(location)
+        return layout.read(location)
+    if is_index(name):
         from leafwise.files import shards
 
-        return shards.read(location)
-    if name.endswith(INDEX):
-        from leafwise.files import shards
-
-        folder = opened_folder(name)
-        folder.verify, folder.limits = verify, limits
-        return shards.read_index(location, folder)
+        return shards.read_index(location, folder_of(name, limits, verify))
     return detect.read(location)
-
-
-def opened_folder(name: str) -> Folder:
-    """The folder that contains a file."""
-    from leafwise.files.remote import remote
-
-    if is_url(name):
-        parent = name.rpartition("/")[0]
-        files, inside = remote(parent)
-        return Folder(parent, files, inside)
-    return Folder(os.path.dirname(name) or ".")

@@ -1,6 +1,7 @@
 """Folders of files: local ones, and remote ones that can be listed."""
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -8,25 +9,28 @@ from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.limits import Limits
-from leafwise.files.remote import RemoteSource, is_url, remote, remote_errors
+from leafwise.files.remote import is_url, is_web, remote, remote_errors, remote_source
 from leafwise.files.source import LocalSource, Source
 
 INDEX = ".index.json"  # the suffix of the name of an index of shards
+_VARIANT_INDEX = re.compile(r".+\.index\.[^./]+\.json", re.DOTALL)  # model.safetensors.index.fp16.json
 ENOUGH = 1_000  # the most missing files that are listed; an index may name any number
 
 
 class Folder:
-    """A folder. Its files are opened by name only, without a path."""
+    """A folder. Its files and folders are opened by name only, without a path."""
 
-    def __init__(self, path: str, files: Any = None, inside: str = "") -> None:
+    def __init__(self, path: str, files: Any = None, inside: str = "", limits: Limits | None = None) -> None:
         self.path = path
         self._files, self._inside = files, inside
         self._names: list[str] | None = None
-        self.limits = Limits()  # shared by all files in the folder while they are opened
+        self._folders: set[str] | None = None
+        self.limits = limits or Limits()  # shared by all files in the folder while they are opened
         self.verify = True  # whether headers that have checksums are checked
 
     @property
     def names(self) -> list[str]:
+        """The names of the files and folders in it."""
         if self._names is None:
             if self._files is None:
                 try:
@@ -35,13 +39,51 @@ class Folder:
                     raise FileError(f"cannot open {shown_file(self.path)}: {error.strerror or error}") from error
             else:
                 with remote_errors(self.path):
-                    listed = self._files.ls(self._inside, detail=False)
-                self._names = sorted(str(path).rstrip("/").rpartition("/")[2] for path in listed)
+                    listed = self._files.ls(self._inside, detail=True)
+                paths = {str(entry["name"]).rstrip("/"): entry.get("type") for entry in listed}
+                paths.pop(self._inside.rstrip("/"), None)  # some file systems list the folder itself
+                kinds = {path.rpartition("/")[2]: kind for path, kind in paths.items()}
+                self._names = sorted(kinds)
+                self._folders = {name for name, kind in kinds.items() if kind == "directory" and is_bare(name)}
         return self._names
+
+    @property
+    def folders(self) -> set[str]:
+        """The names of the folders in it. A link to a folder is a folder."""
+        names = self.names
+        if self._folders is None:
+            self._folders = {name for name in names if os.path.isdir(os.path.join(self.path, name))}
+        return self._folders
+
+    @property
+    def is_remote(self) -> bool:
+        return self._files is not None
+
+    def joined(self, *names: str) -> str:
+        """The path or URL of a file or folder in it, as a user types it."""
+        return "/".join([self.path.rstrip("/"), *names]) if self.is_remote else os.path.join(self.path, *names)
+
+    def folder(self, name: str) -> "Folder":
+        """A folder in this folder; `name` is one of `folders`."""
+        if name not in self.folders:
+            raise FileError(f"cannot open {ascii(name)[:200]} in {shown_file(self.path)}: it is not a folder in it")
+        below = Folder(self.joined(name), self._files, f"{self._inside.rstrip('/')}/{name}", self.limits)
+        below.verify = self.verify
+        return below
+
+    def text(self, name: str, most: int) -> str:
+        """The text of a small file, such as the name of the latest checkpoint."""
+        source = self.open(name)
+        try:
+            if source.size > most:
+                raise source.error(0, f"the file has {source.size:,} bytes; leafwise reads at most {most:,}")
+            return bytes(source.read(0, source.size)).decode("utf-8", "replace")
+        finally:
+            source.close()
 
     def has_changed(self) -> bool:
         """Whether files were added or removed since the folder was listed."""
-        before, self._names = self._names, None
+        before, self._names, self._folders = self._names, None, None
         return before is not None and self.names != before
 
     def open(self, name: str) -> Source:
@@ -57,8 +99,8 @@ class Folder:
 
     def _source(self, name: str) -> Source:
         if self._files is None:
-            return LocalSource(os.path.join(self.path, name))
-        return RemoteSource(f"{self.path.rstrip('/')}/{name}", self._files, f"{self._inside.rstrip('/')}/{name}")
+            return LocalSource(self.joined(name))
+        return remote_source(self.joined(name), self._files, f"{self._inside.rstrip('/')}/{name}", self.limits)
 
     def open_all(self, names: Iterable[str]) -> tuple[dict[str, Source], list[str]]:
         """Opens the files with these names without reading them. Returns them, and the names of at most `ENOUGH`
@@ -96,6 +138,15 @@ class StagedFolder(Folder):
         return self._staged[name]()
 
 
+def is_index(name: str) -> bool:
+    """Whether a file is an index of shards, by its name.
+
+    >>> is_index("model.safetensors.index.json"), is_index("model.safetensors.index.fp16.json"), is_index("config.json")
+    (True, True, False)
+    """
+    return name.endswith(INDEX) or _VARIANT_INDEX.fullmatch(name) is not None
+
+
 def is_bare(name: str) -> bool:
     """Whether a name can only mean a file in the folder itself.
 
@@ -105,13 +156,31 @@ def is_bare(name: str) -> bool:
     return bool(name) and name not in (".", "..") and not any(sign in name for sign in "/\\\0") and ":" not in name[:2]
 
 
-def opened(target: str) -> "Source | Folder":
+def opened(target: str, limits: Limits, verify: bool) -> "Source | Folder":
     """The file or folder of a path or a URL."""
+    location: Source | Folder
     if not is_url(target):
-        return Folder(target) if os.path.isdir(target) else LocalSource(target)
-    files, inside = remote(target)
-    if not target.startswith(("http:", "https:")):  # HTTP has no folders
-        with remote_errors(target):
-            if files.isdir(inside):
-                return Folder(target, files, inside)
-    return RemoteSource(target, files, inside)
+        location = Folder(target) if os.path.isdir(target) else LocalSource(target)
+    else:
+        files, inside = remote(target)
+        location = Folder(target, files, inside)
+        if is_web(target) or not _is_remote_folder(target, files, inside):
+            location = remote_source(target, files, inside, limits)
+    location.verify, location.limits = verify, limits
+    return location
+
+
+def _is_remote_folder(target: str, files: Any, inside: str) -> bool:
+    with remote_errors(target):
+        return bool(files.isdir(inside))
+
+
+def folder_of(target: str, limits: Limits, verify: bool) -> Folder:
+    """The folder that contains a file."""
+    if is_url(target):
+        parent = target.rpartition("/")[0]
+        folder = Folder(parent, *remote(parent), limits)
+    else:
+        folder = Folder(os.path.dirname(target) or ".", limits=limits)
+    folder.verify = verify
+    return folder

@@ -18,6 +18,7 @@ from leafwise.errors import QueryError
 
 MAX_BYTES = 400_000_000
 MAX_STEPS = 24_000_000
+MAX_DOWNLOAD = 5_000_000_000
 
 LISTED = 300  # bytes of memory that the walk needs for an array and its name
 GROUP = 400  # bytes of memory that the walk needs for a common prefix of names
@@ -27,13 +28,16 @@ _SLOW = 0.1  # seconds that inserting keys may take in addition to _PER_KEY for 
 _PER_KEY = 3e-6  # seconds; usually it takes a tenth of that
 
 
-_usual: ContextVar[tuple[int, int, bool]] = ContextVar("usual limits", default=(MAX_BYTES, MAX_STEPS, False))
+_USUAL = MAX_BYTES, MAX_STEPS, MAX_DOWNLOAD, False
+_usual: ContextVar[tuple[int, int, int, bool]] = ContextVar("usual limits", default=_USUAL)
 
 
 @contextmanager
-def allowing(max_bytes: int | None, max_steps: int | None, strict: bool = False) -> Iterator[None]:
+def allowing(
+    max_bytes: int | None, max_steps: int | None, max_download: int | None, strict: bool = False
+) -> Iterator[None]:
     """Sets the limits for files that are opened inside the block without explicit limits."""
-    token = _usual.set((max_bytes or MAX_BYTES, max_steps or MAX_STEPS, strict))
+    token = _usual.set((max_bytes or MAX_BYTES, max_steps or MAX_STEPS, max_download or MAX_DOWNLOAD, strict))
     try:
         yield
     finally:
@@ -45,29 +49,37 @@ class LimitError(ValueError):
 
 
 class Limits:
-    """The memory and the work that are left for opening a file. If it is opened strictly, objects of classes that
-    leafwise does not load are refused."""
+    """The memory and the work that are left for opening a file, and the bytes that may still be downloaded. If it is
+    opened strictly, objects of classes that leafwise does not load are refused."""
 
-    __slots__ = ("_repeated", "bytes", "max_bytes", "max_steps", "steps", "strict")
+    __slots__ = ("_repeated", "bytes", "downloads", "max_bytes", "max_download", "max_steps", "steps", "strict")
 
-    def __init__(self, max_bytes: int | None = None, max_steps: int | None = None, strict: bool | None = None) -> None:
-        usual_bytes, usual_steps, usually_strict = _usual.get()
-        for option, limit in (("max_bytes", max_bytes), ("max_steps", max_steps)):
+    def __init__(
+        self,
+        max_bytes: int | None = None,
+        max_steps: int | None = None,
+        max_download: int | None = None,
+        strict: bool | None = None,
+    ) -> None:
+        usual_bytes, usual_steps, usual_download, usually_strict = _usual.get()
+        given = ("max_bytes", max_bytes), ("max_steps", max_steps), ("max_download", max_download)
+        for option, limit in given:
             if limit is not None and (type(limit) is not int or limit < 1):
                 raise QueryError(f"{option}= takes a whole number above 0, not {limit!r}")
         self.max_bytes = self.bytes = usual_bytes if max_bytes is None else max_bytes
         self.max_steps = self.steps = usual_steps if max_steps is None else max_steps
+        self.max_download = self.downloads = usual_download if max_download is None else max_download
         self.strict = usually_strict if strict is None else strict
         self._repeated = 0
 
     @classmethod
     def none(cls) -> "Limits":
         """No limits, for files that this process has written itself."""
-        return cls(sys.maxsize, sys.maxsize)
+        return cls(sys.maxsize, sys.maxsize, sys.maxsize)
 
     def anew(self) -> "Limits":
         """The same limits, with nothing spent yet."""
-        return Limits(self.max_bytes, self.max_steps, self.strict)
+        return Limits(self.max_bytes, self.max_steps, self.max_download, self.strict)
 
     def spend_bytes(self, count: int) -> None:
         """Subtracts bytes of memory from what is left. Call it before allocating them."""
@@ -93,6 +105,16 @@ class Limits:
                 "it refers to the same values so often that they would expand to "
                 f"more than {self.max_bytes // 16:,} bytes; if you trust the file, allow more with "
                 "lw.open(path, max_bytes=…) or --max-bytes"
+            )
+
+    def spend_download(self, count: int) -> None:
+        """Subtracts bytes from what may be downloaded from servers that cannot send a part of a file."""
+        self.downloads -= count
+        if self.downloads < 0:
+            raise LimitError(
+                "the server cannot send a part of a file, and all of it is more than the "
+                f"{self.max_download:,} bytes that leafwise downloads; allow more with lw.open(path, max_download=…) "
+                "or --max-download, or download the file first"
             )
 
     def spend_steps(self, count: int) -> None:

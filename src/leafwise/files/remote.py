@@ -1,74 +1,56 @@
-"""Files behind a URL, read with range requests through fsspec."""
+"""Files behind a URL, read in parts through fsspec."""
 
 from typing import Any
 
 from leafwise.core.path import escape, shown_file, shown_url, without_secrets
 from leafwise.errors import FileError
+from leafwise.files.limits import LimitError, Limits
 from leafwise.files.source import Source
 
-_BLOCK = 4_096  # bytes; smaller reads fetch a whole block, so that reading a header takes few requests
+BLOCK = 4_096  # bytes; smaller reads fetch a whole block, so that reading a header takes few requests
+
+
+def remote_source(url: str, files: Any, path: str, limits: Limits) -> Source:
+    """The file behind a URL."""
+    if is_web(url):
+        from leafwise.files import web
+
+        return web.source(url, files, path, limits)
+    with remote_errors(url):
+        size = int(files.info(path)["size"] or 0)
+    return RemoteSource(url, files, path, size)
 
 
 class RemoteSource(Source):
-    """A file behind a URL, through fsspec."""
+    """A file behind a URL, through fsspec. `start` are its first bytes, if they are known already."""
 
-    def __init__(self, url: str, files: Any, path: str) -> None:
+    def __init__(self, url: str, files: Any, path: str, size: int, start: bytes = b"") -> None:
         self.name = url
-        self._files, self._path = files, path
-        with remote_errors(url):
-            self.size = int(files.info(path)["size"] or 0)
-        self._blocks: dict[int, bytes] = {}
+        self.size = size
+        self.files, self.path = files, path
+        self._blocks: dict[int, bytes] = {0: start} if len(start) == min(BLOCK, size) else {}
 
     def _read(self, start: int, stop: int) -> Any:
-        if stop - start > _BLOCK:
-            return self._fetch(start, stop)
-        first = start // _BLOCK * _BLOCK
+        if stop - start > BLOCK:
+            return self.fetch(start, stop)
+        first = start // BLOCK * BLOCK
         data = self._block(first)
-        if stop > first + _BLOCK:
-            data += self._block(first + _BLOCK)
+        if stop > first + BLOCK:
+            data += self._block(first + BLOCK)
         return data[start - first : stop - first]
 
     def _block(self, start: int) -> bytes:
         if start not in self._blocks:
             if len(self._blocks) >= 64:
                 self._blocks.clear()
-            self._blocks[start] = self._fetch(start, min(start + _BLOCK, self.size))
+            self._blocks[start] = self.fetch(start, min(start + BLOCK, self.size))
         return self._blocks[start]
 
-    def _fetch(self, start: int, stop: int) -> bytes:
+    def fetch(self, start: int, stop: int) -> bytes:
+        """Requests a range of the file."""
         with remote_errors(self.name):
-            data: bytes | None = ranged(self._files, self._path, start, stop)
-        if data is None or len(data) > stop - start:
-            raise self.error(start, "the server does not support range requests; download the file first")
-        return data
-
-
-def ranged(files: Any, path: str, start: int, stop: int) -> bytes | None:
-    """A range of a remote file; None if the server would send the whole file. Requests to web servers are made
-    directly, because fsspec would read whatever they send into memory."""
-    from fsspec.asyn import sync
-
-    if not {"http", "https"} & {*([files.protocol] if isinstance(files.protocol, str) else files.protocol)}:
-        content: bytes = files.cat_file(path, start=start, end=stop)
+            content: bytes = self.files.cat_file(self.path, start=start, end=stop)
         return content
-
-    async def ask() -> bytes | None:
-        options = dict(files.kwargs)
-        headers = {**options.pop("headers", {}), "Range": f"bytes={start}-{stop - 1}"}
-        session = await files.set_session()
-        async with session.get(files.encode_url(path), headers=headers, **options) as answer:
-            if answer.status == 404:
-                raise FileNotFoundError(path)
-            answer.raise_for_status()
-            if answer.status != 206 and not (start == 0 and answer.content_length == stop):
-                return None
-            data = b""
-            while len(data) <= stop - start and (chunk := await answer.content.read(stop - start + 1 - len(data))):
-                data += chunk
-            return data
-
-    answered: bytes | None = sync(files.loop, ask)
-    return answered
 
 
 class remote_errors:  # noqa: N801
@@ -81,10 +63,10 @@ class remote_errors:  # noqa: N801
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, FileError):
-            status = getattr(error, "status", None)
-            kind_of = f"{type(error).__name__}{f' {status}' if isinstance(status, int) else ''}"
-            raw = f"{kind_of}: {str(error).strip()}".removesuffix(": ")
+        if isinstance(error, Exception) and not isinstance(error, FileError | LimitError):
+            from leafwise.files.remote_reasons import reason  # late: it imports ssl, which is slow
+
+            raw = reason(error) or f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ")
             message = without_secrets(raw, self.url)
             # The original error is not chained if its text has secrets, which a traceback would show.
             shows_none = message == raw and shown_url(self.url) == self.url
@@ -101,6 +83,11 @@ def is_url(target: str) -> bool:
     """
     scheme, separator, _ = target.partition("://")
     return bool(separator) and len(scheme) > 1 and scheme.replace("+", "").replace("-", "").isalnum()
+
+
+def is_web(url: str) -> bool:
+    """Whether a URL is on a web server, which has no folders."""
+    return url.lower().startswith(("http://", "https://"))
 
 
 def remote(url: str) -> tuple[Any, str]:

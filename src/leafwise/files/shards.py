@@ -3,58 +3,22 @@
 import json
 import os
 import re
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from leafwise.core.path import shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files import detect
-from leafwise.files.folder import ENOUGH, INDEX, Folder
+from leafwise.files.folder import ENOUGH, Folder
 from leafwise.files.limits import json_cost
 from leafwise.files.record import INDEX as SEALED_INDEX
-from leafwise.files.record import KEY, HeaderRecord, add_ties, is_trusted, read_record
+from leafwise.files.record import KEY, HeaderRecord, add_ties, is_sealed, is_trusted, read_record
 from leafwise.files.safetensors import without_duplicates
 from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 
 MAX_INDEX = 1 << 28
-_NAME = 200  # bytes of memory for the name of a file
-
-
-def read(folder: Folder) -> StoredFile:
-    """Opens the folder; only the header of each file is read."""
-    names = folder.names
-    folder.limits.spend_bytes(_NAME * len(names))
-    # These names are preferred to other files in the folder, such as training_args.bin or adapters. If both exist,
-    # safetensors is what other programs load, too.
-    for single in ("model.safetensors", "pytorch_model.bin"):
-        if single + INDEX in names:
-            return read_index(folder.open(single + INDEX), folder)
-        if single in names:
-            return detect.read(folder.open(single))
-    indexes = [name for name in names if name.endswith(INDEX)]
-    if indexes:
-        # Other programs write shards in two formats side by side; both indexes describe the same checkpoint.
-        best = [name for name in indexes if name.endswith(".safetensors" + INDEX)] or indexes
-        alone = [name for name in names if name.endswith(".safetensors") and "-of-" not in name]
-        if len(best) + len(alone) > 1:
-            raise FileError(
-                f"{shown_file(folder.path)} contains several checkpoints; open one of them: "
-                + ", ".join(map(ascii, [*best, *alone][:8]))
-            )
-        return read_index(folder.open(best[0]), folder)
-    for suffix in (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz", ".params"):
-        shards = [name for name in names if name.endswith(suffix)]
-        numbered = [name for name in shards if "-of-" in name]
-        shards = numbered or shards
-        if numbered:
-            _check_numbers(folder, numbered)
-        if shards:
-            return _merged(folder, shards) if len(shards) > 1 else detect.read(folder.open(shards[0]))
-    listed = ", ".join(map(ascii, names[:8])) + (", …" if len(names) > 8 else "")
-    raise FileError(
-        f"{folder.path!r} contains no checkpoint that leafwise can read; it contains: {listed or 'nothing'}"
-    )
 
 
 def read_index(source: Source, folder: Folder) -> StoredFile:
@@ -76,6 +40,14 @@ def read_index(source: Source, folder: Folder) -> StoredFile:
                 raise
 
 
+def read_series(folder: Folder, names: list[str]) -> StoredFile:
+    """Opens shards without an index, whose names are a numbered series such as `model-00001-of-00002.safetensors`."""
+    if missing := list(islice(missing_of_series(names), ENOUGH)):
+        match = SERIES.fullmatch(names[0])
+        raise _missing(folder, missing, int(match["count"]) if match else 0)
+    return _merged(folder, names) if len(names) > 1 else detect.read(folder.open(names[0]))
+
+
 def _text(source: Source) -> bytes:
     if source.size > MAX_INDEX:
         raise source.error(0, f"the index has {source.size:,} bytes; leafwise reads at most {MAX_INDEX:,}")
@@ -85,9 +57,18 @@ def _text(source: Source) -> bytes:
         source.close()
 
 
-def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
-    ours = is_trusted(text, SEALED_INDEX, 0, source)
-    folder.limits.spend_bytes(3 * json_cost(text) // 2)  # the hook below builds lists of pairs
+def listed_in_index(folder: Folder, name: str) -> tuple[set[str], bool]:
+    """The shards that an index lists, and whether leafwise wrote it."""
+    source = folder.open(name)
+    text = _text(source)
+    source.limits = folder.limits.anew()  # what is read here is read again if the index is opened
+    _, weights = _parsed(source, text)
+    return set(weights.values()), is_sealed(text, SEALED_INDEX, 0)
+
+
+def _parsed(source: Source, text: bytes) -> tuple[dict[str, Any], dict[str, str]]:
+    """The index, and its map from names to shards."""
+    source.limits.spend_bytes(3 * json_cost(text) // 2)  # the hook below builds lists of pairs
     try:
         index = json.loads(text, object_pairs_hook=without_duplicates)
         weights = index["weight_map"]
@@ -95,6 +76,12 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
         raise source.error(0, "the index is not JSON with a weight_map") from error
     if not isinstance(weights, dict) or not weights or not all(isinstance(shard, str) for shard in weights.values()):
         raise source.error(0, "the weight_map of the index does not map names to files")
+    return index, weights
+
+
+def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
+    ours = is_trusted(text, SEALED_INDEX, 0, source)
+    index, weights = _parsed(source, text)
     record = read_record(index[KEY], {}, source) if ours and isinstance(index.get(KEY), str) else HeaderRecord()
     names = list(dict.fromkeys(weights.values()))
     if record.shards and record.shards.keys() != set(names):
@@ -178,16 +165,18 @@ def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
     return error
 
 
-def _check_numbers(folder: Folder, names: list[str]) -> None:
-    """Raises if files of a numbered series, such as `model-00002-of-00003`, are missing."""
-    matches = [re.fullmatch(r"(.*?)(\d+)(-of-0*(\d+).*)", name, re.ASCII | re.DOTALL) for name in names]
-    series = {(match[1], match[3], int(match[4])) for match in matches if match is not None}
-    if len(series) != 1 or None in matches:  # not a single series, so it is unknown which files are missing
-        return
-    prefix, suffix, count = series.pop()
-    width = len(matches[0][2])  # type: ignore[index]
-    numbers = {int(match[2]) for match in matches if match is not None}
-    first = 0 if 0 in numbers else 1
-    missing = (f"{prefix}{number:0{width}}{suffix}" for number in range(first, first + count) if number not in numbers)
-    if listed := list(islice(missing, ENOUGH)):
-        raise _missing(folder, listed, count)
+def missing_of_series(names: list[str]) -> Iterator[str]:
+    """The names that are missing in a numbered series.
+
+    >>> list(missing_of_series(["model-00001-of-00003.bin", "model-00003-of-00003.bin"]))
+    ['model-00002-of-00003.bin']
+    """
+    matches = [match for name in names if (match := SERIES.fullmatch(name)) is not None]
+    numbers = {int(match["number"]) for match in matches}
+    first, last = matches[0], 0 if 0 in numbers else 1
+    for number in range(last, last + int(first["count"])):
+        if number not in numbers:
+            yield f"{first['stem']}{number:0{len(first['number'])}}{first['rest']}"
+
+
+SERIES = re.compile(r"(?P<stem>.*?)(?P<number>\d+)(?P<rest>-of-0*(?P<count>\d+).*)", re.ASCII | re.DOTALL)

@@ -95,12 +95,12 @@ class Source:
 
 
 class LocalSource(Source):
-    """A file on this machine."""
+    """A file on this machine. `file` is its descriptor if it is open already; it is closed with this object."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, file: int | None = None) -> None:
         self.name = path
         try:
-            self.file = local.disk.open(path)
+            self.file = local.disk.open(path) if file is None else file
             try:
                 status = local.disk.stat(self.file)
                 self.size, self._written = status.st_size, status.st_mtime_ns
@@ -109,6 +109,9 @@ class LocalSource(Source):
                 raise
         except (OSError, ValueError) as error:  # ValueError: a name with a null character
             reason = getattr(error, "strerror", None) or error
+            if isinstance(error, FileNotFoundError) and os.path.islink(path):
+                there = shown_file(os.path.realpath(path))
+                reason = f"it is a link to {there}, which does not exist; is the download complete?"
             raise FileError(f"cannot open {shown_file(path)}: {reason}") from error
         self._map: Any = None
         self._far: bool | None = None
