@@ -20,14 +20,19 @@ from leafwise.core.home import Axes, Home, LeafKind, Spec, offer
 from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
 from leafwise.core.memory import SAME, Op, Overlap
 from leafwise.core.path import Entry, Path, quote
+from leafwise.core.sections import resolved_kinds
 
 PlainKind = Literal["parameter", "buffer", "state"]
-_PLAIN_KINDS: dict[LeafKind, PlainKind] = {
-    "parameter": "parameter",
-    "array": "parameter",
-    "buffer": "buffer",
-    "transient": "buffer",
-    "state": "state",
+Section = Literal["weights", "optimizer", "rest"]
+SECTIONS: tuple[Section, ...] = ("weights", "optimizer", "rest")
+_PLAIN_KINDS: dict[LeafKind, tuple[PlainKind, Section]] = {
+    "parameter": ("parameter", "weights"),
+    "array": ("parameter", "weights"),
+    "recorded": ("parameter", "weights"),
+    "buffer": ("buffer", "weights"),
+    "transient": ("buffer", "weights"),
+    "state": ("state", "optimizer"),
+    "rest": ("state", "rest"),
 }
 T = TypeVar("T")
 
@@ -38,6 +43,7 @@ class Facts(NamedTuple):
     spec: Spec
     kind: PlainKind
     persistent: bool
+    section: Section
 
 
 def tally(facts: Collection[Facts]) -> list[tuple[Facts, int]]:
@@ -80,7 +86,7 @@ class Columns:
         self.row_nodes: list[int] = []
         self.row_names: list[str] = []
         self.row_values: list[Any] = []
-        self.row_kinds: list[LeafKind] = []
+        self.found_kinds: list[LeafKind] = []  # as the walk found them; see `row_kinds`
         # Only for leaves with several names: row → its leaf, leaf → its further rows, and row → its op, unless that is
         # `same`.
         self.ties: dict[int, int] = {}
@@ -154,6 +160,11 @@ class Columns:
         for node, name, value in self.scalars:
             scalars.setdefault(node, []).append((name, value))
         return scalars
+
+    @cached_property
+    def row_kinds(self) -> list[LeafKind]:
+        """The kind of each row. Those of arrays in plain containers are decided when they are first asked for."""
+        return resolved_kinds(self)
 
     @cached_property
     def overlaps(self) -> list[Overlap]:
@@ -343,7 +354,10 @@ class Columns:
         return freezing is not None and freezing.is_held(owner, self.row_names[row])
 
     def leaf_kind(self, leaf: int) -> PlainKind:
-        return _PLAIN_KINDS[self.row_kinds[leaf]]
+        return _PLAIN_KINDS[self.row_kinds[leaf]][0]
+
+    def leaf_section(self, leaf: int) -> Section:
+        return _PLAIN_KINDS[self.row_kinds[leaf]][1]
 
     def facts(self, rows: Sequence[int]) -> list[Facts]:
         """The facts of each row. Equal facts are the same object, because a model repeats a few of them many times."""
@@ -368,7 +382,8 @@ class Columns:
             key = id(spec), kind
             facts = by_identity.get(key)
             if facts is None:
-                facts = Facts(spec, _PLAIN_KINDS[kind], kind != "transient")
+                plain, section = _PLAIN_KINDS[kind]
+                facts = Facts(spec, plain, kind != "transient", section)
                 facts = by_identity[key] = distinct.setdefault(facts, facts)
             facts_of_rows.append(facts)
         return facts_of_rows

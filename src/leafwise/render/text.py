@@ -39,7 +39,9 @@ def text(doc: Doc, terminal: Terminal) -> str:
     drop = list(doc.drop)
     while True:
         rows = _laid_out(doc, columns, terminal.ascii)
-        if terminal.width is None or not drop or max(map(width_of, rows), default=0) <= terminal.width:
+        # Leaving out a column does not make a plain value any shorter.
+        tabular = [row for row, line in zip(rows, doc.lines, strict=True) if line.cells]
+        if terminal.width is None or not drop or max(map(width_of, tabular), default=0) <= terminal.width:
             break
         dropped = drop.pop(0)
         columns = [column for column in columns if column != dropped]  # it may be absent, as in a table without bars
@@ -65,6 +67,9 @@ def _laid_out(doc: Doc, columns: Sequence[int], ascii_only: bool) -> list[list[S
         column: max((width_of([cell[column]]) for cell in cells if column < len(cell)), default=0) for column in columns
     }
     for label, cell, line in zip(labels, cells, doc.lines, strict=True):
+        if not line.cells and not line.note:
+            rows.append(label)
+            continue
         row = [*label, Span(" " * (label_width - width_of(label)))]
         for column in columns:
             if widths[column]:
