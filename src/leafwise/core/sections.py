@@ -29,14 +29,13 @@ _RANDOM_FORMS = frozenset({("uint8", (5056,)), ("uint8", (16,)), ("uint32", (624
 _RANDOM_WORDS = frozenset(
     {"cpu", "cuda", "generator", "generators", "np", "numpy", "python", "random", "rng", "rngs", "seed", "seeds"}
 )
-_RANDOM_DTYPES = frozenset({"uint8", "uint32"})
 _WORD = re.compile(r"[a-z]+")
 
 _WHOLE = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in ("int", "bool"))
 _NEVER_PACKED = frozenset({"bool", "int64", "uint64"})  # quantized weights are packed into smaller integers,
 _PACKED = frozenset({"codes", "indices", "qidxs", "qweight", "weight"})  # except these
 _INDEX_ENDINGS = ("mask", "_ids", "_idx", "_index")
-_BUFFER_NAMES = frozenset({"_extra_state", "inv_freq", "masked_bias"})
+_BUFFER_NAMES = frozenset({"_extra_state", "inv_freq", "masked_bias", "running_mean"})
 
 
 def is_optimizer_state(keys: Iterable[object]) -> bool:
@@ -58,13 +57,12 @@ class _Resolver:
     def __init__(self, columns: "Columns") -> None:
         self.columns = columns
         self.kinds: list[LeafKind] = ["array" if kind == "recorded" else kind for kind in columns.found_kinds]
-        self.specs = _untrained_specs(columns)
+        self.specs = _specs(columns)
         self._mark_flat_optimizers()
         top = columns.nodes_at_path(0)[-1]
         if isinstance(columns.node_objects[top], Mapping):
             self._mark_checkpoint(top)
-        self._mark_random_states()
-        self._mark_buffers()
+        self._mark_by_form()
         for leaf, rows in columns.further_rows.items():
             if columns.found_kinds[leaf] == "array" and "array" in (self.kinds[row] for row in rows):
                 self.kinds[leaf] = "array"  # a weight that also has a name in another section
@@ -101,7 +99,7 @@ class _Resolver:
             for child in columns.children(top)
             if not isinstance(columns.node_objects[child], VirtualNode)
         }
-        has_model = any(_is_model(key) and any(self._rows(child)) for child, key in children.items())
+        has_model = any(_is_model(key) and self._rows(child) for child, key in children.items())
         if has_model or any(self._is_optimizer(child, key) for child, key in children.items()):
             for child, key in children.items():
                 if key in _KIND_OF_KEY:
@@ -127,10 +125,21 @@ class _Resolver:
 
     # -- by the form of an array ---------------------------------------------------------------------------
 
-    def _mark_random_states(self) -> None:
-        for row, spec in self.specs.items():
-            if spec.dtype in _RANDOM_DTYPES and (spec.dtype, spec.shape) in _RANDOM_FORMS and self._is_random(row):
-                self.kinds[row] = "rest"
+    def _mark_by_form(self) -> None:
+        """Marks the states of random generators, and the arrays in a state dict that a model would have as buffers."""
+        names, kinds = self.columns.row_names, self.kinds
+        candidates = [
+            (row, spec) for row, spec in self.specs.items() if spec.dtype in _WHOLE or names[row] in _BUFFER_NAMES
+        ]
+        for row, spec in candidates:
+            if kinds[row] != "array" or spec.trainable is not None:
+                continue
+            if (spec.dtype, spec.shape) in _RANDOM_FORMS and self._is_random(row):
+                kinds[row] = "rest"
+            elif names[row] == "running_mean":
+                self._mark_running(row, spec)
+            elif spec.dtype not in _WHOLE or _is_whole_buffer(names[row], spec):
+                kinds[row] = "buffer"
 
     def _is_random(self, row: int) -> bool:
         """Whether the path of an array says that it is the state of a random generator."""
@@ -144,17 +153,6 @@ class _Resolver:
             node = columns.node_parents[node]
         return not words.isdisjoint(_RANDOM_WORDS)
 
-    def _mark_buffers(self) -> None:
-        """Marks the arrays in a state dict that a model would have as buffers."""
-        names, kinds = self.columns.row_names, self.kinds
-        for row, spec in self.specs.items():
-            name = names[row]
-            if (spec.dtype in _WHOLE and _is_whole_buffer(name, spec)) or name in _BUFFER_NAMES:
-                if kinds[row] == "array":
-                    kinds[row] = "buffer"
-            elif name == "running_mean" and kinds[row] == "array":
-                self._mark_running(row, spec)
-
     def _mark_running(self, row: int, spec: Spec) -> None:
         """Marks the running mean of a batch norm, and the running variance beside it."""
         columns = self.columns
@@ -164,9 +162,8 @@ class _Resolver:
             self._mark([row, variance], "buffer")
 
 
-def _untrained_specs(columns: "Columns") -> dict[int, Spec]:
-    """The specs of the arrays whose kind is not known. An array that has a gradient is a parameter and is left out, and
-    so is an array whose spec cannot be read."""
+def _specs(columns: "Columns") -> dict[int, Spec]:
+    """The specs of the arrays whose kind is not known, except of those that raise."""
     rows = [row for row, kind in enumerate(columns.found_kinds) if kind == "array"]
     specs: dict[int, Spec] = {}
     for batch in columns.batches(rows, [columns.row_values[row] for row in rows]):
@@ -176,8 +173,6 @@ def _untrained_specs(columns: "Columns") -> dict[int, Spec]:
             for row, value in zip(batch.rows, batch.values, strict=True):
                 with suppress(Exception):
                     specs[row] = batch.home.spec(value)
-    if any(spec.trainable is not None for spec in specs.values()):
-        return {row: spec for row, spec in specs.items() if spec.trainable is None}
     return specs
 
 
@@ -186,9 +181,8 @@ def _key(name: str) -> str:
 
 
 def _is_model(key: str) -> bool:
-    return key in section_keys.MODEL or (
-        key.startswith("model") and key[5:].isdecimal()
-    )  # Megatron has model0, model1, …
+    # Megatron has model0, model1, …
+    return key in section_keys.MODEL or (key.startswith("model") and key[5:].isdecimal())
 
 
 def _is_whole_buffer(name: str, spec: Spec) -> bool:
