@@ -20,7 +20,7 @@ from leafwise.core.home import Axes, Home, LeafKind, Spec, offer
 from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
 from leafwise.core.memory import SAME, Op, Overlap
 from leafwise.core.path import Entry, Path, quote
-from leafwise.core.sections import resolved_kinds
+from leafwise.core.sections import resolve_kinds
 
 PlainKind = Literal["parameter", "buffer", "state"]
 Section = Literal["weights", "optimizer", "rest"]
@@ -164,7 +164,7 @@ class Columns:
     @cached_property
     def row_kinds(self) -> list[LeafKind]:
         """The kind of each row. Those of arrays in plain containers are decided when they are first asked for."""
-        return resolved_kinds(self)
+        return resolve_kinds(self)[0]
 
     @cached_property
     def overlaps(self) -> list[Overlap]:
@@ -361,6 +361,9 @@ class Columns:
 
     def facts(self, rows: Sequence[int]) -> list[Facts]:
         """The facts of each row. Equal facts are the same object, because a model repeats a few of them many times."""
+        fresh: dict[int, Spec] = {}
+        if "row_kinds" not in self.__dict__:
+            self.row_kinds, fresh = resolve_kinds(self)
         values, kinds = _take(self.row_values, rows), _take(self.row_kinds, rows)
         if not set(kinds) <= {"parameter", "array"}:
             values = [
@@ -369,7 +372,10 @@ class Columns:
             ]
         if self.ties and set(kinds) != {"parameter"}:
             kinds = [self.row_kinds[self.ties.get(row, row)] for row in rows]
-        specs = self.ask(rows, values, "getting its shape and dtype", lambda home, arrays: home.specs(arrays))
+        if len(fresh) == len(rows) == len(self.row_values):  # asked a moment ago
+            specs = [fresh[row] for row in rows]
+        else:
+            specs = self.ask(rows, values, "getting its shape and dtype", lambda home, arrays: home.specs(arrays))
         if "buffer" in kinds or "transient" in kinds:
             specs = [
                 spec._replace(trainable=False) if kind in ("buffer", "transient") and self.is_held(row) else spec

@@ -6,7 +6,7 @@ docs/tree.md documents the rules.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -43,12 +43,14 @@ def is_optimizer_state(keys: Iterable[object]) -> bool:
     return {"state", "param_groups"}.issubset(keys)
 
 
-def resolved_kinds(columns: "Columns") -> list[LeafKind]:
-    """The kind of each row: as the walk found it, or as it is decided here if the walk found only an array."""
+def resolve_kinds(columns: "Columns") -> tuple[list[LeafKind], dict[int, Spec]]:
+    """The kind of each row: as the walk found it, or as it is decided here if the walk found only an array. Also the
+    specs that were needed for it, by row."""
     found = columns.found_kinds
     if {"array", "recorded", "rest"}.isdisjoint(found):
-        return found
-    return _Resolver(columns).kinds
+        return found, {}
+    resolver = _Resolver(columns)
+    return resolver.kinds, resolver.specs
 
 
 class _Resolver:
@@ -56,10 +58,14 @@ class _Resolver:
 
     def __init__(self, columns: "Columns") -> None:
         self.columns = columns
-        self.kinds: list[LeafKind] = ["array" if kind == "recorded" else kind for kind in columns.found_kinds]
+        self.kinds = list(columns.found_kinds)
+        if "recorded" in self.kinds:
+            self.kinds = ["array" if kind == "recorded" else kind for kind in self.kinds]
         self.specs = _specs(columns)
         self._mark_flat_optimizers()
         top = columns.nodes_at_path(0)[-1]
+        if "rest" in self.kinds:
+            self._mark_state_of_optimizers(top)
         if isinstance(columns.node_objects[top], Mapping):
             self._mark_checkpoint(top)
         self._mark_by_form()
@@ -87,6 +93,13 @@ class _Resolver:
             for row in range(*columns.row_ranges[node]):
                 if row in self.specs or self.kinds[row] == "rest":
                     self.kinds[row] = "state"
+
+    def _mark_state_of_optimizers(self, top: int) -> None:
+        """Marks what is known to be state, and is below the key of an optimizer."""
+        for child in self.columns.children(top):
+            if _key(self.columns.node_names[child]) in section_keys.OPTIMIZER:
+                for row in self._rows(child):
+                    self.kinds[row] = "state" if self.kinds[row] == "rest" else self.kinds[row]
 
     # -- by the keys of a training checkpoint --------------------------------------------------------------
 
@@ -134,11 +147,13 @@ class _Resolver:
         for row, spec in candidates:
             if kinds[row] != "array" or spec.trainable is not None:
                 continue
-            if (spec.dtype, spec.shape) in _RANDOM_FORMS and self._is_random(row):
-                kinds[row] = "rest"
-            elif names[row] == "running_mean":
+            if names[row] == "running_mean":
                 self._mark_running(row, spec)
-            elif spec.dtype not in _WHOLE or _is_whole_buffer(names[row], spec):
+            elif names[row] in _BUFFER_NAMES:
+                kinds[row] = "buffer"
+            elif (spec.dtype, spec.shape) in _RANDOM_FORMS and self._is_random(row):
+                kinds[row] = "rest"
+            elif _is_whole_buffer(names[row], spec):
                 kinds[row] = "buffer"
 
     def _is_random(self, row: int) -> bool:
@@ -164,9 +179,13 @@ class _Resolver:
 
 def _specs(columns: "Columns") -> dict[int, Spec]:
     """The specs of the arrays whose kind is not known, except of those that raise."""
-    rows = [row for row, kind in enumerate(columns.found_kinds) if kind == "array"]
+    found, values = columns.found_kinds, columns.row_values
+    rows: Sequence[int] = range(len(found))
+    if found.count("array") < len(found):
+        rows = [row for row in rows if found[row] == "array"]
+        values = [values[row] for row in rows]
     specs: dict[int, Spec] = {}
-    for batch in columns.batches(rows, [columns.row_values[row] for row in rows]):
+    for batch in columns.batches(rows, values):
         try:
             specs.update(zip(batch.rows, batch.specs, strict=True))
         except Exception:
