@@ -1,8 +1,8 @@
 """Which arrays of a plain mapping are weights, which are optimizer state, and which are the rest of a training run.
 
-A model and an optimizer in memory say what their arrays are. A file or a dict of arrays does not, so it is decided
-here, for both: from the structure first, then from the keys that training loops use. What is not certain is a weight.
-docs/tree.md documents the rules.
+A model and an optimizer in memory know what their arrays are. For files and for dicts of arrays it is decided here:
+from the structure first, then from the keys that training loops use. What is not certain is a weight. docs/tree.md
+documents the rules.
 """
 
 import re

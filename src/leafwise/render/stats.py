@@ -195,9 +195,9 @@ def to_json(stats: Stats) -> dict[str, Any]:
         "leaves": [
             {
                 "path": row.path,
-                "section": stats.section(row.path or ""),
                 "shape": row.shape and list(row.shape),
                 **_plain(row),
+                "section": stats.section(row.path or ""),
             }
             for row in stats.values()
         ],
