@@ -305,3 +305,10 @@ def test_json_has_the_section_of_each_leaf_and_the_size_of_each_section() -> Non
     assert data["sections"]["weights"]["size"] == PARAMETERS + BUFFERS
     assert data["sections"]["rest"] == {"leaves": 1, "size": 5056, "bytes": 5056}
     assert data["counts"]["rest"] == 5056
+
+
+def test_random_states_are_found_far_below_the_name_that_says_so() -> None:
+    inner: dict[str, Any] = {f"x{number}": np.zeros(16, np.uint8) for number in range(10)}
+    for _ in range(2_000):
+        inner = {"a": inner, "b": np.zeros(16, np.uint8)}
+    assert lw.tree({"rng": inner, "c": inner["b"].copy()}).counts.rest == 16 * 2_010

@@ -62,6 +62,7 @@ class _Resolver:
         if "recorded" in self.kinds:
             self.kinds = ["array" if kind == "recorded" else kind for kind in self.kinds]
         self.specs = _specs(columns)
+        self._random_nodes: dict[int, bool] = {}  # whether the path of a node says so; each is computed once
         self._mark_flat_optimizers()
         top = columns.nodes_at_path(0)[-1]
         if "rest" in self.kinds:
@@ -89,8 +90,12 @@ class _Resolver:
             return
         with_groups = {parents[node] for node, name in enumerate(names) if name == "param_groups"}
         with_state = {parents[node] for node, name in enumerate(names) if name == "state"}
-        for node in with_groups & with_state:
-            for row in range(*columns.row_ranges[node]):
+        end = 0
+        for node in sorted(with_groups & with_state):
+            if node < end:
+                continue  # inside the one before
+            end = columns.node_ends[node]
+            for row in self._rows(node):
                 if row in self.specs or self.kinds[row] == "rest":
                     self.kinds[row] = "state"
 
@@ -162,11 +167,17 @@ class _Resolver:
         node = columns.row_nodes[row]
         if ("0", "MT19937") in columns.own_scalars.get(node, ()):  # the first item of NumPy's own tuple
             return True
-        words = set(_WORD.findall(columns.row_names[row].lower()))
-        while node > 0:
-            words.update(_WORD.findall(columns.node_names[node].lower()))
+        if _has_random_word(columns.row_names[row]):
+            return True
+        above = []
+        while node > 0 and node not in self._random_nodes:
+            above.append(node)
             node = columns.node_parents[node]
-        return not words.isdisjoint(_RANDOM_WORDS)
+        is_random = self._random_nodes.get(node, False)
+        for node in reversed(above):
+            is_random = is_random or _has_random_word(columns.node_names[node])
+            self._random_nodes[node] = is_random
+        return is_random
 
     def _mark_running(self, row: int, spec: Spec) -> None:
         """Marks the running mean of a batch norm, and the running variance beside it."""
@@ -197,6 +208,10 @@ def _specs(columns: "Columns") -> dict[int, Spec]:
 
 def _key(name: str) -> str:
     return name.lower().replace("-", "_").strip("_")
+
+
+def _has_random_word(name: str) -> bool:
+    return not _RANDOM_WORDS.isdisjoint(_WORD.findall(name.lower()))
 
 
 def _is_model(key: str) -> bool:
