@@ -497,3 +497,44 @@ def test_a_parameter_of_another_model_in_the_optimizer_is_noted_by_its_place() -
     optimizer = torch.optim.SGD([*net.parameters(), nn.Parameter(torch.zeros(7))], 0.1)
     [note] = lw.check(net, optimizer=optimizer, select="LW414")
     assert note.message.startswith("parameter 2 of group 0 (7) is in the optimizer but not among the checked leaves")
+
+
+# -- sections --------------------------------------------------------------------------------------------------------
+
+
+def checkpoint(**more: Any) -> dict[str, Any]:
+    net = nn.Linear(16, 16)
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.randn(3, 16)).sum().backward()
+    optimizer.step()
+    return {"state_dict": net.state_dict(), "optimizer_states": [optimizer.state_dict()], **more}
+
+
+def test_an_infinite_score_of_a_callback_is_not_a_finding(tmp_path: Path) -> None:
+    callbacks = {"ModelCheckpoint": {"kth_value": torch.tensor(float("inf")), "best": torch.tensor(float("-inf"))}}
+    torch.save(checkpoint(callbacks=callbacks), tmp_path / "last.ckpt")
+    findings = lw.check(tmp_path / "last.ckpt")
+    assert not findings
+    assert findings.sections == findings.json()["sections"] == {"weights": 2, "optimizer": 6, "rest": 2}
+    assert findings.text().endswith("29 rules: 2 of weights, 6 of optimizer state, 2 of other state")
+
+
+def test_nan_in_optimizer_state_of_a_checkpoint_is_an_error_that_says_so() -> None:
+    broken = checkpoint()
+    broken["optimizer_states"][0]["state"][0]["exp_avg"][0, 0] = float("nan")
+    (finding,) = lw.check(broken)
+    assert (finding.level, finding.code) == ("error", "LW101")
+    assert finding.path == "optimizer_states.0.state.0.exp_avg"
+    assert "1 NaN among 256 values of optimizer state" in finding.message
+
+
+def test_nan_in_other_state_is_a_warning_or_a_note_for_a_single_number() -> None:
+    nan = torch.tensor([float("nan"), 1.0])
+    assert levels_and_codes(lw.check(checkpoint(history=nan))) == [("warning", "LW101")]
+    assert levels_and_codes(lw.check(checkpoint(best_loss=nan[0]))) == [("note", "LW101")]
+
+
+def test_equal_optimizer_state_is_not_a_lost_tie() -> None:
+    twice = checkpoint()
+    twice["optimizer_states"].append(copy.deepcopy(twice["optimizer_states"][0]))
+    assert not lw.check(twice)

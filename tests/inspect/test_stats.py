@@ -485,3 +485,39 @@ def test_a_large_file_in_pieces_gives_the_bits_of_memory(tmp_path: Path) -> None
     live = lw.stats({"run": array, "turned": turned})
     assert s["run"] == live["run"]
     assert s["turned"] == live["turned"]
+
+
+# -- sections --------------------------------------------------------------------------------------------------------
+
+
+def checkpoint() -> dict[str, Any]:
+    state = {"state": {0: {"exp_avg": torch.full((2, 2), 3.0)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    return {"model": {"w": torch.ones(2, 2)}, "optimizer": state, "loss": torch.tensor([math.inf, 5.0])}
+
+
+def test_each_section_has_a_total_of_its_own_and_the_total_is_that_of_the_weights() -> None:
+    s = lw.stats(checkpoint())
+    assert {section: row.count for section, row in s.totals.items()} == {"weights": 4, "optimizer": 4, "rest": 2}
+    assert s.total == s.totals["weights"]
+    assert (s.totals["optimizer"].mean, s.totals["rest"].max) == (3.0, 5.0)
+
+
+def test_what_is_selected_is_folded_whatever_its_section() -> None:
+    assert lw.stats(checkpoint()).fold("**").count == 10
+
+
+def test_the_total_of_an_optimizer_is_that_of_its_state() -> None:
+    s = lw.stats(checkpoint()["optimizer"])
+    assert (list(s.totals), s.total.count) == (["optimizer"], 4)
+
+
+def test_the_total_of_nothing_is_empty() -> None:
+    s = lw.stats({"w": torch.ones(2)}).select("x")
+    assert (s.total.count, s.totals) == (0, {})
+
+
+def test_json_has_the_section_of_each_leaf_and_the_total_of_each_section() -> None:
+    data = lw.stats(checkpoint()).json()
+    assert [leaf["section"] for leaf in data["leaves"]] == ["weights", "optimizer", "rest"]
+    assert data["totals"]["optimizer"]["mean"] == 3.0
+    assert data["total"] == data["totals"]["weights"]

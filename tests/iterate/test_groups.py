@@ -425,3 +425,21 @@ def test_layer_decay_refuses_files_that_do_not_keep_the_order_of_layers(tmp_path
         lw.RuleError, match=r"alphabetical order, .* whether ln_f\.bias comes before or after .* itself$"
     ):
         lw.groups(tmp_path / "sorted.safetensors", [lw.layer_decay(0.5)], lr=1.0)
+
+
+def test_a_checkpoint_is_grouped_by_its_weights_without_buffers_and_the_account_says_what_is_left_out(
+    tmp_path: Path,
+) -> None:
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8))
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.randn(3, 4)).sum().backward()
+    optimizer.step()
+    checkpoint = {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}
+    torch.save(checkpoint, tmp_path / "last.pt")
+    groups = lw.groups(tmp_path / "last.pt")
+    assert names(groups) == [["model.0.weight", "model.0.bias", "model.1.weight", "model.1.bias"]]
+    assert groups.left_out == groups.json()["left_out"] == {"optimizer": 12, "rest": 1}
+    assert (
+        groups.text().splitlines()[-1] == "weights only; left out: 12 leaves of optimizer state, 1 leaf of other state"
+    )
+    assert lw.groups(net).left_out == {}

@@ -231,3 +231,27 @@ def test_trees_with_absurdly_long_numbers_are_shown() -> None:
     assert "too long to print" in tree.text()
     assert tree._repr_html_()
     assert json.dumps(tree.json())
+
+
+def test_one_long_name_does_not_push_the_columns_out_of_sight() -> None:
+    options = ", ".join(f"'option_{number}': None" for number in range(10))
+    callbacks = {f"ModelCheckpoint{{{options}}}": {"score": torch.tensor(1.0)}}
+    layers = {f"layer{number}.weight": torch.ones(2, number + 1) for number in range(6)}
+    lines = lw.tree({"state_dict": layers, "callbacks": callbacks}).text(width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.endswith("2×6     float32  12   48 B") for line in lines)
+    assert any("ModelCheckpoint{'o" in line and "… " in line and line.endswith("4 B") for line in lines)
+
+
+def test_a_long_plain_value_does_not_cost_a_column() -> None:
+    lines = lw.tree({"weight": torch.ones(2, 2), "names": ["a" * 60, "b" * 60]}).text(width=50).splitlines()
+    assert "└─ weight  2×2  float32  4  16 B" in lines
+    assert max(map(len, lines)) == 50
+
+
+def test_the_footer_of_an_optimizer_says_that_its_leaves_are_state() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    optimizer = torch.optim.Adam([weight])
+    optimizer.step()
+    assert lw.tree(optimizer).text().endswith("\n3 leaves of optimizer state · 20 B")

@@ -146,3 +146,28 @@ def test_the_range_of_the_bars_is_that_of_the_weights() -> None:
 def test_an_empty_table_is_drawn_in_a_notebook() -> None:
     for nothing in ({}, nn.ReLU(), []):
         assert "0 leaves" in lw.stats(nothing)._repr_html_()
+
+
+def test_totals_are_printed_for_each_section_and_the_rest_shares_a_line() -> None:
+    state = {"state": {0: {"exp_avg": torch.full((2, 2), 3.0)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    s = lw.stats({"model": {"w": torch.ones(2, 2)}, "optimizer": state, "loss": torch.tensor([math.inf, 5.0])})
+    lines = s.text().splitlines()
+    assert [line.split("  ")[0] for line in lines[1:6]] == [
+        "model.w",
+        "optimizer.state.0.exp_avg",
+        "total weights",
+        "total optimizer state",
+        "total other state",
+    ]
+    assert lines[7:] == [
+        "3 leaves, 4 values of weights, 4 of optimizer state, 2 of other state",
+        "bars count magnitudes by powers of two",
+    ]
+    assert any(line.startswith("loss") for line in s.text(full=True).splitlines())
+
+
+def test_leaves_of_different_sections_do_not_share_a_line() -> None:
+    state = {"state": {0: {"a": torch.ones(3), "b": torch.ones(3)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    s = lw.stats({"all": {"net": {"v": torch.ones(2), "w": torch.ones(2)}, "optimizer": state}})
+    names = [line.split("  ")[0] for line in s.text(depth=1).splitlines()]
+    assert names[1:5] == ["all (weights)", "all (optimizer state)", "total weights", "total optimizer state"]

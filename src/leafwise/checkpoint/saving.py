@@ -295,7 +295,7 @@ class _Collected:
     def _items(self, values: list[Any]) -> Iterable[checkpoint_writer.Item]:
         columns = self.columns
         for array, value in zip(self.arrays, values, strict=True):
-            spec, kind, _ = array.facts
+            spec, kind, *_ = array.facts
             pieces = partial(self._pieces, array, columns.home(value), value)
             role = columns.row_role(array.row)
             yield checkpoint_writer.Item(array.name, spec.shape or (), array.dtype, _LETTERS[kind], role, pieces)

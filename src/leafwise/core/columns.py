@@ -20,14 +20,19 @@ from leafwise.core.home import Axes, Home, LeafKind, Spec, offer
 from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
 from leafwise.core.memory import SAME, Op, Overlap
 from leafwise.core.path import Entry, Path, quote
+from leafwise.core.sections import resolve_kinds
 
 PlainKind = Literal["parameter", "buffer", "state"]
-_PLAIN_KINDS: dict[LeafKind, PlainKind] = {
-    "parameter": "parameter",
-    "array": "parameter",
-    "buffer": "buffer",
-    "transient": "buffer",
-    "state": "state",
+Section = Literal["weights", "optimizer", "rest"]
+SECTIONS: tuple[Section, ...] = ("weights", "optimizer", "rest")
+_PLAIN_KINDS: dict[LeafKind, tuple[PlainKind, Section]] = {
+    "parameter": ("parameter", "weights"),
+    "array": ("parameter", "weights"),
+    "recorded": ("parameter", "weights"),
+    "buffer": ("buffer", "weights"),
+    "transient": ("buffer", "weights"),
+    "state": ("state", "optimizer"),
+    "rest": ("state", "rest"),
 }
 T = TypeVar("T")
 
@@ -38,6 +43,7 @@ class Facts(NamedTuple):
     spec: Spec
     kind: PlainKind
     persistent: bool
+    section: Section
 
 
 def tally(facts: Collection[Facts]) -> list[tuple[Facts, int]]:
@@ -80,7 +86,7 @@ class Columns:
         self.row_nodes: list[int] = []
         self.row_names: list[str] = []
         self.row_values: list[Any] = []
-        self.row_kinds: list[LeafKind] = []
+        self.found_kinds: list[LeafKind] = []  # as the walk found them; see `row_kinds`
         # Only for leaves with several names: row → its leaf, leaf → its further rows, and row → its op, unless that is
         # `same`.
         self.ties: dict[int, int] = {}
@@ -154,6 +160,11 @@ class Columns:
         for node, name, value in self.scalars:
             scalars.setdefault(node, []).append((name, value))
         return scalars
+
+    @cached_property
+    def row_kinds(self) -> list[LeafKind]:
+        """The kind of each row. Those of arrays in plain containers are decided when they are first asked for."""
+        return resolve_kinds(self)[0]
 
     @cached_property
     def overlaps(self) -> list[Overlap]:
@@ -343,10 +354,16 @@ class Columns:
         return freezing is not None and freezing.is_held(owner, self.row_names[row])
 
     def leaf_kind(self, leaf: int) -> PlainKind:
-        return _PLAIN_KINDS[self.row_kinds[leaf]]
+        return _PLAIN_KINDS[self.row_kinds[leaf]][0]
+
+    def leaf_section(self, leaf: int) -> Section:
+        return _PLAIN_KINDS[self.row_kinds[leaf]][1]
 
     def facts(self, rows: Sequence[int]) -> list[Facts]:
         """The facts of each row. Equal facts are the same object, because a model repeats a few of them many times."""
+        fresh: dict[int, Spec] = {}
+        if "row_kinds" not in self.__dict__:
+            self.row_kinds, fresh = resolve_kinds(self)
         values, kinds = _take(self.row_values, rows), _take(self.row_kinds, rows)
         if not set(kinds) <= {"parameter", "array"}:
             values = [
@@ -355,7 +372,10 @@ class Columns:
             ]
         if self.ties and set(kinds) != {"parameter"}:
             kinds = [self.row_kinds[self.ties.get(row, row)] for row in rows]
-        specs = self.ask(rows, values, "getting its shape and dtype", lambda home, arrays: home.specs(arrays))
+        if len(fresh) == len(rows) == len(self.row_values):  # asked a moment ago
+            specs = [fresh[row] for row in rows]
+        else:
+            specs = self.ask(rows, values, "getting its shape and dtype", lambda home, arrays: home.specs(arrays))
         if "buffer" in kinds or "transient" in kinds:
             specs = [
                 spec._replace(trainable=False) if kind in ("buffer", "transient") and self.is_held(row) else spec
@@ -368,7 +388,8 @@ class Columns:
             key = id(spec), kind
             facts = by_identity.get(key)
             if facts is None:
-                facts = Facts(spec, _PLAIN_KINDS[kind], kind != "transient")
+                plain, section = _PLAIN_KINDS[kind]
+                facts = Facts(spec, plain, kind != "transient", section)
                 facts = by_identity[key] = distinct.setdefault(facts, facts)
             facts_of_rows.append(facts)
         return facts_of_rows

@@ -14,9 +14,10 @@ from leafwise.core.capabilities import Capability
 from leafwise.core.path import Entry, Path
 from leafwise.errors import Unsupported
 
-# "transient" is a buffer that is not part of any checkpoint; "array" is an array in a plain container, which counts as
-# a parameter because nothing says otherwise.
-LeafKind = Literal["parameter", "buffer", "transient", "state", "array"]
+# "transient" is a buffer that is not part of any checkpoint. "state" is the state of an optimizer, and "rest" is other
+# state, such as that of a scheduler. "array" is an array in a plain container, whose kind `core.sections` decides; it
+# counts as a parameter if nothing says otherwise. "recorded" is an array that its file records as a parameter.
+LeafKind = Literal["parameter", "buffer", "transient", "state", "rest", "array", "recorded"]
 
 Pairs = Collection[tuple[str, Any]]
 

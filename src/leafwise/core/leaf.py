@@ -102,8 +102,14 @@ class Leaf:
 
     @property
     def kind(self) -> Literal["parameter", "buffer", "state"]:
-        """`parameter`, `buffer`, or `state` for the state of an optimizer."""
+        """`parameter`, `buffer`, or `state` for the state of an optimizer or of anything else that is not a model."""
         return self.columns.leaf_kind(self.number)
+
+    @property
+    def section(self) -> Literal["weights", "optimizer", "rest"]:
+        """The part of a training checkpoint to which it belongs: `weights` for parameters and buffers, `optimizer` for
+        the state of an optimizer, `rest` for random states, counters, metrics and other state."""
+        return self.columns.leaf_section(self.number)
 
     @property
     def persistent(self) -> bool:

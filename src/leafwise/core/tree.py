@@ -37,9 +37,10 @@ class OpaqueObject(NamedTuple):
 class Counts(NamedTuple):
     """The size of a tree. Each leaf counts once, however many names it has.
 
-    `parameters`, `buffers` and `state` (of optimizers) are numbers of elements; of the parameters, `trainable` and
-    `frozen` ones are counted separately. `bytes` is the memory of all leaves, with shared memory counted once.
-    `unknown` is the number of leaves whose shape is not known yet, as in a lazy layer.
+    `parameters`, `buffers` and `state` are numbers of elements. Of the parameters, `trainable` and `frozen` ones are
+    counted separately; of the state, that of an `optimizer` and the `rest`, which is random states, counters and the
+    like. `bytes` is the memory of all leaves, with shared memory counted once. `unknown` is the number of leaves whose
+    shape is not known yet, as in a lazy layer.
 
     >>> import torch, leafwise as lw
     >>> counts = lw.tree(torch.nn.BatchNorm1d(8)).counts
@@ -56,6 +57,8 @@ class Counts(NamedTuple):
     state: int
     bytes: int
     unknown: int
+    optimizer: int
+    rest: int
 
 
 @renamed_arguments(obj="source")
@@ -438,11 +441,13 @@ class Tree(Table, kind="tree"):
         (4, 2, 72, 288)
         """
         sizes = {"parameter": 0, "buffer": 0, "state": 0}
+        optimizer = 0
         trainable = frozen = memory = unknown = 0
-        for (spec, kind, _), times in tally(self.columns.facts(self.first_rows)):
+        for (spec, kind, _, section), times in tally(self.columns.facts(self.first_rows)):
             sizes[kind] += spec.size * times
             memory += spec.nbytes * times
             unknown += times if spec.shape is None else 0
+            optimizer += spec.size * times if section == "optimizer" else 0
             if kind == "parameter":
                 trainable += spec.size * times if spec.trainable else 0
                 frozen += spec.size * times if spec.trainable is False else 0
@@ -454,6 +459,8 @@ class Tree(Table, kind="tree"):
             frozen=frozen,
             buffers=sizes["buffer"],
             state=sizes["state"],
+            optimizer=optimizer,
+            rest=sizes["state"] - optimizer,
             bytes=memory - self.bytes_shared(),
             unknown=unknown,
         )

@@ -72,7 +72,7 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _PathLookup]:  # 
     columns = Columns()
     parents, names, objects = columns.node_parents, columns.node_names, columns.node_objects
     row_nodes, row_names = columns.row_nodes, columns.row_names
-    values, kinds = columns.row_values, columns.row_kinds
+    values, kinds = columns.row_values, columns.found_kinds
     lookup = _PathLookup(columns, known)
     visitors: dict[type, Callable[[Any], Visit | None]] = {}
     seen: dict[int, int] = {}
@@ -195,13 +195,14 @@ def _find_ties(columns: Columns) -> None:
                 columns.further_rows.setdefault(first, []).append(row)
     if columns.views:
         _tie_views(columns, first_rows)
-    if columns.views or set(columns.row_kinds) - {"parameter"}:
+    kinds = columns.found_kinds
+    if columns.views or set(kinds) - {"parameter"}:
         # Only an array without a gradient of its own can be another name of a leaf.
         find_overlaps(columns, merge=True)
         for leaf, rows in columns.further_rows.items():
             # A buffer that is saved under any of its names is saved.
-            if columns.row_kinds[leaf] == "transient" and {columns.row_kinds[row] for row in rows} - {"transient"}:
-                columns.row_kinds[leaf] = "buffer"
+            if kinds[leaf] == "transient" and {kinds[row] for row in rows} - {"transient"}:
+                kinds[leaf] = "buffer"
 
 
 def _tie_views(columns: Columns, first_rows: dict[int, int]) -> None:

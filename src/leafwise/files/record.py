@@ -114,7 +114,8 @@ def _locate(text: bytearray, number: int, stated: bytes, actual: str, at: int) -
 
 # -- the content of the entry -----------------------------------------------------------------------------------
 
-KINDS: dict[str, LeafKind] = {"p": "array", "b": "buffer", "s": "state"}  # letter in a file → kind of leaf
+# Letter in a file → kind of leaf. `core.sections` finds the optimizers among "s", which is the letter of all state.
+KINDS: dict[str, LeafKind] = {"p": "recorded", "b": "buffer", "s": "rest"}
 Role = tuple[str | None, Axes]
 TieRow = tuple[str, str, Op]  # a name, the name it is tied to, and which view of that it is
 

@@ -9,6 +9,7 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.dotted import DistinctNames, VirtualNode, split
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry
+from leafwise.core.sections import is_optimizer_state
 
 _PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None)})
 
@@ -128,8 +129,7 @@ def _is_sequence(obj: Any) -> bool:
 
 
 def _visit_mapping(obj: Mapping[Any, Any]) -> Visit:
-    # The state_dict() of an optimizer, in which no tensor is a parameter.
-    kind: Literal["state"] | None = "state" if obj.keys() >= {"state", "param_groups"} else None
+    kind: Literal["state"] | None = "state" if is_optimizer_state(obj.keys()) else None
     items: Collection[tuple[str, Any]] = obj.items()
     items_of_other_keys: list[tuple[str, Any]] = []
     if set(map(type, obj)) - {str}:

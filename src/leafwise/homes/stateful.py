@@ -3,8 +3,9 @@
 from typing import Any, ClassVar, Literal
 
 from leafwise.core.capabilities.rebuilding import Rebuilding
-from leafwise.core.home import Capabilities, Home, Visit
+from leafwise.core.home import Capabilities, Home, LeafKind, Visit
 from leafwise.core.path import Entry
+from leafwise.core.sections import is_optimizer_state
 
 
 class StatefulRebuilding(Rebuilding):
@@ -30,7 +31,8 @@ class StatefulHome(Home):
         state = obj.state_dict()
         if not isinstance(state, dict):
             return None
-        return (), [(str(key), value) for key, value in state.items()], "state"
+        kind: LeafKind = "state" if is_optimizer_state(state) else "rest"
+        return (), [(str(key), value) for key, value in state.items()], kind
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         return Entry(name, "step", raw=_StateValue(name), spelling=f"{{root}}.state_dict()[{name!r}]")

@@ -1,12 +1,13 @@
 """`lw.groups`: parameter groups for an optimizer, made by rules."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.grouping import Grouping
-from leafwise.core.columns import Columns, Facts
+from leafwise.core.columns import SECTIONS, Columns, Facts, Section, tally
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
 from leafwise.core.path import listed
@@ -59,7 +60,8 @@ class Groups(Table, list[dict[str, Any]], kind="groups"):
     """The result of `lw.groups`: a list of groups, as `torch.optim` takes them. Prints as a table of rules and groups.
 
     `rules` says what each rule did, and `groups` describes each group. `uncovered` lists the leaves that no rule
-    covers, which get the optimizer's defaults. `frozen` lists the frozen leaves, which are left out.
+    covers, which get the optimizer's defaults. `frozen` lists the frozen leaves, which are left out. So is everything
+    that is not a weight: `left_out` has the number of leaves of the sections `optimizer` and `rest`, if there are any.
 
     >>> import torch, leafwise as lw
     >>> groups = lw.groups(torch.nn.Linear(4, 8), [lw.no_decay()])
@@ -73,6 +75,7 @@ class Groups(Table, list[dict[str, Any]], kind="groups"):
         self.uncovered: list[str] = []
         self.frozen: list[str] = []
         self.frozen_parameters = self.uncovered_parameters = 0
+        self.left_out: dict[Section, int] = {}
 
 
 @renamed_arguments(model="source")
@@ -130,7 +133,12 @@ class _GroupBuilder:
         rows = self.tree.first_rows
         columns = self.columns
         known: dict[int, tuple[bool | None, int]] = {}
-        for row, facts in zip(rows, columns.facts(rows), strict=True):
+        all_facts = columns.facts(rows)
+        sections: Counter[Section] = Counter()
+        for facts, times in tally(all_facts):
+            sections[facts.section] += times
+        self.left_out = {section: sections[section] for section in SECTIONS[1:] if sections[section]}
+        for row, facts in zip(rows, all_facts, strict=True):
             if id(facts) not in known:
                 known[id(facts)] = _is_trained(facts), facts.spec.size
             trained, size = known[id(facts)]
@@ -218,6 +226,7 @@ class _GroupBuilder:
         built.uncovered_parameters = sum(self.trained[leaf] for leaf in self.uncovered)
         built.frozen = self.columns.keys([self._row(leaf) for leaf in self.frozen]) if self.frozen else []
         built.frozen_parameters = sum(self.frozen.values())
+        built.left_out = self.left_out
         return built
 
     @staticmethod

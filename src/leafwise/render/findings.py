@@ -5,7 +5,7 @@ from typing import Any
 
 from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.inspect.check.findings import LEVELS, Finding, Findings
-from leafwise.render.phrases import plural
+from leafwise.render.phrases import SECTIONS, plural
 from leafwise.render.stats import left_out
 from leafwise.render.table import TableRows
 
@@ -35,6 +35,8 @@ def _footer(findings: Findings) -> list[tuple[Span, ...]]:
     levels = ", ".join(plural(count, level, level + "s") for level, count in counts.items() if count)
     style: Style = "" if findings.ok else "warn"
     by = f"{plural(findings.checked, 'leaf', 'leaves')} checked by {plural(len(findings.rules), 'rule', 'rules')}"
+    if findings.sections.keys() - {"weights"}:
+        by += ": " + ", ".join(f"{count:,} of {SECTIONS[section]}" for section, count in findings.sections.items())
     footer: list[tuple[Span, ...]] = [(Span(levels or "nothing found", style), Span(f" · {by}", "dim"))]
     return footer + left_out("values not checked", findings.skipped)
 
@@ -51,6 +53,7 @@ def to_json(findings: Findings) -> dict[str, Any]:
         "findings": [finding._asdict() for finding in findings],
         "counts": {level: len(findings.of(level)) for level in LEVELS},
         "checked": findings.checked,
+        "sections": findings.sections,
         "rules": list(findings.rules),
         "skipped": findings.skipped,
     }

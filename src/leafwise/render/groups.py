@@ -7,7 +7,7 @@ from leafwise.core.outline import Doc, Line, Span
 from leafwise.core.path import listed
 from leafwise.iterate.groups import GroupAccount, Groups
 from leafwise.iterate.rules import option_text
-from leafwise.render.phrases import plural
+from leafwise.render.phrases import SECTIONS, plural
 from leafwise.render.table import TableRows
 
 _DECAY = {True: "decayed", False: "not decayed", None: "with the optimizer's own weight decay"}
@@ -54,6 +54,9 @@ def _footer(groups: Groups, full: bool) -> list[tuple[Span, ...]]:
     if groups.frozen:
         frozen = _counted(len(groups.frozen), groups.frozen_parameters)
         footer.append((Span(f"frozen and left out: {frozen}: {_names(groups.frozen, full)}", "warn"),))
+    if groups.left_out:
+        left_out = [f"{plural(count, 'leaf', 'leaves')} of {SECTIONS[name]}" for name, count in groups.left_out.items()]
+        footer.append((Span(f"weights only; left out: {', '.join(left_out)}", "dim"),))
     return footer
 
 
@@ -86,6 +89,7 @@ def to_json(groups: Groups) -> dict[str, Any]:
         ],
         "uncovered": list(groups.uncovered),
         "frozen": list(groups.frozen),
+        "left_out": groups.left_out,
     }
 
 

@@ -6,6 +6,8 @@ from typing import Any
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
 
+SECTIONS = {"weights": "weights", "optimizer": "optimizer state", "rest": "other state"}  # as text
+
 _VALUE_CHARS = 60
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 

@@ -18,7 +18,7 @@ def lower(plan: Plan, *, full: bool = False) -> Doc:
     source_names = _source_names(plan)
     facts = plan.target.columns.facts([feed.row for feed in plan.feeds[:limit]])
     lines = []
-    for feed, (spec, _, _) in zip(plan.feeds[:limit], facts, strict=True):
+    for feed, (spec, *_) in zip(plan.feeds[:limit], facts, strict=True):
         source = source_names[feed.source]
         steps = [step for step in feed.how if step != "matched"]
         cells = (
@@ -97,7 +97,7 @@ def to_table(plan: Plan) -> TableRows:
     facts = plan.target.columns.facts([feed.row for feed in plan.feeds])
     columns = ["path", "status", "source", "how", "shape", "dtype", "message"]
     rows: list[dict[str, Any]] = []
-    for feed, (spec, _, _) in zip(plan.feeds, facts, strict=True):
+    for feed, (spec, *_) in zip(plan.feeds, facts, strict=True):
         loaded = {"path": feed.name, "status": "loaded", "source": source_names[feed.source], "how": feed.how}
         rows.append({**loaded, "shape": spec.shape, "dtype": spec.dtype})
     for problems, suffix in ((plan.problems, ""), (plan.allowed, " (allowed)")):
@@ -120,7 +120,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "covered": plan.covered,
         "leaves": [
             _feed_json(feed, source_names[feed.source], spec)
-            for feed, (spec, _, _) in zip(plan.feeds, facts, strict=True)
+            for feed, (spec, *_) in zip(plan.feeds, facts, strict=True)
         ],
         "problems": [problem._asdict() for problem in plan.problems],
         "allowed": [problem._asdict() for problem in plan.allowed],

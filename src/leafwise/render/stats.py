@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from leafwise.core.columns import Section
 from leafwise.core.dtypes import is_float
 from leafwise.core.moments import HISTOGRAM_DROP, STATISTICS, Histogram, TableColumn, together
 from leafwise.core.outline import Doc, Line, Span, Style
@@ -10,7 +11,7 @@ from leafwise.core.path import Path, listed, quote
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats
 from leafwise.render.outline import MAX_LINES
-from leafwise.render.phrases import plural
+from leafwise.render.phrases import SECTIONS, plural
 from leafwise.render.table import TableRows
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -21,9 +22,13 @@ _EXPONENTS = 20  # number of powers of two in a histogram, up to the largest
 def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
     """One line per leaf, or per part if there are many leaves; and one for the total."""
     rows = list(stats.values())
-    parts = _parts(rows, depth, full)
+    sections = {row.path: stats.section(row.path or "") for row in rows}
+    # Random states and metrics share one line, if there is anything else.
+    shown = rows if full or len(stats.totals) == 1 else [row for row in rows if sections[row.path] != "rest"]
+    parts = _by_section(_parts(shown, depth, full), sections)
     # The scale is that of the floats: a buffer of large integers would push all weights out of the range.
-    floats = [row for row in rows if is_float(row.dtype or "")]
+    main = next(iter(stats.totals), None)
+    floats = [row for row in rows if is_float(row.dtype or "") and sections[row.path] == main]
     highest = _highest(floats or rows)
     lines = [_header(highest, _highest(rows) != highest)] if rows else []
     for name, members in parts.items():
@@ -32,13 +37,13 @@ def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
         else:
             folded = Row(together(members))
             lines.append(_line(name, folded, highest, (Span(f"{len(members):,} leaves", "dim"),)))
-    if rows and len(parts) != 1:
-        lines.append(_line("total", stats.total, highest, (), "type"))
+    if rows and (len(parts) != 1 or len(stats.totals) > 1):
+        lines += [_line(f"total{name}", total, highest, (), "type") for name, total in _totals(stats).items()]
     columns = _columns()
     drops = {place: column.drop for place, (_, column) in enumerate(columns) if column.drop}
     drops[len(columns) + 1] = HISTOGRAM_DROP
     drop = sorted(drops, key=lambda place: drops[place])
-    return Doc(lines, _footer(stats, rows, highest), right=frozenset(range(len(columns))), drop=tuple(drop))
+    return Doc(lines, _footer(stats, shown, highest), right=frozenset(range(len(columns))), drop=tuple(drop))
 
 
 def _columns() -> list[tuple[str, TableColumn]]:
@@ -69,6 +74,26 @@ def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row
         last_rows = [row for name in rest for row in parts[name]]
         return {**{name: parts[name] for name in names[: MAX_LINES - 1]}, f"… {len(rest):,} more": last_rows}
     return parts
+
+
+def _by_section(parts: dict[str, list[Row]], sections: dict[str | None, Section]) -> dict[str, list[Row]]:
+    """The same parts, with those split that contain leaves of several sections."""
+    if len(set(sections.values())) < 2:
+        return parts
+    split: dict[str, list[Row]] = {}
+    for name, members in parts.items():
+        several = len({sections[row.path] for row in members}) > 1
+        for row in members:
+            suffix = f" ({SECTIONS[sections[row.path]]})" if several else ""
+            split.setdefault(name + suffix, []).append(row)
+    return split
+
+
+def _totals(stats: Stats) -> dict[str, Row]:
+    """The totals, each with what its line adds to the word "total"."""
+    if len(stats.totals) == 1:
+        return {"": stats.total}
+    return {f" {SECTIONS[section]}": total for section, total in stats.totals.items()}
 
 
 def _header(highest: int | None, beyond: bool) -> Line:
@@ -132,10 +157,14 @@ def _bars(histogram: Histogram | None, highest: int) -> str:
 
 def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Span, ...]]:
     noun = "value" if stats.of == "value" else "gradient"
-    summary = f"{plural(len(rows), 'leaf', 'leaves')}, {plural(stats.total.count, noun, noun + 's')}"
-    if highest is not None:
-        summary += " · bars count magnitudes by powers of two"
+    summary = f"{plural(len(stats), 'leaf', 'leaves')}, {plural(stats.total.count, noun, noun + 's')}"
+    if stats.totals.keys() - {"weights"}:
+        first, *others = [(SECTIONS[section], total.count) for section, total in stats.totals.items()]
+        summary += "".join([f" of {first[0]}", *(f", {count:,} of {section}" for section, count in others)])
     footer: list[tuple[Span, ...]] = [(Span(summary),)]
+    if highest is not None:
+        bars = "bars count magnitudes by powers of two"
+        footer = [(Span(f"{summary} · {bars}"),)] if len(stats.totals) < 2 else [*footer, (Span(bars),)]
     nonfinite = [row.path or "" for row in rows if row.finite < row.count]
     if nonfinite:
         text = f"not finite in {plural(len(nonfinite), 'leaf', 'leaves')}: {listed(nonfinite)}"
@@ -163,8 +192,17 @@ def to_json(stats: Stats) -> dict[str, Any]:
     """One row per leaf, and the total; NaN and infinity become null."""
     return {
         "of": stats.of,
-        "leaves": [{"path": row.path, "shape": row.shape and list(row.shape), **_plain(row)} for row in stats.values()],
+        "leaves": [
+            {
+                "path": row.path,
+                "shape": row.shape and list(row.shape),
+                **_plain(row),
+                "section": stats.section(row.path or ""),
+            }
+            for row in stats.values()
+        ],
         "total": _plain(stats.total),
+        "totals": {section: _plain(total) for section, total in stats.totals.items()},
         "skipped": stats.skipped,
     }
 

@@ -5,7 +5,7 @@ from itertools import chain
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
-from leafwise.core.columns import Facts
+from leafwise.core.columns import Facts, Section
 from leafwise.render.phrases import value_text
 
 if TYPE_CHECKING:
@@ -23,10 +23,15 @@ class SubtreeSums(NamedTuple):
     nbytes: int = 0
     leaves: int = 0
     unknown: int = 0
+    optimizer: int = 0
+    optimizer_bytes: int = 0
+    rest_bytes: int = 0
+    optimizer_leaves: int = 0
+    rest_leaves: int = 0
 
     @classmethod
     def of(cls, facts: Facts) -> "SubtreeSums":
-        spec, kind, _ = facts
+        spec, kind, _, section = facts
         trainable = spec.trainable if kind == "parameter" else None
         return cls(
             parameters=spec.size if kind == "parameter" else 0,
@@ -37,7 +42,34 @@ class SubtreeSums(NamedTuple):
             nbytes=spec.nbytes,
             leaves=1,
             unknown=int(spec.shape is None),
-        )
+        )._of_section(section)
+
+    def _of_section(self, section: Section) -> "SubtreeSums":
+        match section:
+            case "optimizer":
+                return self._replace(optimizer=self.state, optimizer_bytes=self.nbytes, optimizer_leaves=1)
+            case "rest":
+                return self._replace(rest_bytes=self.nbytes, rest_leaves=1)
+        return self
+
+    def bytes_by_section(self) -> dict[Section, int]:
+        """The bytes of the leaves in each section that has any."""
+        weights = self.leaves - self.optimizer_leaves - self.rest_leaves
+        sizes: dict[Section, tuple[int, int]] = {
+            "weights": (weights, self.nbytes - self.optimizer_bytes - self.rest_bytes),
+            "optimizer": (self.optimizer_leaves, self.optimizer_bytes),
+            "rest": (self.rest_leaves, self.rest_bytes),
+        }
+        return {section: nbytes for section, (leaves, nbytes) in sizes.items() if leaves}
+
+    @property
+    def section(self) -> Section | None:
+        """The section of all leaves below; None if they have several."""
+        if not self.leaves or self.optimizer_leaves + self.rest_leaves == 0:
+            return "weights"
+        if self.leaves not in (self.optimizer_leaves, self.rest_leaves):
+            return None
+        return "optimizer" if self.optimizer_leaves else "rest"
 
     def plus(self, sums: "SubtreeSums") -> "SubtreeSums":
         return SubtreeSums(*map(add, self, sums))

@@ -21,6 +21,7 @@ _ASCII = str.maketrans({"├": "|", "─": "-", "└": "`", "│": "|", "→": "
 _GAP = "  "
 _BRANCH = 3  # columns per level
 _SHORTEST = 4  # minimum columns of a name, however narrow the terminal
+_RARE = 0.2  # share of the lines whose names may be shortened to keep the columns
 _INDENT = " " * 8  # before notes that continue on the next line
 
 
@@ -37,9 +38,13 @@ def text(doc: Doc, terminal: Terminal) -> str:
     """The outline with branches and aligned cells, then the footer."""
     columns = list(range(max((len(line.cells) for line in doc.lines), default=0)))
     drop = list(doc.drop)
+    if drop and terminal.width is not None:
+        doc = _without_rare_long_names(doc, columns, terminal.width, terminal.ascii)
     while True:
         rows = _laid_out(doc, columns, terminal.ascii)
-        if terminal.width is None or not drop or max(map(width_of, rows), default=0) <= terminal.width:
+        # Leaving out a column does not make a plain value any shorter.
+        tabular = [row for row, line in zip(rows, doc.lines, strict=True) if line.cells]
+        if terminal.width is None or not drop or max(map(width_of, tabular), default=0) <= terminal.width:
             break
         dropped = drop.pop(0)
         columns = [column for column in columns if column != dropped]  # it may be absent, as in a table without bars
@@ -65,6 +70,9 @@ def _laid_out(doc: Doc, columns: Sequence[int], ascii_only: bool) -> list[list[S
         column: max((width_of([cell[column]]) for cell in cells if column < len(cell)), default=0) for column in columns
     }
     for label, cell, line in zip(labels, cells, doc.lines, strict=True):
+        if not line.cells and not line.note:
+            rows.append(label)
+            continue
         row = [*label, Span(" " * (label_width - width_of(label)))]
         for column in columns:
             if widths[column]:
@@ -104,6 +112,17 @@ def _with_short_names(doc: Doc, over: int, ascii_only: bool) -> Doc:
         short = _cut(line.label, room, "..." if ascii_only else "…") if width_of(line.label) > room else line.label
         lines.append(line._replace(label=tuple(short)) if line.cells else line)
     return doc._replace(lines=lines)
+
+
+def _without_rare_long_names(doc: Doc, columns: Sequence[int], width: int, ascii_only: bool) -> Doc:
+    """The outline with names shortened that would take more than half of the width, if they are few: a callback whose
+    name contains all its options must not push the columns of every other line out of sight."""
+    widths = [_BRANCH * line.level + width_of(line.label) for line in doc.lines if line.cells]
+    long = sum(label > width // 2 for label in widths)
+    if not long or long > _RARE * len(widths) or max(map(width_of, _laid_out(doc, columns, ascii_only))) <= width:
+        return doc
+    usual = max(label for label in widths if label <= width // 2)
+    return _with_short_names(doc, max(widths) - max(usual, 2 * width // 5), ascii_only)
 
 
 def _folded(line: list[Span], width: int) -> list[list[Span]]:

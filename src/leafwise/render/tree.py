@@ -4,18 +4,17 @@ Runs of identical subtrees are folded into one (`layers.0 … 60  ×61`), a tied
 deeper levels are closed if the outline would be too long.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from leafwise.core.columns import Facts
+from leafwise.core.columns import Section
 from leafwise.core.leaf import shape_text
 from leafwise.core.outline import Doc, Line, Span
 from leafwise.core.path import listed, quote
-from leafwise.core.tree import Counts
 from leafwise.render.json import plain_value, shared_memory_json, undone_json
 from leafwise.render.outline import FOLD_FROM, MAX_LINES, cut, follows, within
-from leafwise.render.phrases import bytes_text, plural, value_text
+from leafwise.render.phrases import SECTIONS, bytes_text, plural, value_text
 from leafwise.render.subtrees import Subtrees
 from leafwise.render.table import TableRows
 
@@ -59,10 +58,7 @@ class _TreeOutline:
         self.devices = {facts.spec.device for facts in self.subtrees.distinct_facts}
 
     def footer(self) -> list[tuple[Span, ...]]:
-        below = self.subtrees.sums(self.subtrees.root)._asdict()
-        memory = below.pop("nbytes") - self.tree.bytes_shared()
-        counts = Counts(names=len(self.subtrees.facts), bytes=memory, **below)
-        return _footer(self.tree, counts, self.subtrees.distinct_facts)
+        return _footer(self.tree, self.subtrees)
 
     def fitting(self, room: int) -> list[Line]:
         """As many levels as fit; at least one, truncated if even that is too long."""
@@ -162,7 +158,7 @@ class _TreeOutline:
             label.append(Span(" in " + ", ".join(columns.type_name(wrapper) for wrapper in wrapped[:-1]), "dim"))
         if not label:  # a node that is only a prefix of names
             label.append(Span(quote(columns.node_names[node]) if node else "(empty)", "name"))
-        note: list[Span] = []
+        notes: list[Span] = []
         if len(members) > 1:
             label.append(Span(f"  ×{len(members):,}", "dim"))
         if self.subtrees.points_back(node):
@@ -170,19 +166,21 @@ class _TreeOutline:
             return Line(level, (*label, Span("  → " + to, "tie")))
         below = self.subtrees.sums(node)
         parameters, nbytes, leaves = below.parameters, below.nbytes, below.leaves
+        if level and below.section != self.subtrees.sums(columns.node_parents[node]).section:
+            notes += self._section_note(below.section)
         if len(members) > 1 and parameters:
-            note.append(Span(f"each {parameters:,}", "dim"))
+            notes.append(Span(f"each {parameters:,}", "dim"))
         if closed:
-            note.append(Span(("  " if note else "") + f"▸ {plural(leaves, 'leaf', 'leaves')}", "dim"))
+            notes.append(Span(f"▸ {plural(leaves, 'leaf', 'leaves')}", "dim"))
         total = f"{parameters * len(members):,}" if parameters else ""
         memory = bytes_text(nbytes * len(members))
         cells = (Span(""), Span(""), Span(total, "number"), Span(memory, "dim"))
-        return Line(level, tuple(label), cells, tuple(note))
+        return Line(level, tuple(label), cells, _spaced(notes))
 
     def _leaf_line(self, level: int, rows: Sequence[int]) -> Line:
         columns = self.columns
         row, times = rows[0], len(rows)
-        spec, kind, persistent = self.subtrees.facts[row]
+        spec, kind, persistent, section = self.subtrees.facts[row]
         label = [Span(self._run_name(rows, columns.row_names), "name")]
         if times > 1:
             label.append(Span(f"  ×{times:,}", "dim"))
@@ -195,6 +193,8 @@ class _TreeOutline:
             also = ", ".join(columns.row_text(further_row) for further_row in further[:2])
             left_out = f" and {len(further) - 2:,} more" if len(further) > 2 else ""
             notes.append(Span(f"also {also}{left_out}", "tie"))
+        if section != self.subtrees.sums(columns.row_nodes[row]).section:
+            notes += self._section_note(section)
         if kind == "buffer":
             notes.append(Span("buffer" if persistent else "buffer, not saved", "dim"))
         if kind != "state" and spec.trainable is False:
@@ -211,8 +211,11 @@ class _TreeOutline:
             Span(f"{spec.size * times:,}" if has_size else "", "number"),
             Span(bytes_text(spec.nbytes * times) if counted else "", "dim"),
         )
-        spaced = [part for note in notes for part in (Span("  "), note)][1:]
-        return Line(level, tuple(label), cells, tuple(spaced))
+        return Line(level, tuple(label), cells, _spaced(notes))
+
+    def _section_note(self, section: Section | None) -> list[Span]:
+        """What is counted separately from the weights, where it begins."""
+        return [] if section is None or section == "weights" else [Span(SECTIONS[section], "dim")]
 
     def _value_line(self, level: int, node: int, number: int) -> Line:
         name, value = self.columns.own_scalars[node][number]
@@ -223,7 +226,12 @@ class _TreeOutline:
         return first if len(members) == 1 else f"{first} … {quote(names[members[-1]])}"
 
 
-def _footer(tree: "Tree", counts: Counts, distinct_facts: Collection[Facts]) -> list[tuple[Span, ...]]:
+def _spaced(notes: list[Span]) -> tuple[Span, ...]:
+    return tuple([part for note in notes for part in (Span("  "), note)][1:])
+
+
+def _footer(tree: "Tree", subtrees: Subtrees) -> list[tuple[Span, ...]]:
+    counts, names, distinct_facts = subtrees.sums(subtrees.root), len(subtrees.facts), subtrees.distinct_facts
     parts = []
     if counts.parameters or not (counts.buffers or counts.state):
         words = plural(counts.parameters, "parameter", "parameters")
@@ -238,15 +246,19 @@ def _footer(tree: "Tree", counts: Counts, distinct_facts: Collection[Facts]) -> 
         parts.append(words)
     if counts.buffers:
         parts.append(f"{counts.buffers:,} in buffers")
-    if counts.state:
-        parts.append(f"{counts.state:,} in state")
+    sections = counts.bytes_by_section()
     leaves = plural(counts.leaves, "leaf", "leaves")
-    parts.append(leaves if counts.names == counts.leaves else f"{leaves} under {counts.names:,} names")
-    parts.append(bytes_text(counts.bytes) or "0 B")
+    if len(sections) == 1 and counts.state:
+        leaves += " of optimizer state" if counts.optimizer_leaves else " of other state"
+    parts.append(leaves if names == counts.leaves else f"{leaves} under {names:,} names")
+    parts.append(bytes_text(counts.nbytes - tree.bytes_shared()) or "0 B")
     devices = {facts.spec.device for facts in distinct_facts}
     if len(devices) == 1 and devices != {"cpu"}:
         parts.append(f"on {devices.pop()}")
     footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
+    if len(sections) > 1:
+        sizes = [f"{SECTIONS[section]} {bytes_text(nbytes) or '0 B'}" for section, nbytes in sections.items()]
+        footer.append((Span(" · ".join(sizes)),))
     if counts.unknown:
         footer.append(
             (Span(f"{plural(counts.unknown, 'leaf', 'leaves')} without a shape until the first forward pass", "warn"),)
@@ -273,7 +285,20 @@ def _out_of_reach(tree: "Tree") -> list[str]:
 
 def to_table(tree: "Tree") -> TableRows:
     """A row for each leaf."""
-    columns = ["path", "shape", "dtype", "size", "bytes", "kind", "role", "owner", "trainable", "device", "names"]
+    columns = [
+        "path",
+        "shape",
+        "dtype",
+        "size",
+        "bytes",
+        "kind",
+        "section",
+        "role",
+        "owner",
+        "trainable",
+        "device",
+        "names",
+    ]
     texts = _PathTexts(tree)
     rows = []
     for leaf in tree:
@@ -288,20 +313,33 @@ def to_json(tree: "Tree") -> dict[str, Any]:
     """Everything that the walk found: counts, nodes, leaves with all their names, and plain values."""
     texts = _PathTexts(tree)
     columns = tree.columns
+    leaves = [_leaf_json(leaf, texts) for leaf in tree]
     return {
         "path": str(tree.path),
         "counts": tree.counts._asdict(),
+        "sections": _sections_json(leaves),
         "nodes": [
             {"path": texts.of_node(node), "type": columns.type_name(node)}
             | ({"same_as": texts.of_node(columns.repeats[node])} if node in columns.repeats else {})
             for node in tree.node_numbers()
             if not columns.hidden(node)
         ],
-        "leaves": [_leaf_json(leaf, texts) for leaf in tree],
+        "leaves": leaves,
         "shared_memory": [shared_memory_json(shared) for shared in tree.shared_memory],
         "undone": [undone_json(undone) for undone in tree.undone],
         "values": {str(path): plain_value(value) for path, value in tree.scalars.items()},
     }
+
+
+def _sections_json(leaves: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """The number of leaves, elements and bytes of each section that has any."""
+    sections: dict[str, dict[str, int]] = {}
+    for leaf in leaves:
+        section = sections.setdefault(leaf["section"], {"leaves": 0, "size": 0, "bytes": 0})
+        section["leaves"] += 1
+        section["size"] += leaf["size"]
+        section["bytes"] += leaf["bytes"]
+    return sections
 
 
 class _PathTexts:
@@ -339,6 +377,7 @@ def _leaf_json(leaf: "Leaf", texts: _PathTexts) -> dict[str, Any]:
         "path": texts.of_row(leaf.row),
         "names": [_name_json(row, texts) for row in rows],
         "kind": leaf.kind,
+        "section": leaf.section,
         "persistent": leaf.persistent,
         "trainable": leaf.trainable,
         "shape": None if leaf.shape is None else list(leaf.shape),

@@ -100,7 +100,7 @@ class Ties(Table, Sequence[Tie], kind="ties"):
 def bytes_saved(t: Tree, tie: Tie) -> list[int]:
     """The bytes that each further name of a tie saves."""
     columns = t.columns
-    return [spec.nbytes for spec, _, _ in columns.facts(columns.further_rows[tie.leaf.number])]
+    return [facts.spec.nbytes for facts in columns.facts(columns.further_rows[tie.leaf.number])]
 
 
 @renamed_arguments(model="source")

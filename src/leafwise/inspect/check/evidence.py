@@ -142,7 +142,7 @@ class Evidence:
         order of the values."""
         by_stats: dict[object, list[LeafEvidence]] = {}
         for leaf, row in self.float_leaves():
-            if row.min < row.max and row.count > 2:
+            if leaf.section == "weights" and row.min < row.max and row.count > 2:
                 key = leaf.spec.dtype, leaf.spec.device, *sorted(leaf.shape), row.zeros, row.min, row.max, row.histogram
                 by_stats.setdefault(key, []).append(leaf)
         shared = {frozenset(leaf.number for leaf in memory.leaves) for memory in self.tree.shared_memory}

@@ -1,9 +1,10 @@
 """The result of `lw.check`: a sequence of findings."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, overload
 
+from leafwise.core.columns import SECTIONS, Section
 from leafwise.core.path import escape
 from leafwise.core.result import Table
 
@@ -34,8 +35,9 @@ class Finding(NamedTuple):
 class Findings(Table, Sequence[Finding], kind="findings"):
     """The result of `lw.check`: a sequence of `Finding`, the worst first. Prints as a table.
 
-    `ok` is True if there is nothing worse than a note. `checked` is the number of leaves that were checked, and `rules`
-    has the codes of the rules that ran. `skipped` maps the paths of leaves that could not be checked to the reason.
+    `ok` is True if there is nothing worse than a note. `checked` is the number of leaves that were checked, `sections`
+    is how many of them are `weights`, `optimizer` state and the `rest`, and `rules` has the codes of the rules that
+    ran. `skipped` maps the paths of leaves that could not be checked to the reason.
 
     >>> import torch, leafwise as lw
     >>> findings = lw.check(torch.nn.Linear(16, 16))
@@ -43,10 +45,13 @@ class Findings(Table, Sequence[Finding], kind="findings"):
     (True, 2, {})
     """
 
-    def __init__(self, findings: list[Finding], checked: int, rules: tuple[str, ...], skipped: dict[str, str]) -> None:
+    def __init__(
+        self, findings: list[Finding], checked: Mapping[Section, int], rules: tuple[str, ...], skipped: dict[str, str]
+    ) -> None:
         # Sorted by level and code; findings of one code stay in the order of the tree.
         self._findings = sorted(findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
-        self.checked, self.rules, self.skipped = checked, rules, skipped
+        self.checked, self.rules, self.skipped = sum(checked.values()), rules, skipped
+        self.sections: dict[Section, int] = {section: checked[section] for section in SECTIONS if checked.get(section)}
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...

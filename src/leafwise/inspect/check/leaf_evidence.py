@@ -22,13 +22,13 @@ class LeafEvidence:
     """What rules can ask about a leaf: its facts, its role, and the statistics of its values and its gradient, which
     are computed for the whole tree when the first rule asks for them."""
 
-    __slots__ = ("_evidence", "axes", "kind", "number", "path", "persistent", "role", "roles", "spec")
+    __slots__ = ("_evidence", "axes", "kind", "number", "path", "persistent", "role", "roles", "section", "spec")
 
     def __init__(
         self, evidence: "Evidence", number: int, path: str, facts: Facts, roles: list[tuple[str | None, Axes]]
     ) -> None:
         self._evidence, self.number, self.path = evidence, number, path
-        self.spec, self.kind, self.persistent = facts
+        self.spec, self.kind, self.persistent, self.section = facts
         self.role, self.axes = roles[0]
         self.roles = {role for role, _ in roles}  # of all its names
 

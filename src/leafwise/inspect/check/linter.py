@@ -1,5 +1,6 @@
 """`lw.check`: a linter for parameters."""
 
+from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
@@ -53,5 +54,5 @@ def check(
         evidence = Evidence(t, optimizer, init, baseline, progress)
         findings = [finding for rule in rules for finding in rule.findings(evidence)]
         skipped = evidence.skipped
-        checked = sum(leaf.path not in skipped for leaf in evidence.leaves)
+        checked = Counter(leaf.section for leaf in evidence.leaves if leaf.path not in skipped)
         return Findings(findings, checked, tuple(rule.code for rule in rules), skipped)

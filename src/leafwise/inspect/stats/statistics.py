@@ -1,13 +1,13 @@
 """`lw.stats`: statistics of every leaf of a tree, in one pass."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from threading import Lock
 from typing import Any, Literal
 
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.measuring import Measuring
-from leafwise.core.columns import Columns
+from leafwise.core.columns import SECTIONS, Columns, Section
 from leafwise.core.home import Home, Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.moments import Moments, together
@@ -25,8 +25,8 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
     """Statistics of every leaf, by path; see `lw.stats`. Prints as a table.
 
     `s["2.weight"]` is the `Row` of a leaf, under any of its names; `s["2"]` has the statistics of a part. `total` is
-    one row for all leaves, in which a tied leaf counts once. `skipped` maps the paths of leaves without statistics to
-    the reason.
+    one row for all weights, in which a tied leaf counts once, and `totals` has one for each section of a training
+    checkpoint. `skipped` maps the paths of leaves without statistics to the reason.
 
     >>> import torch, leafwise as lw
     >>> s = lw.stats({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([6.0])})
@@ -126,13 +126,38 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
         if not part:
             path, reason = next(iter(part.skipped.items()))
             raise PathError(f"none of the leaves that match {where!r} has statistics; {path}: {reason}")
-        return part.total
+        return part._together(part._of_leaf)
 
     @cached_property
     def total(self) -> Row:
-        """One row for all leaves."""
-        ties, moments = self.tree.columns.ties, self._waiting.moments
-        return Row(together([moments[ties.get(row, row)] for row in self._rows.values()]))
+        """One row for all weights; for a tree without weights, such as that of an optimizer, one for the state."""
+        return next(iter(self.totals.values())) if self else self._together(())
+
+    @cached_property
+    def totals(self) -> dict[Section, Row]:
+        """One row for the leaves of each section: `weights`, `optimizer` and `rest`, if there are any.
+
+        >>> import torch, leafwise as lw
+        >>> net = torch.nn.Linear(2, 2)
+        >>> optimizer = torch.optim.Adam(net.parameters())
+        >>> net(torch.ones(1, 2)).sum().backward()
+        >>> optimizer.step()
+        >>> {section: row.count for section, row in lw.stats({"model": net, "optimizer": optimizer}).totals.items()}
+        {'weights': 6, 'optimizer': 14}
+        """
+        leaves: dict[Section, list[int]] = {section: [] for section in SECTIONS}
+        for leaf in self._of_leaf:
+            leaves[self.tree.columns.leaf_section(leaf)].append(leaf)
+        return {section: self._together(members) for section, members in leaves.items() if members}
+
+    def _together(self, leaves: Iterable[int]) -> Row:
+        moments = self._waiting.moments
+        return Row(together([moments[leaf] for leaf in leaves]))
+
+    def section(self, path: str) -> Section:
+        """The section of the leaf that is listed under this path."""
+        columns, row = self.tree.columns, self._rows[path]
+        return columns.leaf_section(columns.ties.get(row, row))
 
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
         """The table as plain text, `width` columns wide. With `depth`, leaves whose paths share so many entries get one
@@ -193,7 +218,7 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
     if leaves and len(skipped) == len(leaves):
         raise _nothing_to_see(t, leaves, skipped, of)
     seen = [leaf for leaf in leaves if leaf not in skipped]
-    waiting = _Waiting(columns, {leaf: spec for leaf, (spec, _, _) in zip(seen, columns.facts(seen), strict=True)})
+    waiting = _Waiting(columns, {leaf: spec for leaf, (spec, *_) in zip(seen, columns.facts(seen), strict=True)})
     with bar(sum(spec.nbytes for spec in waiting.specs.values()), "measuring", progress) as count:
         for batch in batches:
             measured = [

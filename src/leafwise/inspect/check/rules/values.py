@@ -1,29 +1,39 @@
 """Rules about the values themselves: not finite, all zero, constant."""
 
 from leafwise.inspect.check.evidence import Evidence
+from leafwise.inspect.check.findings import Level
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
 from leafwise.inspect.check.rules.registry import Reports, error, note, report, rule
 from leafwise.inspect.stats.rows import Row
+
+_SPREADING = "the next step would spread them to the parameters: load an earlier optimizer state"
 
 
 @rule("LW101", "not finite")
 def not_finite(evidence: Evidence) -> Reports:
     """NaN or infinite values in parameters, buffers and optimizer state. Only a note for infinities in a buffer, since
-    attention masks contain them."""
+    attention masks contain them. In other state, such as random states and metrics, infinities are usual; NaN is a
+    warning, or a note if it is a single number, such as a loss."""
     for leaf, row in evidence.float_leaves():
         if row.finite == row.count:
             continue
         counts = f"{_count_nonfinite(row)} among {row.count:,} values"
-        if leaf.kind == "buffer" and not row.nan:
-            yield note(leaf, f"{counts}; expected if this is a mask")
-        else:
-            yield error(leaf, f"{counts}; load the last checkpoint without them")
+        match leaf.section:
+            case "rest":
+                if row.nan:
+                    level: Level = "note" if row.count == 1 else "warning"
+                    yield report(level, leaf, f"{counts} of other state, which is neither weights nor optimizer state")
+            case "optimizer":
+                yield error(leaf, f"{counts} of optimizer state; {_SPREADING}")
+            case _ if leaf.kind == "buffer" and not row.nan:
+                yield note(leaf, f"{counts}; expected if this is a mask")
+            case _:
+                yield error(leaf, f"{counts}; load the last checkpoint without them")
     for path, row in evidence.coverage.state_stats:
         if row.finite < row.count:
             yield error(
                 path,
-                f"{_count_nonfinite(row)} among {row.count:,} values; the next step would spread them to the "
-                "parameters: load an earlier optimizer state",
+                f"{_count_nonfinite(row)} among {row.count:,} values of optimizer state; {_SPREADING}",
             )
 
 
