@@ -81,7 +81,7 @@ SMALL: dict[str, Callable[[], bytes]] = {
     "lists without end": lambda: b"\x80\x04](" + b"]" * 8_000_000 + b"e.",
     "marks without end": lambda: b"\x80\x04" + b"(" * 8_000_000 + b".",
     "a memo without end": lambda: (
-        b"\x80\x02N" + b"".join(b"r" + k.to_bytes(4, "little") for k in range(6_000_000)) + b"."
+        b"\x80\x02N" + b"".join(b"r" + k.to_bytes(4, "little") for k in range(1, 6_000_001)) + b"."
     ),
     "nothing, very often": lambda: b"\x80\x02" + b"N0" * 20_000_000 + b"N.",
     "text of wide letters": lambda: b"\x80\x02" + _text("\U0001f600".encode() * 20_000_000) + b".",

@@ -14,6 +14,7 @@ from leafwise.checkpoint.saved_optimizers import OptimizerFronts
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
 from leafwise.core.match import Renaming, is_auto, match_keys
+from leafwise.core.opaque import Opaque
 from leafwise.core.pairing import Pairing, Side, saved_rows
 from leafwise.core.path import listed
 from leafwise.core.rebuild import recomputed
@@ -21,7 +22,7 @@ from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import QueryError
 from leafwise.files.casts import Cast, checked_cast
-from leafwise.files.plain_values import identical
+from leafwise.files.plain_values import as_loaded, identical
 
 
 def plan(
@@ -136,14 +137,18 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
             raise QueryError(f"rename= gives two values the same name, {new!r}")
         if new is not None:
             # A copy, so that a live source and the target do not share a list.
-            given[new] = plain.value if plan.source.is_file else deepcopy(plain.value)
+            given[new] = as_loaded(plain.value) if plan.source.is_file else deepcopy(plain.value)
     source_of = match_keys(wanted, given)
     is_in_pieces = _in_pieces(plan.source, new_name, source_values)
     taken: set[str] = set()
     for key, (_, node, name, now) in wanted.items():
         if key in source_of:
             taken.add(source_of[key])
-            plan.scalars[node, name] = given[source_of[key]]
+            value = given[source_of[key]]
+            if isinstance(value, Opaque):
+                plan.add("unsupported", key, _opaque_message(plan, key, value))
+            else:
+                plan.scalars[node, name] = value
             continue
         prefix = f"{key}."
         inside = {name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)}
@@ -159,6 +164,13 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
     _refuse_irreplaceable(plan, wanted)
     _refuse_contradictions(plan, wanted)
     _report_unused(plan, [key for key in given if key not in taken])
+
+
+def _opaque_message(plan: Plan, key: str, value: Opaque) -> str:
+    return (
+        f"{key} is an object of class {value.class_name} in {the_source(plan.source)}, which leafwise does not load; "
+        f"leave {key} out of what you load into, or load it with PyTorch"
+    )
 
 
 def _refuse_irreplaceable(plan: Plan, wanted: dict[str, PlainValue]) -> None:

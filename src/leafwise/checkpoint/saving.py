@@ -16,6 +16,7 @@ from leafwise.core.capabilities.stepping import Stepping, is_optimizer
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_float
 from leafwise.core.memory import SAME, Op
+from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape, shown_file
 from leafwise.core.progress import bar
 from leafwise.core.query import Query
@@ -379,6 +380,11 @@ def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, 
         try:
             value = copied(value)  # so that changes during a background save do not affect the file
         except (TypeError, ValueError) as error:
+            if isinstance(value, Opaque):
+                raise WalkError(
+                    f"cannot save {columns.scalar_path(node, name, value)}: it is {error}; save only the part that you "
+                    "need, as in lw.save(t['state_dict'], path), or convert the file with leafwise convert"
+                ) from error
             raise WalkError(
                 f"cannot save {columns.scalar_path(node, name, value)}: leafwise does not save {error}; leave the "
                 "value out, or convert it to arrays, numbers, strings, bytes, None, or lists, tuples, sets and dicts "

@@ -108,15 +108,19 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     trusted.add_argument(
         "--max-steps", type=int, metavar="N", help="refuse a file if listing it takes more steps than this"
     )
+    trusted.add_argument(
+        "--strict", action="store_true", help="refuse a file with objects of classes that leafwise does not load"
+    )
 
 
 def _with_limits(options: argparse.Namespace) -> int:
-    if getattr(options, "max_bytes", None) is None and getattr(options, "max_steps", None) is None:
+    strict = bool(getattr(options, "strict", False))
+    if not strict and getattr(options, "max_bytes", None) is None and getattr(options, "max_steps", None) is None:
         status: int = options.run(options)
         return status
     from leafwise.files.limits import allowing
 
-    with allowing(options.max_bytes, options.max_steps):
+    with allowing(options.max_bytes, options.max_steps, strict):
         return int(options.run(options))
 
 

@@ -59,9 +59,10 @@ def run(options: argparse.Namespace) -> int:
         columns = whole.columns
         rows = whole.rows if options.where is None else Query.of(options.where).names(columns, 0, whole.rows)
         entries: dict[str, ConvertedArray] = {}
+        unsaved = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] == "transient"]
         for row in rows:
             array = columns.row_values[row]
-            if not isinstance(array, Stored):
+            if not isinstance(array, Stored) or row in unsaved:
                 continue
             path = columns.row_path(row)
             name = new_name(".".join(path.names)) or ""
@@ -82,8 +83,13 @@ def run(options: argparse.Namespace) -> int:
             write(list(entries.values()), options.destination, _metadata(whole), progress)
         finally:
             progress.done()
-        left_out = len(whole.scalars)
-    also = f"; {plural(left_out, 'plain value', 'plain values')} left out" if left_out else ""
+        what = "not part of a state dict"
+        counts = [
+            (len(whole.scalars), "plain value", "plain values"),
+            (len(unsaved), f"array that is {what}", f"arrays that are {what}"),
+        ]
+        left_out = ", ".join(plural(*count) for count in counts if count[0])
+    also = f"; {left_out} left out" if left_out else ""
     say(
         f"{plural(len(entries), 'array', 'arrays')}, {bytes_text(total) or '0 B'} → {options.destination}{also}",
         sys.stderr,

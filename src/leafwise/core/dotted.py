@@ -27,6 +27,24 @@ class VirtualNode:
         return Entry(name, "part") if isinstance(value, VirtualNode) else Entry(name, "key", self.prefix + name)
 
 
+class DistinctNames:
+    """Names for children of a node. Where 1 and "1" are both keys, the later one is called "1 (int)"; the next of the
+    same type is "1 (int 2)"."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def of(self, name: str, kind: str) -> str:
+        """The name, or a variant that is not taken yet. It is taken afterwards."""
+        distinct = name
+        while distinct in self._taken:
+            count = self._counts[name, kind] = self._counts.get((name, kind), 0) + 1
+            distinct = f"{name} ({kind})" if count == 1 else f"{name} ({kind} {count})"
+        self._taken.add(distinct)
+        return distinct
+
+
 def split(items: Iterable[tuple[str, Any]], make: Callable[[str], VirtualNode] = VirtualNode) -> VirtualNode:
     """The nodes that dotted keys describe, in the order of the keys.
 

@@ -5,6 +5,7 @@ from math import copysign
 from typing import Any
 
 from leafwise.core.match import Rename, Renaming, match_keys
+from leafwise.core.opaque import Opaque, same_records
 from leafwise.core.tree import Tree
 
 
@@ -48,6 +49,8 @@ def compare_plain(value: Any, partner: Any) -> str:
         return "same" if _same_number(value, partner) else "changed"
     if type(value) is not type(partner):
         return "changed"
+    if isinstance(value, Opaque):
+        return "same" if same_records(value, partner) else "changed"
     return "same" if value is partner else _equal(value, partner)
 
 

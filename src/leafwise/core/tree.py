@@ -13,6 +13,7 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME
+from leafwise.core.opaque import Opaque
 from leafwise.core.overlaps import bytes_shared
 from leafwise.core.path import Path, escape, quote
 from leafwise.core.query import Query
@@ -24,6 +25,13 @@ from leafwise.errors import PathError, QueryError, TieWarning, WalkError
 # The module that opens files; a string, because core must not import it.
 FILES = "leafwise.files"
 _MAX_COMPLETIONS = 10_000  # keys that are offered for completion
+
+
+class OpaqueObject(NamedTuple):
+    """An object of a file that leafwise does not load: its path, and the name of its class; see `Tree.opaque`."""
+
+    path: Path
+    class_name: str
 
 
 class Counts(NamedTuple):
@@ -74,11 +82,19 @@ def tree(source: Any) -> "Tree":
     return walked
 
 
-def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_steps: int | None = None) -> "Tree":
+def open(
+    path: "str | os.PathLike[str]",
+    *,
+    strict: bool | None = None,
+    max_bytes: int | None = None,
+    max_steps: int | None = None,
+) -> "Tree":
     """Opens a checkpoint: a file, a folder of files, or a URL. Only its header is read. Close it by using `with`.
 
-    Reads safetensors, PyTorch's `.pt` and `.bin`, distributed checkpoints, `.npz` and `.npy`, GGUF and MXNet's
-    `.params`, recognized by their content. Code in a file is never run.
+    Reads safetensors, PyTorch's `.pt` and `.bin`, whole models, TorchScript and `.pt2`, distributed checkpoints, plain
+    pickles, `.npz` and `.npy`, GGUF and MXNet's `.params`, recognized by their content. Code in a file is never run: an
+    object of a class that leafwise does not know is kept as a description, listed in `opaque`. With `strict`, a file
+    with such an object is refused.
 
     A file is refused if listing its leaves needs more than `max_bytes` of memory or `max_steps` steps of work. With the
     default limits, a file of 100 MB never takes more than a few seconds and 500 MB of memory, whatever it contains.
@@ -95,7 +111,7 @@ def open(path: "str | os.PathLike[str]", *, max_bytes: int | None = None, max_st
         raise WalkError(
             f"lw.open takes a path or a URL, not {type(path).__name__}; for an object in memory, use lw.tree"
         )
-    return tree(import_module(FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps))
+    return tree(import_module(FILES).open_file(path, max_bytes=max_bytes, max_steps=max_steps, strict=strict))
 
 
 class Tree(Table, kind="tree"):
@@ -377,6 +393,36 @@ class Tree(Table, kind="tree"):
             return {}
         nodes = range(self.root, columns.node_ends[self.root])
         return {columns.scalar_path(node, name, value): value for node, name, value in columns.scalars if node in nodes}
+
+    @property
+    def opaque(self) -> list[OpaqueObject]:
+        """Objects of a file whose classes leafwise does not load, outermost first. Arrays in them are leaves.
+
+        >>> import datetime, tempfile, torch, leafwise as lw
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     torch.save({"weight": torch.ones(2), "made": datetime.date(2026, 1, 31)}, f"{folder}/model.pt")
+        ...     with lw.open(f"{folder}/model.pt") as t:
+        ...         [(str(path), class_name) for path, class_name in t.opaque]
+        [('made', 'datetime.date')]
+        """
+        columns = self.columns
+        if not self.is_file:
+            return []
+        inside: set[int] = set()  # nodes of opaque objects, and everything below them
+        objects = []
+        for node in range(self.root, columns.node_ends[self.root]):
+            record = columns.node_objects[node]
+            if isinstance(record, Opaque) and columns.node_parents[node] not in inside:
+                objects.append(OpaqueObject(columns.node_path(node), record.class_name))
+            if isinstance(record, Opaque) or columns.node_parents[node] in inside:
+                inside.add(node)
+        nodes = range(self.root, columns.node_ends[self.root])
+        objects += [
+            OpaqueObject(columns.scalar_path(node, name, value), value.class_name)
+            for node, name, value in columns.scalars
+            if isinstance(value, Opaque) and node in nodes and node not in inside
+        ]
+        return objects
 
     @property
     def counts(self) -> Counts:

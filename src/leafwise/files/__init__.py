@@ -13,7 +13,11 @@ from leafwise.files.stored_file import StoredFile
 
 
 def open_file(
-    target: str | os.PathLike[str], verify: bool = True, max_bytes: int | None = None, max_steps: int | None = None
+    target: str | os.PathLike[str],
+    verify: bool = True,
+    max_bytes: int | None = None,
+    max_steps: int | None = None,
+    strict: bool | None = None,
 ) -> StoredFile:
     """Opens a file, a folder of files, or a URL, and reads the header. The format is recognized by the content, not by
     the name. If the header has checksums, they are compared. A checkpoint in several files can also be opened by the
@@ -23,7 +27,7 @@ def open_file(
         os.fsencode(name)
     except UnicodeEncodeError as error:
         raise FileError(f"cannot open {shown_file(name)}: this is not a valid file name") from error
-    limits = Limits(max_bytes, max_steps)
+    limits = Limits(max_bytes, max_steps, strict)
     for _ in range(_PATIENCE):
         before = _stamps_of(name)
         try:

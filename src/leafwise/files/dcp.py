@@ -4,12 +4,12 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from leafwise.core.opaque import Opaque
 from leafwise.files.arrays import ITEM_BYTES, Stored, spec_of
 from leafwise.files.folder import Folder
 from leafwise.files.limits import names_cost
 from leafwise.files.pickle_objects import (
     GlobalName,
-    PickledObject,
     Table,
     TruncatedPickleError,
     UnpicklingError,
@@ -22,18 +22,18 @@ from leafwise.files.source import PartSource, Source
 from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import TABLE, TorchDtype
 from leafwise.files.torch_zip import entries, unpickled
-from leafwise.files.unpickler import Unpickler
+from leafwise.files.unpickler import Unpickler, truncated_pickle
 
 _METADATA = "torch.distributed.checkpoint.metadata"
 _PIECE = 600  # bytes of memory for a piece
 _ENUM = "_MEM_FORMAT_ENCODING"
 
 
-def _member(owner: Any, name: Any) -> PickledObject:
+def _member(owner: Any, name: Any) -> Opaque:
     """A member of an enum, which Python 3.11.0 to 3.11.3 pickle as a call to getattr. No attribute is looked up."""
     if owner != f"{_METADATA}.{_ENUM}" or not isinstance(owner, GlobalName) or not isinstance(name, str):
         raise UnpicklingError(f"it contains an attribute of {shown(owner)}, which leafwise does not load")
-    return PickledObject(_ENUM, (name,))
+    return Opaque(_ENUM, (name,))
 
 
 DCP_TABLE: Table = {
@@ -61,10 +61,12 @@ def read(folder: Folder) -> StoredFile:
     """Opens the folder; only `.metadata` is read."""
     source = folder.open(".metadata")
     try:
-        content = Unpickler(bytes(source.read(0, source.size)), DCP_TABLE, None, source.error, source.limits).run()
+        content = Unpickler(
+            bytes(source.read(0, source.size)), DCP_TABLE, None, source.error, source.limits, names=source.pickle_names
+        ).run()
     except TruncatedPickleError:
-        raise source.error(source.size, "the pickle ends early; was the file cut off?") from None
-    if not isinstance(content, PickledObject) or content.kind != "Metadata":
+        raise truncated_pickle(source, source.size) from None
+    if not isinstance(content, Opaque) or content.class_name != "Metadata":
         raise source.error(0, "the pickle does not describe a checkpoint")
     tensors, storage_data = content.get("state_dict_metadata"), content.get("storage_data")
     if not isinstance(tensors, dict) or not isinstance(storage_data, dict):
@@ -86,7 +88,7 @@ class _PieceLocations:
         # Keyed by the text of the position: a hostile file can choose tuples of numbers that have the same hash.
         self._by_key: dict[tuple[str, str], tuple[str, int, int]] = {}
         for index, info in storage_data.items():
-            if not isinstance(index, PickledObject) or not isinstance(info, PickledObject):
+            if not isinstance(index, Opaque) or not isinstance(info, Opaque):
                 raise source.error(0, "the list of where pieces are stored has an unknown form")
             name = index.get("fqn")
             position = counts(index.get("offset") or (), source, 0, "the position of a piece")
@@ -127,15 +129,15 @@ class _PieceLocations:
 
 
 def _entry(source: Source, name: str, description: Any, places: _PieceLocations) -> Any:
-    if not isinstance(description, PickledObject):
+    if not isinstance(description, Opaque):
         raise source.error(0, f"the description of {name!a} has an unknown form")
-    if description.kind == "BytesStorageMetadata":
+    if description.class_name == "BytesStorageMetadata":
         return f"<an object of {places.length(source, name):,} bytes, not read>"
     shape = counts(description.get("size"), source, 0, f"the shape of {name!a}")
     dtype = _dtype(source, name, description.get("properties"))
     pieces: list[tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]] = []
     chunks = description.get("chunks") or []
-    if not isinstance(chunks, list | tuple) or not all(isinstance(chunk, PickledObject) for chunk in chunks):
+    if not isinstance(chunks, list | tuple) or not all(isinstance(chunk, Opaque) for chunk in chunks):
         raise source.error(0, f"the list of the pieces of {name!a} has an unknown form")
     # Counted for each tensor: many tensors may refer to one list of pieces in the pickle.
     source.limits.spend_steps(20 * len(chunks))
@@ -156,7 +158,7 @@ def _entry(source: Source, name: str, description: Any, places: _PieceLocations)
 
 
 def _dtype(source: Source, name: str, properties: Any) -> str:
-    state = properties.state if isinstance(properties, PickledObject) else None
+    state = properties.state if isinstance(properties, Opaque) else None
     first = state[0] if isinstance(state, tuple) and state else None
     if isinstance(state, dict):
         first = state.get("dtype")

@@ -33,6 +33,9 @@ _FORMATS = (
     (b"\x93NUMPY", "numpy_files", "read_npy"),
     ((0x112).to_bytes(8, "little") + bytes(8), "mxnet_params", "read"),
     (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "torch_legacy", "read"),
+    *((bytes([0x80, protocol]), "bare_pickle", "read") for protocol in (2, 3, 4, 5)),
+    # Protocols 0 and 1 have no magic number. This is how their dicts, lists, tuples and objects begin.
+    *((begin, "bare_pickle", "read") for begin in (b"(dp", b"(lp", b"(tp", b"}q", b"]q", b"ccopy_reg\n", b"ctorch")),
 )
 
 
@@ -64,6 +67,8 @@ def _read(source: Source) -> StoredFile:
         zip_entries = zips.entries(source)
         if any(name.rpartition("/")[2] == "data.pkl" for name in zip_entries):
             opened: StoredFile = zips.read(source, zip_entries)
+        elif _format("torch_export").is_export(zip_entries):
+            opened = _format("torch_export").read(source, zip_entries)
         else:
             opened = _format("numpy_files").read_npz(source, zip_entries)
         return opened
@@ -71,10 +76,6 @@ def _read(source: Source) -> StoredFile:
         if start.startswith(magic):
             reader: Callable[[Source], StoredFile] = getattr(_format(module), read_it)
             return reader(source)
-    if start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        raise source.error(
-            0, "this is a plain pickle, which can run any code; leafwise reads only the pickles that torch.save writes"
-        )
     if source.size > 512 and bytes(source.read(257, 262)) == b"ustar":
         raise source.error(
             0, "this is a tar archive, the format of PyTorch before 0.1.10; load it with PyTorch and save it again"

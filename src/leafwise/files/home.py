@@ -10,9 +10,11 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.dotted import VirtualNode, split
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Spec, Visit
+from leafwise.core.opaque import Opaque
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
 from leafwise.files.arrays import Stored, Strided, Unreadable
+from leafwise.files.pickle_objects import StoredDeque
 from leafwise.files.record import Role
 from leafwise.files.stored_file import FileGroup, StoredFile
 
@@ -29,13 +31,21 @@ class FilesHome(Home):
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, Stored):
             return "leaf"
-        return "node" if issubclass(cls, StoredFile | FileGroup) else None
+        return "node" if issubclass(cls, StoredFile | FileGroup | Opaque | StoredDeque) else None
 
-    def visit(self, obj: "StoredFile | FileGroup") -> Visit:
+    def visit(self, obj: "StoredFile | FileGroup | Opaque | StoredDeque") -> Visit | None:
         if isinstance(obj, FileGroup):
             return _by_kind(obj)
+        if isinstance(obj, Opaque):
+            return obj.content
+        if isinstance(obj, StoredDeque):
+            return ((), [(str(number), item) for number, item in enumerate(obj)], None) if obj.is_node else None
         if not obj.is_flat:
-            return (), [("content", obj.content)], None
+            content = obj.content
+            if isinstance(content, Opaque) and content.content is None:
+                # Nothing but an object, such as the training_args.bin of transformers: its attributes are shown.
+                content.content = (), [(str(name), value) for name, value in content.attributes.items()], None
+            return (), [("content", content)], None
         record = obj.record
         if record is None:
             root = split(obj.content.items())
@@ -51,19 +61,27 @@ class FilesHome(Home):
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         if isinstance(owner, VirtualNode):
             return owner.entry(name, value)
+        if isinstance(owner, StoredDeque):
+            return Entry(name, "index", int(name))
+        if isinstance(owner, Opaque):
+            return Entry(name, "part") if isinstance(value, VirtualNode) else Entry(name, "key", name)
         if value is owner.metadata:
             return Entry(name, "step", raw=attrgetter("metadata"), spelling="{root}.metadata")
         if value is owner.content:
             return Entry(name, "attribute")
         return Entry(name, "part") if isinstance(value, VirtualNode) else Entry(name, "key", name)
 
-    def type_name(self, obj: "StoredFile | VirtualNode") -> str:
+    def type_name(self, obj: "StoredFile | VirtualNode | Opaque | StoredDeque") -> str:
+        if isinstance(obj, Opaque):
+            return obj.class_name.rpartition(".")[2]
+        if isinstance(obj, StoredDeque):
+            return "deque"
         return "" if isinstance(obj, VirtualNode) else obj.format
 
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        if owner.record is None:
+        if isinstance(owner, Opaque | StoredDeque) or owner.record is None:
             return None, None
         role: Role = owner.record.roles.get(
             owner.prefix + name if isinstance(owner, VirtualNode) else name, (None, None)

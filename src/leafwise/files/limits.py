@@ -27,13 +27,13 @@ _SLOW = 0.1  # seconds that inserting keys may take in addition to _PER_KEY for 
 _PER_KEY = 3e-6  # seconds; usually it takes a tenth of that
 
 
-_usual: ContextVar[tuple[int, int]] = ContextVar("usual limits", default=(MAX_BYTES, MAX_STEPS))
+_usual: ContextVar[tuple[int, int, bool]] = ContextVar("usual limits", default=(MAX_BYTES, MAX_STEPS, False))
 
 
 @contextmanager
-def allowing(max_bytes: int | None, max_steps: int | None) -> Iterator[None]:
+def allowing(max_bytes: int | None, max_steps: int | None, strict: bool = False) -> Iterator[None]:
     """Sets the limits for files that are opened inside the block without explicit limits."""
-    token = _usual.set((max_bytes or MAX_BYTES, max_steps or MAX_STEPS))
+    token = _usual.set((max_bytes or MAX_BYTES, max_steps or MAX_STEPS, strict))
     try:
         yield
     finally:
@@ -45,17 +45,19 @@ class LimitError(ValueError):
 
 
 class Limits:
-    """The memory and the work that are left for opening a file."""
+    """The memory and the work that are left for opening a file. If it is opened strictly, objects of classes that
+    leafwise does not load are refused."""
 
-    __slots__ = ("_repeated", "bytes", "max_bytes", "max_steps", "steps")
+    __slots__ = ("_repeated", "bytes", "max_bytes", "max_steps", "steps", "strict")
 
-    def __init__(self, max_bytes: int | None = None, max_steps: int | None = None) -> None:
-        usual_bytes, usual_steps = _usual.get()
+    def __init__(self, max_bytes: int | None = None, max_steps: int | None = None, strict: bool | None = None) -> None:
+        usual_bytes, usual_steps, usually_strict = _usual.get()
         for option, limit in (("max_bytes", max_bytes), ("max_steps", max_steps)):
             if limit is not None and (type(limit) is not int or limit < 1):
                 raise QueryError(f"{option}= takes a whole number above 0, not {limit!r}")
         self.max_bytes = self.bytes = usual_bytes if max_bytes is None else max_bytes
         self.max_steps = self.steps = usual_steps if max_steps is None else max_steps
+        self.strict = usually_strict if strict is None else strict
         self._repeated = 0
 
     @classmethod
@@ -65,7 +67,7 @@ class Limits:
 
     def anew(self) -> "Limits":
         """The same limits, with nothing spent yet."""
-        return Limits(self.max_bytes, self.max_steps)
+        return Limits(self.max_bytes, self.max_steps, self.strict)
 
     def spend_bytes(self, count: int) -> None:
         """Subtracts bytes of memory from what is left. Call it before allocating them."""

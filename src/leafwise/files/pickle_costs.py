@@ -4,13 +4,18 @@ The numbers of bytes were measured and rounded up.
 """
 
 import sys
+from collections import deque
 from typing import Any
 
+from leafwise.core.opaque import Opaque
 from leafwise.files.limits import Limits, names_cost
-from leafwise.files.pickle_objects import UnpicklingError, shown
+from leafwise.files.pickle_objects import StoredDeque, UnfinishedArray, UnpicklingError, shown
+from leafwise.files.pickled_content import ContentOf
 
 MAX_DEPTH = 100  # nested containers
-CONTAINERS = (dict, list, tuple, set)
+MAX_OBJECT_DEPTH = 1_000  # nested containers and opaque objects
+CONTAINERS = (dict, list, tuple, set, deque)
+_NESTING = (*CONTAINERS, frozenset, Opaque)
 _NUMBERS = frozenset({int, float, bool, complex, type(None)})
 
 SLOT_BYTES = 9  # a place on the stack, or in a list
@@ -18,7 +23,9 @@ DICT_ENTRY_BYTES = 60
 SET_ENTRY_BYTES = 110
 ARRAY_BYTES = 400  # the description of an array
 _TEXT_BYTES = 60  # a string, without its characters
-_MEMO_BYTES = 80  # an entry of the memo
+_MEMO_BYTES = 9  # an entry of the memo, if they are numbered consecutively
+FAR_MEMO_BYTES = 110  # an entry of the memo with another number
+OBJECT_BYTES = 220  # the description of an opaque object
 _WALKED_BYTES = 90  # what the walk stores for a value
 _NUMBER_BYTES = 110  # what the walk, or a listing as JSON, allocates for a number
 
@@ -56,40 +63,85 @@ def count_argument(value: Any, limits: Limits) -> None:
         limits.spend_bytes(sys.getsizeof(value))
 
 
-def check_size(value: Any, limits: Limits) -> None:
-    """Raises if the result of a pickle is nested too deeply, or expands to too much.
+def check_size(value: Any, limits: Limits, content_of: ContentOf) -> None:
+    """Raises if the result of a pickle is nested too deeply, or expands to too much. Finds out which opaque objects are
+    nodes of the tree, because the others cost nothing.
 
     Counts what the walk and a listing allocate for it: a few containers that are referred to again and again expand to
     very many.
     """
-    sizes: dict[int, int] = {}  # id of a finished container → its size in bytes
-    stack: list[tuple[Any, bool]] = [(value, False)]
-    open_ids: set[int] = set()  # ids of the containers that contain the current one
-    total = once = 0
-    if getattr(value, "is_built", True) is False:
-        raise UnpicklingError("the array was never given its values")
-    while stack:
-        container, done = stack.pop()
-        if not done:
-            if id(container) in sizes or id(container) in open_ids or not isinstance(container, CONTAINERS):
+    _Survey(limits, content_of).run(value)
+
+
+class _Survey:
+    """Goes through the result of a pickle, from the innermost containers to the outermost."""
+
+    def __init__(self, limits: Limits, content_of: ContentOf) -> None:
+        self.limits, self.content_of = limits, content_of
+        self.sizes: dict[int, int] = {}  # id of a finished container → its size in bytes
+        self.with_arrays: set[int] = set()  # ids of finished containers with arrays inside
+        self.total = self.once = 0
+
+    def run(self, value: Any) -> None:
+        limits = self.limits
+        if isinstance(value, UnfinishedArray) and value.state is None:
+            raise UnpicklingError("the array was never given its values")
+        # Containers to look at, each with its depth and whether everything inside is finished.
+        stack: list[tuple[Any, int, bool]] = [(value, 1, False)]
+        open_ids: set[int] = set()  # ids of the containers that contain the current one
+        while stack:
+            container, depth, done = stack.pop()
+            if done:
+                open_ids.discard(id(container))
+                self._finish(container)
+                continue
+            if id(container) in self.sizes or id(container) in open_ids or not isinstance(container, _NESTING):
                 continue  # a container inside itself is shown once by the walk
-            limits.spend_steps(len(container))
+            inside = _parts(container)
+            limits.spend_steps(len(inside) + 1)
             open_ids.add(id(container))
-            if len(open_ids) > MAX_DEPTH:
+            if depth > MAX_DEPTH or len(open_ids) > MAX_OBJECT_DEPTH:
                 raise UnpicklingError(f"containers are nested more than {MAX_DEPTH} deep")
-            stack.append((container, True))
-            items = container.values() if isinstance(container, dict) else container
-            below = {id(item): item for item in items if isinstance(item, CONTAINERS)}
-            stack += [(item, False) for item in below.values()]
-            continue
-        open_ids.discard(id(container))
-        own, inside = _size(container, sizes, limits)
-        once += own
-        total = sizes[id(container)] = own + inside
-        if total > limits.bytes:
-            limits.spend_bytes(total)
-    limits.spend_bytes(total)
-    limits.spend_repeats(total - once)
+            stack.append((container, depth, True))
+            # What is inside an opaque object is not printed with what is outside, so it may again be as deep.
+            deeper = 1 if isinstance(container, Opaque) else depth + 1
+            below = {id(item): item for item in inside if isinstance(item, _NESTING)}
+            stack += [(item, deeper, False) for item in below.values()]
+        limits.spend_bytes(self.total)
+        limits.spend_repeats(self.total - self.once)
+
+    def has_arrays(self, value: Any) -> bool:
+        return id(value) in self.with_arrays or hasattr(value, "spec")
+
+    def _finish(self, container: Any) -> None:
+        if any(map(self.has_arrays, _parts(container))):
+            self.with_arrays.add(id(container))
+        if isinstance(container, Opaque):
+            container.content = self.content_of(container, self.has_arrays)
+            own, inside = self._object_size(container)
+        else:
+            if isinstance(container, StoredDeque):
+                container.is_node = id(container) in self.with_arrays or any(isinstance(i, Opaque) for i in container)
+            own, inside = _size(container, self.sizes, self.limits)
+        self.once += own
+        self.total = self.sizes[id(container)] = own + inside
+        if self.total > self.limits.bytes:
+            self.limits.spend_bytes(self.total)
+
+    def _object_size(self, record: Opaque) -> tuple[int, int]:
+        if record.content is None:
+            return _WALKED_BYTES + len(record.class_name), 0
+        leaves, children, _ = record.content
+        listed = [pair for _, pairs in leaves for pair in pairs]
+        self.limits.spend_steps(len(listed) + len(children))
+        return _size(dict([*listed, *children]), self.sizes, self.limits)
+
+
+def _parts(container: Any) -> Any:
+    """The values inside a container."""
+    if isinstance(container, Opaque):
+        return container.parts()
+    return container.values() if isinstance(container, dict) else container
 
 
 def _size(container: Any, sizes: dict[int, int], limits: Limits) -> tuple[int, int]:
@@ -110,7 +162,7 @@ def _size(container: Any, sizes: dict[int, int], limits: Limits) -> tuple[int, i
         if kind is str or kind is bytes:
             own += len(item)
         elif kind not in _NUMBERS and hasattr(item, "spec"):
-            if getattr(item, "is_built", True) is False:
-                raise UnpicklingError(f"the array under {shown(key)} was never given its values")
             array_names.append(str(key))
+        elif isinstance(item, UnfinishedArray) and item.state is None:
+            raise UnpicklingError(f"the array under {shown(key)} was never given its values")
     return own + names_cost(array_names, limits.bytes), inside

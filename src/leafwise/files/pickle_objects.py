@@ -1,9 +1,12 @@
 """What a pickle becomes when it is read without running it: names, descriptions of objects, and errors."""
 
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
+from leafwise.files.arrays import Storage
 
 SCALARS = (str, int, float, complex, bool, bytes, type(None))
 
@@ -14,8 +17,8 @@ class GlobalName(str):
     __slots__ = ("make",)
     make: Callable[..., Any]
 
-    def __new__(cls, module: str, name: str, make: Callable[..., Any]) -> "GlobalName":
-        global_name = super().__new__(cls, f"{module}.{name}")
+    def __new__(cls, full_name: str, make: Callable[..., Any]) -> "GlobalName":
+        global_name = super().__new__(cls, full_name)
         global_name.make = make
         return global_name
 
@@ -23,34 +26,95 @@ class GlobalName(str):
 Table = dict[tuple[str, str], Callable[..., Any]]  # module and name → our function that is called instead
 
 
-class PickledObject:
-    """The description of an object whose class is in the table: the name of the class, the arguments, and the state."""
+MAKES_OPAQUE = "makes_opaque"  # an attribute of functions in the table that make objects of any class
 
-    __slots__ = ("args", "kind", "state")
 
-    def __init__(self, kind: str, args: tuple[Any, ...] = ()) -> None:
-        self.kind = kind
-        self.args = args
-        self.state: Any = {}
+def makes_opaque(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a table entry that makes objects of any class; a strict machine refuses it like an unknown name."""
+    setattr(make, MAKES_OPAQUE, True)
+    return make
 
-    def get(self, name: str, default: Any = None) -> Any:
-        return self.state.get(name, default) if isinstance(self.state, dict) else default
+
+def pickled_object(class_name: str) -> Callable[..., Opaque]:
+    """A table entry for a class whose objects are kept as descriptions."""
+    return lambda *args: Opaque(class_name, args)
+
+
+class PickleStream(Protocol):
+    """The pickle from which an object is read, as far as arrays outside of the pickle need it."""
+
+    def array_bytes(self, length: int, aligned: bool) -> Storage: ...
+
+
+class UnfinishedArray(Opaque):
+    """An array whose shape and values follow as its state. It is replaced by what `finished` returns; if that is None,
+    it stays an opaque object."""
+
+    __slots__ = ()
+
+    def finished(self, state: Any, stream: PickleStream) -> Any:
+        raise NotImplementedError
+
+
+class TensorParts(Opaque):
+    """A tensor of a class that consists of other tensors, such as a DTensor or a quantized tensor."""
+
+    __slots__ = ()
+
+
+class StoredBytes(Opaque):
+    """A long bytes object, which stays in the file until an array needs it."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__("builtins.bytes")
+        self.storage = storage
+
+    def __len__(self) -> int:
+        return self.storage.nbytes
 
     def __repr__(self) -> str:
-        return escape(f"<{self.kind}>")
+        return f"<bytes, {len(self):,} of them, not loaded>"
 
 
-def pickled_object(kind: str) -> Callable[..., PickledObject]:
-    """A table entry for a class whose objects are kept as descriptions."""
-    return lambda *args: PickledObject(kind, args)
+class StoredDeque(deque[Any]):
+    """A deque in a file. It is a node of the tree if it contains arrays or opaque objects, and otherwise a plain
+    value."""
+
+    is_node = False
+
+    def __repr__(self) -> str:
+        return escape(repr(deque(self, self.maxlen)))
 
 
 class UnpicklingError(Exception):
     """The pickle contains something that is refused. Callers turn this into a FileError with the offset."""
 
 
+class UnexpectedArgumentsError(UnpicklingError):
+    """A known class or function is called with other arguments than checkpoints use. The object is then opaque."""
+
+
 class TruncatedPickleError(Exception):
     """The bytes end before the pickle does."""
+
+
+def is_plain_key(key: Any) -> bool:
+    """Whether a key of a dict or set is a plain value, or a short tuple or frozenset of plain values. Nested tuples can
+    be built that take forever to hash."""
+    if isinstance(key, SCALARS):
+        return is_short(key)
+    return (
+        isinstance(key, tuple | frozenset)
+        and len(key) <= 64
+        and all(isinstance(part, SCALARS) and is_short(part) for part in key)
+    )
+
+
+def is_short(key: Any) -> bool:
+    """Whether a key cannot collide with many others: only integers with more bits can be chosen so that they do."""
+    return not isinstance(key, int) or key.bit_length() <= 64
 
 
 def shown(value: Any) -> str:
@@ -59,4 +123,6 @@ def shown(value: Any) -> str:
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, str | bytes):
         value = value[:100]
+    if isinstance(value, Opaque):
+        return ascii(value.class_name[:100])[1:-1]
     return ascii(value)[:100] if isinstance(value, SCALARS) else f"<{type(value).__name__}>"

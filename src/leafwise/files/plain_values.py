@@ -14,7 +14,9 @@ from importlib import import_module
 from math import isfinite
 from typing import Any
 
+from leafwise.core.opaque import Opaque, same_records
 from leafwise.files.limits import filled_dict, filled_set
+from leafwise.files.pickle_objects import StoredDeque
 
 MAX_DEPTH = 100  # nested containers; Python's JSON reader fails at a few hundred
 _MAX_BITS = 10_000  # of an int; Python refuses to parse longer ones
@@ -42,13 +44,15 @@ def encoded(value: Any, depth: int = 0) -> Any:
     if kind is list:
         return [encoded(item, depth + 1) for item in value]
     if kind in _WRITERS:
-        return {kind.__name__: _WRITERS[kind](value, depth + 1)}
+        return {"deque" if kind is StoredDeque else kind.__name__: _WRITERS[kind](value, depth + 1)}
     if kind.__module__ in ("numpy", "ml_dtypes") and _is_numpy_scalar(kind):
         return {"numpy": _numpy_scalar(value)}
     if kind.__module__ == "torch" and kind.__name__ == "Size":
         return {"torch.Size": [*value]}
     if kind.__module__ == "torch" and kind.__name__ == "dtype":
         return {"torch.dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, Opaque):
+        raise TypeError(f"an object of class {value.class_name}, which was not loaded from its file")
     raise TypeError(_type_text(kind))
 
 
@@ -89,6 +93,7 @@ _WRITERS: dict[type, Callable[[Any, int], Any]] = {
     set: _unordered,
     frozenset: _unordered,
     deque: lambda value, depth: [_items(value, depth), value.maxlen],
+    StoredDeque: lambda value, depth: [_items(value, depth), value.maxlen],
     range: lambda value, depth: [value.start, value.stop, value.step],
     dict: _pairs,
     OrderedDict: _pairs,
@@ -129,9 +134,11 @@ def copied(value: Any) -> Any:
 
 def identical(left: Any, right: Any) -> bool:
     """Whether two plain values are equal in value and in type, at every level. NaN equals NaN; -0.0 is not 0.0."""
-    kind = type(left)
-    if kind is not type(right):
+    kind = _type_of(left)
+    if kind is not _type_of(right):
         return False
+    if isinstance(left, Opaque):
+        return same_records(left, right)
     if kind in CONTAINERS or kind is deque:
         if len(left) != len(right) or getattr(left, "maxlen", None) != getattr(right, "maxlen", None):
             return False
@@ -149,12 +156,21 @@ def identical(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+def _type_of(value: Any) -> type:
+    return deque if isinstance(value, StoredDeque) else type(value)
+
+
 def _mark(value: Any) -> str:
     """A text for an item of a set; it differs for items that are not identical."""
     if isinstance(value, tuple | frozenset):
         inner = map(_mark, value) if isinstance(value, tuple) else sorted(map(_mark, value))
         return f"{type(value).__name__}({', '.join(inner)})"
     return f"{type(value).__name__} {value!r}"
+
+
+def as_loaded(value: Any) -> Any:
+    """A plain value of a file as a live object gets it."""
+    return deque(value, value.maxlen) if isinstance(value, StoredDeque) else value
 
 
 # -- decoding ------------------------------------------------------------------------------------------------

@@ -24,6 +24,14 @@ class Source:
     size: int
     verify = True  # whether a header that has checksums is checked
     _limits: Limits | None = None
+    _pickle_names: dict[str, int] | None = None
+
+    @property
+    def pickle_names(self) -> dict[str, int]:
+        """The classes and functions that the pickles in it refer to, with the offset of the first reference."""
+        if self._pickle_names is None:
+            self._pickle_names = {}
+        return self._pickle_names
 
     @property
     def limits(self) -> Limits:

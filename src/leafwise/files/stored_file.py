@@ -44,6 +44,14 @@ class StoredFile:
         kinds = set(map(type, self.content.values()))
         return set(map(type, self.content)) <= {str} and all(issubclass(kind, Stored) for kind in kinds)
 
+    @property
+    def pickle_names(self) -> dict[str, int]:
+        """The classes and functions that the pickles in the file refer to, with the offset of the first reference."""
+        names: dict[str, int] = {}
+        for source in (self.source, *(self._sources or {}).values()):
+            names |= source.pickle_names
+        return names
+
     def close(self) -> None:
         """Closes the file; arrays that were read stay valid."""
         self.source.close()

@@ -8,7 +8,7 @@ from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import TABLE, TypedStorage
 from leafwise.files.torch_zip import MAX_PICKLE, element_size, storage_reference
-from leafwise.files.unpickler import Unpickler
+from leafwise.files.unpickler import Unpickler, truncated_pickle
 
 MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _FIRST = 1 << 16  # bytes that are read first; the pickles are rarely longer
@@ -37,15 +37,23 @@ def read(source: Source) -> StoredFile:
     while True:
         data = bytes(source.read(0, length))
         try:
-            return _read(source, data)
+            return StoredFile(source, "PyTorch, before 1.6", _content(source, data))
         except TruncatedPickleError:
             if length >= min(source.size, MAX_PICKLE):
-                raise source.error(length, "the pickle ends early; was the download cut off?") from None
+                raise truncated_pickle(source, length) from None
             length = min(length * 8, source.size)
             limits.bytes, limits.steps = before  # everything is read again
 
 
-def _read(source: Source, data: bytes) -> StoredFile:
+def content(source: Source) -> Any:
+    """What a small file describes, such as a single storage in another file."""
+    try:
+        return _content(source, bytes(source.read(0, min(_FIRST, source.size))))
+    except TruncatedPickleError:
+        raise source.error(source.size, "the pickle ends early") from None
+
+
+def _content(source: Source, data: bytes) -> Any:
     storages: dict[str, _DeferredStorage] = {}
 
     def storage(reference: Any) -> TypedStorage:
@@ -70,7 +78,7 @@ def _read(source: Source, data: bytes) -> StoredFile:
         raise source.error(
             machine.at, "the file was written on a big-endian machine; load it with PyTorch and save it again here"
         )
-    machine = Unpickler(data, TABLE, storage, source.error, limits, at=machine.at)
+    machine = Unpickler(data, TABLE, storage, source.error, limits, at=machine.at, names=source.pickle_names)
     content = machine.run()
     keys = Unpickler(data, TABLE, None, source.error, limits, at=machine.at)
     listed = keys.run()
@@ -82,7 +90,7 @@ def _read(source: Source, data: bytes) -> StoredFile:
     ):
         raise source.error(machine.at, "the list of storages does not match the tensors")
     _place(source, [(key, storages[key]) for key in listed], keys.at)
-    return StoredFile(source, "PyTorch, before 1.6", content)
+    return content
 
 
 def _place(source: Source, listed: list[tuple[str, _DeferredStorage]], at: int) -> None:

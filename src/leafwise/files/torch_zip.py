@@ -10,10 +10,11 @@ from leafwise.files.arrays import ITEM_BYTES, Storage
 from leafwise.files.checksums import Crc32
 from leafwise.files.limits import LimitError
 from leafwise.files.pickle_objects import Table, TruncatedPickleError, UnpicklingError, shown
+from leafwise.files.pickled_content import ContentOf, content_of
 from leafwise.files.source import Source, SourceStream
 from leafwise.files.stored_file import StoredFile
 from leafwise.files.torch_objects import QUANTIZED, TABLE, StorageType, TypedStorage
-from leafwise.files.unpickler import Unpickler
+from leafwise.files.unpickler import Unpickler, truncated_pickle
 
 MAX_PICKLE = 1 << 30
 _HEADER = 30  # bytes in the fixed part of the header of an entry
@@ -87,20 +88,38 @@ def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
 
 def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
     """Opens the file; only the directory and the pickle are read."""
-    pickles = [name for name in zip_entries if name.rpartition("/")[2] == "data.pkl"]
     if any(name.rpartition("/")[2] == "constants.pkl" for name in zip_entries):
-        raise source.error(0, "this is a TorchScript program, not a checkpoint; save its state_dict() instead")
-    if len(pickles) != 1:
-        raise source.error(0, f"the zip has {len(pickles)} entries called data.pkl; a checkpoint has one")
-    prefix = pickles[0].removesuffix("data.pkl")
-    content = unpickled(source, zip_entries, prefix, TABLE)
-    opened = StoredFile(source, "PyTorch zip", content)
+        from leafwise.files import torch_script
+
+        return torch_script.read(source, zip_entries, _prefix(source, zip_entries))
+    opened = StoredFile(source, "PyTorch zip", read_content(source, zip_entries))
     opened.without_checksums = () if has_checksums(zip_entries) else ("PyTorch zip, written without CRC-32",)
     return opened
 
 
-def unpickled(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: str, table: Table) -> Any:
-    info = zip_entries[prefix + "data.pkl"]
+def read_content(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> Any:
+    """What the pickle in the file describes."""
+    return unpickled(source, zip_entries, _prefix(source, zip_entries), TABLE)
+
+
+def _prefix(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> str:
+    """The folder in the zip that contains everything, with its slash."""
+    pickles = [name for name in zip_entries if name.rpartition("/")[2] == "data.pkl"]
+    if len(pickles) != 1:
+        raise source.error(0, f"the zip has {len(pickles)} entries called data.pkl; a checkpoint has one")
+    return pickles[0].removesuffix("data.pkl")
+
+
+def unpickled(
+    source: Source,
+    zip_entries: dict[str, zipfile.ZipInfo],
+    prefix: str,
+    table: Table,
+    content_of: ContentOf = content_of,
+    pickle: str = "data",
+) -> Any:
+    """What a pickle in the zip describes. Its storages are in a folder with the same name."""
+    info = zip_entries[f"{prefix}{pickle}.pkl"]
     if info.file_size > MAX_PICKLE:
         raise source.error(
             info.header_offset, f"the pickle has {info.file_size:,} bytes; leafwise reads at most {MAX_PICKLE:,}"
@@ -114,7 +133,7 @@ def unpickled(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: s
     def storage(reference: Any) -> TypedStorage:
         kind, key, count = storage_reference(reference)
         if key not in storages:
-            entry = zip_entries.get(f"{prefix}data/{key}")
+            entry = zip_entries.get(f"{prefix}{pickle}/{key}")
             if entry is None:
                 raise UnpicklingError(f"the storage {key!a} is not in the zip")
             storages[key] = stored(source, entry, checked)
@@ -124,11 +143,19 @@ def unpickled(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: s
             raise UnpicklingError(f"the storage {key!a} should have {count * size:,} bytes but has {held.nbytes:,}")
         return TypedStorage(held, kind.dtype)
 
-    machine = Unpickler(data, table, storage, lambda at, cause: source.error(place.start + at, cause), source.limits)
+    machine = Unpickler(
+        data,
+        table,
+        storage,
+        lambda at, cause: source.error(place.start + at, cause),
+        source.limits,
+        content_of=content_of,
+        names=source.pickle_names,
+    )
     try:
         content = machine.run()
     except TruncatedPickleError:
-        raise source.error(place.start + len(data), "the pickle ends early; was the file cut off?") from None
+        raise truncated_pickle(source, place.start + len(data)) from None
     if big_endian:
         raise source.error(
             0, "the file was written on a big-endian machine; load it with PyTorch and save it again here"

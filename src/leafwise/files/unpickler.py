@@ -2,7 +2,8 @@
 
 A pickle is a program for a small stack machine that may call anything it can import. This machine implements the same
 opcodes but imports nothing: a name in a pickle is looked up in a short table of the names that checkpoints use, which
-maps each to a function of ours that builds an inert description. Every other name is refused, and the error shows it.
+maps each to a function of ours that builds an inert description. An object of any other class becomes an `Opaque`
+record of what the pickle says about it; if the machine is strict, it is refused, and the error shows its name.
 """
 
 import struct
@@ -10,14 +11,18 @@ from collections.abc import Callable
 from time import thread_time
 from typing import Any
 
+from leafwise.core.opaque import Opaque
 from leafwise.errors import FileError
+from leafwise.files.arrays import Storage
 from leafwise.files.limits import HashClock, LimitError, Limits
 from leafwise.files.pickle_costs import (
     ARRAY_BYTES,
     CALL_STEPS,
     DICT_ENTRY_BYTES,
+    FAR_MEMO_BYTES,
     LOOKUP_STEPS,
     METHOD_STEPS,
+    OBJECT_BYTES,
     OPCODE_BYTES,
     SET_ENTRY_BYTES,
     SLOT_BYTES,
@@ -25,43 +30,75 @@ from leafwise.files.pickle_costs import (
     count_argument,
 )
 from leafwise.files.pickle_objects import (
-    SCALARS,
+    MAKES_OPAQUE,
     GlobalName,
-    PickledObject,
+    StoredBytes,
+    StoredDeque,
     Table,
     TruncatedPickleError,
+    UnexpectedArgumentsError,
+    UnfinishedArray,
     UnpicklingError,
+    is_plain_key,
     shown,
 )
+from leafwise.files.pickled_content import ContentOf, content_of
+from leafwise.files.source import Source
+from leafwise.files.suspects import warning_text
 
+_STOP = 0x2E
+_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _MAX_MARKS = 100_000  # marks that may be open at once
 _MAX_NUMBER = 1024  # bytes that an int may have
+_MAX_LINE = 1 << 20  # bytes of an argument that ends with its line
+_MAX_NAME = 200  # characters of a module or a class that are kept
+_WINDOW = 1 << 20  # bytes that are read at a time, if the pickle is not in memory
+_MARGIN = 16  # bytes; every opcode whose length is fixed is shorter
+_LONG_BYTES = 1 << 16  # longer bytes objects stay in the file, if the pickle is not in memory
 
 
 class Unpickler:
-    """Reads one pickle after another from some bytes, and returns what each describes."""
+    """Reads one pickle after another from some bytes, and returns what each describes.
+
+    `data` is the whole pickle, or a source, of which only a window is in memory. `names` collects the name of each
+    class and function that the pickle refers to, with the offset of the first reference.
+    """
 
     def __init__(
         self,
-        data: bytes,
+        data: "bytes | Source",
         table: Table,
         persistent: Callable[[Any], Any] | None,
         error: Callable[[int, str], FileError],
         limits: Limits,
         at: int = 0,
+        *,
+        content_of: ContentOf = content_of,
+        names: dict[str, int] | None = None,
     ) -> None:
-        self.data = data
-        self.at = at
+        self._source = data if isinstance(data, Source) else None
+        self.data = data if isinstance(data, bytes) else b""  # the bytes in memory
+        self._base = 0  # the offset of the first of them
+        self._edge = len(self.data) - 1  # the loop calls _slide here
+        self._at = at  # relative to `_base`
         self._table = table
         self._persistent = persistent
         self._error = error
         self._limits = limits
+        self._content_of = content_of
+        self.names = {} if names is None else names
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks below the open marks
-        self._memo: dict[int, Any] = {}
-        self._known: dict[tuple[str, str], GlobalName] = {}
+        self._memo: list[Any] = []
+        self._far_memo: dict[int, Any] = {}  # entries whose numbers are not consecutive
+        self._known: dict[tuple[str, str], Any] = {}
         self._clock = HashClock()
-        limits.spend_bytes(len(data) - at)
+        limits.spend_bytes(_WINDOW if isinstance(data, Source) else len(data) - at)
+
+    @property
+    def at(self) -> int:
+        """The offset of the next byte."""
+        return self._base + self._at
 
     def run(self) -> Any:
         """Returns what the pickle describes; `at` is then the offset after it. Raises TruncatedPickleError if the bytes
@@ -69,10 +106,10 @@ class Unpickler:
         self._stack, self._below = [], []
         try:
             value = self._run()
-            check_size(value, self._limits)
+            check_size(value, self._limits, self._content_of)
             return value
         except (UnpicklingError, LimitError) as error:
-            raise self._error(self.at, f"the pickle cannot be read: {error}") from error
+            raise self._error(self.at, f"the pickle cannot be read: {error}{warning_text(self.names)}") from error
         except (FileError, TruncatedPickleError):
             raise
         except MemoryError as error:
@@ -88,18 +125,19 @@ class Unpickler:
             struct.error,
         ) as error:
             reason = f"{type(error).__name__}: {ascii(str(error)[:200])[:200]}"
-            raise self._error(self.at, f"the pickle is not valid here ({reason})") from error
+            raise self._error(self.at, f"the pickle is not valid here ({reason}){warning_text(self.names)}") from error
 
     def _run(self) -> Any:  # noqa: C901
         # The hot loop of opening a pickle. The most common opcodes of checkpoints are handled right here, which is
         # three times as fast as calling a method for each. An opcode that reads beyond the end gets fewer bytes than it
         # asked for; the next iteration then finds `at` beyond the end, and raises.
         data, size, memo, limits, costs, ops = self.data, len(self.data), self._memo, self._limits, OPCODE_BYTES, _OPS
-        stack, at, last, steps, room = self._stack, self.at, len(self.data) - 1, limits.steps, limits.bytes
+        stack, at, edge, steps, room = self._stack, self._at, self._edge, limits.steps, limits.bytes
         for step in range(steps + 1):
-            if at >= last and (at > last or data[at] != 0x2E):
-                raise TruncatedPickleError  # every opcode except STOP is followed by something
-            self.at = at
+            if at >= edge:
+                at = self._slide(at)  # raises if the bytes end here: every opcode except STOP is followed by something
+                data, size, edge = self.data, len(self.data), self._edge
+            self._at = at
             code = data[at]
             at += 1
             room -= costs[code]
@@ -108,23 +146,34 @@ class Unpickler:
                 limits.spend_bytes(0)
                 limits.spend_steps(step + 1)
             if code == 0x71:  # BINPUT
-                memo[data[at]] = stack[-1]
+                if data[at] == len(memo):
+                    memo.append(stack[-1])
+                else:
+                    room -= self._remember(data[at], stack[-1])
                 at += 1
             elif code == 0x72:  # LONG_BINPUT
-                memo[int.from_bytes(data[at : at + 4], "little")] = stack[-1]
+                number = int.from_bytes(data[at : at + 4], "little")
+                if number == len(memo):
+                    memo.append(stack[-1])
+                else:
+                    room -= self._remember(number, stack[-1])
                 at += 4
             elif code == 0x68:  # BINGET
-                stack.append(memo[data[at]])
+                number = data[at]
+                stack.append(memo[number] if number < len(memo) else self._far_memo[number])
                 at += 1
             elif code == 0x6A:  # LONG_BINGET
-                stack.append(memo[int.from_bytes(data[at : at + 4], "little")])
+                number = int.from_bytes(data[at : at + 4], "little")
+                stack.append(memo[number] if number < len(memo) else self._far_memo[number])
                 at += 4
             elif code == 0x58:  # BINUNICODE
                 end = at + 4 + int.from_bytes(data[at : at + 4], "little")
                 if end > size:
-                    raise TruncatedPickleError
+                    end -= at - 1
+                    self._slide(at - 1, end)
+                    data, size, edge, at = self.data, len(self.data), self._edge, 1
                 text = data[at + 4 : end]
-                room -= len(text) if text.isascii() else 4 * len(text)
+                room -= len(text) if text.isascii() else _decoded_bytes(text)
                 if room >= 0:
                     stack.append(str(text, "utf-8", "surrogatepass"))
                 at = end
@@ -158,22 +207,100 @@ class Unpickler:
                 room -= SLOT_BYTES * len(items)
                 stack = self._stack = self._below.pop()
                 stack.append(items)
+            elif code == 0x94:  # MEMOIZE
+                if self._far_memo:
+                    room -= self._remember(len(memo) + len(self._far_memo), stack[-1])
+                else:
+                    memo.append(stack[-1])
             elif code == 0x30 and stack:  # POP
                 stack.pop()
-            elif code == 0x2E:  # STOP
-                self.at = at
+            elif code == _STOP:
+                self._at = at
                 limits.bytes, limits.steps = room, limits.steps - step
                 return stack.pop()
             else:
                 op = ops.get(code)
                 if op is None:
                     raise UnpicklingError(f"it contains the opcode {bytes([code])!r}, which checkpoints do not use")
-                limits.bytes, limits.steps, began = room, limits.steps - METHOD_STEPS, at - 1
-                self.at = at
+                limits.bytes, limits.steps, began = room, limits.steps - METHOD_STEPS, self._base + at - 1
+                self._at = at
                 op(self)
-                at, self.at = self.at, began
+                at, self._at = self._at, began - self._base
+                if self.data is not data:
+                    data, size, edge = self.data, len(self.data), self._edge
                 stack, steps, room = self._stack, limits.steps, limits.bytes
         raise UnpicklingError("it does not end")
+
+    # -- the bytes ---------------------------------------------------------------------------------------
+
+    def _slide(self, at: int, need: int = 0) -> int:
+        """Moves the window so that it begins at `at`, or later, and has at least `need` bytes, if the pickle is not in
+        memory. Returns the new `at`. Raises if the bytes end before."""
+        source = self._source
+        here = self._base + at
+        if source is None or (self._base + len(self.data) >= source.size and at <= len(self.data)):
+            if need or at >= len(self.data) or (at == len(self.data) - 1 and self.data[at] != _STOP):
+                raise TruncatedPickleError
+            self._edge = len(self.data) if at == len(self.data) - 1 else len(self.data) - 1
+            return at
+        if here >= source.size or here + need > source.size:
+            raise TruncatedPickleError
+        stop = min(here + max(_WINDOW, need + _MARGIN), source.size)
+        self._limits.spend_bytes(max(need - _WINDOW, 0))
+        self.data = bytes(source.read(here, stop))
+        self._base, self._at = here, 0
+        self._edge = len(self.data) - (1 if stop == source.size else _MARGIN)
+        return 0
+
+    def take(self, length: int) -> bytes:
+        end = self._at + length
+        if length < 0:
+            raise TruncatedPickleError
+        if end > len(self.data):
+            self._at, end = self._slide(self._at, max(length, 1)), length
+        self._limits.spend_bytes(length)
+        taken = self.data[self._at : end]
+        self._at = end
+        return taken
+
+    def _skip(self, length: int) -> int:
+        """Skips bytes without reading them; returns the offset of the first."""
+        start = self.at
+        if self._source is None or start + length > self._source.size:
+            raise TruncatedPickleError
+        self._at += length
+        return start
+
+    def array_bytes(self, length: int, aligned: bool) -> Storage:
+        """Skips the bytes of an array between two opcodes; if aligned, they follow a count and as many bytes."""
+        if aligned:
+            self._skip(self.unsigned(1))
+        start = self._skip(length)
+        assert self._source is not None
+        return Storage(self._source, start, length)
+
+    def unsigned(self, length: int) -> int:
+        return int.from_bytes(self.take(length), "little")
+
+    def line(self) -> bytes:
+        end = self.data.find(b"\n", self._at)
+        if end < 0 and self._source is not None and self._base + len(self.data) < self._source.size:
+            self._at = self._slide(self._at, min(_MAX_LINE, self._source.size - self.at))
+            end = self.data.find(b"\n", self._at)
+        if end < 0:
+            raise TruncatedPickleError
+        return self.take(end + 1 - self._at)[:-1]
+
+    def _remember(self, number: int, value: Any) -> int:
+        """Sets an entry of the memo whose number is not the next one. Returns the bytes that it takes."""
+        if number < len(self._memo):
+            self._memo[number] = value
+            return 0
+        if number == len(self._memo):
+            self._memo.append(value)
+            return SLOT_BYTES
+        self._far_memo[number] = value
+        return FAR_MEMO_BYTES
 
     # -- the stack ---------------------------------------------------------------------------------------
 
@@ -198,26 +325,6 @@ class Unpickler:
         else:
             self._since_mark()
 
-    # -- reading arguments -------------------------------------------------------------------------------
-
-    def take(self, length: int) -> bytes:
-        end = self.at + length
-        if length < 0 or end > len(self.data):
-            raise TruncatedPickleError
-        self._limits.spend_bytes(length)
-        taken = self.data[self.at : end]
-        self.at = end
-        return taken
-
-    def unsigned(self, length: int) -> int:
-        return int.from_bytes(self.take(length), "little")
-
-    def line(self) -> bytes:
-        end = self.data.find(b"\n", self.at)
-        if end < 0:
-            raise TruncatedPickleError
-        return self.take(end + 1 - self.at)[:-1]
-
     # -- opcodes -----------------------------------------------------------------------------------------
 
     def _proto(self) -> None:
@@ -240,7 +347,7 @@ class Unpickler:
     def _text(self, width: int) -> None:
         text = self.take(self.unsigned(width))
         if not text.isascii():
-            self._limits.spend_bytes(3 * len(text))
+            self._limits.spend_bytes(_decoded_bytes(text) - len(text))
         self._push(str(text, "utf-8", "surrogatepass"))
 
     def _line_of_text(self) -> None:
@@ -249,29 +356,60 @@ class Unpickler:
         self._push(str(text, "raw-unicode-escape"))
 
     def _string(self, width: int) -> None:
-        text = self.take(self.unsigned(width))
+        """A string of Python 2: text, or the bytes of an array."""
+        length = self.unsigned(width)
+        if self._stays_in_file(length):
+            return
+        text = self.take(length)
         self._limits.spend_bytes(len(text))
         self._push(str(text, "latin-1"))
 
     def _bytes(self, width: int) -> None:
-        self._push(self.take(self.unsigned(width)))
+        length = self.unsigned(width)
+        if not self._stays_in_file(length):
+            self._push(self.take(length))
+
+    def _stays_in_file(self, length: int) -> bool:
+        if self._source is None or length < _LONG_BYTES:
+            return False
+        self._limits.spend_bytes(OBJECT_BYTES)
+        self._push(StoredBytes(Storage(self._source, self._skip(length), length)))
+        return True
 
     def _append(self) -> None:
         value = self._pop()
-        _list(self._top()).append(value)
+        self._items(self._top()).append(value)
 
     def _appends(self) -> None:
         values = self._since_mark()
         self._limits.spend_bytes(SLOT_BYTES * len(values))
-        _list(self._top()).extend(values)
+        self._items(self._top()).extend(values)
+
+    def _items(self, into: Any) -> Any:
+        """Where items are appended: a list, or the items of an opaque object."""
+        if isinstance(into, list | StoredDeque):
+            return into
+        if not isinstance(into, Opaque):
+            raise UnpicklingError("items are appended to an object that is not a list")
+        into.items = [] if into.items is None else into.items
+        return into.items
 
     def _set_item(self) -> None:
         value, key = self._pop(), self._pop()
-        self._fill(_dict(self._top()), [key], [value])
+        self._fill(self._entries(self._top()), [key], [value])
 
     def _set_items(self) -> None:
         items = self._since_mark()
-        self._fill(_dict(self._top()), items[::2], items[1::2])
+        self._fill(self._entries(self._top()), items[::2], items[1::2])
+
+    def _entries(self, into: Any) -> dict[Any, Any]:
+        """Where items are set: a dict, or the entries of an opaque object."""
+        if isinstance(into, dict):
+            return into
+        if not isinstance(into, Opaque):
+            raise UnpicklingError("items are set in an object that is not a dict")
+        into.entries = {} if into.entries is None else into.entries
+        return into.entries
 
     def _dict(self) -> None:
         items = self._since_mark()
@@ -294,34 +432,58 @@ class Unpickler:
     def _add_items(self) -> None:
         items = self._since_mark()
         into = self._top()
-        if not isinstance(into, set):
+        if isinstance(into, Opaque):
+            self._limits.spend_bytes(SLOT_BYTES * len(items))
+            self._items(into).extend(items)
+        elif isinstance(into, set):
+            if (opaque := self._add(into, items)) is not None:
+                self._replace_top(opaque)
+        else:
             raise UnpicklingError("items are added to an object that is not a set")
-        self._add(into, items)
 
     def _frozen(self) -> None:
         items: set[Any] = set()
-        self._add(items, self._since_mark())
-        self._push(frozenset(items))
+        opaque = self._add(items, self._since_mark(), "builtins.frozenset")
+        self._push(frozenset(items) if opaque is None else opaque)
 
-    def _add(self, into: set[Any], items: list[Any]) -> None:
+    def _add(self, into: set[Any], items: list[Any], class_name: str = "builtins.set") -> Opaque | None:
+        """Adds items to a set. Returns an opaque object to use instead, if an item is neither a plain value nor a short
+        tuple of them: it may contain arrays, or take forever to hash."""
         self._limits.spend_bytes(SET_ENTRY_BYTES * len(items))
         self._limits.spend_steps(2 * LOOKUP_STEPS + 2 * len(items))
-        self._clock.fill(into.update, list(map(self._key, items)))
+        if not all(map(self._is_key, items)) or any(isinstance(item, Opaque) for item in items):
+            self._refuse_if_strict("a set contains collections or objects")
+            self._limits.spend_bytes(SLOT_BYTES * len(into) + OBJECT_BYTES)
+            opaque = Opaque(class_name)
+            opaque.items = [*into, *items]
+            return opaque
+        self._clock.fill(into.update, items)
+        return None
 
     def _key(self, key: Any) -> Any:
-        """A key, checked to be a plain value or a flat tuple. Nested tuples can be built that take forever to hash."""
-        if isinstance(key, (*SCALARS, PickledObject)) and _is_short(key):
+        """A key of a dict. If it is not a plain value or a short tuple of these, an opaque object represents it."""
+        if self._is_key(key):
             return key
-        if isinstance(key, tuple) and len(key) <= 64:
+        self._refuse_if_strict(
+            f"a dict has a key of type {type(key).__name__} that leafwise does not read; it reads keys that are plain "
+            "values or short tuples of plain values"
+        )
+        self._limits.spend_bytes(OBJECT_BYTES)
+        return Opaque(f"builtins.{type(key).__name__}", (key,))
+
+    def _is_key(self, key: Any) -> bool:
+        """Whether a key can be looked up in a short time. Nested tuples can be built that take forever to hash."""
+        if isinstance(key, Opaque):
+            return True
+        if isinstance(key, tuple | frozenset) and len(key) <= 64:
             self._limits.spend_steps(2 * len(key))
             # The path contains the key as text.
             self._limits.spend_bytes(sum(4 * len(part) for part in key if isinstance(part, str | bytes)))
-            if all(isinstance(part, SCALARS) and _is_short(part) for part in key):
-                return key
-        raise UnpicklingError(
-            f"a dict or set has a key of type {type(key).__name__} that leafwise does not read; it reads keys that are "
-            "plain values or short tuples of plain values"
-        )
+        return is_plain_key(key)
+
+    def _refuse_if_strict(self, reason: str) -> None:
+        if self._limits.strict:
+            raise UnpicklingError(reason)
 
     def _tuple(self, length: int) -> None:
         items = self._stack[-length:]
@@ -331,10 +493,10 @@ class Unpickler:
         self._push(tuple(items))
 
     def _get(self, number: int) -> None:
-        self._push(self._memo[number])
+        self._push(self._memo[number] if 0 <= number < len(self._memo) else self._far_memo[number])
 
     def _put(self, number: int) -> None:
-        self._memo[number] = self._top()
+        self._limits.spend_bytes(self._remember(number, self._top()))
 
     def _global(self) -> None:
         module, name = str(self.line(), "utf-8"), str(self.line(), "utf-8")
@@ -346,52 +508,97 @@ class Unpickler:
             raise UnpicklingError("the name of a class or function is not text")
         self._push(self._lookup(module, name))
 
-    def _lookup(self, module: str, name: str) -> GlobalName:
+    def _lookup(self, module: str, name: str) -> Any:
         self._limits.spend_steps(LOOKUP_STEPS)
         known = self._known.get((module, name))
         if known is None:
+            # Older protocols write the module names of Python 2.
+            full_name = f"{_RENAMED.get(module, module)[:_MAX_NAME]}.{name[:_MAX_NAME]}"
+            self._limits.spend_bytes(OBJECT_BYTES + DICT_ENTRY_BYTES + 8 * len(full_name))
+            self.names.setdefault(full_name, self._base + self._at)
             make = self._table.get((module, name))
-            if make is None:
-                full_name = ascii(f"{module[:200]}.{name[:200]}")[1:-1][:200]
-                raise UnpicklingError(
-                    f"it contains the Python class or function {full_name}, which leafwise does not load; if you trust "
-                    "the file, load it with PyTorch and save only its tensors and plain values"
+            if make is None or hasattr(make, MAKES_OPAQUE):
+                self._refuse_if_strict(
+                    f"it contains the Python class or function {ascii(full_name)[1:-1][:200]}, which leafwise does not "
+                    "load; if you trust the file, load it with PyTorch and save only its tensors and plain values"
                 )
-            known = self._known[module, name] = GlobalName(module, name, make)
+            known = Opaque(full_name) if make is None else GlobalName(full_name, make)
+            self._known[module, name] = known
         return known
+
+    def _instance(self, class_name: Any, args: tuple[Any, ...]) -> None:
+        """The result of INST and OBJ, which Python 2 used for objects of old classes."""
+        self._push(self._made(class_name, args))
+
+    def _inst(self) -> None:
+        module, name = str(self.line(), "utf-8"), str(self.line(), "utf-8")
+        self._instance(self._lookup(module, name), tuple(self._since_mark()))
+
+    def _obj(self) -> None:
+        values = self._since_mark()
+        if not values:
+            raise IndexError("an object without a class")
+        self._instance(values[0], tuple(values[1:]))
 
     def _reduce(self) -> None:
         args, callee = self._pop(), self._pop()
         self._push(self._made(callee, args))
 
     def _new_object_with_names(self) -> None:
-        named, args, callee = self._pop(), self._pop(), self._pop()
-        if named:
-            raise UnpicklingError("an object is made with keyword arguments")
-        self._push(self._made(callee, args))
+        keywords, args, callee = self._pop(), self._pop(), self._pop()
+        if keywords:
+            self._refuse_if_strict("an object is made with keyword arguments")
+            if not isinstance(keywords, dict) or not isinstance(args, tuple):
+                raise UnpicklingError(f"it calls {shown(callee)} with arguments that are not valid")
+            self._limits.spend_bytes(OBJECT_BYTES)
+            if not isinstance(callee, GlobalName | Opaque):
+                raise UnpicklingError(f"it calls {shown(callee)}, which leafwise does not support")
+            name = callee.class_name if isinstance(callee, Opaque) else str(callee)
+            self._push(Opaque(name, args, keywords))
+        else:
+            self._push(self._made(callee, args))
 
     def _made(self, callee: Any, args: Any) -> Any:
         """The result of a call. Calls may copy large arguments again and again, so the arguments are counted before."""
-        if not isinstance(callee, GlobalName) or not isinstance(args, tuple):
+        if not isinstance(callee, GlobalName | Opaque) or not isinstance(args, tuple):
             raise UnpicklingError(f"it calls {shown(callee)}, which leafwise does not support")
         self._limits.spend_steps(CALL_STEPS)
+        if isinstance(callee, Opaque):
+            self._refuse_if_strict(f"it calls {shown(callee)}, which leafwise does not support")
+            self._limits.spend_bytes(OBJECT_BYTES)
+            return Opaque(callee.class_name, args)
         count_argument(args, self._limits)
         for arg in args[:1000]:  # functions that inspect their arguments refuse more than that
             count_argument(arg, self._limits)
-        if not args or not isinstance(args[0], list | tuple) or len(args[0]) < 64:
-            made = callee.make(*args)
-        else:
-            started = thread_time()
-            made = callee.make(*args)
-            self._clock.took(thread_time() - started, len(args[0]))
+        try:
+            if not args or not isinstance(args[0], list | tuple) or len(args[0]) < 64:
+                made = callee.make(*args)
+            else:
+                started = thread_time()
+                made = callee.make(*args)
+                self._clock.took(thread_time() - started, len(args[0]))
+        except UnexpectedArgumentsError as error:
+            self._refuse_if_strict(str(error))
+            made = Opaque(str(callee), args)
         if hasattr(made, "spec"):
             self._limits.spend_bytes(ARRAY_BYTES)
+        elif isinstance(made, Opaque):
+            self._limits.spend_bytes(OBJECT_BYTES)
         return made
 
     def _build(self) -> None:
         state, into = self._pop(), self._top()
         self._limits.spend_steps(CALL_STEPS)
-        if isinstance(into, PickledObject):
+        if isinstance(into, UnfinishedArray):
+            count_argument(state, self._limits)
+            into.state = state
+            finished = into.finished(state, self)
+            if finished is not None:
+                self._limits.spend_bytes(ARRAY_BYTES)
+                self._replace_top(finished)
+        elif isinstance(into, Opaque):
+            if into.state is not None:
+                raise UnpicklingError(f"the state of {shown(into)} is set twice")
             into.state = state
         elif hasattr(into, "build_from"):
             count_argument(state, self._limits)
@@ -401,6 +608,21 @@ class Unpickler:
         elif not isinstance(into, dict):  # attributes of an OrderedDict, such as _metadata, are ignored
             raise UnpicklingError(f"it sets the state of {shown(into)}, which leafwise does not support")
 
+    def _replace_top(self, value: Any) -> None:
+        """Replaces the top of the stack, and the entry of the memo that refers to it, which is usually a recent one."""
+        old, memo = self._stack[-1], self._memo
+        self._stack[-1] = value
+        for number in range(len(memo) - 1, -1, -1):
+            if memo[number] is old:
+                self._limits.spend_steps((len(memo) - number) // 8)
+                memo[number] = value
+                return
+        self._limits.spend_steps(len(memo) // 8)
+        for number, remembered in self._far_memo.items():
+            if remembered is old:
+                self._far_memo[number] = value
+                return
+
     def _persistent_id(self) -> None:
         reference = self._pop()
         self._limits.spend_steps(CALL_STEPS)
@@ -409,26 +631,24 @@ class Unpickler:
         self._push(self._persistent(reference))
 
 
+def truncated_pickle(source: Source, offset: int) -> FileError:
+    """The error for a pickle that does not end."""
+    return source.error(offset, f"the pickle ends early; was the file cut off?{warning_text(source.pickle_names)}")
+
+
 def _number(text: bytes) -> int:
     if len(text) > 4000:
         raise UnpicklingError("a number is too long to read")
     return int(text)
 
 
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise UnpicklingError("items are appended to an object that is not a list")
-    return value
+def _decoded_bytes(text: bytes) -> int:
+    """The memory of a text that is not ASCII. Characters below 256, such as those that represent bytes in pickles of
+    protocol 2, take one byte each."""
+    return 2 * len(text) if len(text) > 4096 and not text.translate(None, _LATIN) else 4 * len(text)
 
 
-def _dict(value: Any) -> dict[Any, Any]:
-    if not isinstance(value, dict):
-        raise UnpicklingError("items are set in an object that is not a dict")
-    return value
-
-
-def _is_short(key: Any) -> bool:
-    return not isinstance(key, int | float) or -(1 << 53) < key < 1 << 53
+_LATIN = bytes(range(0xC4))  # the bytes in the UTF-8 of characters below 256
 
 
 def _unquoted(text: bytes) -> str:
@@ -486,6 +706,7 @@ _OPS: dict[int, Callable[[Unpickler], Any]] = {
     ord("b"): Unpickler._build,
     ord("g"): lambda m: m._get(_number(m.line())),
     ord("p"): lambda m: m._put(_number(m.line())),
-    0x94: lambda m: m._put(len(m._memo)),
+    ord("i"): Unpickler._inst,
+    ord("o"): Unpickler._obj,
     ord("Q"): Unpickler._persistent_id,
 }

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.dotted import VirtualNode, split
+from leafwise.core.dotted import DistinctNames, VirtualNode, split
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry
 
@@ -166,13 +166,9 @@ def _is_flat(items: Collection[tuple[str, Any]]) -> bool:
 def _keys_by_name(obj: Mapping[Any, Any]) -> dict[str, Any]:
     """The keys of a mapping by the names that paths give them. Where 1 and "1" are both keys, "1" keeps its name, and 1
     is called "1 (int)"."""
-    keys: dict[str, Any] = {key: key for key in obj if isinstance(key, str)}
-    for key in obj:
-        if not isinstance(key, str):
-            name = str(key)
-            while name in keys:
-                name = f"{name} ({type(key).__name__})"
-            keys[name] = key
+    names = DistinctNames()
+    keys: dict[str, Any] = {names.of(key, "str"): key for key in obj if isinstance(key, str)}
+    keys |= {names.of(str(key), type(key).__name__): key for key in obj if not isinstance(key, str)}
     return keys
 
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from leafwise.core.opaque import Opaque
+
 if TYPE_CHECKING:
     from leafwise.core.leaf import SharedMemory, UndoneTie
 
@@ -24,4 +26,4 @@ def plain_value(value: Any) -> Any:
         return value if value - value == 0 else str(value)  # JSON has no infinity or NaN
     if isinstance(value, list | tuple):
         return [plain_value(item) for item in value]
-    return f"<{type(value).__name__}>"
+    return repr(value) if isinstance(value, Opaque) else f"<{type(value).__name__}>"

@@ -1,7 +1,9 @@
 """Counts, sizes and plain values as text."""
 
+from collections import deque
 from typing import Any
 
+from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
 
 _VALUE_CHARS = 60
@@ -32,6 +34,8 @@ def bytes_text(count: int) -> str:
 def value_text(value: Any) -> str:
     """A plain value on one line; other objects by the name of their type."""
     readable = isinstance(value, str | int | float | complex | bool | bytes | list | tuple | range | None)
+    if isinstance(value, Opaque):
+        return repr(value)
     if not readable and not _is_small(value):
         return f"<{escape(type(value).__name__)}>"
     if isinstance(value, list | tuple):
@@ -45,6 +49,6 @@ def value_text(value: Any) -> str:
 
 def _is_small(value: Any) -> bool:
     """Whether a value of another type has a short repr: a NumPy scalar, or a small set or dict."""
-    if type(value) in (set, frozenset, dict):
+    if isinstance(value, deque) or type(value) in (set, frozenset, dict):
         return len(value) < _VALUE_CHARS
     return type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()

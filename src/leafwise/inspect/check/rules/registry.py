@@ -43,7 +43,7 @@ def note(where: "LeafEvidence | str", message: str) -> Report:
 
 
 # In the order in which they run and are listed.
-_FILES = ("values", "units", "initial_values", "sharing", "training", "precision", "baseline")
+_FILES = ("values", "units", "initial_values", "sharing", "training", "precision", "baseline", "pickles")
 
 
 class CheckRule(NamedTuple):

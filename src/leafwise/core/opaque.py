@@ -1,0 +1,119 @@
+"""Objects in files whose classes leafwise does not load."""
+
+from typing import Any
+
+from leafwise.core.home import Visit
+from leafwise.core.path import escape
+
+_SCALARS = (str, int, float, complex, bool, bytes, type(None))
+
+
+class Opaque:
+    """An object in a checkpoint whose class leafwise does not load: a description of what the file says about it.
+
+    Nothing is imported or called. `class_name` is the name of its class or function, `args` and `keywords` are what it
+    would be called with, `state` is what it would be restored from, and `items` and `entries` are what would be added
+    to it as a list and as a dict.
+
+    >>> import datetime, tempfile, torch, leafwise as lw
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.save({"weight": torch.ones(2), "made": datetime.date(2026, 1, 31)}, f"{folder}/model.pt")
+    ...     with lw.open(f"{folder}/model.pt") as t:
+    ...         t["made"], t["made"].class_name, len(t.opaque)
+    (<datetime.date, not loaded>, 'datetime.date', 1)
+    """
+
+    __slots__ = ("args", "class_name", "content", "entries", "items", "keywords", "state")
+
+    def __init__(self, class_name: str, args: tuple[Any, ...] = (), keywords: dict[Any, Any] | None = None) -> None:
+        self.class_name = class_name
+        self.args = args
+        self.keywords = keywords
+        self.state: Any = None
+        self.items: list[Any] | None = None
+        self.entries: dict[Any, Any] | None = None
+        self.content: Visit | None = None  # its leaves and children, if it contains arrays or is a module
+
+    @property
+    def attributes(self) -> dict[Any, Any]:
+        """The attributes that its state would set."""
+        state = self.state
+        if isinstance(state, tuple) and len(state) == 2 and all(isinstance(part, dict | None) for part in state):
+            return {**(state[0] or {}), **(state[1] or {})}  # the second are attributes of a class with __slots__
+        return state if isinstance(state, dict) else {}
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it is a PyTorch module: its state has parameters, buffers and submodules."""
+        attributes = self.attributes
+        return all(isinstance(attributes.get(name), dict) for name in ("_parameters", "_buffers", "_modules"))
+
+    def parts(self) -> list[Any]:
+        """The values that it consists of."""
+        parts = [self.args, self.keywords, self.state, self.items, self.entries]
+        return [part for part in parts if part is not None and part != ()]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An attribute that its state would set."""
+        return self.attributes.get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        """A leaf or child, by the name that it has in the tree."""
+        leaves, children, _ = self.content or ((), (), None)
+        for found, value in [*(pair for _, pairs in leaves for pair in pairs), *children]:
+            if found == name:
+                return value
+        return (self.entries or {})[name]
+
+    def __str__(self) -> str:
+        """Its name as a key in a path: the member of an enum is `package.Color(1)`."""
+        if not self.args or len(self.args) > 3 or not all(_is_short(arg) for arg in self.args):
+            return escape(self.class_name)
+        return escape(f"{self.class_name}({', '.join(f'{arg!r:.40}' for arg in self.args)})")
+
+    def __repr__(self) -> str:
+        return escape(f"<{self.class_name}, not loaded>")
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str | float | None) or (isinstance(value, int) and value.bit_length() <= 200)
+
+
+def same_records(first: Opaque, second: Opaque) -> bool:
+    """Whether two files say the same about two objects. Arrays are not compared: they are leaves."""
+    return _text(first) == _text(second)
+
+
+def _text(record: Opaque) -> list[str]:
+    """A description that is equal for equal records. An object that was described before is referred to by its number,
+    so that cycles end, and objects that are referred to very often are described once."""
+    numbers: dict[int, int] = {}
+    words: list[str] = []
+    stack: list[Any] = [record]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, _SCALARS):
+            words.append(f"{type(value).__name__} {value!r}")
+            continue
+        if id(value) in numbers:
+            words.append(f"#{numbers[id(value)]}")
+            continue
+        numbers[id(value)] = len(numbers)
+        if isinstance(value, Opaque):
+            words.append(f"object {value.class_name} {[part is not None for part in _fields(value)]}")
+            stack += [part for part in _fields(value) if part is not None]
+        elif isinstance(value, dict):
+            words.append(f"{type(value).__name__} of {len(value)}")
+            stack += [part for pair in value.items() for part in pair]
+        elif isinstance(value, set | frozenset):
+            words.append(f"{type(value).__name__} of {sorted(map(repr, value))}")
+        elif isinstance(value, list | tuple) or hasattr(value, "maxlen"):
+            words.append(f"{type(value).__name__} of {len(value)}")
+            stack += value
+        else:
+            words.append(f"{type(value).__name__} {getattr(value, 'spec', '')}")
+    return words
+
+
+def _fields(record: Opaque) -> list[Any]:
+    return [record.args, record.keywords, record.state, record.items, record.entries]

@@ -1,0 +1,68 @@
+"""Rules about the pickles in a file: what would happen if another program loaded it without `weights_only=True`."""
+
+from collections.abc import Iterator
+
+from leafwise.core.path import escape
+from leafwise.files.pickle_objects import MAKES_OPAQUE
+from leafwise.files.stored_file import StoredFile
+from leafwise.files.suspects import Danger, danger
+from leafwise.files.torch_objects import TABLE
+from leafwise.inspect.check.evidence import Evidence
+from leafwise.inspect.check.rules.registry import Reports, error, note, rule, warning
+
+_EXPECTED = frozenset(f"{module}.{name}" for (module, name), make in TABLE.items() if not hasattr(make, MAKES_OPAQUE))
+_LISTED = 4  # names of one package that are written out
+
+
+@rule("LW701", "runs code")
+def runs_code(evidence: Evidence) -> Reports:
+    """A pickle in the file refers to a function that runs commands or code, imports code, or reaches the network or the
+    file system. Whoever loads the file with `torch.load(weights_only=False)` or `pickle.load` calls it."""
+    for name, path in _names(evidence, "dangerous"):
+        yield error(path, f"loading this file with other programs would call {name}; do not load it")
+
+
+@rule("LW702", "unknown code")
+def unknown_code(evidence: Evidence) -> Reports:
+    """A pickle in the file refers to classes or functions that leafwise does not know. Whoever loads the file imports
+    their package and calls them."""
+    for package, names, path in _by_package(evidence, "unknown"):
+        yield warning(path, f"loading this file with other programs would import {package} and call {_listed(names)}")
+    for leaf in evidence.leaves:
+        if leaf.spec.dtype == "object":
+            yield warning(leaf, "an array of Python objects, which NumPy loads with pickle and leafwise does not read")
+
+
+@rule("LW703", "harmless objects")
+def harmless_objects(evidence: Evidence) -> Reports:
+    """A pickle in the file refers to classes that are known to be harmless, but that `torch.load(weights_only=True)`
+    refuses unless they are allowed."""
+    for package, names, path in _by_package(evidence, "harmless"):
+        yield note(path, f"contains objects of {package}: {_listed(names)}; they are harmless")
+
+
+def _names(evidence: Evidence, wanted: Danger) -> Iterator[tuple[str, str]]:
+    """The names of a kind in the pickles of a file, each with the path of an object of that class, if there is one."""
+    file = evidence.columns.node_objects[0]
+    if not isinstance(file, StoredFile):
+        return
+    paths: dict[str, str] = {}
+    for path, class_name in evidence.tree.opaque:
+        paths.setdefault(class_name, str(path))
+    for name in file.pickle_names:
+        if danger(name, _EXPECTED) == wanted:
+            yield escape(name), paths.get(name, "")
+
+
+def _by_package(evidence: Evidence, wanted: Danger) -> Iterator[tuple[str, list[str], str]]:
+    """Names by their package, each package with a path of one of its objects."""
+    packages: dict[str, list[tuple[str, str]]] = {}
+    for name, path in _names(evidence, wanted):
+        packages.setdefault(name.partition(".")[0], []).append((name, path))
+    for package, found in packages.items():
+        yield package, [name for name, _ in found], next((path for _, path in found if path), "")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
