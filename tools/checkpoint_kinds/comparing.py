@@ -73,9 +73,9 @@ def _problems(t: lw.Tree, arrays: dict[str, Any], written: Written) -> list[str]
     problems += [f"{' and '.join(sorted(tie))} are tied, but were not" for tie in ties - expected]
     problems += _plain_problems(t, truth)
     types = {".".join(node.path.names): node.type for node in t.nodes}
-    types |= {
-        ".".join(path.names): class_name for path, class_name in t.opaque if not path.names
-    }  # the type of the root is the format
+    for path, class_name in t.opaque:
+        if not path.names:
+            types[""] = class_name  # the type of the root is the format of the file
     for path, class_name in truth.modules.items():
         shown = types.get(path, "absent").rpartition(".")[2]
         if shown != class_name:
