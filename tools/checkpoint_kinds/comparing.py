@@ -51,7 +51,7 @@ def outcome(kind: Kind, folder: Path) -> Outcome:
 
 def opaque_classes(t: lw.Tree) -> tuple[str, ...]:
     """The classes of the objects that were not loaded, each once."""
-    return tuple(dict.fromkeys(class_name for _, class_name in getattr(t, "opaque", ())))
+    return tuple(dict.fromkeys(class_name for _, class_name in t.opaque))
 
 
 def _is_below(path: str, above: str | None) -> bool:
@@ -73,6 +73,9 @@ def _problems(t: lw.Tree, arrays: dict[str, Any], written: Written) -> list[str]
     problems += [f"{' and '.join(sorted(tie))} are tied, but were not" for tie in ties - expected]
     problems += _plain_problems(t, truth)
     types = {".".join(node.path.names): node.type for node in t.nodes}
+    for path, class_name in t.opaque:
+        if not path.names:
+            types[""] = class_name  # the type of the root is the format of the file
     for path, class_name in truth.modules.items():
         shown = types.get(path, "absent").rpartition(".")[2]
         if shown != class_name:

@@ -104,6 +104,8 @@ def _walk(value: Any, path: tuple[str, ...], above: set[int]) -> Iterator[tuple[
         above = above | {id(value)}
         if isinstance(value, nn.Module):
             yield path, value
+        if isinstance(value, np.random.Generator):  # NumPy decides where in its pickle this is
+            yield (*path, "*"), value.bit_generator.seed_seq.pool
         for key, item in _items(value):
             yield from _walk(item, (*path, key), above)
 
