@@ -68,7 +68,7 @@ def test_arrays_outlive_the_file(written: tuple[str, Path]) -> None:
         weight = tree["0.weight"].numpy()
     assert bits(weight) == bits(arrays()["0.weight"].numpy())
     tree.close()
-    if written[0] not in ("DCP",):
+    if written[0] not in ("DCP", "pickle", "pickle of NumPy arrays"):  # short arrays in pickles are in memory
         with pytest.raises(lw.FileError, match=r"is closed"):
             tree["0.bias"].numpy()
 

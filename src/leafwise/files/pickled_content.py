@@ -38,10 +38,10 @@ def _module(record: Opaque, has_arrays: Callable[[Any], bool]) -> Visit:
     parameters, buffers = attributes["_parameters"].items(), attributes["_buffers"].items()
     unsaved = attributes.get("_non_persistent_buffers_set")
     unsaved = unsaved if isinstance(unsaved, set | frozenset) else frozenset()
-    leaves: dict[LeafKind, list[tuple[str, Any]]] = {"parameter": [], "buffer": [], "transient": []}
+    leaves: dict[LeafKind, list[tuple[str, Any]]] = {"recorded": [], "buffer": [], "transient": []}
     children: list[tuple[str, Any]] = []
     for name, value in parameters:
-        _place(str(name), value, leaves["parameter"], children)
+        _place(str(name), value, leaves["recorded"], children)
     for name, value in buffers:
         _place(str(name), value, leaves["transient" if name in unsaved else "buffer"], children)
     children += [(str(name), module) for name, module in attributes["_modules"].items() if module is not None]

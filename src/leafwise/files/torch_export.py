@@ -88,7 +88,6 @@ def _listed(
     folder = name.rpartition("/")[0]
     checked = has_checksums(zip_entries)
     storages: dict[str, Any] = {}
-    made: dict[tuple[str, str], Any] = {}  # a tied weight is listed once for each name, with the same file and shape
     arrays: dict[str, tuple[LeafKind, Any]] = {}
     source.limits.spend_steps(50 * len(rows))
     for key, file, is_parameter, row in rows:
@@ -97,11 +96,8 @@ def _listed(
             raise source.error(place.start, f"the values of {key!a} should be in {str(file)[:200]!a}, which is missing")
         if file not in storages:
             storages[file] = stored(source, entry, checked)
-        kind: LeafKind = "transient" if not weights else "parameter" if is_parameter else "buffer"
-        place_in_file = file, repr(row.get("tensor_meta"))
-        if place_in_file not in made:
-            made[place_in_file] = _array(source, key, row, storages[file], entry)
-        arrays[key] = kind, made[place_in_file]
+        kind: LeafKind = "transient" if not weights else "recorded" if is_parameter else "buffer"
+        arrays[key] = kind, _array(source, key, row, storages[file], entry)
     return arrays
 
 

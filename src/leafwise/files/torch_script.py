@@ -80,12 +80,12 @@ def _module(
     declared: Declared,
     has_arrays: Callable[[Any], bool],
 ) -> Visit:
-    leaves: dict[LeafKind, list[tuple[str, Any]]] = {"parameter": [], "buffer": [], "transient": []}
+    leaves: dict[LeafKind, list[tuple[str, Any]]] = {"recorded": [], "buffer": [], "transient": []}
     children: list[tuple[str, Any]] = []
     for key, value in record.attributes.items():
         name = str(key)
         if isinstance(value, Stored):
-            kind: LeafKind = "parameter" if name in parameters else "buffer" if name in buffers else "transient"
+            kind: LeafKind = "recorded" if name in parameters else "buffer" if name in buffers else "transient"
             leaves[kind].append((name, value))
         elif has_arrays(value) or (isinstance(value, Opaque) and value.class_name in declared):
             children.append((name, value))
