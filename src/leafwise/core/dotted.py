@@ -1,8 +1,11 @@
 """Flat mappings with dotted keys (a state dict, a file) as nested nodes."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import cached_property
+from itertools import repeat
+from typing import Any, NamedTuple
 
+from leafwise.core.instances import instances
 from leafwise.core.path import Entry
 
 # A key with more dots is not split: no model is that deep, and a hostile file must not take long.
@@ -66,3 +69,61 @@ def _add(nodes: dict[str, VirtualNode], prefix: str, make: Callable[[str], Virtu
         node.children.append((name, below))
         node = below
     return node
+
+
+class SplitNames(NamedTuple):
+    """The nodes that dotted names describe, as columns in the order of a walk. Node 0 is above all of them, and the
+    columns of nodes begin with node 1."""
+
+    row_nodes: list[int]
+    row_names: list[str]
+    parents: list[int]
+    node_names: list[str]
+    prefix_of: Callable[[int], str]
+    order: list[int] | None  # the position of each row among the names; None if they are in the order of a walk already
+
+
+class Listing:
+    """Many leaves with dotted names, whose nodes are already known. The walk copies the columns, instead of visiting
+    one node after the other."""
+
+    def __init__(self, names: SplitNames, items: dict[str, Any]) -> None:
+        self.names = names
+        self.items = items
+
+    def values(self) -> list[Any]:
+        """The leaves in the order of a walk."""
+        values = list(self.items.values())
+        return values if self.names.order is None else [values[position] for position in self.names.order]
+
+    def nodes(self) -> "list[ListedNode]":
+        """The nodes, beginning with node 1."""
+        count = len(self.names.parents)
+        return instances(ListedNode, count, listing=repeat(self), number=range(1, count + 1))
+
+    @cached_property
+    def nested(self) -> dict[str, VirtualNode]:
+        """The same nodes with their children, by their prefixes."""
+        nodes: dict[str, VirtualNode] = {}
+
+        def make(prefix: str) -> VirtualNode:
+            return nodes.setdefault(prefix, VirtualNode(prefix))
+
+        split(self.items.items(), make)
+        return nodes
+
+
+class ListedNode(VirtualNode):
+    """A node of a listing. Its prefix and children are found when they are needed."""
+
+    __slots__ = ("listing", "number")
+    listing: Listing
+    number: int
+
+    @property
+    def prefix(self) -> str:  # type: ignore[override]
+        return self.listing.names.prefix_of(self.number)
+
+    @property
+    def children(self) -> list[tuple[str, Any]]:  # type: ignore[override]
+        return self.listing.nested[self.prefix].children

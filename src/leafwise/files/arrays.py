@@ -1,11 +1,13 @@
 """Arrays in files: where their bytes are, and how they are read as NumPy arrays."""
 
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from math import prod
 from typing import Any
 
 from leafwise.core.dtypes import WORDS, stored_itemsizes
 from leafwise.core.home import Memory, Spec
+from leafwise.core.instances import instances
 from leafwise.core.memory import extent
 from leafwise.core.path import escape
 from leafwise.errors import Unsupported
@@ -118,6 +120,10 @@ class Stored:
         """The storages that contain its bytes."""
         return []
 
+    def shared_storage(self) -> "Storage | None":
+        """The storage that contains its bytes, if other arrays may be in it, too."""
+        return None
+
     def check(self) -> None:
         """Reads the whole array, for arrays that compare a checksum while they are read."""
         for _ in self.parts():
@@ -225,6 +231,9 @@ class Strided(Stored):
     def storages(self) -> list[Storage]:
         return [self.storage]
 
+    def shared_storage(self) -> Storage | None:
+        return self.storage if self.storage.shared else None
+
     def _gather(self, part: Memory, target: Any) -> None:
         """Fills an array with a scattered part. Each read spans at most a chunk, or one row."""
         low, high = extent(part)
@@ -275,6 +284,31 @@ class Strided(Stored):
         while start < stop:
             yield storage.read(start, min(start + CHUNK, stop))
             start += CHUNK
+
+
+class Placed(Strided):
+    """An array in C order that is alone in its bytes. A header may list a hundred thousand of them, so that the storage
+    of each is made only when it is needed."""
+
+    __slots__ = ("_made_storage", "source", "start")
+    offset = 0
+    strides = None
+    big_endian = False
+
+    @staticmethod
+    def many(source: Source, specs: list[Spec], starts: list[int]) -> "list[Placed]":
+        return instances(
+            Placed, len(specs), source=repeat(source), spec=specs, start=starts, _made_storage=repeat(None)
+        )
+
+    @property
+    def storage(self) -> Storage:  # type: ignore[override]
+        if self._made_storage is None:
+            self._made_storage = Storage(self.source, self.start, self.spec.nbytes, shared=False)
+        return self._made_storage
+
+    def shared_storage(self) -> Storage | None:
+        return self._made_storage and super().shared_storage()
 
 
 class Signed(Strided):

@@ -38,6 +38,9 @@ class FilesHome(Home):
             return (), [("content", obj.content)], None
         record = obj.record
         if record is None:
+            listing = obj.listing()
+            if listing is not None:
+                return (), [*([("__metadata__", obj.metadata)] if obj.metadata else ()), ("", listing)], None
             root = split(obj.content.items())
         else:
             root = split([*obj.content.items(), *record.scalars.items()], lambda prefix: FileGroup(prefix, record))
@@ -93,7 +96,7 @@ class FilesHome(Home):
     # -- memory ----------------------------------------------------------------------------------------
 
     def storages(self, values: list[Stored]) -> list[object | None]:
-        return [id(value.storage) if isinstance(value, Strided) and value.storage.shared else None for value in values]
+        return [id(storage) if (storage := value.shared_storage()) else None for value in values]
 
     def memory(self, value: Stored) -> Memory | None:
         return value.tied_memory() if isinstance(value, Strided) else None

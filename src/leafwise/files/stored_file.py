@@ -1,11 +1,16 @@
 """An opened file, and groups of names in it: the nodes in the tree of a file."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leafwise.core.dotted import VirtualNode
+from leafwise.core.dotted import Listing, VirtualNode
 from leafwise.files.arrays import Stored
 from leafwise.files.record import HeaderRecord
 from leafwise.files.source import Source
+
+if TYPE_CHECKING:
+    from leafwise.kernels.listing import DottedNames
+
+MANY = 2_000  # arrays; fewer are listed in less time than it takes to load the C code
 
 
 class StoredFile:
@@ -29,6 +34,7 @@ class StoredFile:
         self.seal = ""  # the checksum of the header, if leafwise wrote the file
         self.bound = self.unbound = 0  # shards whose seal an index lists, and shards without one
         self.without_checksums: tuple[str, ...] = (format_name,)  # formats of files whose arrays have no checksums
+        self.dotted_names: DottedNames | None = None  # its names, if they were split while the header was read
         self._sources = sources
 
     def __getitem__(self, name: str) -> Any:
@@ -43,6 +49,15 @@ class StoredFile:
             return False
         kinds = set(map(type, self.content.values()))
         return set(map(type, self.content)) <= {str} and all(issubclass(kind, Stored) for kind in kinds)
+
+    def listing(self) -> Listing | None:
+        """Its arrays with the nodes that their names describe, if it has so many that this saves time."""
+        if len(self.content) < MANY:
+            return None
+        from leafwise.kernels.listing import dotted_names
+
+        names = self.dotted_names or dotted_names(self.content)
+        return None if names is None else Listing(names.columns(), self.content)
 
     def close(self) -> None:
         """Closes the file; arrays that were read stay valid."""

@@ -1,0 +1,157 @@
+"""Lists what is in a header with many thousands of names, with C code if it was built.
+
+Each function returns None if there is no library, or if the text is unusual in any way: names with escapes or other
+characters than ASCII, fields that leafwise does not know, arrays that are not stored one after the other. Then the
+caller does the same in Python, which is slower, and reports what is wrong with it.
+"""
+
+import ctypes
+import os
+from collections.abc import Collection
+from functools import cache
+from typing import Any, NamedTuple
+
+from leafwise.core.dotted import SplitNames
+from leafwise.kernels.library import load
+
+
+class _HeaderFacts(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in ("rows", "name_bytes", "spec_bytes", "commas", "metadata_start", "metadata_stop", "end")
+    ]
+
+
+class _SplitFacts(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("nodes", "parts", "prefix_bytes", "in_order")]
+
+
+_ROW = 40  # bytes; every row of a header is longer
+_COLUMNS = (
+    "order",
+    "row_nodes",
+    "row_parts",
+    "parents",
+    "prefix_starts",
+    "prefix_stops",
+    "node_parts",
+    "part_starts",
+    "part_stops",
+)
+
+
+class _Listing(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in _COLUMNS]
+
+
+class HeaderRows(NamedTuple):
+    """The arrays of a header in its order: their names, where they start, and the number of their spec."""
+
+    names: list[str]
+    starts: list[int]  # in the file
+    spec_numbers: list[int]
+    specs: list[list[str]]  # dtype, number of bytes, sizes
+    end: int  # of the last array, in the file
+    shape_commas: int  # commas in the shapes
+    metadata: tuple[int, int] | None  # where the object with the metadata is in the text
+
+
+@cache
+def _library() -> Any:
+    library = load()
+    if not hasattr(library, "leafwise_split_names"):  # it was not built, or it is from another version
+        return None
+    text, long, pointer = ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p
+    library.leafwise_list_header.argtypes = [text, long, long, long, ctypes.c_uint64, *[pointer] * 5]
+    library.leafwise_list_header.restype = long
+    library.leafwise_split_names.argtypes = [text, long, long, long, ctypes.c_uint64, pointer, pointer]
+    library.leafwise_split_names.restype = long
+    return library
+
+
+def _seed() -> int:
+    """A number that nobody can know in advance, so that nobody can make names with colliding hashes."""
+    return int.from_bytes(os.urandom(8), "little")
+
+
+class _Column:
+    """Memory for whole numbers, which C code fills."""
+
+    def __init__(self, code: str, count: int) -> None:
+        self._code = code
+        self._bytes = bytearray(count * (8 if code == "q" else 4))
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._bytes)) if count else None
+
+    def numbers(self, count: int) -> list[int]:
+        return memoryview(self._bytes).cast(self._code)[:count].tolist()
+
+    def __getitem__(self, place: int) -> int:
+        number: int = memoryview(self._bytes).cast(self._code)[place]
+        return number
+
+
+def header_rows(text: bytes, data: int) -> HeaderRows | None:
+    """The rows in the JSON of a header, whose arrays begin at the byte `data` of the file."""
+    library = _library()
+    if library is None:
+        return None
+    names, specs = ctypes.create_string_buffer(len(text)), ctypes.create_string_buffer(len(text))
+    most = len(text) // _ROW
+    starts, spec_numbers, facts = _Column("q", most), _Column("i", most), _HeaderFacts()
+    columns = (names, specs, starts.address, spec_numbers.address)
+    rows = library.leafwise_list_header(text, len(text), most, data, _seed(), *columns, ctypes.byref(facts))
+    if rows < 0:
+        return None
+    return HeaderRows(
+        ctypes.string_at(names, facts.name_bytes - 1).decode("ascii").split("\n"),
+        starts.numbers(rows),
+        spec_numbers.numbers(rows),
+        [line.split() for line in ctypes.string_at(specs, facts.spec_bytes - 1).decode("ascii").split("\n")],
+        facts.end,
+        facts.commas,
+        (facts.metadata_start, facts.metadata_stop) if facts.metadata_start >= 0 else None,
+    )
+
+
+class DottedNames:
+    """The nodes that dotted names describe: how many there are, and, when they are needed, the columns of a walk."""
+
+    def __init__(self, text: str, rows: int, columns: dict[str, _Column], facts: _SplitFacts) -> None:
+        self._text, self._rows, self._columns = text, rows, columns
+        self._parts, self._in_order = facts.parts, facts.in_order
+        self.nodes = facts.nodes  # without the root
+        self.prefix_length = facts.prefix_bytes  # the length of all prefixes, without the dots at their ends
+
+    def columns(self) -> SplitNames:
+        text, columns = self._text, self._columns
+        starts, stops = columns["part_starts"].numbers(self._parts), columns["part_stops"].numbers(self._parts)
+        parts = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
+        return SplitNames(
+            columns["row_nodes"].numbers(self._rows),
+            [parts[number] for number in columns["row_parts"].numbers(self._rows)],
+            columns["parents"].numbers(self.nodes),
+            [parts[number] for number in columns["node_parts"].numbers(self.nodes)],
+            self.prefix_of,
+            None if self._in_order else columns["order"].numbers(self._rows),
+        )
+
+    def prefix_of(self, node: int) -> str:
+        """The prefix of a node, which is not the root."""
+        start, stop = self._columns["prefix_starts"][node - 1], self._columns["prefix_stops"][node - 1]
+        return self._text[start:stop]
+
+
+def dotted_names(names: Collection[str], most: int | None = None) -> DottedNames | None:
+    """Splits names at their dots. They describe at most `most` nodes."""
+    library, text = _library(), "\n".join(names) + "\n"
+    if library is None or not text.isascii():
+        return None
+    rows, dots, facts = len(names), text.count("."), _SplitFacts()
+    most = dots if most is None else min(most, dots)
+    sizes = [rows] * 3 + [most] * 4 + [rows + most] * 2
+    columns = {name: _Column("i", size) for name, size in zip(_COLUMNS, sizes, strict=True)}
+    listing = _Listing(**{name: column.address for name, column in columns.items()})
+    arguments = (rows, most, _seed(), ctypes.byref(listing), ctypes.byref(facts))
+    if library.leafwise_split_names(text.encode(), len(text), *arguments) < 0:
+        return None
+    return DottedNames(text, rows, columns, facts)
