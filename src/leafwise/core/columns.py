@@ -326,7 +326,7 @@ class Columns:
 
     def homes_of(self, objects: Sequence[Any]) -> set[Home]:
         """The homes of nodes or leaves."""
-        return {self.home(example) for example in {type(obj): obj for obj in objects}.values()}
+        return {self.home(example) for example in dict(zip(map(type, objects), objects, strict=True)).values()}
 
     def remember_home(self, cls: type, home: Home) -> None:
         self._homes[cls] = home
@@ -361,17 +361,13 @@ class Columns:
                 spec._replace(trainable=False) if kind in ("buffer", "transient") and self.is_held(row) else spec
                 for row, kind, spec in zip(rows, kinds, specs, strict=True)
             ]
-        by_identity: dict[tuple[int, LeafKind], Facts] = {}
+        keys = list(zip(map(id, specs), kinds, strict=True))
+        by_key: dict[tuple[int, LeafKind], Facts] = {}
         distinct: dict[Facts, Facts] = {}
-        facts_of_rows: list[Facts] = []
-        for spec, kind in zip(specs, kinds, strict=True):
-            key = id(spec), kind
-            facts = by_identity.get(key)
-            if facts is None:
-                facts = Facts(spec, _PLAIN_KINDS[kind], kind != "transient")
-                facts = by_identity[key] = distinct.setdefault(facts, facts)
-            facts_of_rows.append(facts)
-        return facts_of_rows
+        for (key, kind), spec in dict(zip(keys, specs, strict=True)).items():
+            facts = Facts(spec, _PLAIN_KINDS[kind], kind != "transient")
+            by_key[key, kind] = distinct.setdefault(facts, facts)
+        return list(map(by_key.__getitem__, keys))
 
     def ask(
         self, rows: Sequence[int], values: list[Any], action: str, ask: Callable[[Home, list[Any]], list[T]]

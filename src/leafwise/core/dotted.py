@@ -5,7 +5,6 @@ from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from leafwise.core.instances import instances
 from leafwise.core.path import Entry
 
 # A key with more dots is not split: no model is that deep, and a hostile file must not take long.
@@ -98,8 +97,7 @@ class Listing:
 
     def nodes(self) -> "list[ListedNode]":
         """The nodes, beginning with node 1."""
-        count = len(self.names.parents)
-        return instances(ListedNode, count, listing=repeat(self), number=range(1, count + 1))
+        return list(map(ListedNode, repeat(self), range(1, len(self.names.parents) + 1)))
 
     @cached_property
     def nested(self) -> dict[str, VirtualNode]:
@@ -117,8 +115,10 @@ class ListedNode(VirtualNode):
     """A node of a listing. Its prefix and children are found when they are needed."""
 
     __slots__ = ("listing", "number")
-    listing: Listing
-    number: int
+
+    def __init__(self, listing: Listing, number: int) -> None:
+        self.listing = listing
+        self.number = number
 
     @property
     def prefix(self) -> str:  # type: ignore[override]

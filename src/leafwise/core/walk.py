@@ -210,14 +210,14 @@ def _closes_cycle(parents: list[int], above: int, first: int, cyclic: set[int]) 
 def _find_ties(columns: Columns) -> None:
     """Ties rows with the same object, and rows over the same memory."""
     values = columns.row_values
-    first_rows = dict(zip(map(id, reversed(values)), range(len(values) - 1, -1, -1), strict=True))
-    if len(first_rows) < len(values):
+    if columns.views or len(set(map(id, values))) < len(values):
+        first_rows = dict(zip(map(id, reversed(values)), range(len(values) - 1, -1, -1), strict=True))
         for row, first in enumerate(map(first_rows.__getitem__, map(id, values))):
             if first != row:
                 columns.ties[row] = first
                 columns.further_rows.setdefault(first, []).append(row)
-    if columns.views:
-        _tie_views(columns, first_rows)
+        if columns.views:
+            _tie_views(columns, first_rows)
     if columns.views or set(columns.row_kinds) - {"parameter"}:
         # Only an array without a gradient of its own can be another name of a leaf.
         find_overlaps(columns, merge=True)

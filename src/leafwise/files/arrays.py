@@ -1,13 +1,11 @@
 """Arrays in files: where their bytes are, and how they are read as NumPy arrays."""
 
 from collections.abc import Callable, Iterator
-from itertools import repeat
 from math import prod
 from typing import Any
 
 from leafwise.core.dtypes import WORDS, stored_itemsizes
 from leafwise.core.home import Memory, Spec
-from leafwise.core.instances import instances
 from leafwise.core.memory import extent
 from leafwise.core.path import escape
 from leafwise.errors import Unsupported
@@ -295,11 +293,11 @@ class Placed(Strided):
     strides = None
     big_endian = False
 
-    @staticmethod
-    def many(source: Source, specs: list[Spec], starts: list[int]) -> "list[Placed]":
-        return instances(
-            Placed, len(specs), source=repeat(source), spec=specs, start=starts, _made_storage=repeat(None)
-        )
+    def __init__(self, source: Source, spec: Spec, start: int) -> None:
+        self.spec = spec
+        self.source = source
+        self.start = start
+        self._made_storage: Storage | None = None
 
     @property
     def storage(self) -> Storage:  # type: ignore[override]

@@ -275,15 +275,16 @@ struct header_facts {
 };
 
 /* Reads the JSON of a header whose arrays are stored in its order, without gaps, under names that are all different.
-   The first one begins at the byte `data` of the file. For each array, writes its name and a newline to `names`, its
-   start to `starts`, and to `spec_numbers` the number of its line in `specs`. There is room for `most` arrays, and as
-   many bytes as the header has in `names` and `specs`. Metadata are left to the caller. */
-int64_t leafwise_list_header(const char *text, int64_t length, int64_t most, int64_t data, uint64_t seed, char *names,
+   The header begins at a byte of the text, which is the beginning of the file, and fills the rest of it. For each
+   array, writes its name and a newline to `names`, its start to `starts`, and to `spec_numbers` the number of its line
+   in `specs`. There is room for `most` arrays, and as many bytes as the header has in `names` and `specs`. Metadata are
+   left to the caller. */
+int64_t leafwise_list_header(const char *text, int64_t length, int64_t start, int64_t most, uint64_t seed, char *names,
                              char *specs, int64_t *starts, int32_t *spec_numbers, struct header_facts *facts)
 {
-    if (length >= INT32_MAX || most >= INT32_MAX || data < 0 || data >= INT32_MAX)
+    if (length >= INT32_MAX || most >= INT32_MAX)
         return UNUSUAL;
-    struct json json = {text, 0, (int32_t)length, 0};
+    struct json json = {text, (int32_t)start, (int32_t)length, 0};
     struct words known = {.text = text, .seed = seed, .patience = 1024};
     struct words known_specs = {.text = specs, .seed = seed, .patience = 1024};
     struct header_facts found = {0, 0, 0, 0, -1, -1, 0};
@@ -292,10 +293,10 @@ int64_t leafwise_list_header(const char *text, int64_t length, int64_t most, int
         goto done;
     do {
         struct row row;
-        int32_t start, name_length;
-        if (!read_key(&json, &start, &name_length))
+        int32_t name, name_length;
+        if (!read_key(&json, &name, &name_length))
             goto done;
-        if (is_word(&json, start, name_length, "__metadata__")) {
+        if (is_word(&json, name, name_length, "__metadata__")) {
             skip_spaces(&json);
             found.metadata_start = found.metadata_start < 0 ? json.at : INT64_MAX;
             if (found.metadata_start == INT64_MAX || !skip_metadata(&json))
@@ -303,14 +304,14 @@ int64_t leafwise_list_header(const char *text, int64_t length, int64_t most, int
             found.metadata_stop = json.at;
             continue;
         }
-        if (found.rows == most || is_word(&json, start, name_length, "dtype") ||
-            is_word(&json, start, name_length, "shape") || is_word(&json, start, name_length, "data_offsets"))
+        if (found.rows == most || is_word(&json, name, name_length, "dtype") ||
+            is_word(&json, name, name_length, "shape") || is_word(&json, name, name_length, "data_offsets"))
             goto done;
         if (!read_row(&json, &row) || row.start != found.end || row.stop < row.start)
             goto done;
-        if (word_number(&known, start, name_length) != found.rows)
+        if (word_number(&known, name, name_length) != found.rows)
             goto done; /* the name occurs twice, or there is no memory */
-        memcpy(names + found.name_bytes, text + start, (size_t)name_length);
+        memcpy(names + found.name_bytes, text + name, (size_t)name_length);
         found.name_bytes += name_length;
         names[found.name_bytes++] = '\n';
         int32_t spec_start = (int32_t)found.spec_bytes, before = known_specs.count;
@@ -323,7 +324,7 @@ int64_t leafwise_list_header(const char *text, int64_t length, int64_t most, int
             found.spec_bytes = spec_end + 1;
         }
         spec_numbers[found.rows] = spec;
-        starts[found.rows++] = data + row.start;
+        starts[found.rows++] = length + row.start;
         found.end = row.stop;
     } while (read_sign(&json, ','));
     if (!read_sign(&json, '}') || !found.rows)
@@ -332,7 +333,7 @@ int64_t leafwise_list_header(const char *text, int64_t length, int64_t most, int
     if (json.at != json.length)
         goto done;
     found.commas = json.commas;
-    found.end += data;
+    found.end += length;
     *facts = found;
     status = found.rows;
 done:

@@ -53,7 +53,7 @@ class HeaderRows(NamedTuple):
     specs: list[list[str]]  # dtype, number of bytes, sizes
     end: int  # of the last array, in the file
     shape_commas: int  # commas in the shapes
-    metadata: tuple[int, int] | None  # where the object with the metadata is in the text
+    metadata: tuple[int, int] | None  # where the object with the metadata is in the file
 
 
 @cache
@@ -75,38 +75,42 @@ def _seed() -> int:
 
 
 class _Column:
-    """Memory for whole numbers, which C code fills."""
+    """Memory for whole numbers or characters, which C code fills."""
 
     def __init__(self, code: str, count: int) -> None:
         self._code = code
-        self._bytes = bytearray(count * (8 if code == "q" else 4))
+        self._bytes = bytearray(count * {"b": 1, "i": 4, "q": 8}[code])
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._bytes)) if count else None
 
     def numbers(self, count: int) -> list[int]:
         return memoryview(self._bytes).cast(self._code)[:count].tolist()
+
+    def text(self, count: int) -> str:
+        return str(memoryview(self._bytes)[:count], "ascii")
 
     def __getitem__(self, place: int) -> int:
         number: int = memoryview(self._bytes).cast(self._code)[place]
         return number
 
 
-def header_rows(text: bytes, data: int) -> HeaderRows | None:
-    """The rows in the JSON of a header, whose arrays begin at the byte `data` of the file."""
+def header_rows(lead: bytes, start: int) -> HeaderRows | None:
+    """The rows in the JSON of a header, which begins at a byte of `lead`, the beginning of a file, and fills the rest
+    of it. The arrays come next."""
     library = _library()
     if library is None:
         return None
-    names, specs = ctypes.create_string_buffer(len(text)), ctypes.create_string_buffer(len(text))
-    most = len(text) // _ROW
+    most = (len(lead) - start) // _ROW
+    names, specs = _Column("b", len(lead)), _Column("b", len(lead))
     starts, spec_numbers, facts = _Column("q", most), _Column("i", most), _HeaderFacts()
-    columns = (names, specs, starts.address, spec_numbers.address)
-    rows = library.leafwise_list_header(text, len(text), most, data, _seed(), *columns, ctypes.byref(facts))
+    addresses = [column.address for column in (names, specs, starts, spec_numbers)]
+    rows = library.leafwise_list_header(lead, len(lead), start, most, _seed(), *addresses, ctypes.byref(facts))
     if rows < 0:
         return None
     return HeaderRows(
-        ctypes.string_at(names, facts.name_bytes - 1).decode("ascii").split("\n"),
+        names.text(facts.name_bytes - 1).split("\n"),
         starts.numbers(rows),
         spec_numbers.numbers(rows),
-        [line.split() for line in ctypes.string_at(specs, facts.spec_bytes - 1).decode("ascii").split("\n")],
+        [line.split() for line in specs.text(facts.spec_bytes - 1).split("\n")],
         facts.end,
         facts.commas,
         (facts.metadata_start, facts.metadata_stop) if facts.metadata_start >= 0 else None,
