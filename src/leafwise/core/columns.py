@@ -348,25 +348,34 @@ class Columns:
     def facts(self, rows: Sequence[int]) -> list[Facts]:
         """The facts of each row. Equal facts are the same object, because a model repeats a few of them many times."""
         values, kinds = _take(self.row_values, rows), _take(self.row_kinds, rows)
-        if not set(kinds) <= {"parameter", "array"}:
+        distinct_kinds = set(kinds)
+        if not distinct_kinds <= {"parameter", "array"}:
             values = [
                 value if kind in ("parameter", "array") else self.current(row)
                 for row, value, kind in zip(rows, values, kinds, strict=True)
             ]
-        if self.ties and set(kinds) != {"parameter"}:
+        if self.ties and distinct_kinds != {"parameter"}:
             kinds = [self.row_kinds[self.ties.get(row, row)] for row in rows]
+            distinct_kinds = set(kinds)
         specs = self.ask(rows, values, "getting its shape and dtype", lambda home, arrays: home.specs(arrays))
-        if "buffer" in kinds or "transient" in kinds:
+        if distinct_kinds & {"buffer", "transient"}:
             specs = [
                 spec._replace(trainable=False) if kind in ("buffer", "transient") and self.is_held(row) else spec
                 for row, kind, spec in zip(rows, kinds, specs, strict=True)
             ]
-        keys = list(zip(map(id, specs), kinds, strict=True))
-        by_key: dict[tuple[int, LeafKind], Facts] = {}
         distinct: dict[Facts, Facts] = {}
-        for (key, kind), spec in dict(zip(keys, specs, strict=True)).items():
+
+        def one(spec: Spec, kind: LeafKind) -> Facts:
             facts = Facts(spec, _PLAIN_KINDS[kind], kind != "transient")
-            by_key[key, kind] = distinct.setdefault(facts, facts)
+            return distinct.setdefault(facts, facts)
+
+        if len(distinct_kinds) == 1:  # as in a file; saves a tuple for each row
+            [kind] = distinct_kinds
+            ids = list(map(id, specs))
+            by_id = {key: one(spec, kind) for key, spec in dict(zip(ids, specs, strict=True)).items()}
+            return list(map(by_id.__getitem__, ids))
+        keys = list(zip(map(id, specs), kinds, strict=True))
+        by_key = {key: one(spec, key[1]) for key, spec in dict(zip(keys, specs, strict=True)).items()}
         return list(map(by_key.__getitem__, keys))
 
     def ask(

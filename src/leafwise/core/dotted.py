@@ -1,6 +1,6 @@
 """Flat mappings with dotted keys (a state dict, a file) as nested nodes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -70,6 +70,20 @@ def _add(nodes: dict[str, VirtualNode], prefix: str, make: Callable[[str], Virtu
     return node
 
 
+class PrefixPlaces(NamedTuple):
+    """Where the prefixes of nodes are in a text of many names; one for each node, beginning with node 1."""
+
+    text: str  # each name ends with a newline
+    starts: Sequence[int]
+    stops: Sequence[int]
+
+    def names(self) -> list[str]:
+        return self.text[:-1].split("\n")
+
+    def prefix_of(self, node: int) -> str:
+        return self.text[self.starts[node - 1] : self.stops[node - 1]]
+
+
 class SplitNames(NamedTuple):
     """The nodes that dotted names describe, as columns in the order of a walk. Node 0 is above all of them, and the
     columns of nodes begin with node 1."""
@@ -78,7 +92,7 @@ class SplitNames(NamedTuple):
     row_names: list[str]
     parents: list[int]
     node_names: list[str]
-    prefix_of: Callable[[int], str]
+    prefixes: PrefixPlaces
     order: list[int] | None  # the position of each row among the names; None if they are in the order of a walk already
 
 
@@ -86,14 +100,14 @@ class Listing:
     """Many leaves with dotted names, whose nodes are already known. The walk copies the columns, instead of visiting
     one node after the other."""
 
-    def __init__(self, names: SplitNames, items: dict[str, Any]) -> None:
+    def __init__(self, names: SplitNames, leaves: list[Any]) -> None:
         self.names = names
-        self.items = items
+        self.leaves = leaves  # in the order of the names
 
     def values(self) -> list[Any]:
         """The leaves in the order of a walk."""
-        values = list(self.items.values())
-        return values if self.names.order is None else [values[position] for position in self.names.order]
+        order = self.names.order
+        return self.leaves if order is None else [self.leaves[position] for position in order]
 
     def nodes(self) -> "list[ListedNode]":
         """The nodes, beginning with node 1."""
@@ -107,7 +121,7 @@ class Listing:
         def make(prefix: str) -> VirtualNode:
             return nodes.setdefault(prefix, VirtualNode(prefix))
 
-        split(self.items.items(), make)
+        split(zip(self.names.prefixes.names(), self.leaves, strict=True), make)
         return nodes
 
 
@@ -122,7 +136,7 @@ class ListedNode(VirtualNode):
 
     @property
     def prefix(self) -> str:  # type: ignore[override]
-        return self.listing.names.prefix_of(self.number)
+        return self.listing.names.prefixes.prefix_of(self.number)
 
     @property
     def children(self) -> list[tuple[str, Any]]:  # type: ignore[override]

@@ -297,7 +297,8 @@ class Tree(Table, kind="tree"):
         """Nodes with values that the walk does not list, with the reason; with `saved`, also nodes whose state dict
         differs from their values."""
         columns, numbers = self.columns, self.node_numbers()
-        objects = [columns.node_objects[node] for node in numbers]
+        every = numbers == range(len(columns.node_objects))
+        objects = columns.node_objects if every else [columns.node_objects[node] for node in numbers]
         reasons_by_node: dict[int, str] = {}
         for home in columns.homes_of(objects):
             vetting = home.capability(Vetting)

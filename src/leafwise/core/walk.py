@@ -160,7 +160,7 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _PathLookup]:  # 
 def _add_listing(columns: Columns, listing: Listing, node: int, kind: LeafKind, lookup: _PathLookup) -> None:
     """Adds the leaves of a listing, and the nodes above them, below a node."""
     names, values = listing.names, listing.values()
-    for cls in {ListedNode, *map(type, values)}:
+    for cls in {ListedNode} | set(map(type, values)):
         _visitor(columns, cls, lookup)
     above = len(columns.node_objects) - 1  # added to the numbers of nodes, except to 0, which is `node`
 

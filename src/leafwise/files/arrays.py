@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 from leafwise.core.dtypes import WORDS, stored_itemsizes
@@ -307,6 +308,18 @@ class Placed(Strided):
 
     def shared_storage(self) -> Storage | None:
         return self._made_storage and super().shared_storage()
+
+
+def shared_storages(arrays: list[Stored]) -> list[Storage | None]:
+    """The storage of each array that other arrays may share."""
+    if set(map(type, arrays)) == {Placed}:
+        made: list[Storage | None] = list(map(_MADE_STORAGE, arrays))
+        if made.count(None) == len(made):
+            return made
+    return [array.shared_storage() for array in arrays]
+
+
+_MADE_STORAGE = attrgetter("_made_storage")  # of Placed
 
 
 class Signed(Strided):

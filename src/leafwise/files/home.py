@@ -12,7 +12,7 @@ from leafwise.core.dotted import VirtualNode, split
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Spec, Visit
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
-from leafwise.files.arrays import Stored, Strided, Unreadable
+from leafwise.files.arrays import Stored, Strided, Unreadable, shared_storages
 from leafwise.files.record import Role
 from leafwise.files.stored_file import FileGroup, StoredFile
 
@@ -96,7 +96,7 @@ class FilesHome(Home):
     # -- memory ----------------------------------------------------------------------------------------
 
     def storages(self, values: list[Stored]) -> list[object | None]:
-        return [id(storage) if (storage := value.shared_storage()) else None for value in values]
+        return [None if storage is None else id(storage) for storage in shared_storages(values)]
 
     def memory(self, value: Stored) -> Memory | None:
         return value.tied_memory() if isinstance(value, Strided) else None

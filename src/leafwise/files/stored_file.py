@@ -1,14 +1,11 @@
 """An opened file, and groups of names in it: the nodes in the tree of a file."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from leafwise.core.dotted import Listing, VirtualNode
 from leafwise.files.arrays import Stored
 from leafwise.files.record import HeaderRecord
 from leafwise.files.source import Source
-
-if TYPE_CHECKING:
-    from leafwise.kernels.listing import DottedNames
 
 MANY = 2_000  # arrays; fewer are listed in less time than it takes to load the C code
 
@@ -34,7 +31,6 @@ class StoredFile:
         self.seal = ""  # the checksum of the header, if leafwise wrote the file
         self.bound = self.unbound = 0  # shards whose seal an index lists, and shards without one
         self.without_checksums: tuple[str, ...] = (format_name,)  # formats of files whose arrays have no checksums
-        self.dotted_names: DottedNames | None = None  # its names, if they were split while the header was read
         self._sources = sources
 
     def __getitem__(self, name: str) -> Any:
@@ -56,8 +52,8 @@ class StoredFile:
             return None
         from leafwise.kernels.listing import dotted_names
 
-        names = self.dotted_names or dotted_names(self.content)
-        return None if names is None else Listing(names.columns(), self.content)
+        names = dotted_names("".join([f"{name}\n" for name in self.content]), len(self.content))
+        return None if names is None else Listing(names.columns(), list(self.content.values()))
 
     def close(self) -> None:
         """Closes the file; arrays that were read stay valid."""

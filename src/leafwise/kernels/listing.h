@@ -101,7 +101,8 @@ static int32_t word_number(struct words *words, int32_t start, int32_t length)
 struct json {
     const char *text;
     int32_t at, length;
-    int32_t commas; /* between the sizes of shapes */
+    int32_t commas;  /* between the sizes of shapes */
+    char plain[256]; /* whether a character may be in a string */
 };
 
 struct row {
@@ -128,21 +129,25 @@ static int read_sign(struct json *json, char sign)
     return 1;
 }
 
-/* A string without escapes, and without the signs whose number says how much memory the values of a JSON text need. */
+/* Strings may have no escapes, only ASCII, and none of the signs whose number says how much memory the values of a JSON
+   text need. */
+static void set_plain(struct json *json)
+{
+    for (int sign = 0; sign < 256; sign++)
+        json->plain[sign] = sign >= 0x20 && sign < 0x7f && !strchr("\"\\[{,", sign);
+}
+
 static int read_string(struct json *json, int32_t *start, int32_t *length)
 {
     if (!read_sign(json, '"'))
         return 0;
-    for (*start = json->at; json->at < json->length; json->at++) {
-        unsigned char sign = (unsigned char)json->text[json->at];
-        if (sign == '"') {
-            *length = json->at++ - *start;
-            return 1;
-        }
-        if (sign < 0x20 || sign > 0x7e || sign == '\\' || sign == '[' || sign == '{' || sign == ',')
-            return 0;
-    }
-    return 0;
+    int32_t at = json->at;
+    while (at < json->length && json->plain[(unsigned char)json->text[at]])
+        at++;
+    *start = json->at;
+    *length = at - json->at;
+    json->at = at + 1;
+    return at < json->length && json->text[at] == '"';
 }
 
 /* A key, with its colon right behind it. */
@@ -284,7 +289,8 @@ int64_t leafwise_list_header(const char *text, int64_t length, int64_t start, in
 {
     if (length >= INT32_MAX || most >= INT32_MAX)
         return UNUSUAL;
-    struct json json = {text, (int32_t)start, (int32_t)length, 0};
+    struct json json = {.text = text, .at = (int32_t)start, .length = (int32_t)length};
+    set_plain(&json);
     struct words known = {.text = text, .seed = seed, .patience = 1024};
     struct words known_specs = {.text = specs, .seed = seed, .patience = 1024};
     struct header_facts found = {0, 0, 0, 0, -1, -1, 0};

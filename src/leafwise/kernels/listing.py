@@ -6,12 +6,14 @@ caller does the same in Python, which is slower, and reports what is wrong with 
 """
 
 import ctypes
+import mmap
 import os
-from collections.abc import Collection
+import sys
+from array import array
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from leafwise.core.dotted import SplitNames
+from leafwise.core.dotted import PrefixPlaces, SplitNames
 from leafwise.kernels.library import load
 
 
@@ -47,7 +49,7 @@ class _Listing(ctypes.Structure):
 class HeaderRows(NamedTuple):
     """The arrays of a header in its order: their names, where they start, and the number of their spec."""
 
-    names: list[str]
+    names: str  # each ends with a newline
     starts: list[int]  # in the file
     spec_numbers: list[int]
     specs: list[list[str]]  # dtype, number of bytes, sizes
@@ -75,12 +77,13 @@ def _seed() -> int:
 
 
 class _Column:
-    """Memory for whole numbers or characters, which C code fills."""
+    """Memory for whole numbers or characters, which C code fills. It is mapped, so that only what is used is allocated:
+    nobody knows in advance how much that is."""
 
-    def __init__(self, code: str, count: int) -> None:
+    def __init__(self, code: Literal["b", "i", "q"], count: int) -> None:
         self._code = code
-        self._bytes = bytearray(count * {"b": 1, "i": 4, "q": 8}[code])
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._bytes)) if count else None
+        self._bytes = mmap.mmap(-1, max(count, 1) * {"b": 1, "i": 4, "q": 8}[code])
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._bytes))
 
     def numbers(self, count: int) -> list[int]:
         return memoryview(self._bytes).cast(self._code)[:count].tolist()
@@ -88,9 +91,8 @@ class _Column:
     def text(self, count: int) -> str:
         return str(memoryview(self._bytes)[:count], "ascii")
 
-    def __getitem__(self, place: int) -> int:
-        number: int = memoryview(self._bytes).cast(self._code)[place]
-        return number
+    def array(self, count: int) -> "array[int]":
+        return array(self._code, self._bytes[: count * 4])
 
 
 def header_rows(lead: bytes, start: int) -> HeaderRows | None:
@@ -107,7 +109,7 @@ def header_rows(lead: bytes, start: int) -> HeaderRows | None:
     if rows < 0:
         return None
     return HeaderRows(
-        names.text(facts.name_bytes - 1).split("\n"),
+        names.text(facts.name_bytes),
         starts.numbers(rows),
         spec_numbers.numbers(rows),
         [line.split() for line in specs.text(facts.spec_bytes - 1).split("\n")],
@@ -121,13 +123,13 @@ class DottedNames:
     """The nodes that dotted names describe: how many there are, and, when they are needed, the columns of a walk."""
 
     def __init__(self, text: str, rows: int, columns: dict[str, _Column], facts: _SplitFacts) -> None:
-        self._text, self._rows, self._columns = text, rows, columns
+        self.text, self._rows, self._columns = text, rows, columns
         self._parts, self._in_order = facts.parts, facts.in_order
         self.nodes = facts.nodes  # without the root
         self.prefix_length = facts.prefix_bytes  # the length of all prefixes, without the dots at their ends
 
     def columns(self) -> SplitNames:
-        text, columns = self._text, self._columns
+        text, columns = self.text, self._columns
         starts, stops = columns["part_starts"].numbers(self._parts), columns["part_stops"].numbers(self._parts)
         parts = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
         return SplitNames(
@@ -135,23 +137,18 @@ class DottedNames:
             [parts[number] for number in columns["row_parts"].numbers(self._rows)],
             columns["parents"].numbers(self.nodes),
             [parts[number] for number in columns["node_parts"].numbers(self.nodes)],
-            self.prefix_of,
+            PrefixPlaces(text, columns["prefix_starts"].array(self.nodes), columns["prefix_stops"].array(self.nodes)),
             None if self._in_order else columns["order"].numbers(self._rows),
         )
 
-    def prefix_of(self, node: int) -> str:
-        """The prefix of a node, which is not the root."""
-        start, stop = self._columns["prefix_starts"][node - 1], self._columns["prefix_stops"][node - 1]
-        return self._text[start:stop]
 
-
-def dotted_names(names: Collection[str], most: int | None = None) -> DottedNames | None:
-    """Splits names at their dots. They describe at most `most` nodes."""
-    library, text = _library(), "\n".join(names) + "\n"
+def dotted_names(text: str, rows: int, most: int = sys.maxsize) -> DottedNames | None:
+    """Splits names at their dots. The text has one in each row, which ends with a newline, and they describe at most
+    `most` nodes."""
+    library = _library()
     if library is None or not text.isascii():
         return None
-    rows, dots, facts = len(names), text.count("."), _SplitFacts()
-    most = dots if most is None else min(most, dots)
+    facts, most = _SplitFacts(), min(most, text.count("."))
     sizes = [rows] * 3 + [most] * 4 + [rows + most] * 2
     columns = {name: _Column("i", size) for name, size in zip(_COLUMNS, sizes, strict=True)}
     listing = _Listing(**{name: column.address for name, column in columns.items()})

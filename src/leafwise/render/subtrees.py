@@ -138,7 +138,7 @@ class Subtrees:
             node = row_nodes[row]
             # A leaf that is counted elsewhere looks different from one that is counted here.
             counted = row not in counted_elsewhere
-            key = looks[node], row_names[row], id(facts) if counted else ~id(facts)
+            key: tuple[int, str, object] = (looks[node], row_names[row], id(facts) if counted else ~id(facts))
             number = chained.get(key)
             if number is None:
                 number = add(key, self._sums_of(facts) if counted else SubtreeSums())
