@@ -20,7 +20,7 @@ from leafwise.files.stored_file import StoredFile
 MAX_HEADER = 100_000_000  # bytes; other readers have the same limit
 _ARRAY = 500  # bytes of memory for an array, including its place in the tree
 _STEPS = 20  # steps of work for an array
-_LONG = 200_000  # bytes; a shorter header is read in less time than it takes to load the C code
+LONG = 200_000  # bytes; a shorter header is read in less time than it takes to load the C code
 
 _BY_CODE = {dtype.safetensors: dtype for dtype in DTYPES.values() if dtype.safetensors}
 CODES = {dtype.name: code for code, dtype in _BY_CODE.items() if not dtype.is_packed}  # only dtypes that can be written
@@ -64,7 +64,7 @@ def read(source: Source) -> StoredFile:
         )
     lead = bytes(source.read(0, 8 + length))
     limits = source.limits
-    if length >= _LONG and not is_sealed(lead, TENSORS, 8) and (listed := _listed(source, lead)) is not None:
+    if length >= LONG and not is_sealed(lead, TENSORS, 8) and (listed := _listed(source, lead)) is not None:
         return listed
     limits.spend_bytes(json_cost(lead[8:]))  # without the eight bytes of the length, which are not text
     ours = is_trusted(lead, TENSORS, 8, source)
