@@ -326,7 +326,10 @@ class Columns:
 
     def homes_of(self, objects: Sequence[Any]) -> set[Home]:
         """The homes of nodes or leaves."""
-        return {self.home(example) for example in dict(zip(map(type, objects), objects, strict=True)).values()}
+        types = set(map(type, objects))
+        if types <= self._homes.keys():  # as all types that the walk has found
+            return {self._homes[cls] for cls in types}
+        return {self.home(example) for example in {type(obj): obj for obj in objects}.values()}
 
     def remember_home(self, cls: type, home: Home) -> None:
         self._homes[cls] = home
