@@ -9,6 +9,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 KERNELS = "src/leafwise/kernels"
+HEADERS = ("instruction_sets", "lanes", "pairs", "chunk", "comparing", "listing")
 # The same bits everywhere: a product is rounded before it is added, unless the code says otherwise.
 OPTIONS = ["-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread", "-Wno-psabi"]
 if platform.machine() in ("i386", "i686"):
@@ -38,7 +39,7 @@ setup(
         Extension(
             "leafwise.kernels._cpu",
             [f"{KERNELS}/cpu.c"],
-            depends=[f"{KERNELS}/{name}.h" for name in ("instruction_sets", "lanes", "pairs", "chunk", "comparing")],
+            depends=[f"{KERNELS}/{name}.h" for name in HEADERS],
             extra_compile_args=OPTIONS,
             extra_link_args=["-pthread"],
             libraries=["m"],

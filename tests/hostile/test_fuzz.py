@@ -14,7 +14,7 @@ from tools import fuzz, fuzz_pickles, fuzz_seeds, fuzz_worker
 from tools.fuzz_mutations import Mutant
 
 import leafwise as lw
-from leafwise.kernels import cpu
+from leafwise.kernels import library
 
 CASES = 12  # for each format
 FORMATS = ["npz", "leafwise", "leafwise shards", "torch zip"]  # formats with which the fuzzer itself is tested
@@ -173,7 +173,7 @@ def test_another_library_is_loaded_or_the_call_fails(tmp_path: Path, monkeypatch
     (tmp_path / "library").write_bytes(b"not a library")
     monkeypatch.setenv("LEAFWISE_CPU_LIBRARY", str(tmp_path / "library"))
     with pytest.raises(OSError, match="library"):
-        cpu._load.__wrapped__()
+        library.load.__wrapped__()
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="the sanitizers are gcc's")

@@ -39,7 +39,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         description="Parameter management for neural networks: inspect, iterate, share, save.",
     )
     parser.add_argument("--version", action="version", version=f"leafwise {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    # With `prog`, argparse need not format the usage, for which it would import more modules.
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, prog=parser.prog)
     words = sys.argv[1:] if arguments is None else arguments
     # Imports only the verb that is called: importing all of them takes time.
     wanted = [verb for verb in VERBS if words and words[0] == verb] or VERBS

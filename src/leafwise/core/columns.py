@@ -337,6 +337,9 @@ class Columns:
 
     def homes_of(self, objects: Sequence[Any]) -> set[Home]:
         """The homes of nodes or leaves."""
+        types = set(map(type, objects))
+        if types <= self._homes.keys():  # as all types that the walk has found
+            return {self._homes[cls] for cls in types}
         return {self.home(example) for example in {type(obj): obj for obj in objects}.values()}
 
     def remember_home(self, cls: type, home: Home) -> None:
@@ -365,34 +368,39 @@ class Columns:
         if "row_kinds" not in self.__dict__:
             self.row_kinds, fresh = resolve_kinds(self)
         values, kinds = _take(self.row_values, rows), _take(self.row_kinds, rows)
-        if not set(kinds) <= {"parameter", "array"}:
+        distinct_kinds = set(kinds)
+        if not distinct_kinds <= {"parameter", "array"}:
             values = [
                 value if kind in ("parameter", "array") else self.current(row)
                 for row, value, kind in zip(rows, values, kinds, strict=True)
             ]
-        if self.ties and set(kinds) != {"parameter"}:
+        if self.ties and distinct_kinds != {"parameter"}:
             kinds = [self.row_kinds[self.ties.get(row, row)] for row in rows]
+            distinct_kinds = set(kinds)
         if len(fresh) == len(rows) == len(self.row_values):  # asked a moment ago
             specs = [fresh[row] for row in rows]
         else:
             specs = self.ask(rows, values, "getting its shape and dtype", lambda home, arrays: home.specs(arrays))
-        if "buffer" in kinds or "transient" in kinds:
+        if distinct_kinds & {"buffer", "transient"}:
             specs = [
                 spec._replace(trainable=False) if kind in ("buffer", "transient") and self.is_held(row) else spec
                 for row, kind, spec in zip(rows, kinds, specs, strict=True)
             ]
-        by_identity: dict[tuple[int, LeafKind], Facts] = {}
         distinct: dict[Facts, Facts] = {}
-        facts_of_rows: list[Facts] = []
-        for spec, kind in zip(specs, kinds, strict=True):
-            key = id(spec), kind
-            facts = by_identity.get(key)
-            if facts is None:
-                plain, section = _PLAIN_KINDS[kind]
-                facts = Facts(spec, plain, kind != "transient", section)
-                facts = by_identity[key] = distinct.setdefault(facts, facts)
-            facts_of_rows.append(facts)
-        return facts_of_rows
+
+        def one(spec: Spec, kind: LeafKind) -> Facts:
+            plain, section = _PLAIN_KINDS[kind]
+            facts = Facts(spec, plain, kind != "transient", section)
+            return distinct.setdefault(facts, facts)
+
+        if len(distinct_kinds) == 1:  # as in a file; saves a tuple for each row
+            [kind] = distinct_kinds
+            ids = list(map(id, specs))
+            by_id = {key: one(spec, kind) for key, spec in dict(zip(ids, specs, strict=True)).items()}
+            return list(map(by_id.__getitem__, ids))
+        keys = list(zip(map(id, specs), kinds, strict=True))
+        by_key = {key: one(spec, key[1]) for key, spec in dict(zip(keys, specs, strict=True)).items()}
+        return list(map(by_key.__getitem__, keys))
 
     def ask(
         self, rows: Sequence[int], values: list[Any], action: str, ask: Callable[[Home, list[Any]], list[T]]

@@ -1,7 +1,9 @@
 """Flat mappings with dotted keys (a state dict, a file) as nested nodes."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from itertools import repeat
+from typing import Any, NamedTuple
 
 from leafwise.core.path import Entry
 
@@ -84,3 +86,76 @@ def _add(nodes: dict[str, VirtualNode], prefix: str, make: Callable[[str], Virtu
         node.children.append((name, below))
         node = below
     return node
+
+
+class PrefixPlaces(NamedTuple):
+    """Where the prefixes of nodes are in a text of many names; one for each node, beginning with node 1."""
+
+    text: str  # each name ends with a newline
+    starts: Sequence[int]
+    stops: Sequence[int]
+
+    def names(self) -> list[str]:
+        return self.text[:-1].split("\n")
+
+    def prefix_of(self, node: int) -> str:
+        return self.text[self.starts[node - 1] : self.stops[node - 1]]
+
+
+class SplitNames(NamedTuple):
+    """The nodes that dotted names describe, as columns in the order of a walk. Node 0 is above all of them, and the
+    columns of nodes begin with node 1."""
+
+    row_nodes: list[int]
+    row_names: list[str]
+    parents: list[int]
+    node_names: list[str]
+    prefixes: PrefixPlaces
+    order: list[int] | None  # the position of each row among the names; None if they are in the order of a walk already
+
+
+class Listing:
+    """Many leaves with dotted names, whose nodes are already known. The walk copies the columns, instead of visiting
+    one node after the other."""
+
+    def __init__(self, names: SplitNames, leaves: list[Any]) -> None:
+        self.names = names
+        self.leaves = leaves  # in the order of the names
+
+    def values(self) -> list[Any]:
+        """The leaves in the order of a walk."""
+        order = self.names.order
+        return self.leaves if order is None else [self.leaves[position] for position in order]
+
+    def nodes(self) -> "list[ListedNode]":
+        """The nodes, beginning with node 1."""
+        return list(map(ListedNode, repeat(self), range(1, len(self.names.parents) + 1)))
+
+    @cached_property
+    def nested(self) -> dict[str, VirtualNode]:
+        """The same nodes with their children, by their prefixes."""
+        nodes: dict[str, VirtualNode] = {}
+
+        def make(prefix: str) -> VirtualNode:
+            return nodes.setdefault(prefix, VirtualNode(prefix))
+
+        split(zip(self.names.prefixes.names(), self.leaves, strict=True), make)
+        return nodes
+
+
+class ListedNode(VirtualNode):
+    """A node of a listing. Its prefix and children are found when they are needed."""
+
+    __slots__ = ("listing", "number")
+
+    def __init__(self, listing: Listing, number: int) -> None:
+        self.listing = listing
+        self.number = number
+
+    @property
+    def prefix(self) -> str:  # type: ignore[override]
+        return self.listing.names.prefixes.prefix_of(self.number)
+
+    @property
+    def children(self) -> list[tuple[str, Any]]:  # type: ignore[override]
+        return self.listing.nested[self.prefix].children

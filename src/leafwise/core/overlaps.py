@@ -15,6 +15,8 @@ def find_overlaps(columns: Columns, merge: bool) -> list[Overlap]:
     it."""
     every = range(len(columns.row_values))
     keys = columns.ask(every, columns.row_values, "finding its memory", lambda home, values: home.storages(values))
+    if keys.count(None) == len(keys):  # as in most files
+        return []
     storages: dict[object, list[int]] = {}
     for row, storage in enumerate(keys):
         if storage is not None and row not in columns.ties:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
@@ -276,6 +275,8 @@ class Tree(Table, kind="tree"):
             siblings += [columns.row_names[row] for row in columns.own_rows(node)]
             siblings += [name for name, _ in columns.own_scalars.get(node, ())]
         prefix = ".".join(map(quote, names[:depth]))
+        from difflib import get_close_matches
+
         close = set(get_close_matches(names[depth], siblings, n=3, cutoff=0.6))
         suggestions = [name for name in dict.fromkeys(siblings) if name in close]
         near = [f"{prefix}.{quote(name)}" if prefix else quote(name) for name in suggestions]
@@ -318,7 +319,8 @@ class Tree(Table, kind="tree"):
         """Nodes with values that the walk does not list, with the reason; with `saved`, also nodes whose state dict
         differs from their values."""
         columns, numbers = self.columns, self.node_numbers()
-        objects = [columns.node_objects[node] for node in numbers]
+        every = numbers == range(len(columns.node_objects))
+        objects = columns.node_objects if every else [columns.node_objects[node] for node in numbers]
         reasons_by_node: dict[int, str] = {}
         for home in columns.homes_of(objects):
             vetting = home.capability(Vetting)

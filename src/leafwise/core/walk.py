@@ -10,6 +10,7 @@ from typing import Any
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
+from leafwise.core.dotted import ListedNode, Listing
 from leafwise.core.home import LeafKind, Visit, offer
 from leafwise.core.overlaps import find_overlaps, find_undone
 from leafwise.core.path import Path, quote
@@ -99,7 +100,10 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _PathLookup]:  # 
                     continue
                 content = visit(value)
                 if content is None:
-                    columns.scalars.append((node, name, value))
+                    if type(value) is Listing:
+                        _add_listing(columns, value, node, kind, lookup)
+                    else:
+                        columns.scalars.append((node, name, value))
                     continue
                 if content is _LEAF:
                     row_nodes.append(node)
@@ -153,6 +157,25 @@ def _walk(root: Any, known: dict[int, Path]) -> tuple[Columns, _PathLookup]:  # 
     return columns, lookup
 
 
+def _add_listing(columns: Columns, listing: Listing, node: int, kind: LeafKind, lookup: _PathLookup) -> None:
+    """Adds the leaves of a listing, and the nodes above them, below a node."""
+    names, values = listing.names, listing.values()
+    for cls in {ListedNode} | set(map(type, values)):
+        _visitor(columns, cls, lookup)
+    above = len(columns.node_objects) - 1  # added to the numbers of nodes, except to 0, which is `node`
+
+    def numbered(nodes: list[int]) -> list[int]:
+        return nodes if above == node == 0 else [listed + above if listed else node for listed in nodes]
+
+    columns.node_parents += numbered(names.parents)
+    columns.node_names += names.node_names
+    columns.node_objects += listing.nodes()
+    columns.row_nodes += numbered(names.row_nodes)
+    columns.row_names += names.row_names
+    columns.row_values += values
+    columns.row_kinds += [kind] * len(values)
+
+
 def _visitor(columns: Columns, cls: type, lookup: _PathLookup) -> Callable[[Any], Visit | None]:
     handled = homes.find(cls)
     if handled is None:
@@ -187,14 +210,14 @@ def _closes_cycle(parents: list[int], above: int, first: int, cyclic: set[int]) 
 def _find_ties(columns: Columns) -> None:
     """Ties rows with the same object, and rows over the same memory."""
     values = columns.row_values
-    first_rows = dict(zip(map(id, reversed(values)), range(len(values) - 1, -1, -1), strict=True))
-    if len(first_rows) < len(values):
+    if columns.views or len(set(map(id, values))) < len(values):
+        first_rows = dict(zip(map(id, reversed(values)), range(len(values) - 1, -1, -1), strict=True))
         for row, first in enumerate(map(first_rows.__getitem__, map(id, values))):
             if first != row:
                 columns.ties[row] = first
                 columns.further_rows.setdefault(first, []).append(row)
-    if columns.views:
-        _tie_views(columns, first_rows)
+        if columns.views:
+            _tie_views(columns, first_rows)
     kinds = columns.found_kinds
     if columns.views or set(kinds) - {"parameter"}:
         # Only an array without a gradient of its own can be another name of a leaf.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 from leafwise.core.dtypes import WORDS, stored_itemsizes
@@ -118,6 +119,10 @@ class Stored:
         """The storages that contain its bytes."""
         return []
 
+    def shared_storage(self) -> "Storage | None":
+        """The storage that contains its bytes, if other arrays may be in it, too."""
+        return None
+
     def check(self) -> None:
         """Reads the whole array, for arrays that compare a checksum while they are read."""
         for _ in self.parts():
@@ -225,6 +230,9 @@ class Strided(Stored):
     def storages(self) -> list[Storage]:
         return [self.storage]
 
+    def shared_storage(self) -> Storage | None:
+        return self.storage if self.storage.shared else None
+
     def _gather(self, part: Memory, target: Any) -> None:
         """Fills an array with a scattered part. Each read spans at most a chunk, or one row."""
         low, high = extent(part)
@@ -275,6 +283,43 @@ class Strided(Stored):
         while start < stop:
             yield storage.read(start, min(start + CHUNK, stop))
             start += CHUNK
+
+
+class Placed(Strided):
+    """An array in C order that is alone in its bytes. A header may list a hundred thousand of them, so that the storage
+    of each is made only when it is needed."""
+
+    __slots__ = ("_made_storage", "source", "start")
+    offset = 0
+    strides = None
+    big_endian = False
+
+    def __init__(self, source: Source, spec: Spec, start: int) -> None:
+        self.spec = spec
+        self.source = source
+        self.start = start
+        self._made_storage: Storage | None = None
+
+    @property
+    def storage(self) -> Storage:  # type: ignore[override]
+        if self._made_storage is None:
+            self._made_storage = Storage(self.source, self.start, self.spec.nbytes, shared=False)
+        return self._made_storage
+
+    def shared_storage(self) -> Storage | None:
+        return self._made_storage and super().shared_storage()
+
+
+def shared_storages(arrays: list[Stored]) -> list[Storage | None]:
+    """The storage of each array that other arrays may share."""
+    if set(map(type, arrays)) == {Placed}:
+        made: list[Storage | None] = list(map(_MADE_STORAGE, arrays))
+        if made.count(None) == len(made):
+            return made
+    return [array.shared_storage() for array in arrays]
+
+
+_MADE_STORAGE = attrgetter("_made_storage")  # of Placed
 
 
 class Signed(Strided):

@@ -13,7 +13,7 @@ from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Spec,
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
-from leafwise.files.arrays import Stored, Strided, Unreadable
+from leafwise.files.arrays import Stored, Strided, Unreadable, shared_storages
 from leafwise.files.pickle_objects import StoredDeque
 from leafwise.files.record import Role
 from leafwise.files.stored_file import FileGroup, StoredFile
@@ -48,6 +48,9 @@ class FilesHome(Home):
             return (), [("content", content)], None
         record = obj.record
         if record is None:
+            listing = obj.listing()
+            if listing is not None:
+                return (), [*([("__metadata__", obj.metadata)] if obj.metadata else ()), ("", listing)], None
             root = split(obj.content.items())
         else:
             root = split([*obj.content.items(), *record.scalars.items()], lambda prefix: FileGroup(prefix, record))
@@ -111,7 +114,7 @@ class FilesHome(Home):
     # -- memory ----------------------------------------------------------------------------------------
 
     def storages(self, values: list[Stored]) -> list[object | None]:
-        return [id(value.storage) if isinstance(value, Strided) and value.storage.shared else None for value in values]
+        return [None if storage is None else id(storage) for storage in shared_storages(values)]
 
     def memory(self, value: Stored) -> Memory | None:
         return value.tied_memory() if isinstance(value, Strided) else None

@@ -23,6 +23,10 @@ MAX_DOWNLOAD = 5_000_000_000
 LISTED = 300  # bytes of memory that the walk needs for an array and its name
 GROUP = 400  # bytes of memory that the walk needs for a common prefix of names
 
+# Bytes of memory for what begins with a sign of a JSON text, and for the keys of the rows of safetensors.
+_QUOTE, _BRACKET, _BRACE, _COMMA, _KEY = 40, 80, 240, 60, 80
+ROW_KEYS = ("dtype", "shape", "data_offsets")
+
 _BATCH = 1_000  # keys that are inserted between two readings of the clock
 _SLOW = 0.1  # seconds that inserting keys may take in addition to _PER_KEY for each key
 _PER_KEY = 3e-6  # seconds; usually it takes a tenth of that
@@ -130,11 +134,24 @@ class Limits:
 def json_cost(text: bytes) -> int:
     """A lower bound for the memory of a JSON text and its values, from the number of brackets, quotes and commas."""
     wide = 1 if text.isascii() else 4
-    signs = (b'"', 40), (b"[", 80), (b"{", 240), (b",", 60)
+    return 2 * wide * len(text) + max(_signs_cost(text), 0)
+
+
+def _signs_cost(text: bytes) -> int:
+    signs = (b'"', _QUOTE), (b"[", _BRACKET), (b"{", _BRACE), (b",", _COMMA)
     # Not counted: keys that repeat, which are allocated once, and escaped quotes, which do not begin a string.
-    free = (b'"dtype":', 80), (b'"shape":', 80), (b'"data_offsets":', 80), (b'\\"', 40)
-    cost = sum(text.count(sign) * size for sign, size in signs) - sum(text.count(part) * size for part, size in free)
-    return 2 * wide * len(text) + max(cost, 0)
+    free = *((f'"{key}":'.encode(), _KEY) for key in ROW_KEYS), (b'\\"', _QUOTE)
+    return sum(text.count(sign) * size for sign, size in signs) - sum(text.count(part) * size for part, size in free)
+
+
+def header_cost(length: int, rows: int, shape_commas: int, metadata: bytes) -> int:
+    """What `json_cost` returns for a header of safetensors in which each of the rows has three keys, with a number of
+    commas in their shapes. `metadata` is the value of `__metadata__`; empty if there is none."""
+    quotes, commas = 10 * rows, 4 * rows - 1 + shape_commas
+    signs = quotes * _QUOTE + commas * _COMMA + 2 * rows * _BRACKET + (rows + 1) * _BRACE - len(ROW_KEYS) * rows * _KEY
+    if metadata:
+        signs += 2 * _QUOTE + _COMMA + _signs_cost(metadata)
+    return 2 * length + max(signs, 0)
 
 
 def names_cost(names: Iterable[str], most: int) -> int:

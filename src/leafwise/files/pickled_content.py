@@ -54,7 +54,7 @@ def _module(record: Opaque, has_arrays: Callable[[Any], bool]) -> Visit:
 
 
 # Attributes of every module that do not belong to it alone: hooks may refer to the optimizer, or to other modules.
-_REGISTERED = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"}) | {
+_REGISTERED = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_flat_weights"}) | {
     f"_{name}"
     for name in (
         "backward_hooks",

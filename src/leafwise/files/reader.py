@@ -3,7 +3,6 @@
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from leafwise.core.home import Spec
@@ -180,6 +179,8 @@ def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
     def do(bundle: list[Any]) -> None:
         for task in bundle:
             work(task)
+
+    from concurrent.futures import ThreadPoolExecutor  # only here, because it imports logging and much else
 
     with ThreadPoolExecutor(_THREADS) as pool:
         futures = [pool.submit(do, bundle) for bundle in bundles]

@@ -2,15 +2,16 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from math import prod
 from typing import Any
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
-from leafwise.files.arrays import Coded, Storage, Stored, Strided, unpacked
+from leafwise.files.arrays import Coded, Placed, Storage, Stored, Strided, unpacked
 from leafwise.files.checksums import checksum
-from leafwise.files.limits import LISTED, LimitError, json_cost, names_cost
+from leafwise.files.limits import GROUP, LISTED, LimitError, header_cost, json_cost, names_cost
 from leafwise.files.record import KEY, TENSORS, add_ties, is_sealed, is_trusted, read_record
 from leafwise.files.slices import MAX_AXES
 from leafwise.files.source import Source
@@ -19,6 +20,7 @@ from leafwise.files.stored_file import StoredFile
 MAX_HEADER = 100_000_000  # bytes; other readers have the same limit
 _ARRAY = 500  # bytes of memory for an array, including its place in the tree
 _STEPS = 20  # steps of work for an array
+LONG = 200_000  # bytes; a shorter header is read in less time than it takes to load the C code
 
 _BY_CODE = {dtype.safetensors: dtype for dtype in DTYPES.values() if dtype.safetensors}
 CODES = {dtype.name: code for code, dtype in _BY_CODE.items() if not dtype.is_packed}  # only dtypes that can be written
@@ -62,6 +64,8 @@ def read(source: Source) -> StoredFile:
         )
     lead = bytes(source.read(0, 8 + length))
     limits = source.limits
+    if length >= LONG and not is_sealed(lead, TENSORS, 8) and (listed := _listed(source, lead)) is not None:
+        return listed
     limits.spend_bytes(json_cost(lead[8:]))  # without the eight bytes of the length, which are not text
     ours = is_trusted(lead, TENSORS, 8, source)
     seal = checksum(lead) if ours else ""
@@ -81,6 +85,50 @@ def read(source: Source) -> StoredFile:
         stored.record = read_record(entry, in_order, source)
         add_ties(arrays, stored.record.ties, source)
     return stored
+
+
+def _listed(source: Source, lead: bytes) -> StoredFile | None:
+    """The file, with a header that C code reads, in a tenth of the time. It costs the same as below. None if there is
+    no C code, or anything in the header is unusual: then it is read below, or refused."""
+    from leafwise.files.listed_file import ListedFile
+    from leafwise.kernels.listing import dotted_names, header_rows
+
+    limits, length = source.limits, len(lead) - 8
+    if 4 * length > limits.bytes:
+        return None
+    rows = header_rows(lead, 8)
+    if rows is None or rows.end != source.size:
+        return None
+    kept = lead[slice(*rows.metadata)] if rows.metadata else b""
+    # These words are what `_parse` looks for.
+    if any(word in kept for word in (b"\\u", b'"dtype"', b'"data_offsets"')):
+        return None
+    try:
+        metadata = json.loads(kept) if kept else {}
+    except ValueError:
+        return None
+    usual = [_usual_spec(dtype, int(nbytes), tuple(map(int, sizes))) for dtype, nbytes, *sizes in rows.specs]
+    specs = [spec for spec in usual if spec is not None]
+    count = len(rows.starts)
+    names = dotted_names(rows.names, count, limits.bytes // GROUP)
+    if names is None or len(specs) < len(usual) or not all(isinstance(value, str) for value in metadata.values()):
+        return None
+    limits.spend_bytes(header_cost(length, count, rows.shape_commas, kept))
+    limits.spend_bytes(_ARRAY * count + GROUP * names.nodes + 2 * names.prefix_length)
+    limits.spend_steps(_STEPS * count)
+    arrays = list(map(Placed, repeat(source), map(specs.__getitem__, rows.spec_numbers), rows.starts))
+    return ListedFile(source, "safetensors", names, arrays, metadata)
+
+
+def _usual_spec(dtype: str, nbytes: int, shape: tuple[int, ...]) -> Spec | None:
+    known = _BY_CODE.get(dtype)
+    if known is None or known.is_packed or not _is_sound(shape) or prod(shape) * known.bits != nbytes * 8:
+        return None
+    return Spec(shape, known.name, "file", prod(shape), nbytes)
+
+
+def _is_sound(shape: Sequence[int]) -> bool:
+    return len(shape) <= MAX_AXES and prod(max(size, 1) for size in shape) < 1 << 58
 
 
 def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> dict[str, Stored]:
@@ -151,7 +199,7 @@ def _array(source: Source, key: str, row: Any, data: int) -> Stored:
     try:
         dtype, shape, (start, stop) = row["dtype"], row["shape"], row["data_offsets"]
         sound = isinstance(dtype, str) and isinstance(shape, list) and _are_counts([start, stop, *shape])
-        sound = sound and len(shape) <= MAX_AXES and prod(max(size, 1) for size in shape) < 1 << 58
+        sound = sound and _is_sound(shape)
     except (TypeError, KeyError, ValueError):
         sound = False
     if not sound:

@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from leafwise.core.dotted import VirtualNode
+from leafwise.core.dotted import Listing, VirtualNode
 from leafwise.files.arrays import Stored
 from leafwise.files.record import HeaderRecord
 from leafwise.files.source import Source
+
+MANY = 2_000  # arrays; fewer are listed in less time than it takes to load the C code
 
 
 class StoredFile:
@@ -51,6 +53,15 @@ class StoredFile:
         for source in (self.source, *(self._sources or {}).values()):
             names |= source.pickle_names
         return names
+
+    def listing(self) -> Listing | None:
+        """Its arrays with the nodes that their names describe, if it has so many that this saves time."""
+        if len(self.content) < MANY:
+            return None
+        from leafwise.kernels.listing import dotted_names
+
+        names = dotted_names("".join([f"{name}\n" for name in self.content]), len(self.content))
+        return None if names is None else Listing(names.columns(), list(self.content.values()))
 
     def close(self) -> None:
         """Closes the file; arrays that were read stay valid."""

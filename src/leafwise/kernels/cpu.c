@@ -127,3 +127,4 @@ int64_t leafwise_result_bytes(void)
 }
 
 #include "comparing.h"
+#include "listing.h"

@@ -5,7 +5,6 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from leafwise.kernels.dtypes import (
     numpy_dtype,
     smallest_normal,
 )
+from leafwise.kernels.library import load
 
 # Elements in a chunk. Arrays must be cut at multiples of it, or the last bits of the results change.
 CHUNK = 1 << 18
@@ -75,18 +75,13 @@ def loaded() -> Any:
 
 @cache
 def _load() -> Any:
-    override = os.environ.get("LEAFWISE_CPU_LIBRARY")  # another build, used by tools/fuzz.py
-    try:
-        library = ctypes.CDLL(override or str(Path(__file__).with_name("_cpu.shared")))
-    except OSError:
-        if override:
-            raise
-        return None
-    pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    library.leafwise_measure.argtypes = [long, long, *[pointer] * 10, number, number]
-    library.leafwise_measure.restype = long
-    library.leafwise_compare.argtypes = [long, long, *[pointer] * 10, number, number, number]
-    library.leafwise_compare.restype = long
+    library = load()
+    if library is not None:
+        pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+        library.leafwise_measure.argtypes = [long, long, *[pointer] * 10, number, number]
+        library.leafwise_measure.restype = long
+        library.leafwise_compare.argtypes = [long, long, *[pointer] * 10, number, number, number]
+        library.leafwise_compare.restype = long
     return library
 
 

@@ -160,30 +160,38 @@ class Subtrees:
         row_nodes, row_names = columns.row_nodes, columns.row_names
         names, parents = columns.node_names, columns.node_parents
         chained: dict[tuple[int, str, object], int] = {}
-        for node, name, look, added in chain(
+
+        def add(key: tuple[int, str, object], added: SubtreeSums) -> int:
+            number = chained[key] = len(sums)
+            sums.append(sums[key[0]].plus(added))
+            return number
+
+        for row, facts in self.facts.items():
+            node = row_nodes[row]
             # A leaf that is counted elsewhere looks different from one that is counted here.
-            (
-                (row_nodes[row], row_names[row], ~id(facts), None)
-                if row in counted_elsewhere
-                else (row_nodes[row], row_names[row], id(facts), facts)
-                for row, facts in self.facts.items()
-            ),
-            ((row_nodes[row], row_names[row], "shared", None) for row in columns.further_rows),
-            ((node, name, value_text(value), None) for node, name, value in columns.scalars),
-            ((node, "", first, None) for node, first in columns.repeats.items() if self.points_back(node)),
-            # From the bottom up: a node is added to its parent when everything below it has been added.
-            ((parents[node], names[node], looks[node], looks[node]) for node in reversed(self.nodes[1:])),
-        ):
-            key = looks[node], name, look
+            counted = row not in counted_elsewhere
+            key: tuple[int, str, object] = (looks[node], row_names[row], id(facts) if counted else ~id(facts))
             number = chained.get(key)
             if number is None:
-                number = chained[key] = len(sums)
-                sums.append(sums[looks[node]].plus(sums[added] if isinstance(added, int) else self._sums_of(added)))
+                number = add(key, self._sums_of(facts) if counted else SubtreeSums())
             looks[node] = number
+        for node, name, look in chain(
+            ((row_nodes[row], row_names[row], "shared") for row in columns.further_rows),
+            ((node, name, value_text(value)) for node, name, value in columns.scalars),
+            ((node, "", first) for node, first in columns.repeats.items() if self.points_back(node)),
+        ):
+            key = looks[node], name, look
+            looks[node] = chained.get(key) or add(key, SubtreeSums())
+        # From the bottom up: a node is added to its parent when everything below it has been added.
+        for node in reversed(self.nodes[1:]):
+            parent, look = parents[node], looks[node]
+            key = looks[parent], names[node], look
+            number = chained.get(key)
+            if number is None:
+                number = add(key, sums[look])
+            looks[parent] = number
         return looks, sums
 
-    def _sums_of(self, facts: Facts | None) -> SubtreeSums:
-        if facts is None:
-            return SubtreeSums()
+    def _sums_of(self, facts: Facts) -> SubtreeSums:
         self._distinct[id(facts)] = facts
         return SubtreeSums.of(facts)

@@ -1,7 +1,6 @@
 """What a terminal or another text stream can display."""
 
 import os
-import shutil
 from typing import NamedTuple, TextIO
 
 
@@ -29,6 +28,8 @@ class Terminal(NamedTuple):
             is_terminal = False
         if not is_terminal:
             return cls(ascii=only_ascii)
+        import shutil  # only here, because it imports the modules of compressed archives
+
         # https://no-color.org: any value except an empty one.
         color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         return cls(color, shutil.get_terminal_size().columns, only_ascii)

@@ -1,7 +1,6 @@
 """An outline as text."""
 
 from collections.abc import Sequence
-from textwrap import wrap
 from unicodedata import combining, east_asian_width
 
 from leafwise.core.outline import Doc, Line, Span, Style
@@ -98,7 +97,7 @@ def _wrapped(doc: Doc, columns: Sequence[int], terminal: Terminal) -> list[list[
     for row, line in zip(laid_out, doc.lines, strict=True):
         rows.append(row)
         words = "".join(span.text for span in _spelled(line.note, terminal.ascii))
-        lines = wrap(words, max(terminal.width - len(_INDENT), 20), break_on_hyphens=False)
+        lines = _wrap(words, max(terminal.width - len(_INDENT), 20))
         rows += [[Span(_INDENT), Span(part, line.note[0].style)] for part in lines]
     return rows
 
@@ -130,7 +129,13 @@ def _folded(line: list[Span], width: int) -> list[list[Span]]:
     if width_of(line) <= width:
         return [line]
     words = "".join(span.text for span in line)
-    return [[Span(part, line[0].style)] for part in wrap(words, max(width, 20), break_on_hyphens=False)]
+    return [[Span(part, line[0].style)] for part in _wrap(words, max(width, 20))]
+
+
+def _wrap(words: str, width: int) -> list[str]:
+    from textwrap import wrap  # only here, because it compiles regular expressions
+
+    return wrap(words, width, break_on_hyphens=False)
 
 
 def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:

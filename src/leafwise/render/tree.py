@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from leafwise.core.tree import Tree
 
 _FOOTER_LINES = 8
+_KEPT = 200  # nodes whose lines are kept
 _NOTEBOOK_LINES = 2_000  # a notebook shows everything, with deeper levels closed
 
 
@@ -55,6 +56,7 @@ class _TreeOutline:
         self.columns = tree.columns
         self.fold = fold
         self.subtrees = Subtrees(tree)
+        self._last_items: dict[int, list[_OutlineItem]] = {}
         self.devices = {facts.spec.device for facts in self.subtrees.distinct_facts}
 
     def footer(self) -> list[tuple[Span, ...]]:
@@ -111,7 +113,16 @@ class _TreeOutline:
         return node, members, ""
 
     def _items(self, node: int) -> list[_OutlineItem]:
-        """The lines below a node: its plain values, its leaves, its children."""
+        """The lines below a node: its plain values, its leaves, its children. Those of the last nodes are kept: a node
+        is asked twice, and again for each depth that is tried."""
+        items = self._last_items.get(node)
+        if items is None:
+            if len(self._last_items) > _KEPT:
+                self._last_items.clear()
+            items = self._last_items[node] = self._new_items(node)
+        return items
+
+    def _new_items(self, node: int) -> list[_OutlineItem]:
         columns, subtrees = self.columns, self.subtrees
         items: list[_OutlineItem] = []
         wrapped = self._wrapped(node)
