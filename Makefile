@@ -106,5 +106,6 @@ build/kinds/stamp: $(VENV)/dev.stamp
 	@rm -rf build/kinds && $(BIN)/python -m venv build/kinds
 	@readlink -f $(VENV)/lib/python*/site-packages > build/dev.pth && mv build/dev.pth build/kinds/lib/python*/site-packages
 	@$(KINDS_PIP) addict einops hjson matplotlib msgpack ninja opencv-python-headless py-cpuinfo 'setuptools<80' termcolor wheel yapf
-	@MMCV_WITH_OPS=0 DS_BUILD_OPS=0 $(KINDS_PIP) --no-deps --no-build-isolation deepspeed mmcv mmengine ultralytics ultralytics-thop
+	@MMCV_WITH_OPS=0 DS_BUILD_OPS=0 $(KINDS_PIP) --no-deps --no-build-isolation deepspeed==0.19.8 mmcv==1.7.2 \
+		mmengine==0.10.7 ultralytics==8.4.190 ultralytics-thop
 	@touch $@

@@ -516,7 +516,7 @@ def test_an_infinite_score_of_a_callback_is_not_a_finding(tmp_path: Path) -> Non
     findings = lw.check(tmp_path / "last.ckpt")
     assert not findings
     assert findings.sections == findings.json()["sections"] == {"weights": 2, "optimizer": 6, "rest": 2}
-    assert findings.text().endswith("29 rules: 2 of weights, 6 of optimizer state, 2 of other state")
+    assert findings.text().endswith("32 rules: 2 of weights, 6 of optimizer state, 2 of other state")
 
 
 def test_nan_in_optimizer_state_of_a_checkpoint_is_an_error_that_says_so() -> None:

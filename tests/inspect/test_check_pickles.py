@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import torch
 from tests.hostile import files
+from tools import suspect_names
 from torch import nn
 
 import leafwise as lw
 from leafwise.cli import main
+from leafwise.files import suspects
 
 
 class Call:
@@ -109,3 +111,18 @@ def test_arrays_of_objects_are_warnings(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", w=np.ones(2), objects=np.array([1, "x"], dtype=object))
     findings = lw.check(tmp_path / "a.npz", select="LW7")
     assert [(finding.code, finding.path) for finding in findings] == [("LW702", "objects")]
+
+
+def test_the_page_lists_every_name() -> None:
+    page = suspect_names.PAGE.read_text("utf-8")
+    for label, names in suspect_names.LISTS.items():
+        text = page.partition(f"<!-- {label} -->")[2].partition(f"<!-- /{label} -->")[0]
+        assert text.strip() == suspect_names.listed(names), f"run python -m tools.suspect_names: {label}"
+
+
+def test_no_name_is_both_dangerous_and_harmless() -> None:
+    assert not suspects.DANGEROUS_NAMES & suspects.HARMLESS_NAMES
+    assert not suspects.DANGEROUS_MODULES & suspects.HARMLESS_MODULES
+    assert all(suspects.danger(name) == "dangerous" for name in suspects.DANGEROUS_NAMES)
+    assert all(suspects.danger(name) == "harmless" for name in suspects.HARMLESS_NAMES)
+    assert suspects.danger("collections.OrderedDict.fromkeys.__globals__") == "dangerous"
