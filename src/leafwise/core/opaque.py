@@ -5,6 +5,17 @@ from typing import Any
 from leafwise.core.home import Visit
 from leafwise.core.path import escape
 
+# Attributes of every PyTorch module that are not in the tree as they are: what is registered has its own places, and
+# hooks may refer to the optimizer, or to other modules.
+MODULE_INTERNALS = frozenset(
+    [
+        *("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_flat_weights", "training"),
+        *("_backward_hooks", "_backward_pre_hooks", "_is_full_backward_hook", "_forward_hooks", "_forward_pre_hooks"),
+        *("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs"),
+        *("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
+    ]
+)
+
 _SCALARS = (str, int, float, complex, bool, bytes, type(None))
 
 
@@ -49,9 +60,14 @@ class Opaque:
         return all(isinstance(attributes.get(name), dict) for name in ("_parameters", "_buffers", "_modules"))
 
     def parts(self) -> list[Any]:
-        """The values that it consists of."""
-        parts = [self.args, self.keywords, self.state, self.items, self.entries]
-        return [part for part in parts if part is not None and part != ()]
+        """The values that it consists of; for a module, those that may be in the tree."""
+        parts = [part for part in (self.args, self.keywords, self.items, self.entries) if part]
+        if not self.is_module:
+            return parts if self.state is None else [*parts, self.state]
+        attributes = self.attributes
+        for name in ("_parameters", "_buffers", "_modules"):
+            parts += attributes[name].values()
+        return parts + [value for name, value in attributes.items() if name not in MODULE_INTERNALS]
 
     def get(self, name: str, default: Any = None) -> Any:
         """An attribute that its state would set."""

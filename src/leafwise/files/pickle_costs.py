@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any
 
 from leafwise.core.opaque import Opaque
+from leafwise.files.arrays import Stored
 from leafwise.files.limits import Limits, names_cost
 from leafwise.files.pickle_objects import StoredDeque, UnfinishedArray, UnpicklingError, shown
 from leafwise.files.pickled_content import ContentOf
@@ -87,14 +88,14 @@ class _Survey:
         limits = self.limits
         if isinstance(value, UnfinishedArray) and value.state is None:
             raise UnpicklingError("the array was never given its values")
-        # Containers to look at, each with its depth and whether everything inside is finished.
-        stack: list[tuple[Any, int, bool]] = [(value, 1, False)]
+        # Containers to look at, each with its depth and, once they are on the way, what is inside them.
+        stack: list[tuple[Any, int, Any]] = [(value, 1, None)]
         open_ids: set[int] = set()  # ids of the containers that contain the current one
         while stack:
-            container, depth, done = stack.pop()
-            if done:
+            container, depth, inside = stack.pop()
+            if inside is not None:
                 open_ids.discard(id(container))
-                self._finish(container)
+                self._finish(container, inside)
                 continue
             if id(container) in self.sizes or id(container) in open_ids or not isinstance(container, _NESTING):
                 continue  # a container inside itself is shown once by the walk
@@ -103,20 +104,20 @@ class _Survey:
             open_ids.add(id(container))
             if depth > MAX_DEPTH or len(open_ids) > MAX_OBJECT_DEPTH:
                 raise UnpicklingError(f"containers are nested more than {MAX_DEPTH} deep")
-            stack.append((container, depth, True))
+            stack.append((container, depth, inside))
             # What is inside an opaque object is not printed with what is outside, so it may again be as deep.
             deeper = 1 if isinstance(container, Opaque) else depth + 1
             # Nothing is inside an empty container. Modules have a dozen of them, for their hooks.
             below = {id(item): item for item in inside if item.__class__ not in _FLAT and item}
-            stack += [(item, deeper, False) for item in below.values() if isinstance(item, _NESTING)]
+            stack += [(item, deeper, None) for item in below.values() if isinstance(item, _NESTING)]
         limits.spend_bytes(self.total)
         limits.spend_repeats(self.total - self.once)
 
     def has_arrays(self, value: Any) -> bool:
-        return id(value) in self.with_arrays or hasattr(value, "spec")
+        return id(value) in self.with_arrays or isinstance(value, Stored)
 
-    def _finish(self, container: Any) -> None:
-        if any(map(self.has_arrays, _parts(container))):
+    def _finish(self, container: Any, parts: Any) -> None:
+        if any(map(self.has_arrays, parts)):
             self.with_arrays.add(id(container))
         if isinstance(container, Opaque):
             container.content = self.content_of(container, self.has_arrays)
@@ -163,7 +164,9 @@ def _size(container: Any, sizes: dict[int, int], limits: Limits) -> tuple[int, i
         kind = type(item)
         if kind is str or kind is bytes:
             own += len(item)
-        elif kind not in _NUMBERS and hasattr(item, "spec"):
+        elif kind in _NUMBERS or kind is dict:
+            pass
+        elif isinstance(item, Stored):
             array_names.append(str(key))
         elif isinstance(item, UnfinishedArray) and item.state is None:
             raise UnpicklingError(f"the array under {shown(key)} was never given its values")

@@ -14,16 +14,27 @@ SCALARS = (str, int, float, complex, bool, bytes, type(None))
 class GlobalName(str):
     """A global name in a pickle that is in the table. It may also be a plain value, such as `torch.float16`."""
 
-    __slots__ = ("make",)
+    __slots__ = ("is_cheap", "make")
     make: Callable[..., Any]
+    is_cheap: bool  # whether the function does not copy its arguments
 
     def __new__(cls, full_name: str, make: Callable[..., Any]) -> "GlobalName":
         global_name = super().__new__(cls, full_name)
         global_name.make = make
+        global_name.is_cheap = hasattr(make, _CHEAP)
         return global_name
 
 
 Table = dict[tuple[str, str], Callable[..., Any]]  # module and name → our function that is called instead
+
+
+_CHEAP = "is_cheap"  # an attribute of functions in the table that do not copy their arguments
+
+
+def cheap(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a table entry whose arguments need not be counted, because it copies none of them."""
+    setattr(make, _CHEAP, True)
+    return make
 
 
 MAKES_OPAQUE = "makes_opaque"  # an attribute of functions in the table that make objects of any class

@@ -9,7 +9,7 @@ from typing import Any
 
 from leafwise.core.dotted import DistinctNames, split
 from leafwise.core.home import LeafKind, Visit
-from leafwise.core.opaque import Opaque
+from leafwise.core.opaque import MODULE_INTERNALS, Opaque
 from leafwise.files.arrays import Stored
 from leafwise.files.pickle_objects import TensorParts
 
@@ -45,31 +45,16 @@ def _module(record: Opaque, has_arrays: Callable[[Any], bool]) -> Visit:
     for name, value in buffers:
         _place(str(name), value, leaves["transient" if name in unsaved else "buffer"], children)
     children += [(str(name), module) for name, module in attributes["_modules"].items() if module is not None]
-    taken = {name for name, _ in children} | {name for pairs in leaves.values() for name, _ in pairs}
-    for name, value in attributes.items():
-        # A tensor that is a plain attribute is not part of the state dict, just as a buffer that is not saved.
-        if name not in _REGISTERED and str(name) not in taken and has_arrays(value):
-            _place(str(name), value, leaves["transient"], children)
+    # A tensor that is a plain attribute is not part of the state dict, just as a buffer that is not saved.
+    others = [
+        (str(name), value) for name, value in attributes.items() if name not in MODULE_INTERNALS and has_arrays(value)
+    ]
+    if others:
+        taken = {name for name, _ in children} | {name for pairs in leaves.values() for name, _ in pairs}
+        for name, value in others:
+            if name not in taken:
+                _place(name, value, leaves["transient"], children)
     return tuple(leaves.items()), children, "transient"
-
-
-# Attributes of every module that do not belong to it alone: hooks may refer to the optimizer, or to other modules.
-_REGISTERED = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_flat_weights"}) | {
-    f"_{name}"
-    for name in (
-        "backward_hooks",
-        "backward_pre_hooks",
-        "forward_hooks",
-        "forward_hooks_with_kwargs",
-        "forward_hooks_always_called",
-        "forward_pre_hooks",
-        "forward_pre_hooks_with_kwargs",
-        "state_dict_hooks",
-        "state_dict_pre_hooks",
-        "load_state_dict_pre_hooks",
-        "load_state_dict_post_hooks",
-    )
-}
 
 
 def _place(name: str, value: Any, leaves: list[tuple[str, Any]], children: list[tuple[str, Any]]) -> None:

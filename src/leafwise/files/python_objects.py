@@ -54,7 +54,7 @@ def sequence(of: Callable[[Any], Any]) -> Callable[..., Any]:
         items = args[0] if args else ()
         if len(args) > 1 or not isinstance(items, list | tuple):
             raise UnexpectedArgumentsError("a collection is made from unexpected arguments")
-        if of not in (set, frozenset):
+        if of not in (set, frozenset) or not items:
             return of(items)
         if not all(map(is_plain_key, items)):
             raise UnexpectedArgumentsError("a set contains collections or objects")

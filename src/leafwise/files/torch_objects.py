@@ -18,6 +18,7 @@ from leafwise.files.pickle_objects import (
     TensorParts,
     UnexpectedArgumentsError,
     UnpicklingError,
+    cheap,
     makes_opaque,
     pickled_object,
     shown,
@@ -114,12 +115,14 @@ def _counts(numbers: Any) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+@cheap
 def _tensor_v2(
     storage: Any, offset: Any, shape: Any, strides: Any, trains: Any = False, hooks: Any = None, metadata: Any = None
 ) -> Stored:
     return _tensor(storage, offset, shape, strides, trains=trains, metadata=metadata)
 
 
+@cheap
 def _tensor_v3(
     storage: Any, offset: Any, shape: Any, strides: Any, trains: Any, hooks: Any, dtype: Any, metadata: Any = None
 ) -> Stored:
@@ -130,13 +133,18 @@ def _quantized(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> 
     return _tensor(storage, offset, shape, strides)
 
 
+@cheap
 def _parameter(data: Any, trains: Any = True, *_: Any) -> "Stored | Opaque":
     if isinstance(data, Opaque):
         return data  # a tensor of a class that leafwise does not load, such as a DTensor
     if not isinstance(data, Stored):
         raise UnpicklingError("a parameter has no tensor")
-    parameter = copy.copy(data)  # a copy: the file may contain the tensor itself, too
-    parameter.spec = data.spec._replace(trainable=bool(trains))
+    spec = data.spec._replace(trainable=bool(trains))
+    # A copy: the file may contain the tensor itself, too.
+    if type(data) is Strided:
+        return Strided(spec, data.storage, data.offset, data.strides, data.big_endian)
+    parameter = copy.copy(data)
+    parameter.spec = spec
     return parameter
 
 

@@ -6,6 +6,7 @@ maps each to a function of ours that builds an inert description. An object of a
 record of what the pickle says about it; if the machine is strict, it is refused, and the error shows its name.
 """
 
+import re
 import struct
 from collections.abc import Callable
 from time import thread_time
@@ -55,6 +56,9 @@ _MAX_LINE = 1 << 20  # bytes of an argument that ends with its line
 _MAX_NAME = 200  # characters of a module or a class that are kept
 _WINDOW = 1 << 20  # bytes that are read at a time, if the pickle is not in memory
 _MARGIN = 16  # bytes; every opcode whose length is fixed is shorter
+_HOOKS = re.compile(rb"h.h(.)\)Rr....(?:h.h\1\)Rr....)*", re.DOTALL)  # see _add_hooks
+_HOOKS_LENGTH = 11  # bytes for each kind of hook
+_HOOKS_NUMBERS = struct.Struct("<7xI").iter_unpack
 _HOOKS_BYTES = 180  # an empty dict, and its place in the memo and on the stack
 _LONG_BYTES = 1 << 16  # longer bytes objects stay in the file, if the pickle is not in memory
 
@@ -162,28 +166,14 @@ class Unpickler:
                 at += 4
             elif code == 0x68:  # BINGET
                 number = data[at]
+                if at < edge - _MARGIN and data[at + 1] == 0x68 and data[at + 3 : at + 6] == b")Rr":
+                    end = self._add_hooks(at - 1, memo, stack)
+                    if end:
+                        room -= _HOOKS_BYTES * (end - at) // _HOOKS_LENGTH
+                        at = end
+                        continue
                 stack.append(memo[number] if number < len(memo) else self._far_memo[number])
                 at += 1
-                # A module has a dozen empty OrderedDicts for its hooks: BINGET, EMPTY_TUPLE, REDUCE, LONG_BINPUT. These
-                # are most of the pickle of a whole model, so the four opcodes are handled as one.
-                while (
-                    at < edge - _MARGIN
-                    and data[at] == 0x68
-                    and data[at + 2] == 0x29
-                    and data[at + 3] == 0x52
-                    and data[at + 4] == 0x72
-                    and data[at + 1] < len(memo)
-                    and getattr(memo[data[at + 1]], "make", None) is make_dict
-                    and int.from_bytes(data[at + 5 : at + 9], "little") == len(memo)
-                ):
-                    room -= _HOOKS_BYTES
-                    stack.append({})
-                    memo.append(stack[-1])
-                    at += 9
-                    if data[at] != 0x68 or data[at + 1] >= len(memo):
-                        break
-                    stack.append(memo[data[at + 1]])  # the name of the next ones
-                    at += 2
             elif code == 0x6A:  # LONG_BINGET
                 number = int.from_bytes(data[at : at + 4], "little")
                 stack.append(memo[number] if number < len(memo) else self._far_memo[number])
@@ -239,12 +229,18 @@ class Unpickler:
             elif code == 0x29:  # EMPTY_TUPLE
                 stack.append(())
             elif code == 0x52 and not stack[-1] and getattr(stack[-2], "make", None) is make_dict:
-                # REDUCE that makes an empty OrderedDict, as for each kind of hook of a module.
+                # REDUCE that makes an empty OrderedDict.
                 stack.pop()
                 stack[-1] = {}
                 room -= _HOOKS_BYTES
+            elif code == 0x88:  # NEWTRUE
+                stack.append(True)
             elif code == 0x89:  # NEWFALSE
                 stack.append(False)
+            elif code == 0x5D:  # EMPTY_LIST
+                stack.append([])
+            elif code == 0x87:  # TUPLE3
+                stack[-3:] = [tuple(stack[-3:])]
             elif code == 0x30 and stack:  # POP
                 stack.pop()
             elif code == _STOP:
@@ -263,6 +259,23 @@ class Unpickler:
                     data, size, edge = self.data, len(self.data), self._edge
                 stack, steps, room = self._stack, limits.steps, limits.bytes
         raise UnpicklingError("it does not end")
+
+    def _add_hooks(self, start: int, memo: list[Any], stack: list[Any]) -> int:
+        """Handles the empty dicts of hooks, of which each module has a dozen, all at once: they are most of the pickle
+        of a whole model. Each takes the opcodes BINGET, BINGET, EMPTY_TUPLE, REDUCE and LONG_BINPUT. Returns where they
+        end; 0 if these are other opcodes."""
+        match = _HOOKS.match(self.data, start)
+        if match is None or match[1][0] >= len(memo) or getattr(memo[match[1][0]], "make", None) is not make_dict:
+            return 0
+        names, first = match[0][1::_HOOKS_LENGTH], len(memo)
+        numbers = [number for (number,) in _HOOKS_NUMBERS(match[0])]
+        if numbers != list(range(first, first + len(numbers))) or max(names) >= first:
+            return 0
+        for name in names:
+            hooks: dict[Any, Any] = {}
+            stack += (memo[name], hooks)
+            memo.append(hooks)
+        return match.end()
 
     # -- the bytes ---------------------------------------------------------------------------------------
 
@@ -433,7 +446,8 @@ class Unpickler:
 
     def _set_items(self) -> None:
         items = self._since_mark()
-        self._fill(self._entries(self._top()), items[::2], items[1::2])
+        into = self._stack[-1]
+        self._fill(into if into.__class__ is dict else self._entries(into), items[::2], items[1::2])
 
     def _entries(self, into: Any) -> dict[Any, Any]:
         """Where items are set: a dict, or the entries of an opaque object."""
@@ -600,11 +614,12 @@ class Unpickler:
             self._refuse_if_strict(f"it calls {shown(callee)}, which leafwise does not support")
             self._limits.spend_bytes(OBJECT_BYTES)
             return Opaque(callee.class_name, args)
-        count_argument(args, self._limits)
-        for arg in args[:1000]:  # functions that inspect their arguments refuse more than that
-            count_argument(arg, self._limits)
+        if not callee.is_cheap:
+            count_argument(args, self._limits)
+            for arg in args[:1000]:  # functions that inspect their arguments refuse more than that
+                count_argument(arg, self._limits)
         try:
-            if not args or not isinstance(args[0], list | tuple) or len(args[0]) < 64:
+            if callee.is_cheap or not args or not isinstance(args[0], list | tuple) or len(args[0]) < 64:
                 made = callee.make(*args)
             else:
                 started = thread_time()
@@ -701,7 +716,6 @@ _OPS: dict[int, Callable[[Unpickler], Any]] = {
     ord("0"): Unpickler._discard,
     ord("1"): Unpickler._since_mark,
     ord("2"): lambda m: m._push(m._top()),
-    0x88: lambda m: m._push(True),
     ord("I"): Unpickler._int,
     ord("L"): Unpickler._long,
     0x8A: Unpickler._long1,
@@ -717,11 +731,9 @@ _OPS: dict[int, Callable[[Unpickler], Any]] = {
     ord("V"): Unpickler._line_of_text,
     0x8C: lambda m: m._text(1),
     0x8D: lambda m: m._text(8),
-    ord("]"): lambda m: m._push([]),
     ord("a"): Unpickler._append,
     ord("e"): Unpickler._appends,
     ord("l"): lambda m: m._push(m._since_mark()),
-    0x87: lambda m: m._tuple(3),
     ord("d"): Unpickler._dict,
     ord("s"): Unpickler._set_item,
     ord("u"): Unpickler._set_items,
