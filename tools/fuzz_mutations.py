@@ -179,11 +179,14 @@ def _structured(name: str, which: str, data: bytes) -> list[Structured]:
     if which.endswith(".safetensors"):
         return [_json_header, _json_header, _resealed] if name.startswith("leafwise") else [_json_header]
     if data[:2] == b"PK":
-        inside = _torch_program if b"data.pkl" in data else _zip_entry
+        has_pickle = any(entry.endswith("/data.pkl") for entry in _unzipped(data))
+        inside = _torch_program if has_pickle else _zip_entry
         return [_zip_fields, _zip_entry, inside, inside]
     if data[:6] == b"\x93NUMPY":
         return [_header]
-    return [_legacy_program, _opcodes] if data[:2] == b"\x80\x02" else []
+    if data[:3] == b"\x80\x02\x8a":
+        return [_legacy_program, _opcodes]
+    return [_bare_program, _opcodes] if data[:1] == b"\x80" else []
 
 
 def _json_header(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
@@ -382,6 +385,10 @@ def _torch_program(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
 def _legacy_program(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
     """Replaces the third pickle of the older format, which is the content, and the list of storages after it."""
     return data[: _ends(data)[2]] + fuzz_pickles.legacy_program(rng), True
+
+
+def _bare_program(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
+    return fuzz_pickles.program(rng), True
 
 
 def _distributed_program(data: bytes, rng: random.Random) -> tuple[bytes, bool]:

@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import random
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -147,6 +148,20 @@ def _sparse_mxnet(folder: Path) -> None:
     (folder / "model.params").write_bytes((golden / "mxnet-1.9.1-sparse.params").read_bytes())
 
 
+def _small() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval()
+
+
+def _scripted(folder: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.script(_small()).save(folder / "model.pt")
+
+
+def _exported(folder: Path) -> None:
+    torch.export.save(torch.export.export(_small(), (torch.zeros(2, 4),)), folder / "model.pt2")
+
+
 def _stored() -> Any:
     return zeros(writers.arrays())()
 
@@ -183,6 +198,12 @@ SEEDS: dict[str, Seed] = {
     "torch zip, training": Seed(_file("run.pt", writers.torch_zip, training), _trained, "run.pt", checked=True),
     "torch legacy": Seed(_file("model.pt", writers.torch_legacy), _stored, "model.pt"),
     "torch legacy, training": Seed(_file("run.pt", writers.torch_legacy, training), _trained, "run.pt"),
+    "whole model": Seed(_file("model.pt", writers.torch_zip, Tied), Tied, "model.pt", checked=True),
+    "whole model, legacy": Seed(_file("model.pt", writers.torch_legacy, Tied), Tied, "model.pt"),
+    "TorchScript": Seed(_scripted, _small, "model.pt", checked=True),
+    "torch.export": Seed(_exported, _small, "model.pt2", checked=True),
+    "pickle": Seed(_file("model.pkl", writers.pickled), _stored, "model.pkl"),
+    "pickle of NumPy arrays": Seed(_file("model.pkl", writers.pickled_numpy), _stored, "model.pkl"),
     "DCP": Seed(_folder(writers.distributed), _stored, checked=True),
     "GGUF": Seed(_file("model.gguf", writers.gguf_file), _flat, "model.gguf"),
     "GGUF quantized": Seed(_quantized, _blocks, "model.gguf"),
