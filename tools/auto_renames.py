@@ -50,13 +50,13 @@ def distinct(model: nn.Module) -> None:
                 tensor.copy_(torch.randn(tensor.shape, generator=generator))
 
 
-def save(model: Any, folder: Path) -> None:
+def save(model: Any, folder: Path, **options: Any) -> None:
     """Like `save_pretrained`, but without its checks of the config, which some small configs do not pass."""
     config = type(model.config)
     own = config.__dict__.get("save_pretrained")
     config.save_pretrained = lambda *_, **__: None
     try:
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, **options)
     finally:
         if own is None:
             del config.save_pretrained

@@ -40,7 +40,10 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
         if choice is None:
             name = name_of[leaf if leaf in name_of else rows[0]]
             parts = [name_of[row] for row, _ in paired]
-            plan.add("missing", name, _missing_message(name, facts, plan.source, parts))
+            if facts.spec.device != "meta" and plan.keeps.issuperset(name_of[row] for row in rows):
+                plan.kept.append(name)
+            else:
+                plan.add("missing", name, _missing_message(name, facts, plan.source, parts))
             unused += [source for _, source in paired]
         else:
             row, source, order = choice
@@ -93,7 +96,7 @@ def _fed(
         message = _shape_message(name, shape, source_name, source_shape, order, the_source(plan.source))
         plan.add("shape", name, message)
         return None
-    how = _how(columns, theirs, leaf, source, name, source_name, order)
+    how = _how(plan, leaf, source, name, source_name, order)
     if source_facts.spec.dtype != facts.spec.dtype:
         same_kind = number_kind(source_facts.spec.dtype) == number_kind(facts.spec.dtype)
         if not (cast and same_kind and is_castable(facts.spec.dtype)):
@@ -160,21 +163,17 @@ class _Axes:
 
 
 def _how(
-    columns: Columns,
-    theirs: Columns,
-    leaf: int,
-    source: int,
-    name: str,
-    source_name: str,
-    order: tuple[int, ...] | None,
+    plan: Plan, leaf: int, source: int, name: str, source_name: str, order: tuple[int, ...] | None
 ) -> tuple[str, ...]:
     words = ["renamed" if name != source_name else "matched"]
-    op = theirs.row_op(source)
-    if order is not None or op.order is not None:
+    if source in plan.recipes:
+        words = list(plan.recipes[source].words())
+    op = plan.source.columns.row_op(source)
+    if (order is not None or op.order is not None) and "transposed" not in words:
         words.append("transposed")
     if op.slices is not None:
         words.append("sliced")
-    if leaf in columns.further_rows:
+    if leaf in plan.target.columns.further_rows:
         words.append("tied")
     return tuple(words)
 

@@ -13,6 +13,7 @@ from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Spec,
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
 from leafwise.files.arrays import Stored, Strided, Unreadable
+from leafwise.files.assembled import Assembled
 from leafwise.files.record import Role
 from leafwise.files.stored_file import FileGroup, StoredFile
 
@@ -82,7 +83,8 @@ class FilesHome(Home):
         return value.view()
 
     def cannot_read(self, value: Stored) -> str:
-        return value.why if isinstance(value, Unreadable) else ""
+        missing = value.unreadable if isinstance(value, Assembled) else value
+        return missing.why if isinstance(missing, Unreadable) else ""
 
     def read(self, value: Stored, index: Any = ()) -> Any:
         return value.read(index)

@@ -1,0 +1,204 @@
+"""Names and layouts under which a library stores its models, applied to the source of a plan.
+
+A model that knows how its library stores it (`Converting`) offers ways to read the source. The source is read as it is
+unless one of them fills more leaves of the model. Leaves that are made from several stored arrays, or from a part of
+one, become rows of their own, so that the rest of a plan and of a load treats them like any other row.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from leafwise.checkpoint.plan import Plan, the_source
+from leafwise.core.capabilities.converting import Converting, Reading
+from leafwise.core.match import Rename, Renaming, match
+from leafwise.core.pairing import Side
+from leafwise.core.recipes import Recipe, Shape, Taken, folded
+from leafwise.files.arrays import Stored
+from leafwise.files.assembled import Assembled, Live
+from leafwise.files.stored_file import StoredFile
+
+Shapes = Mapping[str, Shape | None]
+
+
+class ConvertedSource(NamedTuple):
+    """The source with the names of the model, the rows that `rename=` left out, and the renames that match no name."""
+
+    side: Side
+    left_out: list[int]
+    idle: list[str]
+
+
+def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> ConvertedSource | None:
+    """The source as the library of the model stores it; None if it is read as it is."""
+    nodes = _outermost(plan)
+    if not nodes:
+        return None
+    new_name = Renaming(rename)
+    row_of: dict[str, int] = {}  # by name after `rename=`
+    left_out = []
+    for row, name in zip(source.rows, source.names, strict=True):
+        new = new_name(name)
+        if new is None:
+            left_out.append(row)
+        elif new in row_of:
+            return None  # pairing raises an error about these names
+        else:
+            row_of[new] = row
+    stored = {name: source.spec(row).shape for name, row in row_of.items()}
+    wanted = {name: target.spec(row).shape for row, name in zip(target.rows, target.names, strict=True)}
+    recipes: dict[str, Recipe] = {}
+    for node, prefix in nodes.items():
+        reading = _chosen(plan, node, _below(prefix, stored), _below(prefix, wanted))
+        if reading is not None:
+            recipes |= {prefix + name: _prefixed(recipe, prefix) for name, recipe in reading.recipes.items()}
+            plan.keeps |= {prefix + name for name in reading.keeps}
+            plan.keeps_what = plan.keeps_what or reading.keeps_what
+            for name, reason in reading.refused.items():
+                plan.add("unsupported", prefix + name, f"{prefix}{name} in {the_source(plan.source)}: {reason}")
+            plan.library = reading.library
+    if not plan.library:
+        return None
+    side = _with_recipes(plan, source, row_of, recipes)
+    return ConvertedSource(side, left_out, new_name.idle())
+
+
+def _outermost(plan: Plan) -> dict[int, str]:
+    """The nodes of the target whose library may store them in another way, none below another, with their prefixes."""
+    columns, root = plan.target.columns, plan.target.root
+    nodes = columns.nodes_where(lambda home, obj: home.capability(Converting).is_converted(type(obj)), root)
+    prefixes = columns.key_prefixes(root) if nodes else {}
+    outermost: dict[int, str] = {}
+    end = 0
+    for node in nodes:
+        if node >= end:
+            outermost[node] = prefixes[node]
+            end = columns.node_ends[node]
+    return outermost
+
+
+def _below(prefix: str, shapes: Shapes) -> Shapes:
+    if not prefix:
+        return shapes
+    return {name[len(prefix) :]: shape for name, shape in shapes.items() if name.startswith(prefix)}
+
+
+def _chosen(plan: Plan, node: int, stored: Shapes, wanted: Shapes) -> Reading | None:
+    """The way to read a source that fills the most leaves; None if that is by equal names."""
+    if not stored or not wanted:
+        return None
+    pairs = match(list(wanted), list(stored)).sources
+    names, stored_names = list(wanted), list(stored)
+    plain = sum(_fits(wanted[names[a]], stored[stored_names[b]]) for a, b in pairs.items())
+    is_complete = plain == len(wanted) == len(stored)
+    if is_complete and _has_names_of_the_model(plan):
+        return None
+    obj = plan.target.columns.node_objects[node]
+    readings = plan.target.columns.home(obj).capability(Converting).readings(obj, stored, wanted)
+    counts = [sum(_fits(wanted[name], recipe.shape) for name, recipe in one.recipes.items()) for one in readings]
+    if is_complete:
+        for reading, count in zip(readings, counts, strict=True):
+            if count == len(wanted):
+                _refuse_ambiguous(plan, reading)
+        return None
+    best = max(counts, default=0)
+    if best <= plain:
+        for reading in readings:
+            plan.notes += [f"{name} is not converted: {reason}" for name, reason in list(reading.refused.items())[:3]]
+        return None
+    return readings[counts.index(best)]
+
+
+def _fits(shape: Shape | None, given: Shape | None) -> bool:
+    return shape is None or given is None or shape == given
+
+
+def _has_names_of_the_model(plan: Plan) -> bool:
+    """Whether the source certainly has the layout of the model: it is live, or leafwise saved it."""
+    root = plan.source.columns.node_objects[0]
+    return not isinstance(root, StoredFile) or root.record is not None
+
+
+def _refuse_ambiguous(plan: Plan, reading: Reading) -> None:
+    """Refuses leaves that may be stored as they are or converted, if names and shapes do not show which."""
+    for name, recipe in reading.recipes.items():
+        if recipe != Taken(name, recipe.shape):
+            made = f"{folded(recipe.names())} {', '.join(recipe.words())}".rstrip()
+            plan.add(
+                "unsupported",
+                name,
+                f"{name} may be stored as it is in the model, or as {reading.library} stores it ({made}): names and "
+                "shapes are the same; save the model with lw.save, which records its layout, and load that file",
+            )
+
+
+def _prefixed(recipe: Recipe, prefix: str) -> Recipe:
+    if not prefix:
+        return recipe
+    return recipe.renamed(lambda name: prefix + name)
+
+
+def _with_recipes(plan: Plan, source: Side, row_of: dict[str, int], recipes: dict[str, Recipe]) -> Side:
+    """The rows of the source by their names in the model; arrays that are made from stored ones are added."""
+    names: dict[int, str] = {}
+    added: list[tuple[str, Recipe]] = []
+    for name, recipe in recipes.items():
+        if isinstance(recipe, Taken):
+            names[row_of[recipe.name]] = name
+        else:
+            added.append((name, recipe))
+    consumed = {row_of[used] for _, recipe in added for used in recipe.names()}
+    arrays = []
+    for name, recipe in list(added):
+        rows = {used: row_of[used] for used in recipe.names()}
+        reason = _cannot_assemble(plan, source, list(rows.values()))
+        if reason:
+            first = source.name_of[next(iter(rows.values()))]
+            plan.add("unsupported", name, f"{name} is made from {first} and others of {the_source(plan.source)}: {reason}")
+            plan.keeps = plan.keeps | {name}
+            added.remove((name, recipe))
+            continue
+        own = recipe.renamed(lambda used: source.name_of[row_of[used]])
+        inputs = {source.name_of[row]: _readable(source, row) for row in rows.values()}
+        arrays.append((folded(own.names()), Assembled(own, inputs)))
+    for name, row in row_of.items():
+        if row not in consumed and row not in names:
+            # A stored name that is not used must not take the place of a name of the model.
+            names[row] = name if name not in recipes else f"{name} (stored)"
+    columns = plan.source.columns.extended(plan.source.root, arrays)
+    first = len(plan.source.columns.row_nodes)
+    plan.source = plan.source.over(columns)
+    rows_added = range(first, first + len(arrays))
+    plan.recipes = {row: array.recipe for row, (_, array) in zip(rows_added, arrays, strict=True)}
+    plan.notes.append(_summary(plan, source, names, len(consumed)))
+    rows = [*names, *rows_added]
+    return Side(plan.source, rows, [*names.values(), *(name for name, _ in added)])
+
+
+def _cannot_assemble(plan: Plan, source: Side, rows: list[int]) -> str:
+    foreign = [plan.foreign_sources[leaf] for leaf in map(source.leaf, rows) if leaf in plan.foreign_sources]
+    if foreign:
+        return foreign[0]
+    dtypes = list(dict.fromkeys(source.spec(row).dtype for row in rows))
+    return f"they have different dtypes, {' and '.join(dtypes[:3])}" if len(dtypes) > 1 else ""
+
+
+def _readable(source: Side, row: int) -> Stored:
+    value = source.columns.current(row)
+    if isinstance(value, Stored):
+        return value
+    home = source.columns.home(value)
+
+    def read(index: Any) -> Any:
+        return home.read(value, index)
+
+    return Live(source.spec(row), read)
+
+
+def _summary(plan: Plan, source: Side, names: dict[int, str], consumed: int) -> str:
+    renamed = sum(source.name_of[row] != name for row, name in names.items())
+    counts = [f"{renamed:,} renamed"] if renamed else []
+    if plan.recipes:
+        made = "1 leaf is" if len(plan.recipes) == 1 else f"{len(plan.recipes):,} leaves are"
+        counts.append(f"{made} made from {consumed:,} stored")
+    changes = f": {', '.join(counts)}" if counts else ""
+    return f"read as {plan.library} stores it{changes}"
