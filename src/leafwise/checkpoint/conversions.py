@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from leafwise.checkpoint.plan import Plan, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
+from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.match import Rename, Renaming, match
 from leafwise.core.pairing import Side
 from leafwise.core.recipes import Recipe, Shape, Taken, folded
@@ -30,6 +31,8 @@ class ConvertedSource(NamedTuple):
 
 def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> ConvertedSource | None:
     """The source as the library of the model stores it; None if it is read as it is."""
+    if _is_layout_known(plan) and set(source.names) == set(target.names):
+        return None
     nodes = _outermost(plan)
     if not nodes:
         return None
@@ -50,30 +53,44 @@ def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> 
     for node, prefix in nodes.items():
         reading = _chosen(plan, node, _below(prefix, stored), _below(prefix, wanted))
         if reading is not None:
-            recipes |= {prefix + name: _prefixed(recipe, prefix) for name, recipe in reading.recipes.items()}
-            plan.keeps |= {prefix + name for name in reading.keeps}
-            plan.keeps_what = plan.keeps_what or reading.keeps_what
-            for name, reason in reading.refused.items():
-                plan.add("unsupported", prefix + name, f"{prefix}{name} in {the_source(plan.source)}: {reason}")
-            plan.library = reading.library
+            recipes |= _prefixed(reading.recipes, prefix)
+            _note(plan, reading, prefix)
     if not plan.library:
         return None
     side = _with_recipes(plan, source, row_of, recipes)
     return ConvertedSource(side, left_out, new_name.idle())
 
 
+def _note(plan: Plan, reading: Reading, prefix: str) -> None:
+    """Adds to a plan what a way to read its source says besides names."""
+    plan.library = reading.library
+    plan.keeps |= {prefix + name for name in reading.keeps}
+    plan.keeps_what = plan.keeps_what or reading.keeps_what
+    for name, reason in reading.refused.items():
+        plan.add("unsupported", prefix + name, f"{prefix}{name} in {the_source(plan.source)}: {reason}")
+
+
 def _outermost(plan: Plan) -> dict[int, str]:
     """The nodes of the target whose library may store them in another way, none below another, with their prefixes."""
     columns, root = plan.target.columns, plan.target.root
-    nodes = columns.nodes_where(lambda home, obj: home.capability(Converting).is_converted(type(obj)), root)
+    nodes = columns.nodes_where(lambda home, obj: home.capability(Converting).may_convert(type(obj)), root)
     prefixes = columns.key_prefixes(root) if nodes else {}
     outermost: dict[int, str] = {}
     end = 0
     for node in nodes:
-        if node >= end:
+        if node < end:
+            continue
+        end = columns.node_ends[node]
+        obj = columns.node_objects[node]
+        if columns.home(obj).capability(Converting).converts(obj):
             outermost[node] = prefixes[node]
-            end = columns.node_ends[node]
     return outermost
+
+
+def _prefixed(recipes: dict[str, Recipe], prefix: str) -> dict[str, Recipe]:
+    if not prefix:
+        return recipes
+    return {prefix + name: recipe.renamed(lambda used: prefix + used) for name, recipe in recipes.items()}
 
 
 def _below(prefix: str, shapes: Shapes) -> Shapes:
@@ -86,15 +103,13 @@ def _chosen(plan: Plan, node: int, stored: Shapes, wanted: Shapes) -> Reading | 
     """The way to read a source that fills the most leaves; None if that is by equal names."""
     if not stored or not wanted:
         return None
-    pairs = match(list(wanted), list(stored)).sources
-    names, stored_names = list(wanted), list(stored)
-    plain = sum(_fits(wanted[names[a]], stored[stored_names[b]]) for a, b in pairs.items())
+    plain = _filled(wanted, stored)
     is_complete = plain == len(wanted) == len(stored)
-    if is_complete and _has_names_of_the_model(plan):
+    if is_complete and _is_layout_known(plan):
         return None
     obj = plan.target.columns.node_objects[node]
     readings = plan.target.columns.home(obj).capability(Converting).readings(obj, stored, wanted)
-    counts = [sum(_fits(wanted[name], recipe.shape) for name, recipe in one.recipes.items()) for one in readings]
+    counts = [_filled(wanted, _shapes_by(reading, stored)) for reading in readings]
     if is_complete:
         for reading, count in zip(readings, counts, strict=True):
             if count == len(wanted):
@@ -108,14 +123,29 @@ def _chosen(plan: Plan, node: int, stored: Shapes, wanted: Shapes) -> Reading | 
     return readings[counts.index(best)]
 
 
-def _fits(shape: Shape | None, given: Shape | None) -> bool:
-    return shape is None or given is None or shape == given
+def _filled(wanted: Shapes, given: Shapes) -> int:
+    """How many leaves get values of the right shape from arrays with these names."""
+    names, given_names = list(wanted), list(given)
+    pairs = match(names, given_names).sources.items()
+    shapes = ((wanted[names[target]], given[given_names[source]]) for target, source in pairs)
+    return sum(shape is None or other is None or shape == other for shape, other in shapes)
 
 
-def _has_names_of_the_model(plan: Plan) -> bool:
-    """Whether the source certainly has the layout of the model: it is live, or leafwise saved it."""
-    root = plan.source.columns.node_objects[0]
-    return not isinstance(root, StoredFile) or root.record is not None
+def _shapes_by(reading: Reading, stored: Shapes) -> Shapes:
+    """The arrays that there are if a source is read in this way: the names that it changes, and the others."""
+    used = {name for recipe in reading.recipes.values() for name in recipe.names()}
+    left = {name: shape for name, shape in stored.items() if name not in used and name not in reading.recipes}
+    return {**{name: recipe.shape for name, recipe in reading.recipes.items()}, **left}
+
+
+def _is_layout_known(plan: Plan) -> bool:
+    """Whether equal names certainly mean the layout of the model: the source is a model, or leafwise saved it."""
+    columns = plan.source.columns
+    root = columns.node_objects[0]
+    if isinstance(root, StoredFile):
+        return root.record is not None
+    containers = columns.nodes_where(lambda home, obj: home.capability(Rebuilding).is_container(obj))
+    return len(containers) < len(columns.node_objects)
 
 
 def _refuse_ambiguous(plan: Plan, reading: Reading) -> None:
@@ -131,47 +161,32 @@ def _refuse_ambiguous(plan: Plan, reading: Reading) -> None:
             )
 
 
-def _prefixed(recipe: Recipe, prefix: str) -> Recipe:
-    if not prefix:
-        return recipe
-    return recipe.renamed(lambda name: prefix + name)
-
-
 def _with_recipes(plan: Plan, source: Side, row_of: dict[str, int], recipes: dict[str, Recipe]) -> Side:
     """The rows of the source by their names in the model; arrays that are made from stored ones are added."""
-    names: dict[int, str] = {}
-    added: list[tuple[str, Recipe]] = []
-    for name, recipe in recipes.items():
-        if isinstance(recipe, Taken):
-            names[row_of[recipe.name]] = name
-        else:
-            added.append((name, recipe))
-    consumed = {row_of[used] for _, recipe in added for used in recipe.names()}
-    arrays = []
-    for name, recipe in list(added):
-        rows = {used: row_of[used] for used in recipe.names()}
-        reason = _cannot_assemble(plan, source, list(rows.values()))
+    names = {row_of[recipe.name]: name for name, recipe in recipes.items() if isinstance(recipe, Taken)}
+    made = {name: recipe for name, recipe in recipes.items() if not isinstance(recipe, Taken)}
+    consumed = {row_of[used] for recipe in made.values() for used in recipe.names()}
+    arrays: dict[str, Assembled] = {}
+    for name, recipe in made.items():
+        rows = [row_of[used] for used in recipe.names()]
+        reason = _cannot_assemble(plan, source, rows)
         if reason:
-            first = source.name_of[next(iter(rows.values()))]
-            plan.add("unsupported", name, f"{name} is made from {first} and others of {the_source(plan.source)}: {reason}")
-            plan.keeps = plan.keeps | {name}
-            added.remove((name, recipe))
+            parts = folded([source.name_of[row] for row in rows])
+            plan.add("unsupported", name, f"{name} is made from {parts} in {the_source(plan.source)}, and {reason}")
             continue
         own = recipe.renamed(lambda used: source.name_of[row_of[used]])
-        inputs = {source.name_of[row]: _readable(source, row) for row in rows.values()}
-        arrays.append((folded(own.names()), Assembled(own, inputs)))
+        arrays[name] = Assembled(own, {source.name_of[row]: _readable(source, row) for row in rows})
     for name, row in row_of.items():
         if row not in consumed and row not in names:
             # A stored name that is not used must not take the place of a name of the model.
             names[row] = name if name not in recipes else f"{name} (stored)"
-    columns = plan.source.columns.extended(plan.source.root, arrays)
-    first = len(plan.source.columns.row_nodes)
-    plan.source = plan.source.over(columns)
-    rows_added = range(first, first + len(arrays))
-    plan.recipes = {row: array.recipe for row, (_, array) in zip(rows_added, arrays, strict=True)}
+    before = plan.source.columns
+    added = [(folded(array.recipe.names()), array) for array in arrays.values()]
+    plan.source = plan.source.over(before.extended(plan.source.root, added))
+    rows_added = range(len(before.row_nodes), len(before.row_nodes) + len(added))
+    plan.recipes = {row: array.recipe for row, array in zip(rows_added, arrays.values(), strict=True)}
     plan.notes.append(_summary(plan, source, names, len(consumed)))
-    rows = [*names, *rows_added]
-    return Side(plan.source, rows, [*names.values(), *(name for name, _ in added)])
+    return Side(plan.source, [*names, *rows_added], [*names.values(), *arrays])
 
 
 def _cannot_assemble(plan: Plan, source: Side, rows: list[int]) -> str:
@@ -179,7 +194,7 @@ def _cannot_assemble(plan: Plan, source: Side, rows: list[int]) -> str:
     if foreign:
         return foreign[0]
     dtypes = list(dict.fromkeys(source.spec(row).dtype for row in rows))
-    return f"they have different dtypes, {' and '.join(dtypes[:3])}" if len(dtypes) > 1 else ""
+    return f"these have different dtypes: {', '.join(dtypes[:3])}" if len(dtypes) > 1 else ""
 
 
 def _readable(source: Side, row: int) -> Stored:

@@ -71,6 +71,9 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
             f"{names} is tied in the model, but {the_source(plan.source)} stores it separately: the load compares the "
             "values, and fails if they differ"
         )
+    if plan.kept:
+        keep = "1 leaf keeps its value" if len(plan.kept) == 1 else f"{len(plan.kept):,} leaves keep their values"
+        plan.notes.append(f"{keep}: {plan.keeps_what}")
     _plan_unused(plan, pairing, unused)
 
 
@@ -78,7 +81,7 @@ def _fed(
     plan: Plan, pairing: Pairing, filling: _FilledLeaf, source_facts: Facts, axes: "_Axes", cast: bool
 ) -> Feed | None:
     """How a leaf gets its values. If it cannot, adds the reason to the plan and returns None."""
-    columns, theirs = plan.target.columns, plan.source.columns
+    theirs = plan.source.columns
     leaf, row, facts, source, order, _ = filling
     name_of, source_name = pairing.target.name_of, pairing.source.name_of[source]
     name = name_of[leaf if leaf in name_of else row]

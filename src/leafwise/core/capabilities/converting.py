@@ -26,8 +26,12 @@ class Reading(NamedTuple):
 class Converting(Capability):
     has_defaults = True
 
-    def is_converted(self, cls: type) -> bool:
+    def may_convert(self, cls: type) -> bool:
         """Whether nodes of this type may be stored with other names or in another layout."""
+        return False
+
+    def converts(self, obj: Any) -> bool:
+        """Whether this node is."""
         return False
 
     def readings(

@@ -14,6 +14,7 @@ from leafwise.core.recipes import Recipe, RecipeError, Shape, Taken
 from leafwise.homes.torch.transformers_operations import Conversion, check_numbers, converted
 
 LIBRARY = "transformers"
+_LOADING = "transformers.core_model_loading"
 Shapes = Mapping[str, Shape | None]
 
 
@@ -27,6 +28,11 @@ def readings(model: Any, stored: Shapes, wanted: Shapes) -> list[Reading]:
     transforms = _transforms(model)
     if transforms:
         found.append(_Mapping(model, transforms, prefix).reading(stored, wanted))
+        # `save_pretrained` stores a model that was built, not loaded, without these prefixes.
+        kind = getattr(import_module(_LOADING), "PrefixChange", ())
+        kept = [one for one in _transforms(model) if not isinstance(one, kind)]
+        if len(kept) < len(transforms):
+            found.append(_Mapping(model, kept, prefix).reading(stored, wanted))
     return found
 
 
@@ -35,10 +41,9 @@ def _transforms(model: Any) -> list[Any]:
     if getattr(model, "hf_quantizer", None) is not None:
         return []  # a quantizer changes the conversions while it loads
     try:
-        mapping = import_module("transformers.conversion_mapping")
-    except ImportError:
-        return []  # older than the description
-    return list(mapping.get_model_conversion_mapping(model))
+        return list(import_module("transformers.conversion_mapping").get_model_conversion_mapping(model))
+    except Exception:
+        return []  # an older version without this description, or a model that it does not describe
 
 
 def _with_prefix(name: str, prefix: str, wanted: Shapes) -> str:
@@ -59,7 +64,9 @@ def _unique(names: Mapping[str, str], stored: Shapes, wanted: Shapes) -> dict[st
     for name, new in names.items():
         if new in wanted:
             sources.setdefault(new, []).append(name)
-    chosen = {new: new if new in among else among[0] for new, among in sources.items() if new in among or len(among) == 1}
+    chosen = {
+        new: new if new in among else among[0] for new, among in sources.items() if new in among or len(among) == 1
+    }
     return {new: Taken(name, shape) for new, name in chosen.items() if (shape := stored[name]) is not None}
 
 
@@ -67,7 +74,7 @@ class _Mapping:
     """The transforms of one model."""
 
     def __init__(self, model: Any, transforms: list[Any], prefix: str) -> None:
-        loading: Any = import_module("transformers.core_model_loading")
+        loading: Any = import_module(_LOADING)
         self._config, self._prefix = getattr(model, "config", None), prefix
         self._renamings = [one for one in transforms if isinstance(one, loading.WeightRenaming)]
         self._converters = [one for one in transforms if isinstance(one, loading.WeightConverter)]
@@ -121,7 +128,9 @@ class _Mapping:
         for pattern, names in inputs.items():
             check_numbers(names)
             values[pattern] = [_taken(name, stored[name]) for name in names]
-        conversion = Conversion(list(converter.source_patterns), list(converter.target_patterns), new, self._config, wanted)
+        conversion = Conversion(
+            list(converter.source_patterns), list(converter.target_patterns), new, self._config, wanted
+        )
         return converted(converter.operations, values, conversion)
 
 
