@@ -103,17 +103,17 @@ def _chosen(plan: Plan, node: int, stored: Shapes, wanted: Shapes) -> Reading | 
     """The way to read a source that fills the most leaves; None if that is by equal names."""
     if not stored or not wanted:
         return None
-    plain = _filled(wanted, stored)
+    plain = len(_paired(wanted, stored))
     is_complete = plain == len(wanted) == len(stored)
     if is_complete and _is_layout_known(plan):
         return None
     obj = plan.target.columns.node_objects[node]
     readings = plan.target.columns.home(obj).capability(Converting).readings(obj, stored, wanted)
-    counts = [_filled(wanted, _shapes_by(reading, stored)) for reading in readings]
+    counts = [len(_paired(wanted, _shapes_by(reading, stored))) for reading in readings]
     if is_complete:
         for reading, count in zip(readings, counts, strict=True):
             if count == len(wanted):
-                _refuse_ambiguous(plan, reading)
+                _refuse_ambiguous(plan, reading, _paired(wanted, stored))
         return None
     best = max(counts, default=0)
     if best <= plain:
@@ -123,12 +123,15 @@ def _chosen(plan: Plan, node: int, stored: Shapes, wanted: Shapes) -> Reading | 
     return readings[counts.index(best)]
 
 
-def _filled(wanted: Shapes, given: Shapes) -> int:
-    """How many leaves get values of the right shape from arrays with these names."""
+def _paired(wanted: Shapes, given: Shapes) -> dict[str, str]:
+    """The leaves that get values of the right shape from arrays with these names."""
     names, given_names = list(wanted), list(given)
-    pairs = match(names, given_names).sources.items()
-    shapes = ((wanted[names[target]], given[given_names[source]]) for target, source in pairs)
-    return sum(shape is None or other is None or shape == other for shape, other in shapes)
+    pairs = {names[target]: given_names[source] for target, source in match(names, given_names).sources.items()}
+    return {
+        name: source
+        for name, source in pairs.items()
+        if wanted[name] is None or given[source] is None or wanted[name] == given[source]
+    }
 
 
 def _shapes_by(reading: Reading, stored: Shapes) -> Shapes:
@@ -148,10 +151,11 @@ def _is_layout_known(plan: Plan) -> bool:
     return len(containers) < len(columns.node_objects)
 
 
-def _refuse_ambiguous(plan: Plan, reading: Reading) -> None:
-    """Refuses leaves that may be stored as they are or converted, if names and shapes do not show which."""
+def _refuse_ambiguous(plan: Plan, reading: Reading, plain: dict[str, str]) -> None:
+    """Refuses leaves that may be stored as they are or converted, if names and shapes do not show which. `plain` has
+    the stored names by equal names."""
     for name, recipe in reading.recipes.items():
-        if recipe != Taken(name, recipe.shape):
+        if name in plain and recipe != Taken(plain[name], recipe.shape):
             made = f"{folded(recipe.names())} {', '.join(recipe.words())}".rstrip()
             plan.add(
                 "unsupported",
