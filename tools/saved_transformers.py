@@ -29,7 +29,7 @@ from torch import nn
 import leafwise as lw
 
 PAGE = Path(__file__).parents[1] / "docs" / "loading.md"
-START, END = "<!-- saved: written by tools/saved_transformers.py -->", "<!-- saved: end -->"
+START, END = "<!-- saved -->", "<!-- /saved -->"
 MODES = {
     "one file": "`save_pretrained`, one file",
     "shards": "`save_pretrained`, shards",
