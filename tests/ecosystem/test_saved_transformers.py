@@ -26,8 +26,8 @@ from transformers import (  # noqa: E402
     core_model_loading,
 )
 
-# Each has conversions of another kind: experts, fused q, k and v, prefixes, renames that depend on each other, rows that
-# are permuted, and names that `from_pretrained` itself does not find again.
+# Each has conversions of another kind: experts, fused q, k and v, prefixes, renames that depend on each other, permuted
+# rows, and names that `from_pretrained` itself does not find again.
 CONVERTED = [
     "mixtral",
     "qwen2_moe",
@@ -213,9 +213,7 @@ def test_rename_comes_before_the_conversion(stored: tuple[Any, Path]) -> None:
 
 def test_a_model_in_a_dict_is_converted_under_its_own_name(stored: tuple[Any, Path]) -> None:
     model, folder = stored
-    run = lw.load(
-        {"model": mixtral(), "step": 0}, {"model": load_file(folder / "model.safetensors"), "step": 3}
-    )
+    run = lw.load({"model": mixtral(), "step": 0}, {"model": load_file(folder / "model.safetensors"), "step": 3})
     assert run["step"] == 3
     assert_equal(model, run["model"])
 
@@ -242,9 +240,7 @@ def mapping(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Any]], None]:
 
 def llama() -> Any:
     return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
-        )
+        LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
     )
 
 
@@ -334,7 +330,18 @@ def test_a_tied_model_stays_tied(tmp_path: Path) -> None:
     assert_equal(model, target)
 
 
-def test_shards_and_one_file_are_read_alike(stored: tuple[Any, Path], tmp_path: Path) -> None:
+def test_experts_on_another_machine_are_downloaded_before_anything_changes(stored: tuple[Any, Path]) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    model, folder = stored
+    files = fsspec.filesystem("memory")
+    files.pipe("/experts/model.safetensors", (folder / "model.safetensors").read_bytes())
+    assert_equal(model, lw.load(mixtral(), "memory://experts/model.safetensors"))
+    with torch.device("meta"):
+        on_meta = mixtral()
+    assert_equal(model, lw.load(on_meta, "memory://experts/model.safetensors"))
+
+
+def test_shards_load_like_one_file(stored: tuple[Any, Path], tmp_path: Path) -> None:
     model = stored[0]
     model.save_pretrained(tmp_path, max_shard_size="4KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2

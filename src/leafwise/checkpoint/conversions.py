@@ -103,35 +103,37 @@ def _chosen(plan: Plan, node: int, stored: Shapes, wanted: Shapes) -> Reading | 
     """The way to read a source that fills the most leaves; None if that is by equal names."""
     if not stored or not wanted:
         return None
-    plain = len(_paired(wanted, stored))
-    is_complete = plain == len(wanted) == len(stored)
+    plain = _score(wanted, stored)
+    is_complete = plain[0] == len(wanted) == len(stored)
     if is_complete and _is_layout_known(plan):
         return None
     obj = plan.target.columns.node_objects[node]
     readings = plan.target.columns.home(obj).capability(Converting).readings(obj, stored, wanted)
-    counts = [len(_paired(wanted, _shapes_by(reading, stored))) for reading in readings]
+    scores = [_score(wanted, _shapes_by(reading, stored)) for reading in readings]
     if is_complete:
-        for reading, count in zip(readings, counts, strict=True):
-            if count == len(wanted):
+        for reading, score in zip(readings, scores, strict=True):
+            if score[0] == len(wanted):
                 _refuse_ambiguous(plan, reading, _paired(wanted, stored))
         return None
-    best = max(counts, default=0)
+    best = max(scores, default=plain)
     if best <= plain:
         for reading in readings:
             plan.notes += [f"{name} is not converted: {reason}" for name, reason in list(reading.refused.items())[:3]]
         return None
-    return readings[counts.index(best)]
+    return readings[scores.index(best)]
 
 
 def _paired(wanted: Shapes, given: Shapes) -> dict[str, str]:
-    """The leaves that get values of the right shape from arrays with these names."""
+    """The leaves that get values from arrays with these names, and the names."""
     names, given_names = list(wanted), list(given)
-    pairs = {names[target]: given_names[source] for target, source in match(names, given_names).sources.items()}
-    return {
-        name: source
-        for name, source in pairs.items()
-        if wanted[name] is None or given[source] is None or wanted[name] == given[source]
-    }
+    return {names[target]: given_names[source] for target, source in match(names, given_names).sources.items()}
+
+
+def _score(wanted: Shapes, given: Shapes) -> tuple[int, int]:
+    """How many leaves get values of the right shape from arrays with these names, then how many of any shape."""
+    pairs = _paired(wanted, given)
+    shapes = [(wanted[name], given[source]) for name, source in pairs.items()]
+    return sum(shape is None or other is None or shape == other for shape, other in shapes), len(pairs)
 
 
 def _shapes_by(reading: Reading, stored: Shapes) -> Shapes:
