@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from leafwise.core.home import Spec
-from leafwise.core.recipes import RecipeError, Taken
+from leafwise.core.recipes import RecipeError, Taken, folded
 from leafwise.files.assembled import Assembled, Live
+from leafwise.homes.torch import transformers_layouts
 from leafwise.homes.torch.transformers_operations import Conversion, check_numbers, converted
 
 loading = pytest.importorskip("transformers.core_model_loading")
@@ -160,6 +161,15 @@ def test_names_that_do_not_count_are_refused(names: list[str]) -> None:
 def test_names_that_count_are_accepted() -> None:
     check_numbers(["layers.3.e.0.w1", "layers.3.e.1.w1", "layers.3.e.2.w1"])
     check_numbers(["shard_0", "shard_1"])
+    check_numbers(["shard_00", "shard_01"])
+
+
+def test_numbers_with_many_digits_are_refused_not_parsed() -> None:
+    names = ["e.0.w", f"e.{'9' * 5000}.w"]
+    with pytest.raises(RecipeError):
+        check_numbers(names)
+    assert folded(names).startswith("e.{0,999")
+    assert transformers_layouts.natural_key(names[1]) > transformers_layouts.natural_key(names[0])
 
 
 def test_parts_that_are_not_stored_are_refused() -> None:

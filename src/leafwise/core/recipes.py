@@ -213,27 +213,38 @@ def _listed(parts: Sequence[Recipe]) -> str:
 
 
 def folded(names: Sequence[str]) -> str:
-    """Names that differ in one number, written as one.
+    """Names that differ only in numbers, written as one.
 
-    >>> folded(["e.0.w1", "e.1.w1", "e.2.w1", "e.0.w3", "e.1.w3", "e.2.w3"])
-    'e.{0..2}.w1 + e.{0..2}.w3'
+    >>> folded(["e.0.w1", "e.1.w1", "e.2.w1", "e.0.w3", "e.1.w3", "e.2.w3", "bias"])
+    'e.{0..2}.w{1,3} + bias'
+    >>> folded(["e.0.w1", "e.1.w3"])
+    'e.0.w1 + e.1.w3'
     """
-    groups: dict[tuple[str, ...], list[list[str]]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        pieces = re.split(r"(\d+)", name)
-        groups.setdefault(tuple(pieces[::2]), []).append(pieces[1::2])
-    return " + ".join(_with_numbers(texts, numbers) for texts, numbers in groups.items())
+        groups.setdefault(tuple(re.split(r"\d+", name)), []).append(name)
+    return " + ".join(_folded(texts, alike) for texts, alike in groups.items())
 
 
-def _with_numbers(texts: tuple[str, ...], numbers: list[list[str]]) -> str:
-    columns = [list(dict.fromkeys(column)) for column in zip(*numbers, strict=True)]
-    pieces = [texts[0]]
-    for column, text in zip(columns, texts[1:], strict=True):
-        is_range = len(column) > 1 and [int(number) for number in column] == list(
-            range(int(column[0]), int(column[0]) + len(column))
-        )
-        if len(column) == 1:
-            pieces += [column[0], text]
-        else:
-            pieces += [f"{{{column[0]}..{column[-1]}}}" if is_range else f"{{{','.join(column)}}}", text]
-    return "".join(pieces)
+def _folded(texts: tuple[str, ...], names: list[str]) -> str:
+    """Names with the same texts between their numbers."""
+    columns = [
+        list(dict.fromkeys(column)) for column in zip(*(re.findall(r"\d+", name) for name in names), strict=True)
+    ]
+    if prod(map(len, columns)) != len(names):  # not every combination of the numbers
+        return " + ".join(names[:4]) + (" + …" if len(names) > 4 else "")
+    return texts[0] + "".join(_numbers(column) + text for column, text in zip(columns, texts[1:], strict=True))
+
+
+def _numbers(column: list[str]) -> str:
+    if len(column) == 1:
+        return column[0]
+    return f"{{{column[0]}..{column[-1]}}}" if _is_range(column) else f"{{{','.join(column)}}}"
+
+
+def _is_range(numbers: list[str]) -> bool:
+    """Whether numbers follow each other. A file may contain numbers with any number of digits."""
+    if any(len(number) > 9 for number in numbers):
+        return False
+    first = int(numbers[0])
+    return len(numbers) > 2 and [int(number) for number in numbers] == list(range(first, first + len(numbers)))

@@ -23,6 +23,8 @@ def readings(model: Any, stored: Shapes, wanted: Shapes) -> list[Reading]:
     if adapter is None:
         return []
     live_names, refused = _names(model, adapter, wanted)
+    if not live_names:
+        return []
     recipes: dict[str, Recipe] = {}
     for name, shape in stored.items():
         live = live_names.get(name, live_names.get(name.removeprefix(_OUTER), name))
@@ -55,12 +57,15 @@ def _names(model: Any, adapter: str, wanted: Shapes) -> tuple[dict[str, str], di
             saved = import_module("peft").get_peft_model_state_dict(
                 model, state_dict=state, adapter_name=adapter, save_embedding_layers=False
             )
+    except Exception:
+        return {}, {}  # a kind of adapter that cannot be saved
     finally:
         vars(config).clear()
         vars(config).update(before)
     without_adapter = {_without(name, adapter): name for name in wanted if f".{adapter}" in name}
     names = {name: by_identity.get(id(tensor), without_adapter.get(name, "")) for name, tensor in saved.items()}
-    return {name: live for name, live in names.items() if live}, {}
+    computed = {name: "PEFT computes it from other values when it saves" for name, live in names.items() if not live}
+    return {name: live for name, live in names.items() if live}, computed
 
 
 def _without(name: str, adapter: str) -> str:

@@ -86,7 +86,7 @@ class _Mapping:
         names: dict[str, str] = {}  # names that stay one array
         collected: dict[tuple[str, int], dict[str, list[str]]] = {}  # by first result and converter
         # Sorted, because some renamings depend on an earlier name, and experts are stacked in this order.
-        for name in sorted(stored, key=_natural):
+        for name in sorted(stored, key=natural_key):
             new, number, pattern = self._renamed(name)
             new = _with_prefix(new, self._prefix, wanted)
             if new not in wanted and _with_prefix(name, self._prefix, wanted) in wanted:
@@ -102,9 +102,10 @@ class _Mapping:
                 continue
             try:
                 made = self._converted(new, number, inputs, stored, wanted)
-            except RecipeError as error:
+            except Exception as error:  # a RecipeError, or what a config lacks that an operation needs
                 first = next(iter(inputs.values()))[0]
-                refused[first] = f"transformers converts it to {new}, and {error}"
+                reason = error if isinstance(error, RecipeError) else f"this raised {type(error).__name__}: {error}"
+                refused[first] = f"transformers converts it to {new}, and {reason}"
                 continue
             if made.keys() <= wanted.keys() and not made.keys() & recipes.keys():
                 recipes |= made
@@ -140,15 +141,16 @@ def _taken(name: str, shape: Shape | None) -> Taken:
     return Taken(name, shape)
 
 
-def _natural(name: str) -> list[tuple[int, str, int]]:
-    """A key that sorts entries by their text, then by the number at their end.
+def natural_key(name: str) -> list[tuple[int, str, int, str]]:
+    """A key that sorts entries by their text, then by the number at their end. Numbers are compared as text, because a
+    file may contain numbers with any number of digits.
 
-    >>> sorted(["e.10", "e.2", "e.w10", "e.w9", "e.w"], key=_natural)
+    >>> sorted(["e.10", "e.2", "e.w10", "e.w9", "e.w"], key=natural_key)
     ['e.2', 'e.10', 'e.w', 'e.w9', 'e.w10']
     """
     key = []
     for entry in name.split("."):
         text = re.sub(r"\d+$", "", entry)
-        number = entry[len(text) :]
-        key.append((1 if text else 0, text, int(number) if number else -1))
+        digits = entry[len(text) :].lstrip("0") or entry[len(text) :][-1:]
+        key.append((1 if text else 0, text, len(digits), digits))
     return key

@@ -224,7 +224,11 @@ def check_numbers(names: Sequence[str]) -> None:
     if len(names) < 2:
         return
     texts = {tuple(re.split(r"\d+", name)) for name in names}
-    numbers = zip(*(map(int, re.findall(r"\d+", name)) for name in names), strict=False)
+    numbers = zip(*(re.findall(r"\d+", name) for name in names), strict=False)
     counting = [column for column in numbers if len(set(column)) > 1]
-    if len(texts) > 1 or len(counting) != 1 or counting[0] != tuple(range(len(names))):
+    if (
+        len(texts) > 1
+        or len(counting) != 1
+        or [number.lstrip("0") or "0" for number in counting[0]] != [str(number) for number in range(len(names))]
+    ):
         raise RecipeError(f"the names {names[0]} … {names[-1]} do not count from 0 to {len(names) - 1}")
