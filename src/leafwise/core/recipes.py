@@ -223,7 +223,7 @@ def folded(names: Sequence[str]) -> str:
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in names:
         groups.setdefault(tuple(re.split(r"\d+", name)), []).append(name)
-    return " + ".join(_folded(texts, alike) for texts, alike in groups.items())
+    return " + ".join(_folded(texts, members) for texts, members in groups.items())
 
 
 def _folded(texts: tuple[str, ...], names: list[str]) -> str:
