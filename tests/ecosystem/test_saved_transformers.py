@@ -31,7 +31,7 @@ from transformers import (  # noqa: E402
 CONVERTED = [
     "mixtral",
     "qwen2_moe",
-    "deepseek_v3",
+    "deepseek_v2",
     "kimi_k25",
     "llava",
     "paligemma",
