@@ -6,14 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 import leafwise as lw
-
-peft = pytest.importorskip("peft")
-transformers = pytest.importorskip("transformers")
 
 LAYERS = ["q_proj", "v_proj"]
 CONFIGS: dict[str, Callable[[], Any]] = {

@@ -5,16 +5,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from tools import saved_transformers
 from torch import nn
-
-import leafwise as lw
-
-transformers = pytest.importorskip("transformers")
-from transformers import (  # noqa: E402
+from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertModel,
@@ -25,6 +23,8 @@ from transformers import (  # noqa: E402
     conversion_mapping,
     core_model_loading,
 )
+
+import leafwise as lw
 
 # Each has conversions of another kind: experts, fused q, k and v, prefixes, renames that depend on each other, permuted
 # rows, and names that `from_pretrained` itself does not find again.
@@ -331,7 +331,6 @@ def test_a_tied_model_stays_tied(tmp_path: Path) -> None:
 
 
 def test_experts_on_another_machine_are_downloaded_before_anything_changes(stored: tuple[Any, Path]) -> None:
-    fsspec = pytest.importorskip("fsspec")
     model, folder = stored
     files = fsspec.filesystem("memory")
     files.pipe("/experts/model.safetensors", (folder / "model.safetensors").read_bytes())

@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import core_model_loading as loading
 
 from leafwise.core.home import Spec
 from leafwise.core.recipes import RecipeError, Taken, folded
 from leafwise.files.assembled import Assembled, Live
 from leafwise.homes.torch import transformers_layouts
 from leafwise.homes.torch.transformers_operations import Conversion, check_numbers, converted
-
-loading = pytest.importorskip("transformers.core_model_loading")
 
 CONFIG = SimpleNamespace(num_attention_heads=2, vision_config=SimpleNamespace(num_attention_heads=4), shards=3)
 CONFIG.get_text_config = lambda: CONFIG
