@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test messages faults fuzz check docs format bench variants matrix sweep metaloads renames timmrules optimizers ties alarms \
+.PHONY: help run test messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules optimizers ties alarms \
 	kinds wheel clean
 
 help:  ## Show this list
@@ -56,13 +56,16 @@ matrix: $(VENV)/dev.stamp  ## Run the tests as on other machines, for docs/platf
 ties: $(VENV)/dev.stamp  ## Check that ties of transformers' models survive (minutes)
 	@$(BIN)/python tools/tied_transformers.py
 
-sweep: metaloads renames timmrules optimizers  ## Run the next four targets (an hour)
+sweep: metaloads renames saved timmrules optimizers  ## Run the next five targets (two hours)
 
 metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers into a meta model (minutes)
 	@$(BIN)/python -m tools.meta_loads
 
-renames: $(VENV)/dev.stamp  ## Load every architecture of transformers by its stored names (minutes)
+renames: $(VENV)/dev.stamp  ## Match the stored names of every architecture of transformers (minutes)
 	@$(BIN)/python -m tools.auto_renames
+
+saved: $(VENV)/dev.stamp  ## Load every architecture of transformers as it saves it (half an hour)
+	@$(BIN)/python -m tools.saved_transformers
 
 timmrules: $(VENV)/dev.stamp  ## Compare layer_decay and no_decay with timm's rules (minutes)
 	@$(BIN)/python -m tools.timm_rules

@@ -1,10 +1,11 @@
-"""Saves every architecture of transformers with `save_pretrained`, and loads it with leafwise.
+"""Saves every architecture of transformers with `save_pretrained`, and loads it into a state dict.
 
     python -m tools.auto_renames              every architecture that can be built small, with a table (minutes)
     python -m tools.auto_renames vit mixtral  some of them
 
-`save_pretrained` stores many leaves under names that the model does not have. Each checkpoint is loaded as it is or, if
-that fails, with `rename="auto"`. Every leaf must then have the values of the saved model, which are all distinct.
+`save_pretrained` stores many leaves under names that the model does not have. leafwise knows them if it loads into the
+model; into its state dict, it has only names and shapes. Each checkpoint is loaded as it is or, if that fails, with
+`rename="auto"`. Every leaf must then have the values of the saved model, which are all distinct.
 """
 
 import copy
@@ -50,13 +51,13 @@ def distinct(model: nn.Module) -> None:
                 tensor.copy_(torch.randn(tensor.shape, generator=generator))
 
 
-def save(model: Any, folder: Path) -> None:
+def save(model: Any, folder: Path, **options: Any) -> None:
     """Like `save_pretrained`, but without its checks of the config, which some small configs do not pass."""
     config = type(model.config)
     own = config.__dict__.get("save_pretrained")
     config.save_pretrained = lambda *_, **__: None
     try:
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, **options)
     finally:
         if own is None:
             del config.save_pretrained
@@ -86,10 +87,11 @@ def outcome(name: str, model: Any, fresh: nn.Module, folder: Path) -> Outcome:
 
 
 def _loaded(model: nn.Module, fresh: nn.Module, folder: Path) -> tuple[str, str]:
+    state = fresh.state_dict()
     for kind, rename in (("as it is", None), ("exact", "auto")):
-        plan = lw.plan(fresh, folder, rename=rename)
+        plan = lw.plan(state, folder, rename=rename)
         if plan.holds:
-            lw.load(fresh, folder, rename=rename)
+            lw.load(state, folder, rename=rename)
             wrong = differing(model, fresh)
             return ("WRONG", f"{', '.join(wrong[:4])} ({len(wrong)})") if wrong else (kind, "")
     values = {name: value for name, value in model.state_dict().items() if name in plan.missing}

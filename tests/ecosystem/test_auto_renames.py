@@ -4,7 +4,7 @@ import copy
 import warnings
 from typing import Any
 
-import pytest
+import peft
 import torch
 from tools import auto_renames
 from torch import nn
@@ -43,7 +43,6 @@ class Classifier(nn.Module):
 
 
 def adapted() -> Any:
-    peft = pytest.importorskip("peft")
     config = peft.LoraConfig(target_modules=["query", "value"], modules_to_save=["classifier"], r=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -79,7 +78,6 @@ def test_neither_of_the_two_heads_that_peft_stores_is_chosen_automatically() -> 
 
 
 def test_an_adapter_loads_into_its_layers() -> None:
-    peft = pytest.importorskip("peft")
     source, model = adapted(), adapted()
     for parameter in source.parameters():
         nn.init.normal_(parameter)

@@ -40,7 +40,10 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
         if choice is None:
             name = name_of[leaf if leaf in name_of else rows[0]]
             parts = [name_of[row] for row, _ in paired]
-            plan.add("missing", name, _missing_message(name, facts, plan.source, parts))
+            if facts.spec.device != "meta" and plan.keeps.issuperset(name_of[row] for row in rows):
+                plan.kept.append(name)
+            else:
+                plan.add("missing", name, _missing_message(name, facts, plan.source, parts))
             unused += [source for _, source in paired]
         else:
             row, source, order = choice
@@ -68,6 +71,9 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
             f"{names} is tied in the model, but {the_source(plan.source)} stores it separately: the load compares the "
             "values, and fails if they differ"
         )
+    if plan.kept:
+        keep = "1 leaf keeps its value" if len(plan.kept) == 1 else f"{len(plan.kept):,} leaves keep their values"
+        plan.notes.append(f"{keep}: {plan.keeps_what}")
     _plan_unused(plan, pairing, unused)
 
 
@@ -75,7 +81,7 @@ def _fed(
     plan: Plan, pairing: Pairing, filling: _FilledLeaf, source_facts: Facts, axes: "_Axes", cast: bool
 ) -> Feed | None:
     """How a leaf gets its values. If it cannot, adds the reason to the plan and returns None."""
-    columns, theirs = plan.target.columns, plan.source.columns
+    theirs = plan.source.columns
     leaf, row, facts, source, order, _ = filling
     name_of, source_name = pairing.target.name_of, pairing.source.name_of[source]
     name = name_of[leaf if leaf in name_of else row]
@@ -93,7 +99,7 @@ def _fed(
         message = _shape_message(name, shape, source_name, source_shape, order, the_source(plan.source))
         plan.add("shape", name, message)
         return None
-    how = _how(columns, theirs, leaf, source, name, source_name, order)
+    how = _how(plan, leaf, source, name, source_name, order)
     if source_facts.spec.dtype != facts.spec.dtype:
         same_kind = number_kind(source_facts.spec.dtype) == number_kind(facts.spec.dtype)
         if not (cast and same_kind and is_castable(facts.spec.dtype)):
@@ -160,21 +166,17 @@ class _Axes:
 
 
 def _how(
-    columns: Columns,
-    theirs: Columns,
-    leaf: int,
-    source: int,
-    name: str,
-    source_name: str,
-    order: tuple[int, ...] | None,
+    plan: Plan, leaf: int, source: int, name: str, source_name: str, order: tuple[int, ...] | None
 ) -> tuple[str, ...]:
     words = ["renamed" if name != source_name else "matched"]
-    op = theirs.row_op(source)
-    if order is not None or op.order is not None:
+    if source in plan.recipes:
+        words = list(plan.recipes[source].words())
+    op = plan.source.columns.row_op(source)
+    if (order is not None or op.order is not None) and "transposed" not in words:
         words.append("transposed")
     if op.slices is not None:
         words.append("sliced")
-    if leaf in columns.further_rows:
+    if leaf in plan.target.columns.further_rows:
         words.append("tied")
     return tuple(words)
 

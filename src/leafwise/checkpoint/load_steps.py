@@ -1,7 +1,7 @@
 """The steps of a load: first everything that can fail, then the changes."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from leafwise.checkpoint.optimizer_states import OptimizerStates
 from leafwise.checkpoint.plan import Feed, MustAgree, Plan, RestoredTie, the_source
@@ -17,6 +17,7 @@ from leafwise.core.rebuild import rebuilt
 from leafwise.errors import Error, LoadError
 from leafwise.files import reader
 from leafwise.files.arrays import Stored, Strided, agree_in_memory, same_values
+from leafwise.files.assembled import Assembled
 from leafwise.files.casts import cast_to, misfit
 from leafwise.files.reader import ReadRequest
 from leafwise.share.tie_requests import TieRequest, make_ties
@@ -154,27 +155,32 @@ class Load:
         except Error as error:
             raise LoadError(f"cannot load {name}: {error}; nothing was changed", self.plan) from error
 
-    def _read_request(self, target: LoadTarget) -> ReadRequest | None:
-        """A request to read bytes of the file straight into the array; None if they need a conversion."""
+    def _read_requests(self, target: LoadTarget) -> list[ReadRequest] | None:
+        """Requests to read bytes of the file straight into the array; None if they need a conversion."""
         value = self.source.current(target.feed.source)
         if target.feed.order is not None or "cast" in target.feed.how or not isinstance(value, Stored):
             return None
-        run, view = value.plain_run(), target.home.capability(Loading).writable_bytes(target.value)
-        if run is None or view is None:
+        run = value.plain_run()
+        if run is None and not isinstance(value, Assembled):
             return None
-        storage, start, stop = run
-        return ReadRequest(storage, start, view, target.feed.name) if len(view) == stop - start else None
+        view = target.home.capability(Loading).writable_bytes(target.value)
+        if view is None or len(view) != value.spec.nbytes:
+            return None
+        runs = [(*run[:2], view)] if run is not None else cast("Assembled", value).runs(reader.over(view, value.spec))
+        if runs is None:
+            return None
+        return [ReadRequest(storage, start, part, target.feed.name) for storage, start, part in runs]
 
     def _fill_fresh(self, targets: list[LoadTarget]) -> None:
         """Fills new arrays, which are not in the model yet, and verifies checksums on the way."""
         requests, others = [], []
         for target in targets:
             if target.fresh:
-                request = self._read_request(target) if target.home.in_place else None
-                if request is None:
+                reads = self._read_requests(target) if target.home.in_place else None
+                if reads is None:
                     others.append(target)
                 else:
-                    requests.append(request)
+                    requests += reads
                     self._put(target, target.value)
         reader.fill(requests, self.verify, self.progress)
         self._verify(others)
@@ -215,7 +221,7 @@ class Load:
             value = self.source.current(target.feed.source)
             if target.feed.source in shared:
                 self.staged[target.feed.row] = self.source.array(target.feed.source).copy()
-            if not isinstance(value, Strided) or value.storage.source.is_local:
+            if not isinstance(value, Strided | Assembled) or all(one.source.is_local for one in value.storages()):
                 continue
             run = value.plain_run()
             if run is None:
@@ -229,12 +235,14 @@ class Load:
     def _in_written_memory(self, targets: list[LoadTarget]) -> set[int]:
         """The rows of a live source whose memory will be overwritten, or might be."""
         rows = {target.feed.source for target in targets}
-        live = [row for row in rows if not isinstance(self.source.current(row), Stored)]
+        values = {row: self.source.current(row) for row in rows}
+        live = [row for row, value in values.items() if not isinstance(value, Stored)]
         places = [
             self.source.columns.home(value).capability(Loading).location(value)
             for value in map(self.source.current, live)
         ]
         unknown = {row for row, place in zip(live, places, strict=True) if place is None}
+        unknown |= {row for row, value in values.items() if isinstance(value, Assembled) and value.is_live}
         known = [(row, place) for row, place in zip(live, places, strict=True) if place is not None]
         written = [place for place in self.locations if place is not None]
         if not known or not written:
@@ -259,11 +267,11 @@ class Load:
     def _write(self, targets: list[LoadTarget]) -> None:
         requests, others, filled = [], [], []
         for target in targets:
-            request = self._read_request(target) if target.feed.row not in self.staged else None
-            if request is None:
+            reads = self._read_requests(target) if target.feed.row not in self.staged else None
+            if reads is None:
                 others.append(target)
             else:
-                requests.append(request)
+                requests += reads
                 filled.append(target)
         reader.fill(requests, False, self.progress)
         by_home: dict[Home, list[Any]] = {}

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from leafwise.core.match import Prefix
 from leafwise.core.memory import Op
 from leafwise.core.proposals import Proposal, as_renames
+from leafwise.core.recipes import Recipe
 from leafwise.core.result import Table
 from leafwise.core.tree import Tree
 from leafwise.share.tie_requests import TieRequest
@@ -78,7 +79,9 @@ class Plan(Table, kind="plan"):
     `holds` is True if `lw.load` would succeed. `problems` lists the reasons why it would not, and `allowed` lists the
     differences that `allow=` permits. `missing` and `unexpected` list names. `coverage` is the share of the model's
     parameters that get values. `proposals` has possible renames; `rename="auto"` applies those that are certain, and
-    `applied` lists them. `notes` has remarks.
+    `applied` lists them. `library` is the library whose names and layouts the source has, if it has other ones than the
+    model, and `kept` lists the leaves that a checkpoint of this kind never has and that keep their values. `notes` has
+    remarks.
 
     >>> import torch, leafwise as lw
     >>> plan = lw.plan(torch.nn.Linear(4, 2), {"weight": torch.zeros(2, 4), "scale": torch.ones(1)})
@@ -103,6 +106,11 @@ class Plan(Table, kind="plan"):
         # By leaf, the reason why leafwise does not understand it, for each side.
         self.foreign, self.foreign_sources = _foreign(target), _foreign(source)
         self.refused: dict[tuple[str, str], list[str]] = {}  # by reason and side, the names that are refused
+        self.library = ""  # the library whose names and layouts the source is read by, if not by its own
+        self.recipes: dict[int, Recipe] = {}  # by row of the source, leaves that are made from stored ones
+        self.keeps: frozenset[str] = frozenset()  # names that such a source never has, and which keep their values
+        self.keeps_what = ""  # what these are
+        self.kept: list[str] = []  # those of them that are in the model
         self.parameters = self.covered = self.leaves = 0
         self.saturate = False  # whether values that do not fit become the nearest that do
         self._allow = allow

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any, Literal
 
+from leafwise.checkpoint.conversions import converted_source
 from leafwise.checkpoint.leaf_plan import plan_leaves
 from leafwise.checkpoint.optimizer_plan import plan_optimizers
 from leafwise.checkpoint.plain_values import PlainValue, PlainValues
@@ -101,7 +102,15 @@ def _pair(plan: Plan, optimizers: OptimizerFronts, rename: Any) -> Pairing:
     if optimizers.source_of:
         rows_and_names = zip(source.rows, source.names, strict=True)
         source = Side(plan.source, [row for row, name in rows_and_names if not optimizers.has_source_name(name)])
-    pairing = Pairing(source, target, rename, once_per_leaf=True)
+    converted = converted_source(plan, target, source, rename)
+    if converted is None:
+        pairing = Pairing(source, target, rename, once_per_leaf=True)
+    else:
+        # The names have been renamed already, before they were converted.
+        pairing = Pairing(converted.side, target, rename if is_auto(rename) else None, once_per_leaf=True)
+        pairing.new_name, pairing.left_out, pairing.idle = Renaming(rename), converted.left_out, converted.idle
+        if not is_auto(rename):
+            pairing.proposals = []  # rename= takes stored names
     plan.prefixes, plan.proposals, plan.applied = pairing.prefixes, pairing.proposals, pairing.applied
     if is_auto(rename) and plan.proposals:
         plan.notes.append(_not_applied_note(plan))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from operator import le
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from leafwise.core import registry as homes
@@ -172,6 +172,17 @@ class Columns:
         from leafwise.core.overlaps import find_overlaps  # it imports this module
 
         return find_overlaps(self, merge=False)
+
+    def extended(self, node: int, added: Sequence[tuple[str, Any]]) -> "Columns":
+        """A copy with further rows at a node, given by name and array. The rows that exist keep their numbers."""
+        copy = Columns()
+        own = copy.__dict__.keys() - {"made_leaves"}  # without what was derived from fewer rows
+        copy.__dict__.update({name: self.__dict__[name] for name in own})
+        copy.row_nodes = [*self.row_nodes, *[node] * len(added)]
+        copy.row_names = [*self.row_names, *(name for name, _ in added)]
+        copy.row_values = [*self.row_values, *(value for _, value in added)]
+        copy.row_kinds = [*self.row_kinds, *cast("list[LeafKind]", ["array"]) * len(added)]
+        return copy
 
     def tie(self, rows: list[int], leaf: int) -> None:
         """Makes these rows further names of the leaf."""

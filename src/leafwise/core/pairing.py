@@ -40,16 +40,18 @@ def saved_rows(t: Tree) -> Sequence[int]:
 
 
 class Side:
-    """The rows of a tree to pair, and their names relative to the tree."""
+    """The rows of a tree to pair, and their names relative to the tree. `names`, if given, are the names by which they
+    are paired instead of their own."""
 
-    def __init__(self, t: Tree, rows: Sequence[int] | None = None) -> None:
+    def __init__(self, t: Tree, rows: Sequence[int] | None = None, names: list[str] | None = None) -> None:
         self.tree, self.columns = t, t.columns
         self.rows: Sequence[int] = t.rows if rows is None else rows
-        self.names = self.columns.keys(self.rows, t.root)
+        self._own_names = self.columns.keys(self.rows, t.root)
+        self.names = self._own_names if names is None else names
 
     @cached_property
     def name_of(self) -> dict[int, str]:
-        return dict(zip(self.rows, self.names, strict=True))
+        return dict(zip(self.rows, self._own_names, strict=True))
 
     def leaf(self, row: int) -> int:
         """The leaf of a row."""

@@ -145,6 +145,12 @@ class Tree(Table, kind="tree"):
             rows = range(*columns.row_ranges[node]) if node else range(len(columns.row_nodes))
         self.rows = rows
 
+    def over(self, columns: Columns) -> "Tree":
+        """The same part of columns that were extended."""
+        part = Tree(columns, self.root, self.rows)
+        part.is_whole = self.is_whole
+        return part
+
     # -- leaves ----------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Leaf]:

@@ -14,6 +14,7 @@ from leafwise.core.opaque import Opaque
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
 from leafwise.files.arrays import Stored, Strided, Unreadable, shared_storages
+from leafwise.files.assembled import Assembled
 from leafwise.files.pickle_objects import StoredDeque
 from leafwise.files.record import Role
 from leafwise.files.stored_file import FileGroup, StoredFile
@@ -103,7 +104,8 @@ class FilesHome(Home):
         return value.view()
 
     def cannot_read(self, value: Stored) -> str:
-        return value.why if isinstance(value, Unreadable) else ""
+        missing = value.unreadable if isinstance(value, Assembled) else value
+        return missing.why if isinstance(missing, Unreadable) else ""
 
     def read(self, value: Stored, index: Any = ()) -> Any:
         return value.read(index)

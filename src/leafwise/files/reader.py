@@ -39,6 +39,14 @@ def empty(spec: Spec) -> tuple[Any, memoryview]:
     return array, array.reshape(-1).view(np.uint8).data if array.size else memoryview(bytearray())
 
 
+def over(view: memoryview, spec: Spec) -> Any:
+    """A NumPy array of this shape and dtype over memory."""
+    import numpy as np
+
+    dtype = numpy_dtype(spec.dtype)
+    return np.frombuffer(view, dtype).reshape(spec.shape or ()) if len(view) else np.empty(spec.shape or (), dtype)
+
+
 def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
     """Reads the storages that have checksums, and compares them. Raises an error that lists every damaged array.
     Returns the number of bytes that were compared."""

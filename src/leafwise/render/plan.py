@@ -118,10 +118,12 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "coverage": plan.coverage,
         "parameters": plan.parameters,
         "covered": plan.covered,
+        "library": plan.library,
         "leaves": [
-            _feed_json(feed, source_names[feed.source], spec)
+            _feed_json(plan, feed, source_names[feed.source], spec)
             for feed, (spec, *_) in zip(plan.feeds, facts, strict=True)
         ],
+        "kept": plan.kept,
         "problems": [problem._asdict() for problem in plan.problems],
         "allowed": [problem._asdict() for problem in plan.allowed],
         "prefixes": [
@@ -142,10 +144,12 @@ def to_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _feed_json(feed: Feed, source: str, spec: Any) -> dict[str, Any]:
+def _feed_json(plan: Plan, feed: Feed, source: str, spec: Any) -> dict[str, Any]:
+    recipe = plan.recipes.get(feed.source)
     return {
         "target": feed.name,
         "source": source,
+        "sources": [source] if recipe is None else recipe.names(),
         "how": list(feed.how),
         "shape": None if spec.shape is None else list(spec.shape),
         "dtype": spec.dtype,

@@ -16,6 +16,7 @@ from torch import nn
 from leafwise.core.capabilities.averaging import Averaging
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.converting import Converting
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.grouping import Grouping
@@ -64,6 +65,7 @@ class TorchHome(Home):
         Averaging: "leafwise.homes.torch.averaging:TorchAveraging",
         Clipping: "leafwise.homes.torch.clipping:TorchClipping",
         Comparing: "leafwise.homes.torch.comparing:TorchComparing",
+        Converting: "leafwise.homes.torch.converting:TorchConverting",
         Filling: "leafwise.homes.torch.filling:TorchFilling",
         Freezing: "leafwise.homes.torch.freezing:TorchFreezing",
         Grouping: "leafwise.homes.torch.grouping:TorchGrouping",

@@ -1,0 +1,130 @@
+"""Arrays that are made from several stored ones when they are read: stacked, concatenated, split, transposed."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from leafwise.core.home import Spec
+from leafwise.core.recipes import Cut, Joined, Recipe, Reshaped, Taken, Turned
+from leafwise.files.arrays import Storage, Stored, Unreadable, numpy_dtype, spec_of
+from leafwise.files.slices import Index
+
+
+class Live(Stored):
+    """An array in memory, read by its home."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, spec: Spec, read: Callable[[Index], Any]) -> None:
+        super().__init__(spec)
+        self._read = read
+
+    def read(self, index: Index = ()) -> Any:
+        return self._read(index)
+
+
+class Assembled(Stored):
+    """The result of a recipe. `inputs` are the stored arrays by name, all of one dtype."""
+
+    __slots__ = ("inputs", "recipe")
+    reads_parts = False
+
+    def __init__(self, recipe: Recipe, inputs: Mapping[str, Stored]) -> None:
+        dtype = next(iter(inputs.values())).spec.dtype
+        super().__init__(spec_of(recipe.shape, dtype))
+        self.recipe, self.inputs = recipe, inputs
+
+    def whole(self) -> Any:
+        import numpy as np
+
+        values = np.empty(self.spec.shape or (), numpy_dtype(self.spec.dtype))
+        self.fill(values)
+        return values
+
+    def fill(self, out: Any) -> None:
+        """Writes the values into an array. At most one stored array is in memory at a time, besides `out`, unless the
+        recipe reshapes."""
+        self._fill(self.recipe, out)
+
+    def runs(self, out: Any) -> list[tuple[Storage, int, memoryview]] | None:
+        """What to read to fill an array without a copy: storages, the byte to begin at, and the memory to fill. None if
+        some bytes cannot be copied unchanged."""
+        return self._runs(self.recipe, out)
+
+    def check(self) -> None:
+        for value in self.inputs.values():
+            if value.checks_itself:
+                value.check()
+
+    def is_checked(self) -> bool:
+        return all(value.is_checked() for value in self.inputs.values())
+
+    @property
+    def checks_itself(self) -> bool:  # type: ignore[override]
+        return any(value.checks_itself for value in self.inputs.values())
+
+    @property
+    def unreadable(self) -> Stored | None:
+        """A stored array that can be listed but not read, if it needs one."""
+        return next((value for value in self.inputs.values() if isinstance(value, Unreadable)), None)
+
+    def storages(self) -> list[Storage]:
+        return [storage for value in self.inputs.values() for storage in value.storages()]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether some of its values are in memory, where they may change."""
+        return any(isinstance(value, Live) for value in self.inputs.values())
+
+    def _fill(self, recipe: Recipe, out: Any) -> None:
+        if isinstance(recipe, Taken):
+            out[...] = self.inputs[recipe.name].read()
+        elif isinstance(recipe, Turned):
+            self._fill(recipe.inner, out.transpose([recipe.order.index(axis) for axis in range(len(recipe.order))]))
+        elif isinstance(recipe, Joined):
+            for part, place in _places(recipe, out):
+                self._fill(part, place)
+        else:
+            out[...] = self._array(recipe)
+
+    def _runs(self, recipe: Recipe, out: Any) -> list[tuple[Storage, int, memoryview]] | None:
+        import numpy as np
+
+        if isinstance(recipe, Joined):
+            runs = []
+            for part, place in _places(recipe, out):
+                further = self._runs(part, place)
+                if further is None:
+                    return None
+                runs += further
+            return runs
+        run = self.inputs[recipe.name].plain_run() if isinstance(recipe, Taken) else None
+        if run is None or not out.flags.c_contiguous:
+            return None
+        storage, start, stop = run
+        return [(storage, start, out.reshape(-1).view(np.uint8).data)] if out.nbytes == stop - start else None
+
+    def _array(self, recipe: Recipe) -> Any:
+        import numpy as np
+
+        if isinstance(recipe, Reshaped):
+            return self._array(recipe.inner).reshape(recipe.shape)
+        if isinstance(recipe, Cut):
+            index = (*[slice(None)] * recipe.axis, slice(recipe.start, recipe.stop))
+            if isinstance(recipe.inner, Taken):
+                return self.inputs[recipe.inner.name].read(index)
+            return self._array(recipe.inner)[index]
+        if isinstance(recipe, Taken):
+            return self.inputs[recipe.name].read()
+        values = np.empty(recipe.shape, numpy_dtype(self.spec.dtype))
+        self._fill(recipe, values)
+        return values
+
+
+def _places(recipe: Joined, out: Any) -> Iterator[tuple[Recipe, Any]]:
+    """The parts of joined arrays, each with the part of `out` that it fills."""
+    at = 0
+    for part in recipe.parts:
+        size = 1 if recipe.is_stack else part.shape[recipe.axis]
+        taken = at if recipe.is_stack else slice(at, at + size)
+        yield part, out[(*[slice(None)] * recipe.axis, taken, ...)]
+        at += size
