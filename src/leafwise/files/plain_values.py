@@ -11,6 +11,7 @@ import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from json.encoder import encode_basestring_ascii
 from math import isfinite
 from typing import Any
 
@@ -66,7 +67,14 @@ def _items(value: Iterable[Any], depth: int) -> list[Any]:
 
 def _unordered(value: Iterable[Any], depth: int) -> list[Any]:
     # Sorted, so that equal sets give equal files.
-    return sorted(_items(value, depth), key=lambda item: json.dumps(item, sort_keys=True))
+    return sorted(_items(value, depth), key=_json_text)
+
+
+def _json_text(item: Any) -> str:
+    """An item of a set as JSON. Text and whole numbers are by far the most common, and take a tenth of the time."""
+    if type(item) is str:
+        return encode_basestring_ascii(item)
+    return str(item) if type(item) is int else json.dumps(item, sort_keys=True)
 
 
 def _pairs(value: Any, depth: int) -> list[Any]:
