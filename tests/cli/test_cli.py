@@ -97,7 +97,7 @@ def test_show_draws_the_model_at_an_import_path(target: str, shown: str, models:
         ("mymodels:bild", "cannot find mymodels:bild"),
         ("mymodels:number", "cannot walk builtins.int"),
         ("mymodels:broken", "mymodels:broken() raised RuntimeError: out of luck (mymodels.py:7)"),
-        ("mymodels.py", "mymodels.py' at byte 0: leafwise does not recognize this file format"),
+        ("mymodels.py", "mymodels.py' at byte 0: not a checkpoint: it looks like text"),
     ],
 )
 def test_a_bad_target_is_one_line_and_status_one(target: str, message: str, models: Path) -> None:

@@ -122,7 +122,10 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
             yield from ((str(number), item) for number, item in enumerate(value))
     elif isinstance(value, nn.Module):
         for key, item in _state(value).items():
-            yield from item.items() if key in ("_parameters", "_buffers", "_modules") else [(key, item)]
+            if key in ("_parameters", "_buffers", "_modules"):
+                yield from item.items()
+            elif key != "_flat_weights":  # the parameters of a recurrent layer once more, which are not in its tree
+                yield key, item
     elif not callable(value):
         yield from _state(value).items()
 

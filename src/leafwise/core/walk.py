@@ -173,7 +173,7 @@ def _add_listing(columns: Columns, listing: Listing, node: int, kind: LeafKind, 
     columns.row_nodes += numbered(names.row_nodes)
     columns.row_names += names.row_names
     columns.row_values += values
-    columns.row_kinds += [kind] * len(values)
+    columns.found_kinds += [kind] * len(values)
 
 
 def _visitor(columns: Columns, cls: type, lookup: _PathLookup) -> Callable[[Any], Visit | None]:
